@@ -1,0 +1,5 @@
+//! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
+pub mod learner;
+pub mod math;
+pub mod snapshot;
+pub mod transition;

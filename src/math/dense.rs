@@ -1,0 +1,681 @@
+//! Column-major matrices that grow in place, and the blocked operations on them.
+//!
+//! This is the one door to the library that does the heavy arithmetic: nothing else in the crate names it. Every
+//! factorisation checks its pivots here and says where it failed ([`NotPositiveDefinite`], [`Singular`]).
+//! Everything runs on the calling thread, so results depend on the input alone.
+
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::matmul::triangular::BlockStructure;
+use faer::linalg::{cholesky::llt, evd, lu::partial_pivoting as plu, matmul, triangular_solve};
+use faer::perm::PermRef;
+use faer::{Accum, MatMut, MatRef, Par};
+use std::fmt;
+
+/// A symmetric matrix had a pivot that was not positive: it is not positive definite to working precision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NotPositiveDefinite {
+    /// Row of the offending pivot.
+    pub index: usize,
+    /// Size of the matrix.
+    pub size: usize,
+}
+
+impl fmt::Display for NotPositiveDefinite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a {0} x {0} matrix is not positive definite: pivot {1} is not positive", self.size, self.index)
+    }
+}
+
+impl std::error::Error for NotPositiveDefinite {}
+
+/// A general matrix was singular, or a solve with it gave a value that is not finite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Singular {
+    /// Size of the matrix.
+    pub size: usize,
+}
+
+impl fmt::Display for Singular {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a {0} x {0} system is singular", self.size)
+    }
+}
+
+impl std::error::Error for Singular {}
+
+/// A column-major matrix whose columns stand `stride` apart, so that rows can be added without moving data.
+#[derive(Clone, Default, PartialEq)]
+pub struct Matrix {
+    data: Vec<f64>,
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+/// A read-only rectangle of a [`Matrix`].
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    data: &'a [f64],
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+/// A writable rectangle of a [`Matrix`].
+pub struct ViewMut<'a> {
+    data: &'a mut [f64],
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+fn span(rows: usize, cols: usize, stride: usize) -> usize {
+    if rows == 0 || cols == 0 { 0 } else { (cols - 1) * stride + rows }
+}
+
+impl Matrix {
+    /// A matrix of zeros.
+    pub fn zeros(rows: usize, cols: usize) -> Self {
+        Self { data: vec![0.0; rows * cols], rows, cols, stride: rows }
+    }
+
+    /// An empty matrix (0, 0) that can grow to (rows, cols) without allocating.
+    pub fn with_capacity(rows: usize, cols: usize) -> Self {
+        Self { data: vec![0.0; rows * cols], rows: 0, cols: 0, stride: rows }
+    }
+
+    /// The identity.
+    pub fn identity(size: usize) -> Self {
+        let mut out = Self::zeros(size, size);
+        for i in 0..size {
+            *out.at_mut(i, i) = 1.0;
+        }
+        out
+    }
+
+    /// A matrix from its columns laid end to end.
+    ///
+    /// # Panics
+    /// If `data` does not hold `rows * cols` numbers.
+    pub fn from_columns(rows: usize, cols: usize, data: Vec<f64>) -> Self {
+        assert_eq!(data.len(), rows * cols, "column-major data of the wrong length");
+        Self { data, rows, cols, stride: rows }
+    }
+
+    /// A matrix from its rows laid end to end.
+    ///
+    /// # Panics
+    /// If `data` does not hold `rows * cols` numbers.
+    pub fn from_rows(rows: usize, cols: usize, data: &[f64]) -> Self {
+        assert_eq!(data.len(), rows * cols, "row-major data of the wrong length");
+        let mut out = Self::zeros(rows, cols);
+        for j in 0..cols {
+            for (i, value) in out.col_mut(j).iter_mut().enumerate() {
+                *value = data[i * cols + j];
+            }
+        }
+        out
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Entry (i, j).
+    #[inline]
+    pub fn at(&self, i: usize, j: usize) -> f64 {
+        debug_assert!(i < self.rows && j < self.cols);
+        self.data[j * self.stride + i]
+    }
+
+    /// Entry (i, j), to be written.
+    #[inline]
+    pub fn at_mut(&mut self, i: usize, j: usize) -> &mut f64 {
+        debug_assert!(i < self.rows && j < self.cols);
+        &mut self.data[j * self.stride + i]
+    }
+
+    /// Column j.
+    #[inline]
+    pub fn col(&self, j: usize) -> &[f64] {
+        assert!(j < self.cols, "column out of range");
+        &self.data[j * self.stride..j * self.stride + self.rows]
+    }
+
+    /// Column j, to be written.
+    #[inline]
+    pub fn col_mut(&mut self, j: usize) -> &mut [f64] {
+        assert!(j < self.cols, "column out of range");
+        &mut self.data[j * self.stride..j * self.stride + self.rows]
+    }
+
+    /// The whole matrix, to be read.
+    pub fn view(&self) -> View<'_> {
+        self.block(0, 0, self.rows, self.cols)
+    }
+
+    /// The whole matrix, to be written.
+    pub fn view_mut(&mut self) -> ViewMut<'_> {
+        self.block_mut(0, 0, self.rows, self.cols)
+    }
+
+    /// The rectangle of `rows` x `cols` whose first entry is (i, j).
+    ///
+    /// # Panics
+    /// If it does not lie inside the matrix.
+    pub fn block(&self, i: usize, j: usize, rows: usize, cols: usize) -> View<'_> {
+        assert!(i + rows <= self.rows && j + cols <= self.cols, "block out of range");
+        let (start, len) = (j * self.stride + i, span(rows, cols, self.stride));
+        let data = if len == 0 { &[][..] } else { &self.data[start..start + len] };
+        View { data, rows, cols, stride: self.stride.max(1) }
+    }
+
+    /// The same rectangle, to be written.
+    ///
+    /// # Panics
+    /// If it does not lie inside the matrix.
+    pub fn block_mut(&mut self, i: usize, j: usize, rows: usize, cols: usize) -> ViewMut<'_> {
+        assert!(i + rows <= self.rows && j + cols <= self.cols, "block out of range");
+        let (start, len) = (j * self.stride + i, span(rows, cols, self.stride));
+        let data = if len == 0 { &mut [][..] } else { &mut self.data[start..start + len] };
+        ViewMut { data, rows, cols, stride: self.stride.max(1) }
+    }
+
+    /// Change the size; entries that stay keep their value, new ones are zero. Allocates only beyond the capacity.
+    pub fn resize(&mut self, rows: usize, cols: usize) {
+        if rows > self.stride || cols * self.stride > self.data.len() {
+            let stride = if rows > self.stride { rows.max(self.stride * 2) } else { self.stride };
+            let room = cols.max(if cols > self.cols { self.cols * 2 } else { self.cols });
+            let mut data = vec![0.0; stride * room];
+            for j in 0..self.cols.min(cols) {
+                let kept = self.rows.min(rows);
+                data[j * stride..j * stride + kept]
+                    .copy_from_slice(&self.data[j * self.stride..j * self.stride + kept]);
+            }
+            self.data = data;
+            self.stride = stride;
+        } else {
+            for j in 0..cols {
+                let from = if j < self.cols { self.rows.min(rows) } else { 0 };
+                self.data[j * self.stride + from..j * self.stride + rows].fill(0.0);
+            }
+        }
+        self.rows = rows;
+        self.cols = cols;
+    }
+
+    /// Set every entry to `value`.
+    pub fn fill(&mut self, value: f64) {
+        for j in 0..self.cols {
+            self.col_mut(j).fill(value);
+        }
+    }
+
+    /// The transpose, as a new matrix.
+    pub fn transpose(&self) -> Self {
+        let mut out = Self::zeros(self.cols, self.rows);
+        for j in 0..self.cols {
+            for (i, &value) in self.col(j).iter().enumerate() {
+                *out.at_mut(j, i) = value;
+            }
+        }
+        out
+    }
+
+    /// Copy the lower triangle over the upper one.
+    pub fn mirror_lower(&mut self) {
+        for j in 0..self.cols {
+            for i in j + 1..self.rows {
+                *self.at_mut(j, i) = self.at(i, j);
+            }
+        }
+    }
+
+    /// Whether every entry is finite.
+    pub fn is_finite(&self) -> bool {
+        (0..self.cols).all(|j| self.col(j).iter().all(|v| v.is_finite()))
+    }
+
+    /// The same numbers as a matrix of the public interface.
+    pub fn to_nalgebra(&self) -> nalgebra::DMatrix<f64> {
+        nalgebra::DMatrix::from_fn(self.rows, self.cols, |i, j| self.at(i, j))
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        self.data.len() * size_of::<f64>()
+    }
+}
+
+impl From<&nalgebra::DMatrix<f64>> for Matrix {
+    fn from(m: &nalgebra::DMatrix<f64>) -> Self {
+        Self::from_columns(m.nrows(), m.ncols(), m.as_slice().to_vec())
+    }
+}
+
+impl fmt::Debug for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Matrix {} x {}", self.rows, self.cols)?;
+        for i in 0..self.rows.min(8) {
+            writeln!(f, "  {:?}", (0..self.cols.min(8)).map(|j| self.at(i, j)).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> View<'a> {
+    /// A single column.
+    pub fn column(data: &'a [f64]) -> Self {
+        Self { rows: data.len(), cols: 1, stride: data.len().max(1), data }
+    }
+
+    /// Columns of length `rows` laid end to end.
+    ///
+    /// # Panics
+    /// If `data` does not hold `rows * cols` numbers.
+    pub fn from_columns(rows: usize, cols: usize, data: &'a [f64]) -> Self {
+        assert_eq!(data.len(), rows * cols, "column-major data of the wrong length");
+        Self { data, rows, cols, stride: rows.max(1) }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Column j.
+    #[inline]
+    pub fn col(&self, j: usize) -> &'a [f64] {
+        assert!(j < self.cols, "column out of range");
+        &self.data[j * self.stride..j * self.stride + self.rows]
+    }
+
+    fn faer(self) -> MatRef<'a, f64> {
+        MatRef::from_column_major_slice_with_stride(self.data, self.rows, self.cols, self.stride.max(self.rows))
+    }
+}
+
+impl<'a> ViewMut<'a> {
+    /// A single column.
+    pub fn column(data: &'a mut [f64]) -> Self {
+        Self { rows: data.len(), cols: 1, stride: data.len().max(1), data }
+    }
+
+    /// Columns of length `rows` laid end to end.
+    ///
+    /// # Panics
+    /// If `data` does not hold `rows * cols` numbers.
+    pub fn from_columns(rows: usize, cols: usize, data: &'a mut [f64]) -> Self {
+        assert_eq!(data.len(), rows * cols, "column-major data of the wrong length");
+        Self { data, rows, cols, stride: rows.max(1) }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Column j, to be written.
+    #[inline]
+    pub fn col_mut(&mut self, j: usize) -> &mut [f64] {
+        assert!(j < self.cols, "column out of range");
+        &mut self.data[j * self.stride..j * self.stride + self.rows]
+    }
+
+    fn faer(self) -> MatMut<'a, f64> {
+        MatMut::from_column_major_slice_with_stride_mut(self.data, self.rows, self.cols, self.stride.max(self.rows))
+    }
+}
+
+/// Whether a factor enters a product as it stands or transposed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// As it stands.
+    Plain,
+    /// Transposed.
+    Transposed,
+}
+
+impl Op {
+    fn apply<'a>(self, a: View<'a>) -> MatRef<'a, f64> {
+        match self {
+            Op::Plain => a.faer(),
+            Op::Transposed => a.faer().transpose(),
+        }
+    }
+}
+
+/// out <- keep * out + alpha op(a) op(b), where `keep` is 0 or 1.
+pub fn multiply(out: ViewMut<'_>, keep: bool, alpha: f64, a: View<'_>, op_a: Op, b: View<'_>, op_b: Op) {
+    let accum = if keep { Accum::Add } else { Accum::Replace };
+    matmul::matmul(out.faer(), accum, op_a.apply(a), op_b.apply(b), alpha, Par::Seq);
+}
+
+/// A new matrix op(a) op(b).
+pub fn product(a: View<'_>, op_a: Op, b: View<'_>, op_b: Op) -> Matrix {
+    let rows = if op_a == Op::Plain { a.rows } else { a.cols };
+    let cols = if op_b == Op::Plain { b.cols } else { b.rows };
+    let mut out = Matrix::zeros(rows, cols);
+    multiply(out.view_mut(), false, 1.0, a, op_a, b, op_b);
+    out
+}
+
+/// Lower triangle of out <- out + alpha op(a) op(a)'. The upper triangle is left alone.
+pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
+    let lhs = op.apply(a);
+    matmul::triangular::matmul(
+        out.faer(),
+        BlockStructure::TriangularLower,
+        Accum::Add,
+        lhs,
+        BlockStructure::Rectangular,
+        lhs.transpose(),
+        BlockStructure::Rectangular,
+        alpha,
+        Par::Seq,
+    );
+}
+
+/// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
+pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
+    triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
+}
+
+/// rhs <- l^-T rhs for a lower triangular l. Its upper triangle is not read.
+pub fn solve_lower_transposed(l: View<'_>, rhs: ViewMut<'_>) {
+    triangular_solve::solve_upper_triangular_in_place(l.faer().transpose(), rhs.faer(), Par::Seq);
+}
+
+/// The lower Cholesky factor of a symmetric positive definite matrix.
+#[derive(Clone, Debug)]
+pub struct Cholesky {
+    factor: Matrix,
+}
+
+impl Cholesky {
+    /// Factor `a`, of which the lower triangle is read.
+    ///
+    /// # Errors
+    /// The first pivot that is not positive (or not a number).
+    pub fn new(mut a: Matrix) -> Result<Self, NotPositiveDefinite> {
+        assert_eq!(a.rows, a.cols, "only square matrices have a Cholesky factor");
+        let size = a.rows;
+        if size > 0 {
+            let mut memory =
+                MemBuffer::new(llt::factor::cholesky_in_place_scratch::<f64>(size, Par::Seq, Default::default()));
+            llt::factor::cholesky_in_place(
+                a.view_mut().faer(),
+                Default::default(),
+                Par::Seq,
+                MemStack::new(&mut memory),
+                Default::default(),
+            )
+            .map_err(|llt::factor::LltError::NonPositivePivot { index }| NotPositiveDefinite { index, size })?;
+        }
+        // A NaN slips through comparisons inside the library.
+        if let Some(index) = (0..size).find(|&i| !(a.at(i, i) > 0.0 && a.at(i, i).is_finite())) {
+            return Err(NotPositiveDefinite { index, size });
+        }
+        for j in 1..size {
+            a.col_mut(j)[..j].fill(0.0);
+        }
+        Ok(Self { factor: a })
+    }
+
+    /// The factor L; its upper triangle is zero.
+    pub fn factor(&self) -> &Matrix {
+        &self.factor
+    }
+
+    /// log |L L'|.
+    pub fn log_determinant(&self) -> f64 {
+        2.0 * (0..self.factor.rows).map(|i| self.factor.at(i, i).ln()).sum::<f64>()
+    }
+
+    /// rhs <- (L L')^-1 rhs.
+    pub fn solve(&self, mut rhs: Matrix) -> Matrix {
+        solve_lower(self.factor.view(), rhs.view_mut());
+        solve_lower_transposed(self.factor.view(), rhs.view_mut());
+        rhs
+    }
+
+    /// (L L')^-1, both triangles.
+    pub fn inverse(&self) -> Matrix {
+        let size = self.factor.rows;
+        let mut out = Matrix::zeros(size, size);
+        if size > 0 {
+            let mut memory = MemBuffer::new(llt::inverse::inverse_scratch::<f64>(size, Par::Seq));
+            llt::inverse::inverse(
+                out.view_mut().faer(),
+                self.factor.view().faer(),
+                Par::Seq,
+                MemStack::new(&mut memory),
+            );
+        }
+        out.mirror_lower();
+        out
+    }
+}
+
+/// Solve a x = rhs by LU with partial pivoting, once refined.
+///
+/// # Errors
+/// If a pivot vanishes or the solution is not finite.
+pub fn solve_general(a: &Matrix, rhs: &Matrix) -> Result<Matrix, Singular> {
+    assert_eq!(a.rows, a.cols, "only square systems have one solution");
+    let size = a.rows;
+    if size == 0 {
+        return Ok(rhs.clone());
+    }
+    let mut lu = a.clone();
+    let mut forward = vec![0usize; size];
+    let mut inverse = vec![0usize; size];
+    let mut memory = MemBuffer::new(faer::dyn_stack::StackReq::any_of(&[
+        plu::factor::lu_in_place_scratch::<usize, f64>(size, size, Par::Seq, Default::default()),
+        plu::solve::solve_in_place_scratch::<usize, f64>(size, rhs.cols, Par::Seq),
+    ]));
+    let stack = MemStack::new(&mut memory);
+    let (_, permutation): (_, PermRef<'_, usize>) =
+        plu::factor::lu_in_place(lu.view_mut().faer(), &mut forward, &mut inverse, Par::Seq, stack, Default::default());
+    if (0..size).any(|i| lu.at(i, i) == 0.0 || !lu.at(i, i).is_finite()) {
+        return Err(Singular { size });
+    }
+    let mut solve = |rhs: &mut Matrix| {
+        plu::solve::solve_in_place(
+            lu.view().faer(),
+            lu.view().faer(),
+            permutation,
+            rhs.view_mut().faer(),
+            Par::Seq,
+            stack,
+        );
+    };
+    let mut x = rhs.clone();
+    solve(&mut x);
+    // One step of iterative refinement costs O(m^2) and buys back what pivot growth lost.
+    let mut residual = rhs.clone();
+    multiply(residual.view_mut(), true, -1.0, a.view(), Op::Plain, x.view(), Op::Plain);
+    solve(&mut residual);
+    for j in 0..x.cols {
+        for (xi, ri) in x.col_mut(j).iter_mut().zip(residual.col(j)) {
+            *xi += ri;
+        }
+    }
+    if x.is_finite() { Ok(x) } else { Err(Singular { size }) }
+}
+
+/// Eigenvalues (ascending) and, column by column, eigenvectors of a symmetric matrix (lower triangle read).
+///
+/// # Errors
+/// If the iteration does not converge or the matrix is not finite.
+pub fn symmetric_eigen(a: &Matrix) -> Result<(Vec<f64>, Matrix), Singular> {
+    assert_eq!(a.rows, a.cols, "only square matrices have eigenvalues");
+    let size = a.rows;
+    let mut values = vec![0.0; size];
+    let mut vectors = Matrix::zeros(size, size);
+    if size == 0 {
+        return Ok((values, vectors));
+    }
+    // Asked for before the library sees them: it may loop on what is not a number.
+    if (0..size).any(|j| a.col(j)[j..].iter().any(|v| !v.is_finite())) {
+        return Err(Singular { size });
+    }
+    let mut memory = MemBuffer::new(evd::self_adjoint_evd_scratch::<f64>(
+        size,
+        evd::ComputeEigenvectors::Yes,
+        Par::Seq,
+        Default::default(),
+    ));
+    evd::self_adjoint_evd(
+        a.view().faer(),
+        faer::diag::DiagMut::from_slice_mut(&mut values),
+        Some(vectors.view_mut().faer()),
+        Par::Seq,
+        MemStack::new(&mut memory),
+        Default::default(),
+    )
+    .map_err(|_| Singular { size })?;
+    Ok((values, vectors))
+}
+
+/// Sum of products of two vectors of one length, in four interleaved partial sums.
+#[inline]
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len(), "vectors of different lengths");
+    let mut sums = [0.0; 4];
+    let (a4, b4) = (a.chunks_exact(4), b.chunks_exact(4));
+    let tail: f64 = a4.remainder().iter().zip(b4.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in a4.zip(b4) {
+        for k in 0..4 {
+            sums[k] += x[k] * y[k];
+        }
+    }
+    (sums[0] + sums[1]) + (sums[2] + sums[3]) + tail
+}
+
+/// y <- y + alpha x.
+#[inline]
+pub fn axpy(y: &mut [f64], alpha: f64, x: &[f64]) {
+    assert_eq!(x.len(), y.len(), "vectors of different lengths");
+    for (yi, xi) in y.iter_mut().zip(x) {
+        *yi += alpha * xi;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(rows: usize, cols: usize) -> Matrix {
+        // A fixed, well-spread sequence: no generator needed.
+        let data = (0..rows * cols).map(|k| ((k as f64 + 1.0) * 0.618_033_988_749_895).fract() - 0.5).collect();
+        Matrix::from_columns(rows, cols, data)
+    }
+
+    fn gram(size: usize) -> Matrix {
+        let a = sample(size, size + 3);
+        let mut s = Matrix::identity(size);
+        rank_k(s.view_mut(), 1.0, a.view(), Op::Plain);
+        s.mirror_lower();
+        s
+    }
+
+    fn distance(a: &Matrix, b: &Matrix) -> f64 {
+        (a.to_nalgebra() - b.to_nalgebra()).amax()
+    }
+
+    #[test]
+    fn factor_times_its_transpose_is_the_matrix() {
+        for size in [0, 1, 2, 7, 65, 130] {
+            let a = gram(size);
+            let c = Cholesky::new(a.clone()).unwrap();
+            let back = product(c.factor().view(), Op::Plain, c.factor().view(), Op::Transposed);
+            assert!(distance(&back, &a) < 1e-12 * (1.0 + size as f64));
+            let eye = product(c.inverse().view(), Op::Plain, a.view(), Op::Plain);
+            assert!(distance(&eye, &Matrix::identity(size)) < 1e-11);
+        }
+    }
+
+    #[test]
+    fn a_bad_pivot_is_named() {
+        let mut a = Matrix::identity(5);
+        *a.at_mut(3, 3) = -1.0;
+        assert_eq!(Cholesky::new(a.clone()).unwrap_err(), NotPositiveDefinite { index: 3, size: 5 });
+        *a.at_mut(3, 3) = f64::NAN;
+        assert!(Cholesky::new(a).is_err());
+    }
+
+    #[test]
+    fn growing_keeps_entries_and_zeroes_the_rest() {
+        let mut a = Matrix::with_capacity(4, 4);
+        for size in 1..=9 {
+            a.resize(size, size);
+            for k in 0..size {
+                assert_eq!(a.at(size - 1, k), 0.0);
+                assert_eq!(a.at(k, size - 1), 0.0);
+            }
+            *a.at_mut(size - 1, size - 1) = size as f64;
+            for k in 0..size {
+                *a.at_mut(size - 1, k) = (size * 10 + k) as f64;
+            }
+        }
+        assert_eq!(a.at(8, 3), 93.0);
+        assert_eq!(a.at(4, 4), 54.0);
+        a.resize(3, 3);
+        a.resize(5, 5);
+        assert_eq!((a.at(2, 1), a.at(4, 3)), (31.0, 0.0));
+    }
+
+    #[test]
+    fn general_solve_and_eigenvalues() {
+        for size in [1, 3, 40, 90] {
+            let mut a = sample(size, size);
+            for i in 0..size {
+                *a.at_mut(i, i) += 3.0;
+            }
+            let b = sample(size, 2);
+            let x = solve_general(&a, &b).unwrap();
+            assert!(distance(&product(a.view(), Op::Plain, x.view(), Op::Plain), &b) < 1e-11);
+            let s = gram(size);
+            let (values, vectors) = symmetric_eigen(&s).unwrap();
+            let mut scaled = vectors.clone();
+            for (j, value) in values.iter().enumerate() {
+                scaled.col_mut(j).iter_mut().for_each(|v| *v *= value);
+            }
+            assert!(distance(&product(scaled.view(), Op::Plain, vectors.view(), Op::Transposed), &s) < 1e-11);
+        }
+        assert!(solve_general(&Matrix::zeros(3, 3), &Matrix::zeros(3, 1)).is_err());
+    }
+
+    #[test]
+    fn blocks_with_a_stride_solve_like_whole_matrices() {
+        let mut big = Matrix::with_capacity(50, 50);
+        big.resize(20, 20);
+        let g = Cholesky::new(gram(20)).unwrap();
+        for j in 0..20 {
+            big.col_mut(j).copy_from_slice(g.factor().col(j));
+        }
+        let (mut x, mut y) = (sample(20, 3), sample(20, 3));
+        solve_lower(big.view(), x.view_mut());
+        solve_lower(g.factor().view(), y.view_mut());
+        assert_eq!(x, y);
+        let b = [1.0, 2.0, 3.0, 4.0, 5.0];
+        assert_eq!(dot(&b, &b), 55.0);
+    }
+}

@@ -1,0 +1,165 @@
+//! The covariance functions of \[JS09, eq. 18\] and the hyperparameters of a model.
+
+use super::dense::ViewMut;
+
+/// The metric Omega of the kernel, in the coordinates that the kernel is given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Metric {
+    /// Omega = h I: every coordinate alike. One inverse squared lengthscale, positive.
+    Isotropic(f64),
+    /// Omega = diag(a): one relevance per coordinate (D,), nonnegative; 0 removes the coordinate.
+    Ard(Vec<f64>),
+    /// Omega = diag(a) + sum_j f_j f_j': relevances (D,) and `factors`, k directions of length D.
+    Factor {
+        /// Relevance of each coordinate (D,), nonnegative.
+        relevance: Vec<f64>,
+        /// k directions f_j, each (D,).
+        factors: Vec<Vec<f64>>,
+    },
+}
+
+/// k(x, x') = v0 exp(-1/2 (x - x')' Omega (x - x')) + b                                      \[JS09, eq. 18\]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// v0, positive, value^2.
+    pub signal_variance: f64,
+    /// b, nonnegative, value^2.
+    pub bias_variance: f64,
+    /// Omega.
+    pub metric: Metric,
+}
+
+/// How the noise of successive rewards hangs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum NoiseModel {
+    /// Sigma = sigma0^2 H H': the noise is that of the returns. Right for stochastic transitions.
+    #[default]
+    Correlated,
+    /// Sigma = sigma0^2 I: the noise is that of single rewards. Right only where transitions are deterministic.
+    White,
+}
+
+impl NoiseModel {
+    /// The word used on the wire and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Correlated => "correlated",
+            Self::White => "white",
+        }
+    }
+}
+
+/// Everything that model selection chooses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hyperparameters {
+    /// Prior covariance of the value function.
+    pub kernel: Kernel,
+    /// Structure of the noise.
+    pub noise: NoiseModel,
+    /// sigma0^2, positive, reward^2.
+    pub noise_variance: f64,
+}
+
+impl Metric {
+    /// The word used on the wire and in files.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Isotropic(_) => "isotropic",
+            Self::Ard(_) => "ard",
+            Self::Factor { .. } => "factor",
+        }
+    }
+
+    /// diag part of Omega for states of dimension `dim`.
+    pub fn relevance(&self, dim: usize) -> Vec<f64> {
+        match self {
+            Self::Isotropic(h) => vec![*h; dim],
+            Self::Ard(a) => a.clone(),
+            Self::Factor { relevance, .. } => relevance.clone(),
+        }
+    }
+
+    /// The directions f_j; none unless the metric is a factor model.
+    pub fn factors(&self) -> &[Vec<f64>] {
+        match self {
+            Self::Factor { factors, .. } => factors,
+            _ => &[],
+        }
+    }
+}
+
+impl Kernel {
+    /// k(x, x) = v0 + b, the same for every x.
+    pub fn diagonal(&self) -> f64 {
+        self.signal_variance + self.bias_variance
+    }
+
+    /// Length of a projected state: D, plus one per factor.
+    pub fn projected_dim(&self, dim: usize) -> usize {
+        dim + self.metric.factors().len()
+    }
+
+    /// Map states (n, D), row-major, to points whose Euclidean distance is the metric's:
+    /// (sqrt(a_1) x_1, ..., sqrt(a_D) x_D, f_1' x, ..., f_k' x).
+    ///
+    /// # Panics
+    /// If `states` is not a whole number of rows, or the metric is of another dimension.
+    pub fn project(&self, dim: usize, states: &[f64]) -> Vec<f64> {
+        assert!(dim > 0 && states.len().is_multiple_of(dim), "states are not whole rows");
+        let roots: Vec<f64> = self.metric.relevance(dim).iter().map(|a| a.sqrt()).collect();
+        assert_eq!(roots.len(), dim, "the metric is of another dimension");
+        let factors = self.metric.factors();
+        let mut out = Vec::with_capacity(states.len() / dim * (dim + factors.len()));
+        for x in states.chunks_exact(dim) {
+            out.extend(x.iter().zip(&roots).map(|(v, root)| v * root));
+            out.extend(factors.iter().map(|f| f.iter().zip(x).map(|(a, b)| a * b).sum::<f64>()));
+        }
+        out
+    }
+
+    /// k between two projected points.
+    pub fn eval(&self, a: &[f64], b: &[f64]) -> f64 {
+        let squared: f64 = a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum();
+        self.signal_variance * (-0.5 * squared).exp() + self.bias_variance
+    }
+
+    /// out\[i, j\] = k(a_i, b_j) for projected points `a` (rows of out) and `b` (columns), row-major, of length `width`.
+    ///
+    /// # Panics
+    /// If `out` has other dimensions.
+    pub fn block(&self, width: usize, a: &[f64], b: &[f64], out: &mut ViewMut<'_>) {
+        assert_eq!(out.rows() * width, a.len(), "as many rows as points");
+        assert_eq!(out.cols() * width, b.len(), "as many columns as points");
+        for (j, y) in b.chunks_exact(width).enumerate() {
+            for (value, x) in out.col_mut(j).iter_mut().zip(a.chunks_exact(width)) {
+                *value = self.eval(x, y);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::dense::Matrix;
+
+    #[test]
+    fn projection_gives_the_metrics_distance() {
+        let kernel = Kernel {
+            signal_variance: 2.0,
+            bias_variance: 0.5,
+            metric: Metric::Factor { relevance: vec![1.0, 0.25], factors: vec![vec![0.3, -0.7]] },
+        };
+        let (x, y) = ([0.2, -1.0], [1.1, 0.4]);
+        let d = [x[0] - y[0], x[1] - y[1]];
+        let along: f64 = 0.3 * d[0] - 0.7 * d[1];
+        let squared: f64 = d[0] * d[0] + 0.25 * d[1] * d[1] + along * along;
+        let expected = 2.0 * (-0.5 * squared).exp() + 0.5;
+        let width = kernel.projected_dim(2);
+        let (px, py) = (kernel.project(2, &x), kernel.project(2, &y));
+        let mut out = Matrix::zeros(1, 1);
+        kernel.block(width, &px, &py, &mut out.view_mut());
+        assert!((out.at(0, 0) - expected).abs() < 1e-15);
+        assert!((kernel.eval(&px, &px) - kernel.diagonal()).abs() < 1e-15);
+    }
+}

@@ -1,0 +1,30 @@
+//! Numbers in, numbers out: Gaussian-process temporal-difference learning with model selection.
+//!
+//! Nothing here reads a clock, starts a thread, opens a file or logs; results depend on the arguments alone.
+//!
+//! # Sources
+//! - \[JS09\] T. Jung, P. Stone, *Feature Selection for Value Function Approximation Using Bayesian Model Selection*,
+//!   ECML PKDD 2009: the estimator, its evidence and the three covariances.
+//! - \[EMM05\] Y. Engel, S. Mannor, R. Meir, *Reinforcement Learning with Gaussian Processes*, ICML 2005: GPTD.
+//! - \[FS01\] S. Fine, K. Scheinberg, *Efficient SVM Training Using Low-Rank Kernel Representations*, JMLR 2, 2001:
+//!   incomplete Cholesky decomposition (ICD).
+//! - \[T09\] M. Titsias, *Variational Learning of Inducing Variables in Sparse Gaussian Processes*, AISTATS 2009: the
+//!   bound used as sparse evidence.
+//!
+//! # Notation
+//! ```text
+//! x, x'       state, next state (D,)            K_mm = L L'   Gram matrix of the dictionary and its factor
+//! r, gamma    reward (H,), discount             phi(x) = L^-1 k_m(x)   features; prior of their weights u is N(0, I)
+//! y           targets: discounted returns, closed by the value of the last successor where a chain is cut
+//! S           sum of phi phi'                   z      trace: discounted sum of features along a chain
+//! p           sum of z r (m, H)                 B      sum over cuts of gamma z phi(x_cut)'
+//! q           sum of squared targets (H,)       A      S + sigma0^2 I
+//! ```
+//!
+//! # Conditioning
+//! In the basis phi the system matrix is S + sigma0^2 I, whose condition number is at most
+//! (n (v0 + b) + sigma0^2) / sigma0^2 whatever the conditioning of K_mm. No inverse is kept as state. Pivots are checked
+//! in [`dense`] and nowhere else.
+
+pub mod dense;
+pub mod kernel;

@@ -1,0 +1,478 @@
+//! The words of the domain: transitions as producers send them, checked once, and as learners read them.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Largest magnitude accepted in a state or a reward: squares and sums of squares stay far from overflow.
+pub const MAGNITUDE_MAX: f64 = 1e9;
+
+/// What is wrong with a message, in the words of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InvalidCode {
+    /// A required field is not there.
+    MissingField,
+    /// A field has another type than it must have.
+    WrongType,
+    /// A field has another number of axes or of rows than it must have.
+    WrongShape,
+    /// States or rewards are of another length than those before them.
+    WrongDimension,
+    /// A number is NaN or infinite.
+    NotFinite,
+    /// A number, a length or a flag is outside what is allowed.
+    OutOfRange,
+}
+
+impl InvalidCode {
+    /// The code as it stands on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MissingField => "missing_field",
+            Self::WrongType => "wrong_type",
+            Self::WrongShape => "wrong_shape",
+            Self::WrongDimension => "wrong_dimension",
+            Self::NotFinite => "not_finite",
+            Self::OutOfRange => "out_of_range",
+        }
+    }
+}
+
+/// Why a batch was refused: nothing of it is used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Invalid {
+    /// Kind of fault.
+    pub code: InvalidCode,
+    /// Field at fault, by its name on the wire.
+    pub field: &'static str,
+    /// Row at fault, where one row is.
+    pub index: Option<usize>,
+    /// A sentence for people.
+    pub message: String,
+}
+
+impl Invalid {
+    /// A fault of a whole field.
+    pub fn new(code: InvalidCode, field: &'static str, message: impl Into<String>) -> Self {
+        Self { code, field, index: None, message: message.into() }
+    }
+
+    /// A fault of one row of a field.
+    pub fn at(code: InvalidCode, field: &'static str, index: usize, message: impl Into<String>) -> Self {
+        Self { code, field, index: Some(index), message: message.into() }
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "{} (row {index}): {}", self.field, self.message),
+            None => write!(f, "{}: {}", self.field, self.message),
+        }
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// A batch as it was decoded, before any check. Matrices are row-major; n is the number of rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchParts {
+    /// Whose experience this is, 1..=256 bytes.
+    pub stream: String,
+    /// One run of the producer, at most 256 bytes; "" if it names none.
+    pub session: String,
+    /// Position of the first row in the stream's session.
+    pub seq: Option<u64>,
+    /// State dimension D, at least 1.
+    pub dim: usize,
+    /// Rewards per row H, at least 1.
+    pub rewards_per_row: usize,
+    /// (n, D); or (n + 1, D) if `next_states` is left out.
+    pub states: Vec<f64>,
+    /// (n, D), or left out for a piece of one trajectory.
+    pub next_states: Option<Vec<f64>>,
+    /// (n, H).
+    pub rewards: Vec<f64>,
+    /// (n,), or left out: all false.
+    pub terminated: Option<Vec<bool>>,
+    /// (n,), or left out: all false.
+    pub truncated: Option<Vec<bool>>,
+    /// (n,) in \[0, 1\], or left out: the critic's discount.
+    pub discounts: Option<Vec<f64>>,
+    /// (n, A), or left out.
+    pub actions: Option<Vec<f64>>,
+    /// (n,) Unix seconds, or left out.
+    pub times: Option<Vec<f64>>,
+    /// Whether it came as one transition (names in errors are then singular).
+    pub single: bool,
+}
+
+/// Consecutive transitions of one stream's session, checked: lengths agree, every number is finite and in range.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    parts: BatchParts,
+    len: usize,
+}
+
+impl Batch {
+    /// Check `parts` and fill in what was left out.
+    ///
+    /// # Errors
+    /// The first fault found, with the field as it is named on the wire and the row.
+    pub fn new(mut parts: BatchParts) -> Result<Self, Invalid> {
+        use InvalidCode::{NotFinite, OutOfRange, WrongShape};
+        let single = parts.single;
+        let name = |one: &'static str, many: &'static str| if single { one } else { many };
+        if parts.stream.is_empty() || parts.stream.len() > 256 {
+            let message = format!("a stream's name has 1 to 256 bytes, this one has {}", parts.stream.len());
+            return Err(Invalid::new(OutOfRange, "stream", message));
+        }
+        if parts.session.len() > 256 {
+            let message = format!("a session's name has at most 256 bytes, this one has {}", parts.session.len());
+            return Err(Invalid::new(OutOfRange, "session", message));
+        }
+        let (state, reward) = (name("state", "states"), name("reward", "rewards"));
+        if parts.dim == 0 {
+            return Err(Invalid::new(WrongShape, state, "a state has at least one number"));
+        }
+        if parts.rewards_per_row == 0 {
+            return Err(Invalid::new(WrongShape, reward, "a row has at least one reward"));
+        }
+        if !parts.rewards.len().is_multiple_of(parts.rewards_per_row) {
+            return Err(Invalid::new(WrongShape, reward, "rewards are not whole rows"));
+        }
+        let len = parts.rewards.len() / parts.rewards_per_row;
+        if len == 0 {
+            return Err(Invalid::new(WrongShape, reward, "a batch has at least one row"));
+        }
+        let dim = parts.dim;
+        let state_rows = if parts.next_states.is_some() { len } else { len + 1 };
+        if parts.states.len() != state_rows * dim {
+            let message = format!(
+                "{len} rows of rewards need {state_rows} rows of {dim} numbers here, not {} numbers",
+                parts.states.len()
+            );
+            return Err(Invalid::new(WrongShape, state, message));
+        }
+        if let Some(next) = &parts.next_states
+            && next.len() != len * dim
+        {
+            let message = format!("must have {len} rows of {dim} numbers, has {} numbers", next.len());
+            return Err(Invalid::new(WrongShape, name("next_state", "next_states"), message));
+        }
+        let flags = [("terminated", &parts.terminated), ("truncated", &parts.truncated)];
+        for (field, values) in flags {
+            if values.as_ref().is_some_and(|v| v.len() != len) {
+                return Err(Invalid::new(WrongShape, field, format!("must have one flag for each of {len} rows")));
+            }
+        }
+        for (field, values) in
+            [(name("discount", "discounts"), &parts.discounts), (name("time", "times"), &parts.times)]
+        {
+            if values.as_ref().is_some_and(|v| v.len() != len) {
+                return Err(Invalid::new(WrongShape, field, format!("must have one number for each of {len} rows")));
+            }
+        }
+        let action = name("action", "actions");
+        if parts.actions.as_ref().is_some_and(|v| v.is_empty() || !v.len().is_multiple_of(len)) {
+            return Err(Invalid::new(WrongShape, action, format!("must have {len} rows of one length")));
+        }
+        let bounded = |values: &[f64], width: usize, field: &'static str, limit: f64| -> Result<(), Invalid> {
+            for (k, &value) in values.iter().enumerate() {
+                if !value.is_finite() {
+                    return Err(Invalid::at(NotFinite, field, k / width, format!("{value} is not a finite number")));
+                }
+                if value.abs() > limit {
+                    let message = format!("{value:e} is beyond {limit:e} in magnitude");
+                    return Err(Invalid::at(OutOfRange, field, k / width, message));
+                }
+            }
+            Ok(())
+        };
+        bounded(&parts.states, dim, state, MAGNITUDE_MAX)?;
+        if let Some(next) = &parts.next_states {
+            bounded(next, dim, name("next_state", "next_states"), MAGNITUDE_MAX)?;
+        }
+        bounded(&parts.rewards, parts.rewards_per_row, reward, MAGNITUDE_MAX)?;
+        if let Some(actions) = &parts.actions {
+            bounded(actions, actions.len() / len, action, f64::MAX)?;
+        }
+        if let Some(times) = &parts.times {
+            bounded(times, 1, name("time", "times"), f64::MAX)?;
+        }
+        if let Some(discounts) = &parts.discounts {
+            let field = name("discount", "discounts");
+            bounded(discounts, 1, field, f64::MAX)?;
+            if let Some((k, g)) = discounts.iter().enumerate().find(|(_, g)| !(0.0..=1.0).contains(*g)) {
+                return Err(Invalid::at(OutOfRange, field, k, format!("a discount lies in [0, 1], this one is {g}")));
+            }
+        }
+        if parts.next_states.is_none() {
+            for (field, values) in [("terminated", &parts.terminated), ("truncated", &parts.truncated)] {
+                if let Some(k) = values.as_ref().and_then(|v| v[..len - 1].iter().position(|&flag| flag)) {
+                    let message = "only the last row may end an episode where next_states is left out";
+                    return Err(Invalid::at(OutOfRange, field, k, message));
+                }
+            }
+            let next = parts.states[dim..].to_vec();
+            parts.states.truncate(len * dim);
+            parts.next_states = Some(next);
+        }
+        if parts.seq.is_some_and(|seq| seq.checked_add(len as u64).is_none()) {
+            return Err(Invalid::new(OutOfRange, "seq", "the sequence number is too large"));
+        }
+        Ok(Self { parts, len })
+    }
+
+    /// Number of rows n, at least 1.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whose experience this is.
+    pub fn stream(&self) -> &str {
+        &self.parts.stream
+    }
+
+    /// The producer's run; "" if it named none.
+    pub fn session(&self) -> &str {
+        &self.parts.session
+    }
+
+    /// Sequence number of the first row, if the producer numbers its rows.
+    pub fn seq(&self) -> Option<u64> {
+        self.parts.seq
+    }
+
+    /// State dimension D.
+    pub fn dim(&self) -> usize {
+        self.parts.dim
+    }
+
+    /// Rewards per row H.
+    pub fn rewards_per_row(&self) -> usize {
+        self.parts.rewards_per_row
+    }
+
+    /// State of row i (D,).
+    pub fn state(&self, i: usize) -> &[f64] {
+        &self.parts.states[i * self.parts.dim..(i + 1) * self.parts.dim]
+    }
+
+    /// True successor of row i (D,).
+    pub fn next_state(&self, i: usize) -> &[f64] {
+        let next = self.parts.next_states.as_ref().expect("filled in when the batch was checked");
+        &next[i * self.parts.dim..(i + 1) * self.parts.dim]
+    }
+
+    /// Rewards of row i (H,).
+    pub fn reward(&self, i: usize) -> &[f64] {
+        &self.parts.rewards[i * self.parts.rewards_per_row..(i + 1) * self.parts.rewards_per_row]
+    }
+
+    /// Whether row i ended in an absorbing state.
+    pub fn terminated(&self, i: usize) -> bool {
+        self.parts.terminated.as_ref().is_some_and(|v| v[i])
+    }
+
+    /// Whether row i was cut off from outside.
+    pub fn truncated(&self, i: usize) -> bool {
+        self.parts.truncated.as_ref().is_some_and(|v| v[i])
+    }
+
+    /// Discount of row i, if it overrides the critic's.
+    pub fn discount(&self, i: usize) -> Option<f64> {
+        self.parts.discounts.as_ref().map(|v| v[i])
+    }
+
+    /// Action of row i (A,), if there is one.
+    pub fn action(&self, i: usize) -> Option<&[f64]> {
+        self.parts.actions.as_ref().map(|v| {
+            let width = v.len() / self.len;
+            &v[i * width..(i + 1) * width]
+        })
+    }
+
+    /// A fingerprint of everything in row i that learning depends on: equal rows have equal fingerprints.
+    pub fn fingerprint(&self, i: usize) -> u64 {
+        // DefaultHasher::new() has fixed keys; fingerprints are compared within one process only.
+        let mut hasher = DefaultHasher::new();
+        for &value in self.state(i).iter().chain(self.next_state(i)).chain(self.reward(i)) {
+            value.to_bits().hash(&mut hasher);
+        }
+        (self.terminated(i), self.truncated(i)).hash(&mut hasher);
+        self.discount(i).map(f64::to_bits).hash(&mut hasher);
+        for value in self.action(i).unwrap_or(&[]) {
+            value.to_bits().hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// Transitions of many streams in arrival order, in columns: what learners read and the window keeps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rows {
+    /// State dimension D.
+    pub dim: usize,
+    /// Rewards per row H.
+    pub rewards_per_row: usize,
+    /// (n, D), row-major.
+    pub states: Vec<f64>,
+    /// (n, D), row-major.
+    pub next_states: Vec<f64>,
+    /// (n, H), row-major.
+    pub rewards: Vec<f64>,
+    /// (n,); NaN where the critic's own discount holds.
+    pub discounts: Vec<f64>,
+    /// (n,) number of the stream that each row belongs to.
+    pub streams: Vec<u32>,
+    /// (n,) whether the successor is absorbing.
+    pub terminated: Vec<bool>,
+    /// (n,) whether the row was cut off from outside.
+    pub truncated: Vec<bool>,
+    /// (n,) whether the row starts a new noise chain of its stream (the chain before it, if still running, is cut).
+    pub starts_chain: Vec<bool>,
+}
+
+impl Rows {
+    /// No rows yet, of states (D,) and rewards (H,).
+    pub fn new(dim: usize, rewards_per_row: usize) -> Self {
+        Self { dim, rewards_per_row, ..Self::default() }
+    }
+
+    /// Number of rows n.
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// State of row i (D,).
+    pub fn state(&self, i: usize) -> &[f64] {
+        &self.states[i * self.dim..(i + 1) * self.dim]
+    }
+
+    /// Successor of row i (D,).
+    pub fn next_state(&self, i: usize) -> &[f64] {
+        &self.next_states[i * self.dim..(i + 1) * self.dim]
+    }
+
+    /// Rewards of row i (H,).
+    pub fn reward(&self, i: usize) -> &[f64] {
+        &self.rewards[i * self.rewards_per_row..(i + 1) * self.rewards_per_row]
+    }
+
+    /// Discount of row i under a critic whose own is `default`.
+    pub fn discount(&self, i: usize, default: f64) -> f64 {
+        if self.discounts[i].is_nan() { default } else { self.discounts[i] }
+    }
+
+    /// Append row i of `batch` as a row of stream number `stream`.
+    ///
+    /// # Panics
+    /// If the batch has other dimensions: callers check that first.
+    pub fn push(&mut self, stream: u32, starts_chain: bool, batch: &Batch, i: usize) {
+        assert_eq!((batch.dim(), batch.rewards_per_row()), (self.dim, self.rewards_per_row), "dimensions agree");
+        self.states.extend_from_slice(batch.state(i));
+        self.next_states.extend_from_slice(batch.next_state(i));
+        self.rewards.extend_from_slice(batch.reward(i));
+        self.discounts.push(batch.discount(i).unwrap_or(f64::NAN));
+        self.streams.push(stream);
+        self.terminated.push(batch.terminated(i));
+        self.truncated.push(batch.truncated(i));
+        self.starts_chain.push(starts_chain);
+    }
+
+    /// Append rows `range` of `other`.
+    ///
+    /// # Panics
+    /// If `other` has other dimensions or fewer rows.
+    pub fn extend(&mut self, other: &Rows, range: std::ops::Range<usize>) {
+        assert_eq!((other.dim, other.rewards_per_row), (self.dim, self.rewards_per_row), "dimensions agree");
+        let (d, h) = (self.dim, self.rewards_per_row);
+        self.states.extend_from_slice(&other.states[range.start * d..range.end * d]);
+        self.next_states.extend_from_slice(&other.next_states[range.start * d..range.end * d]);
+        self.rewards.extend_from_slice(&other.rewards[range.start * h..range.end * h]);
+        self.discounts.extend_from_slice(&other.discounts[range.clone()]);
+        self.streams.extend_from_slice(&other.streams[range.clone()]);
+        self.terminated.extend_from_slice(&other.terminated[range.clone()]);
+        self.truncated.extend_from_slice(&other.truncated[range.clone()]);
+        self.starts_chain.extend_from_slice(&other.starts_chain[range]);
+    }
+
+    /// Forget all rows, keep the memory.
+    pub fn clear(&mut self) {
+        self.states.clear();
+        self.next_states.clear();
+        self.rewards.clear();
+        self.discounts.clear();
+        self.streams.clear();
+        self.terminated.clear();
+        self.truncated.clear();
+        self.starts_chain.clear();
+    }
+
+    /// Bytes that one row of states (D,) and rewards (H,) takes.
+    pub fn bytes_per_row(dim: usize, rewards_per_row: usize) -> usize {
+        size_of::<f64>() * (2 * dim + rewards_per_row + 1) + size_of::<u32>() + 3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts() -> BatchParts {
+        BatchParts {
+            stream: "robot".into(),
+            dim: 2,
+            rewards_per_row: 1,
+            states: vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
+            rewards: vec![0.5, -0.5],
+            ..BatchParts::default()
+        }
+    }
+
+    #[test]
+    fn a_piece_of_trajectory_gets_its_successors() {
+        let batch = Batch::new(parts()).unwrap();
+        assert_eq!(batch.len(), 2);
+        assert_eq!(batch.next_state(0), batch.state(1));
+        assert_eq!(batch.next_state(1), [4.0, 5.0]);
+        assert!(!batch.terminated(1));
+    }
+
+    #[test]
+    fn faults_name_field_and_row() {
+        let fault = |change: &dyn Fn(&mut BatchParts)| {
+            let mut p = parts();
+            change(&mut p);
+            let e = Batch::new(p).unwrap_err();
+            (e.code, e.field, e.index)
+        };
+        assert_eq!(fault(&|p| p.stream.clear()), (InvalidCode::OutOfRange, "stream", None));
+        assert_eq!(fault(&|p| p.states[3] = f64::NAN), (InvalidCode::NotFinite, "states", Some(1)));
+        assert_eq!(fault(&|p| p.states[0] = 1e300), (InvalidCode::OutOfRange, "states", Some(0)));
+        assert_eq!(fault(&|p| p.rewards.clear()), (InvalidCode::WrongShape, "rewards", None));
+        assert_eq!(fault(&|p| p.discounts = Some(vec![0.5, 1.5])), (InvalidCode::OutOfRange, "discounts", Some(1)));
+        assert_eq!(
+            fault(&|p| p.terminated = Some(vec![true, false])),
+            (InvalidCode::OutOfRange, "terminated", Some(0))
+        );
+        assert_eq!(fault(&|p| p.terminated = Some(vec![true])), (InvalidCode::WrongShape, "terminated", None));
+        assert_eq!(fault(&|p| p.next_states = Some(vec![0.0])), (InvalidCode::WrongShape, "states", None));
+        assert_eq!(fault(&|p| p.seq = Some(u64::MAX)), (InvalidCode::OutOfRange, "seq", None));
+    }
+
+    #[test]
+    fn fingerprints_tell_rows_apart() {
+        let (a, mut p) = (Batch::new(parts()).unwrap(), parts());
+        p.rewards[1] = 0.25;
+        let b = Batch::new(p).unwrap();
+        assert_eq!(a.fingerprint(0), b.fingerprint(0));
+        assert_ne!(a.fingerprint(1), b.fingerprint(1));
+    }
+}
