@@ -27,4 +27,6 @@
 //! in [`dense`] and nowhere else.
 
 pub mod dense;
+pub mod dictionary;
 pub mod kernel;
+pub mod statistics;

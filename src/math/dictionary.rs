@@ -1,0 +1,295 @@
+//! Incomplete Cholesky decomposition: which states span the value function, and the features they give.
+//!
+//! With K_mm = L L' the features phi(x) = L^-1 k_m(x) reproduce the sparse kernel, k~(x, x') = phi(x)' phi(x'), and
+//! delta^2(x) = k(x, x) - phi(x)' phi(x) is what the dictionary cannot explain of x. A state whose residual exceeds
+//! the tolerance may be admitted: L gains the row (phi(x)', delta), phi one coordinate
+//! ```text
+//! phi_new(x_i) = (k(x, x_i) - phi(x)' phi(x_i)) / delta                                   [JS09, section 4.2], [FS01]
+//! ```
+//! Online, states are tested once, in arrival order; in batch, the largest residual goes first.
+
+use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply, solve_lower};
+use super::kernel::Kernel;
+
+/// A dictionary and the Cholesky factor of its Gram matrix.
+///
+/// Invariants: every pivot of `factor` squared exceeds `tolerance`, so no state enters twice; `len() <= max`.
+#[derive(Clone, Debug)]
+pub struct Dictionary {
+    kernel: Kernel,
+    dim: usize,
+    tolerance: f64,
+    max: usize,
+    basis: Vec<f64>,
+    points: Vec<f64>,
+    factor: Matrix,
+}
+
+/// A state that was admitted: what others need to give it its coordinate.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// Projected coordinates of the new element.
+    pub point: Vec<f64>,
+    /// Its features with respect to the elements before it (m,).
+    pub features: Vec<f64>,
+    /// Square root of its residual: the new pivot of L.
+    pub delta: f64,
+}
+
+impl Admitted {
+    /// The new coordinate of a functional with features `features` (m,) and kernel value `covariance` with the element.
+    pub fn coordinate(&self, covariance: f64, features: &[f64]) -> f64 {
+        (covariance - dot(&self.features, features)) / self.delta
+    }
+}
+
+impl Dictionary {
+    /// An empty dictionary over states (D,) that admits residuals above `tolerance` (absolute, value^2, positive) until it
+    /// holds `max` elements.
+    pub fn new(kernel: Kernel, dim: usize, tolerance: f64, max: usize) -> Self {
+        assert!(tolerance > 0.0, "a tolerance is positive: pivots are divided by");
+        let factor = Matrix::with_capacity(max.min(4096), max.min(4096));
+        Self { kernel, dim, tolerance, max, basis: Vec::new(), points: Vec::new(), factor }
+    }
+
+    /// Exactly these elements (m, D), row-major, whatever their residuals, as long as K_mm is positive definite.
+    ///
+    /// # Errors
+    /// The index of the first element that those before it span to working precision.
+    pub fn from_elements(kernel: Kernel, dim: usize, elements: &[f64]) -> Result<Self, usize> {
+        // A residual is a difference of numbers of the size of k(x, x): below this it is rounding.
+        let smallest = kernel.diagonal() * 64.0 * f64::EPSILON;
+        let mut out = Self::new(kernel, dim, smallest, elements.len() / dim);
+        for (i, state) in elements.chunks_exact(dim).enumerate() {
+            let features = out.features(&out.kernel.project(dim, state));
+            let residual = out.residual(features.col(0));
+            if residual <= smallest {
+                return Err(i);
+            }
+            out.admit(state, features.col(0));
+        }
+        Ok(out)
+    }
+
+    /// Number of elements m.
+    pub fn len(&self) -> usize {
+        self.factor.rows()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the cap is reached.
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.max
+    }
+
+    /// Most elements it may hold.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Residual above which a state is admitted, value^2.
+    pub fn tolerance(&self) -> f64 {
+        self.tolerance
+    }
+
+    /// The covariance function.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// State dimension D.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Elements (m, D), row-major, in the coordinates of the kernel.
+    pub fn elements(&self) -> &[f64] {
+        &self.basis
+    }
+
+    /// L (m, m), lower triangular.
+    pub fn factor(&self) -> &Matrix {
+        &self.factor
+    }
+
+    /// out (m, n) <- phi of n projected states, row-major.
+    ///
+    /// # Panics
+    /// If `out` is not (m, n).
+    pub fn features_into(&self, projected: &[f64], mut out: ViewMut<'_>) {
+        let width = self.kernel.projected_dim(self.dim);
+        self.kernel.block(width, &self.points, projected, &mut out);
+        solve_lower(self.factor.view(), out);
+    }
+
+    /// phi of n projected states, row-major, as a new matrix (m, n).
+    pub fn features(&self, projected: &[f64]) -> Matrix {
+        let mut out = Matrix::zeros(self.len(), projected.len() / self.kernel.projected_dim(self.dim));
+        self.features_into(projected, out.view_mut());
+        out
+    }
+
+    /// delta^2 of a state with features `features` (m,); never negative.
+    pub fn residual(&self, features: &[f64]) -> f64 {
+        (self.kernel.diagonal() - dot(features, features)).max(0.0)
+    }
+
+    /// Make `state` (D,) with features `features` (m,) an element.
+    ///
+    /// # Panics
+    /// If its residual does not exceed the tolerance or the dictionary is full: callers test first.
+    pub fn admit(&mut self, state: &[f64], features: &[f64]) -> Admitted {
+        let residual = self.residual(features);
+        assert!(residual > self.tolerance, "a state is admitted only above the tolerance");
+        assert!(!self.is_full(), "the dictionary is full");
+        let (m, delta) = (self.len(), residual.sqrt());
+        let point = self.kernel.project(self.dim, state);
+        self.basis.extend_from_slice(state);
+        self.points.extend_from_slice(&point);
+        self.factor.resize(m + 1, m + 1);
+        for (j, &value) in features.iter().enumerate() {
+            *self.factor.at_mut(m, j) = value;
+        }
+        *self.factor.at_mut(m, m) = delta;
+        Admitted { point, features: features.to_vec(), delta }
+    }
+
+    /// Weights of kernel values from weights of features: w = L^-T u, for u (m, H).
+    pub fn kernel_weights(&self, feature_weights: &Matrix) -> Matrix {
+        let mut out = feature_weights.clone();
+        super::dense::solve_lower_transposed(self.factor.view(), out.view_mut());
+        out
+    }
+}
+
+/// Batch selection: what pivoted incomplete Cholesky chose, in order.
+#[derive(Clone, Debug)]
+pub struct Pivots {
+    /// Indices into the states given.
+    pub indices: Vec<usize>,
+    /// Residual of each at the moment it was chosen, value^2.
+    pub residuals: Vec<f64>,
+    /// Sum of the residuals of all states after the last choice, value^2.
+    pub trace: f64,
+    /// Whether states above the tolerance were left when the cap was reached.
+    pub capped: bool,
+}
+
+/// Pivoted incomplete Cholesky of the kernel matrix of `states` (n, D), row-major: largest residual first, the earliest
+/// of equals, until none exceeds `tolerance` (absolute, value^2) or `max` are chosen. O(n m^2) time, O(n m) memory.
+pub fn select(kernel: &Kernel, dim: usize, states: &[f64], tolerance: f64, max: usize) -> (Dictionary, Pivots) {
+    let mut dictionary = Dictionary::new(kernel.clone(), dim, tolerance, max);
+    let projected = kernel.project(dim, states);
+    let width = kernel.projected_dim(dim);
+    let n = states.len() / dim;
+    let mut residuals = vec![kernel.diagonal(); n];
+    // Column j holds coordinate j of every state's features, so that a coordinate is one matrix-vector product.
+    let mut coordinates = Matrix::with_capacity(n, max.min(n));
+    coordinates.resize(n, 0);
+    let mut pivots = Pivots { indices: Vec::new(), residuals: Vec::new(), trace: 0.0, capped: false };
+    let mut row = Vec::new();
+    let mut next = vec![0.0; n];
+    loop {
+        // The first of the largest: ties go to the state that came first.
+        let best = (0..n).fold(None, |best: Option<usize>, i| match best {
+            Some(b) if residuals[i] <= residuals[b] => best,
+            _ => Some(i),
+        });
+        let Some(pivot) = best.filter(|&i| residuals[i] > tolerance) else { break };
+        if dictionary.is_full() {
+            pivots.capped = true;
+            break;
+        }
+        let m = dictionary.len();
+        row.clear();
+        row.extend((0..m).map(|j| coordinates.at(pivot, j)));
+        // The running residual has lost digits by subtraction; the pivot is recomputed where it is divided by.
+        if dictionary.residual(&row) <= tolerance {
+            residuals[pivot] = 0.0;
+            continue;
+        }
+        pivots.indices.push(pivot);
+        pivots.residuals.push(dictionary.residual(&row));
+        let admitted = dictionary.admit(&states[pivot * dim..(pivot + 1) * dim], &row);
+        kernel.block(width, &projected, &admitted.point, &mut ViewMut::column(&mut next));
+        multiply(ViewMut::column(&mut next), true, -1.0, coordinates.view(), Op::Plain, View::column(&row), Op::Plain);
+        coordinates.resize(n, m + 1);
+        axpy(coordinates.col_mut(m), 1.0 / admitted.delta, &next);
+        for (residual, c) in residuals.iter_mut().zip(coordinates.col(m)) {
+            *residual = (*residual - c * c).max(0.0);
+        }
+        residuals[pivot] = 0.0;
+    }
+    pivots.trace = residuals.iter().sum();
+    (dictionary, pivots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::dense::product;
+    use crate::math::kernel::Metric;
+
+    fn kernel() -> Kernel {
+        Kernel { signal_variance: 2.0, bias_variance: 0.3, metric: Metric::Ard(vec![1.5, 0.4]) }
+    }
+
+    fn states(n: usize) -> Vec<f64> {
+        (0..2 * n).map(|k| 4.0 * ((k as f64 + 1.0) * 0.618_033_988_749_895).fract() - 2.0).collect()
+    }
+
+    fn gram(dictionary: &Dictionary) -> Matrix {
+        let k = dictionary.kernel();
+        let points = k.project(2, dictionary.elements());
+        let m = dictionary.len();
+        let mut out = Matrix::zeros(m, m);
+        k.block(k.projected_dim(2), &points, &points, &mut out.view_mut());
+        out
+    }
+
+    #[test]
+    fn factor_is_that_of_the_gram_matrix() {
+        for (dictionary, _) in [select(&kernel(), 2, &states(60), 1e-4, 40), select(&kernel(), 2, &states(9), 1e-9, 9)]
+        {
+            let l = dictionary.factor();
+            let back = product(l.view(), Op::Plain, l.view(), Op::Transposed);
+            assert!((back.to_nalgebra() - gram(&dictionary).to_nalgebra()).amax() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn a_dictionary_of_everything_reproduces_the_kernel() {
+        let x = states(9);
+        let all = Dictionary::from_elements(kernel(), 2, &x).unwrap();
+        let phi = all.features(&kernel().project(2, &x));
+        let sparse = product(phi.view(), Op::Transposed, phi.view(), Op::Plain);
+        assert!((sparse.to_nalgebra() - gram(&all).to_nalgebra()).amax() < 1e-11);
+        assert!(Dictionary::from_elements(kernel(), 2, &[1.0, 2.0, 1.0, 2.0]).is_err_and(|i| i == 1));
+    }
+
+    #[test]
+    fn no_state_is_left_above_the_tolerance() {
+        let x = states(200);
+        let (dictionary, pivots) = select(&kernel(), 2, &x, 1e-3, 200);
+        assert!(!pivots.capped && dictionary.len() < 200);
+        let phi = dictionary.features(&kernel().project(2, &x));
+        let residuals: Vec<f64> = (0..200).map(|i| dictionary.residual(phi.col(i))).collect();
+        assert!(residuals.iter().all(|&r| r <= 1e-3 + 1e-12));
+        assert!((residuals.iter().sum::<f64>() - pivots.trace).abs() < 1e-9);
+        assert!(pivots.residuals.windows(2).all(|w| w[1] <= w[0] + 1e-12));
+        let (small, pivots) = select(&kernel(), 2, &x, 1e-3, 5);
+        assert!(pivots.capped && small.len() == 5);
+    }
+
+    #[test]
+    fn copies_of_one_state_are_one_element() {
+        let x: Vec<f64> = (0..50).flat_map(|_| [0.3, -0.7]).collect();
+        let (dictionary, pivots) = select(&kernel(), 2, &x, 1e-9, 50);
+        assert_eq!(dictionary.len(), 1);
+        assert!(pivots.trace < 1e-12);
+    }
+}

@@ -1,0 +1,296 @@
+//! Sufficient statistics of GPTD in the basis phi, and the traces that carry returns forward.
+//!
+//! Correlated noise: GPTD is Gaussian-process regression of (bootstrapped) returns on states, so one kernel row, one
+//! symmetric rank-one update and two vector updates per transition suffice. White noise is the same with the features
+//! g = phi(x) - gamma phi(x') and every row a chain of its own.
+//!
+//! A chain that is cut is closed with the value V(x_cut) = phi(x_cut)' u of its last successor. Everything that depends on
+//! that value is linear or quadratic in u, so it is kept as coefficients ([`Closing`]) and no value is ever frozen in:
+//! ```text
+//! p(u) = p + B u        q(u) = q + 2 h' u + u' E u        sum of targets = t + a' u
+//! B = sum gamma z phi'  h = sum gamma c phi   E = sum gamma^2 d phi phi'   a = sum gamma e phi       over the cuts
+//! ```
+
+use super::dense::{Matrix, Op, View, axpy, dot, multiply, rank_k};
+
+/// Running sums of one chain: all zero at its start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Chain {
+    /// z (m,): discounted sum of features.
+    pub trace: Vec<f64>,
+    /// c (H,): sum over the chain's rows of weight times target so far.
+    pub weighted_target: Vec<f64>,
+    /// d: sum of squared weights.
+    pub weight_energy: f64,
+    /// e: sum of weights.
+    pub weight_sum: f64,
+    /// Discount of the transition just taken.
+    pub discount: f64,
+    /// Rows absorbed.
+    pub rows: u64,
+}
+
+impl Chain {
+    /// A chain that has not started, for m features and H rewards.
+    pub fn new(features: usize, rewards: usize) -> Self {
+        Self { trace: vec![0.0; features], weighted_target: vec![0.0; rewards], ..Self::default() }
+    }
+
+    /// Back to the start, keeping the memory.
+    pub fn reset(&mut self) {
+        self.trace.fill(0.0);
+        self.weighted_target.fill(0.0);
+        (self.weight_energy, self.weight_sum, self.discount, self.rows) = (0.0, 0.0, 0.0, 0);
+    }
+}
+
+/// Coefficients of what chains closed by a bootstrapped value add (module documentation).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Closing {
+    /// B (m, m), not symmetric.
+    pub coupling: Matrix,
+    /// h (m, H).
+    pub response: Matrix,
+    /// E (m, m), lower triangle.
+    pub energy: Matrix,
+    /// a (m,).
+    pub sum: Vec<f64>,
+    /// Number of chains closed this way.
+    pub chains: u64,
+}
+
+/// The closing of one chain, as it enters [`Closing`].
+#[derive(Clone, Copy, Debug)]
+pub struct Cut<'a> {
+    /// The chain just before it is closed.
+    pub chain: &'a Chain,
+    /// phi(x_cut) (m,).
+    pub features: &'a [f64],
+}
+
+impl Closing {
+    fn new(m: usize, rewards: usize, capacity: usize) -> Self {
+        let grown = |cols| {
+            let mut matrix = Matrix::with_capacity(capacity, if cols == 0 { capacity } else { cols });
+            matrix.resize(m, if cols == 0 { m } else { cols });
+            matrix
+        };
+        Self { coupling: grown(0), response: grown(rewards), energy: grown(0), sum: vec![0.0; m], chains: 0 }
+    }
+
+    /// Add the closing of one chain. O(m^2).
+    pub fn add(&mut self, cut: Cut<'_>) {
+        let (chain, phi) = (cut.chain, cut.features);
+        let gamma = chain.discount;
+        for (j, &value) in phi.iter().enumerate() {
+            axpy(self.coupling.col_mut(j), gamma * value, &chain.trace);
+            let scale = gamma * gamma * chain.weight_energy * value;
+            axpy(&mut self.energy.col_mut(j)[j..], scale, &phi[j..]);
+        }
+        for (h, &c) in chain.weighted_target.iter().enumerate() {
+            axpy(self.response.col_mut(h), gamma * c, phi);
+        }
+        axpy(&mut self.sum, gamma * chain.weight_sum, phi);
+        self.chains += 1;
+    }
+
+    /// Add the closings of many chains at once: columns of `traces` and `features` (m, c). BLAS-3.
+    pub fn add_block<'a>(&mut self, chains: impl Iterator<Item = &'a Chain>, features: &Matrix) {
+        let m = features.rows();
+        let (mut traces, mut scaled) = (Matrix::zeros(m, features.cols()), features.clone());
+        let mut count = 0;
+        for (k, chain) in chains.enumerate() {
+            let gamma = chain.discount;
+            axpy(traces.col_mut(k), gamma, &chain.trace);
+            for (h, &c) in chain.weighted_target.iter().enumerate() {
+                axpy(self.response.col_mut(h), gamma * c, features.col(k));
+            }
+            axpy(&mut self.sum, gamma * chain.weight_sum, features.col(k));
+            let root = gamma * chain.weight_energy.sqrt();
+            scaled.col_mut(k).iter_mut().for_each(|v| *v *= root);
+            count += 1;
+        }
+        assert_eq!(count, features.cols(), "one column of features for each chain");
+        let (z, phi) = (traces.view(), features.view());
+        multiply(self.coupling.view_mut(), true, 1.0, z, Op::Plain, phi, Op::Transposed);
+        rank_k(self.energy.view_mut(), 1.0, scaled.view(), Op::Plain);
+        self.chains += count as u64;
+    }
+
+    fn grow(&mut self) {
+        let m = self.sum.len() + 1;
+        self.coupling.resize(m, m);
+        self.energy.resize(m, m);
+        self.response.resize(m, self.response.cols());
+        self.sum.push(0.0);
+    }
+
+    fn merge(&mut self, other: &Self, sign: f64) {
+        add_matrix(&mut self.coupling, &other.coupling, sign);
+        add_matrix(&mut self.response, &other.response, sign);
+        add_matrix(&mut self.energy, &other.energy, sign);
+        axpy(&mut self.sum, sign, &other.sum);
+        self.chains = if sign > 0.0 { self.chains + other.chains } else { self.chains.saturating_sub(other.chains) };
+    }
+}
+
+/// S, p, q and what cuts add: everything the posterior and its evidence depend on.
+///
+/// S only gains positive semidefinite terms. Statistics of disjoint pieces of stream with one dictionary add
+/// ([`Statistics::merge`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statistics {
+    /// Rows absorbed n.
+    pub rows: u64,
+    /// S (m, m), lower triangle.
+    pub gram: Matrix,
+    /// p (m, H).
+    pub response: Matrix,
+    /// q (H,).
+    pub energy: Vec<f64>,
+    /// t (H,): sum of the targets, bootstrapped values left out.
+    pub target_sum: Vec<f64>,
+    /// What closed chains add once u is known.
+    pub closed: Closing,
+}
+
+impl Statistics {
+    /// Nothing absorbed, for m features (room for `capacity`) and H rewards.
+    pub fn new(m: usize, rewards: usize, capacity: usize) -> Self {
+        let capacity = capacity.max(m);
+        let closed = Closing::new(m, rewards, capacity);
+        let (gram, response) = (closed.energy.clone(), closed.response.clone());
+        Self { rows: 0, gram, response, energy: vec![0.0; rewards], target_sum: vec![0.0; rewards], closed }
+    }
+
+    /// Number of features m.
+    pub fn features(&self) -> usize {
+        self.gram.rows()
+    }
+
+    /// Rewards per row H.
+    pub fn rewards(&self) -> usize {
+        self.energy.len()
+    }
+
+    /// Absorb one transition of a running chain, all but S.
+    /// ```text
+    /// z <- gamma z + phi;   p <- p + z r                                     MATHS.md 1; [JS09, eq. 12] on closed episodes
+    /// c <- gamma c;  d <- gamma^2 d + 1;  e <- gamma e + 1;  q <- q + 2 r c + r^2 d;  c <- c + r d;  t <- t + r e
+    /// ```
+    /// gamma is the discount of the transition before this one, `discount` that of this one. phi is `features` (m,), r
+    /// `rewards` (H,). Cost O(m H), no allocation.
+    ///
+    /// # Panics
+    /// If lengths differ: that is a bug in the caller.
+    pub fn absorb(&mut self, chain: &mut Chain, features: &[f64], rewards: &[f64], discount: f64) {
+        assert_eq!(features.len(), self.features(), "features are as long as the dictionary");
+        assert_eq!(rewards.len(), self.rewards(), "one reward for each column");
+        let gamma = chain.discount;
+        for (z, phi) in chain.trace.iter_mut().zip(features) {
+            *z = gamma * *z + phi;
+        }
+        chain.weight_energy = gamma * gamma * chain.weight_energy + 1.0;
+        chain.weight_sum = gamma * chain.weight_sum + 1.0;
+        for (h, &r) in rewards.iter().enumerate() {
+            axpy(self.response.col_mut(h), r, &chain.trace);
+            let c = gamma * chain.weighted_target[h];
+            self.energy[h] += 2.0 * r * c + r * r * chain.weight_energy;
+            self.target_sum[h] += r * chain.weight_sum;
+            chain.weighted_target[h] = c + r * chain.weight_energy;
+        }
+        chain.discount = discount;
+        chain.rows += 1;
+        self.rows += 1;
+    }
+
+    /// S <- S + Phi Phi' for the features (m, k) of rows whose other terms go through [`Statistics::absorb`].
+    pub fn absorb_gram(&mut self, features: View<'_>) {
+        if features.cols() == 1 {
+            let phi = features.col(0);
+            for (j, &value) in phi.iter().enumerate() {
+                axpy(&mut self.gram.col_mut(j)[j..], value, &phi[j..]);
+            }
+        } else {
+            rank_k(self.gram.view_mut(), 1.0, features, Op::Plain);
+        }
+    }
+
+    /// Close a chain that was cut off, with the value of its last successor, whose features are `features` (m,).
+    pub fn cut(&mut self, chain: &mut Chain, features: &[f64]) {
+        self.closed.add(Cut { chain, features });
+        chain.reset();
+    }
+
+    /// One more feature, which nothing absorbed so far has: predictions do not move.
+    pub fn grow(&mut self) {
+        let m = self.features() + 1;
+        self.gram.resize(m, m);
+        self.response.resize(m, self.rewards());
+        self.closed.grow();
+    }
+
+    /// Add the statistics of another piece of stream with the same dictionary: the sum is that of one learner.
+    ///
+    /// # Panics
+    /// If dimensions differ.
+    pub fn merge(&mut self, other: &Self) {
+        self.combine(other, 1.0);
+        self.rows += other.rows;
+    }
+
+    /// Take the statistics of a piece of stream out again: the rest is as if that piece had never been seen.
+    ///
+    /// # Panics
+    /// If dimensions differ or `other` holds more rows.
+    pub fn subtract(&mut self, other: &Self) {
+        self.combine(other, -1.0);
+        self.rows = self.rows.checked_sub(other.rows).expect("a piece is not larger than the whole");
+    }
+
+    fn combine(&mut self, other: &Self, sign: f64) {
+        add_matrix(&mut self.gram, &other.gram, sign);
+        add_matrix(&mut self.response, &other.response, sign);
+        axpy(&mut self.energy, sign, &other.energy);
+        axpy(&mut self.target_sum, sign, &other.target_sum);
+        self.closed.merge(&other.closed, sign);
+    }
+
+    /// Sum of squared targets (H,) with the closings `closing` (those of [`Statistics::closed`] and of running chains)
+    /// valued by u (m, H).
+    pub fn target_energy(&self, closing: &Closing, u: &Matrix) -> Vec<f64> {
+        let mut energy = closing.energy.clone();
+        energy.mirror_lower();
+        let mut image = Matrix::zeros(u.rows(), u.cols());
+        multiply(image.view_mut(), false, 1.0, energy.view(), Op::Plain, u.view(), Op::Plain);
+        (0..self.rewards())
+            .map(|h| self.energy[h] + 2.0 * dot(closing.response.col(h), u.col(h)) + dot(u.col(h), image.col(h)))
+            .collect()
+    }
+
+    /// Sum of the targets (H,), with the closings valued by u (m, H).
+    pub fn target_total(&self, closing: &Closing, u: &Matrix) -> Vec<f64> {
+        (0..self.rewards()).map(|h| self.target_sum[h] + dot(&closing.sum, u.col(h))).collect()
+    }
+
+    /// Whether every number is finite.
+    pub fn is_finite(&self) -> bool {
+        self.gram.is_finite() && self.response.is_finite() && self.closed.coupling.is_finite()
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        self.gram.bytes()
+            + self.response.bytes()
+            + self.closed.coupling.bytes()
+            + self.closed.energy.bytes()
+            + self.closed.response.bytes()
+    }
+}
+
+fn add_matrix(to: &mut Matrix, from: &Matrix, sign: f64) {
+    assert_eq!((to.rows(), to.cols()), (from.rows(), from.cols()), "statistics of one dictionary");
+    for j in 0..to.cols() {
+        axpy(to.col_mut(j), sign, from.col(j));
+    }
+}
