@@ -1,5 +1,7 @@
 //! The pure state machine: rows in, a model out; no clock, thread, socket, file, log or entropy.
 
+pub mod model;
+
 use crate::math::kernel::NoiseModel;
 
 /// Which covariance a critic's model selection uses \[JS09, section 5.2\].

@@ -172,8 +172,9 @@ impl Matrix {
     pub fn block(&self, i: usize, j: usize, rows: usize, cols: usize) -> View<'_> {
         assert!(i + rows <= self.rows && j + cols <= self.cols, "block out of range");
         let (start, len) = (j * self.stride + i, span(rows, cols, self.stride));
-        let data = if len == 0 { &[][..] } else { &self.data[start..start + len] };
-        View { data, rows, cols, stride: self.stride.max(1) }
+        // Without rows or columns there is nothing to stride over.
+        let (data, stride) = if len == 0 { (&[][..], 0) } else { (&self.data[start..start + len], self.stride) };
+        View { data, rows, cols, stride }
     }
 
     /// The same rectangle, to be written.
@@ -183,8 +184,9 @@ impl Matrix {
     pub fn block_mut(&mut self, i: usize, j: usize, rows: usize, cols: usize) -> ViewMut<'_> {
         assert!(i + rows <= self.rows && j + cols <= self.cols, "block out of range");
         let (start, len) = (j * self.stride + i, span(rows, cols, self.stride));
-        let data = if len == 0 { &mut [][..] } else { &mut self.data[start..start + len] };
-        ViewMut { data, rows, cols, stride: self.stride.max(1) }
+        let (data, stride) =
+            if len == 0 { (&mut [][..], 0) } else { (&mut self.data[start..start + len], self.stride) };
+        ViewMut { data, rows, cols, stride }
     }
 
     /// Change the size; entries that stay keep their value, new ones are zero. Allocates only beyond the capacity.

@@ -26,7 +26,9 @@
 //! (n (v0 + b) + sigma0^2) / sigma0^2 whatever the conditioning of K_mm. No inverse is kept as state. Pivots are checked
 //! in [`dense`] and nowhere else.
 
+pub mod backfill;
 pub mod dense;
 pub mod dictionary;
 pub mod kernel;
+pub mod posterior;
 pub mod statistics;

@@ -150,6 +150,8 @@ pub struct Statistics {
     pub energy: Vec<f64>,
     /// t (H,): sum of the targets, bootstrapped values left out.
     pub target_sum: Vec<f64>,
+    /// Sum over rows of the prior variance of what was observed, trace(K), in units of the base kernel.
+    pub prior_trace: f64,
     /// What closed chains add once u is known.
     pub closed: Closing,
 }
@@ -160,7 +162,15 @@ impl Statistics {
         let capacity = capacity.max(m);
         let closed = Closing::new(m, rewards, capacity);
         let (gram, response) = (closed.energy.clone(), closed.response.clone());
-        Self { rows: 0, gram, response, energy: vec![0.0; rewards], target_sum: vec![0.0; rewards], closed }
+        Self {
+            rows: 0,
+            gram,
+            response,
+            energy: vec![0.0; rewards],
+            target_sum: vec![0.0; rewards],
+            prior_trace: 0.0,
+            closed,
+        }
     }
 
     /// Number of features m.
@@ -204,8 +214,10 @@ impl Statistics {
         self.rows += 1;
     }
 
-    /// S <- S + Phi Phi' for the features (m, k) of rows whose other terms go through [`Statistics::absorb`].
-    pub fn absorb_gram(&mut self, features: View<'_>) {
+    /// S <- S + Phi Phi' for the features (m, k) of rows whose other terms go through [`Statistics::absorb`];
+    /// `prior_trace` is the sum of their prior variances.
+    pub fn absorb_gram(&mut self, features: View<'_>, prior_trace: f64) {
+        self.prior_trace += prior_trace;
         if features.cols() == 1 {
             let phi = features.col(0);
             for (j, &value) in phi.iter().enumerate() {
@@ -253,6 +265,7 @@ impl Statistics {
         add_matrix(&mut self.response, &other.response, sign);
         axpy(&mut self.energy, sign, &other.energy);
         axpy(&mut self.target_sum, sign, &other.target_sum);
+        self.prior_trace += sign * other.prior_trace;
         self.closed.merge(&other.closed, sign);
     }
 

@@ -1,0 +1,784 @@
+//! One model: hyperparameters, dictionary, statistics and running chains, and how rows change them.
+
+use super::{Settings, VarianceKind};
+use crate::math::backfill::{Observed, Recent, difference_residual};
+use crate::math::dense::{Matrix, Op, axpy, dot, multiply, rank_k, solve_lower};
+use crate::math::dictionary::Dictionary;
+use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
+use crate::math::posterior::{Posterior, Scale, SolveError, add_scores};
+use crate::math::statistics::{Chain, Closing, Statistics};
+use crate::snapshot::{Inputs, Snapshot};
+use crate::transition::Rows;
+use std::f64::consts::PI;
+use std::ops::Range;
+
+/// Rows from the beginning of the stream of which every one is scored; later it is one in [`SCORE_STRIDE`].
+const SCORE_ALL_BEFORE: u64 = 2048;
+/// A score needs two triangular solves more, so it is sampled: by offset, so that it does not depend on batching.
+const SCORE_STRIDE: u64 = 8;
+/// Scored rows over which the recent score is averaged.
+const SCORE_MEMORY: f64 = 256.0;
+/// One row's score is bounded below, so that a single outlier does not drown a thousand rows, nats.
+const SCORE_WORST: f64 = -50.0;
+/// Rows below which noise and scale are left alone.
+const TUNE_ROWS_MIN: u64 = 64;
+
+/// Running sums of one cluster of rows whose returns share their noise (MATHS.md 1, "Returns share their noise").
+#[derive(Clone, Debug, Default)]
+struct Cluster {
+    trace: Vec<f64>,
+    scores: Matrix,
+    rows: u64,
+}
+
+/// What is known of one stream besides its [`Chain`].
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    /// Normalised successor of the last row, while the chain runs.
+    next_state: Vec<f64>,
+    cluster: Cluster,
+}
+
+/// Log density of rewards before they are learned, under the weights of the last refresh.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Score {
+    /// Sum over scored rows, nats.
+    pub sum: f64,
+    /// Scored rows.
+    pub rows: u64,
+    /// Average over about the last [`SCORE_MEMORY`] scored rows, nats per row.
+    pub recent: f64,
+    /// Best that `recent` has been since it covered its whole memory.
+    pub best: f64,
+}
+
+impl Score {
+    /// Nats per scored row; none before the first.
+    pub fn mean(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.sum / self.rows as f64)
+    }
+
+    /// Score of the rows since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self { sum: self.sum - earlier.sum, rows: self.rows - earlier.rows, ..*self }
+    }
+
+    fn add(&mut self, value: f64) {
+        let value = if value.is_nan() { SCORE_WORST } else { value.max(SCORE_WORST) };
+        self.sum += value;
+        self.rows += 1;
+        self.recent += (value - self.recent) / (self.rows as f64).min(SCORE_MEMORY);
+        if self.rows as f64 == SCORE_MEMORY {
+            self.best = self.recent;
+        } else if self.rows as f64 > SCORE_MEMORY {
+            self.best = self.best.max(self.recent);
+        }
+    }
+
+    /// How far the recent score has fallen below its best, nats per row; 0 until there is enough to compare.
+    pub fn drop(&self) -> f64 {
+        if self.rows as f64 > SCORE_MEMORY { self.best - self.recent } else { 0.0 }
+    }
+}
+
+/// Events counted since the model was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// States above the tolerance that found the dictionary full.
+    pub novel_when_full: u64,
+    /// Refreshes of the weights.
+    pub refreshes: u64,
+    /// Refreshes that had no solution: the weights before them stayed.
+    pub failed_refreshes: u64,
+    /// Chains cut by a time limit, a gap or a new session.
+    pub cuts: u64,
+    /// Chains that reached a terminal state.
+    pub terminations: u64,
+}
+
+/// Hyperparameters with everything learned under them.
+#[derive(Clone, Debug)]
+pub struct Model {
+    settings: Settings,
+    inputs: Inputs,
+    noise: NoiseModel,
+    /// Kernel of the dictionary; the model's own is `scale.signal` times it.
+    scale: Scale,
+    dictionary: Dictionary,
+    statistics: Statistics,
+    recent: Recent,
+    chains: Vec<Chain>,
+    slots: Vec<Slot>,
+    /// Slot of each stream number; `u32::MAX` where it has none.
+    slot_of_stream: Vec<u32>,
+    scatter: Option<Matrix>,
+    posterior: Option<Posterior>,
+    learned: u64,
+    rows_since_refresh: u64,
+    rows_at_tuning: u64,
+    features_at_tuning: usize,
+    score: Score,
+    counts: Counts,
+    work: Work,
+}
+
+/// Scratch of one block, kept between blocks so that learning does not allocate.
+#[derive(Clone, Debug, Default)]
+struct Work {
+    states: Vec<f64>,
+    points: Vec<f64>,
+    /// Row of the block that each node belongs to.
+    node_rows: Vec<usize>,
+    features: Matrix,
+    residuals: Vec<f64>,
+    observed: Matrix,
+    nodes: Vec<RowNodes>,
+    rewards: Vec<f64>,
+    coordinate: Vec<f64>,
+    last_row: Vec<u32>,
+}
+
+/// Where a row's states stand among the nodes of its block.
+#[derive(Clone, Copy, Debug, Default)]
+struct RowNodes {
+    slot: usize,
+    /// Successor of the chain that a gap before this row cuts.
+    gap: Option<usize>,
+    state: usize,
+    /// Next state, where it is needed: white noise, or a chain cut after this row.
+    next: Option<usize>,
+}
+
+impl Model {
+    /// A model that has learned nothing, with an empty dictionary.
+    ///
+    /// The tolerance is that of the settings relative to v0 + b, or a tenth of the noise variance if that is smaller: the sparse
+    /// model means something only while what it discards is small against the noise (MATHS.md 1).
+    pub fn new(settings: Settings, inputs: Inputs, hyperparameters: &Hyperparameters) -> Self {
+        let tolerance = effective_tolerance(&settings, hyperparameters);
+        let dictionary =
+            Dictionary::new(hyperparameters.kernel.clone(), inputs.dim(), tolerance, settings.dictionary_max);
+        Self::with_dictionary(settings, inputs, hyperparameters, dictionary)
+    }
+
+    /// A model that has learned nothing, with this dictionary.
+    pub fn with_dictionary(
+        settings: Settings,
+        inputs: Inputs,
+        hyperparameters: &Hyperparameters,
+        dictionary: Dictionary,
+    ) -> Self {
+        let (m, rewards) = (dictionary.len(), settings.rewards.len());
+        let room = dictionary.max();
+        let width = hyperparameters.kernel.projected_dim(inputs.dim());
+        let clustered = settings.variance == VarianceKind::Clustered && hyperparameters.noise == NoiseModel::Correlated;
+        Self {
+            inputs,
+            noise: hyperparameters.noise,
+            scale: Scale::of_noise(hyperparameters.noise_variance),
+            statistics: Statistics::new(m, rewards, room),
+            recent: Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, rewards),
+            chains: Vec::new(),
+            slots: Vec::new(),
+            slot_of_stream: Vec::new(),
+            scatter: clustered.then(|| Matrix::zeros(m, m)),
+            posterior: None,
+            learned: 0,
+            rows_since_refresh: 0,
+            rows_at_tuning: 0,
+            features_at_tuning: 0,
+            score: Score::default(),
+            counts: Counts::default(),
+            work: Work::default(),
+            dictionary,
+            settings,
+        }
+    }
+
+    /// Dictionary size m.
+    pub fn dictionary(&self) -> &Dictionary {
+        &self.dictionary
+    }
+
+    /// The statistics, closings of running chains left out.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Normalisation of states.
+    pub fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    /// Prequential score since the model was made.
+    pub fn score(&self) -> Score {
+        self.score
+    }
+
+    /// What happened since the model was made.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Chains running now.
+    pub fn running_chains(&self) -> usize {
+        self.chains.iter().filter(|chain| chain.rows > 0).count()
+    }
+
+    /// The settings it learns by.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Take over settings that may change at run time: whether noise is tuned, and all that concerns refits.
+    pub fn set_settings(&mut self, settings: &Settings) {
+        let kept = self.settings.clone();
+        self.settings = Settings {
+            backfill_rows: kept.backfill_rows,
+            refresh_rows: kept.refresh_rows,
+            dictionary_max: kept.dictionary_max,
+            rewards: kept.rewards,
+            discount: kept.discount,
+            variance: kept.variance,
+            ..settings.clone()
+        };
+    }
+
+    /// Hyperparameters as tuned so far, in normalised coordinates.
+    pub fn hyperparameters(&self) -> Hyperparameters {
+        let base = self.dictionary.kernel();
+        Hyperparameters {
+            kernel: Kernel {
+                signal_variance: self.scale.signal * base.signal_variance,
+                bias_variance: self.scale.signal * base.bias_variance,
+                metric: base.metric.clone(),
+            },
+            noise: self.noise,
+            noise_variance: self.scale.noise_variance(),
+        }
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        let m = self.dictionary.len();
+        let chain = m + self.settings.rewards.len() + self.inputs.dim() + 8;
+        self.statistics.bytes()
+            + self.recent.bytes()
+            + self.dictionary.factor().bytes()
+            + self.work.features.bytes()
+            + self.work.observed.bytes()
+            + self.posterior.as_ref().map_or(0, |_| (m * m + 3 * m) * 8)
+            + self.chains.len() * chain * size_of::<f64>()
+    }
+
+    /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. Allocates only while the dictionary,
+    /// the number of streams or the block grows.
+    pub fn learn(&mut self, rows: &Rows, range: Range<usize>, offset: u64) {
+        let mut start = range.start;
+        while start < range.end {
+            // Blocks end where refreshes fall due, so that results do not depend on how rows were batched.
+            let due = self.refresh_interval().saturating_sub(self.rows_since_refresh).max(1) as usize;
+            let end = range.end.min(start + due.min(self.settings.refresh_rows));
+            self.learn_block(rows, start..end, offset + (start - range.start) as u64);
+            self.rows_since_refresh += (end - start) as u64;
+            if self.rows_since_refresh >= self.refresh_interval() {
+                self.refresh();
+            }
+            start = end;
+        }
+    }
+
+    /// Rows between refreshes: a refresh evaluates every running chain's successor, so with many streams it is rarer.
+    fn refresh_interval(&self) -> u64 {
+        (self.settings.refresh_rows as u64).max(self.chains.len() as u64)
+    }
+
+    fn learn_block(&mut self, rows: &Rows, block: Range<usize>, offset: u64) {
+        let mut work = std::mem::take(&mut self.work);
+        self.collect_nodes(rows, block.clone(), &mut work);
+        self.compute_features(&mut work);
+        self.admit_novel(&mut work);
+        self.observe(rows, block.clone(), &mut work);
+        self.score_rows(rows, block.clone(), offset, &work);
+        self.absorb(rows, block, &mut work);
+        self.work = work;
+    }
+
+    /// The states of the block whose features are needed, in arrival order.
+    fn collect_nodes(&mut self, rows: &Rows, block: Range<usize>, work: &mut Work) {
+        work.states.clear();
+        work.node_rows.clear();
+        work.nodes.clear();
+        let (dim, white) = (self.inputs.dim(), self.noise == NoiseModel::White);
+        let mut count = 0;
+        let mut add = |work: &mut Work, row: usize| {
+            work.node_rows.push(row);
+            count += 1;
+            count - 1
+        };
+        work.last_row.clear();
+        work.last_row.resize(self.chains.len(), u32::MAX);
+        for (k, i) in block.clone().enumerate() {
+            let slot = self.slot(rows.streams[i]);
+            if work.last_row.len() <= slot {
+                work.last_row.resize(slot + 1, u32::MAX);
+            }
+            let mut gap = None;
+            if !white && rows.starts_chain[i] {
+                // The chain to be cut is the one left running by the stream's row before this one, in this block or earlier.
+                match work.last_row[slot] {
+                    u32::MAX if self.chains[slot].rows > 0 => {
+                        work.states.extend_from_slice(&self.slots[slot].next_state);
+                        gap = Some(add(work, k));
+                    }
+                    u32::MAX => {}
+                    last => {
+                        let last = block.start + last as usize;
+                        if !rows.terminated[last] && !rows.truncated[last] {
+                            self.inputs.normalise_into(rows.next_state(last), &mut work.states);
+                            gap = Some(add(work, k));
+                        }
+                    }
+                }
+            }
+            work.last_row[slot] = k as u32;
+            self.inputs.normalise_into(rows.state(i), &mut work.states);
+            let state = add(work, k);
+            let needs_next = if white { !rows.terminated[i] } else { rows.truncated[i] && !rows.terminated[i] };
+            let next = needs_next.then(|| {
+                self.inputs.normalise_into(rows.next_state(i), &mut work.states);
+                add(work, k)
+            });
+            work.nodes.push(RowNodes { slot, gap, state, next });
+        }
+        debug_assert_eq!(work.states.len(), work.node_rows.len() * dim);
+    }
+
+    fn slot(&mut self, stream: u32) -> usize {
+        let stream = stream as usize;
+        if stream >= self.slot_of_stream.len() {
+            self.slot_of_stream.resize(stream + 1, u32::MAX);
+        }
+        if self.slot_of_stream[stream] == u32::MAX {
+            self.slot_of_stream[stream] = self.chains.len() as u32;
+            let (m, rewards) = (self.dictionary.len(), self.settings.rewards.len());
+            self.chains.push(Chain::new(m, rewards));
+            let mut slot = Slot::default();
+            if self.scatter.is_some() {
+                slot.cluster = Cluster { trace: vec![0.0; m], scores: Matrix::zeros(m, rewards), rows: 0 };
+            }
+            self.slots.push(slot);
+        }
+        self.slot_of_stream[stream] as usize
+    }
+
+    fn compute_features(&self, work: &mut Work) {
+        let kernel = self.dictionary.kernel();
+        work.points.clear();
+        work.points.extend(kernel.project(self.inputs.dim(), &work.states));
+        let nodes = work.node_rows.len();
+        if work.features.rows() == 0 && work.features.cols() == 0 {
+            work.features = Matrix::with_capacity(self.dictionary.max(), 2 * self.settings.refresh_rows);
+        }
+        work.features.resize(self.dictionary.len(), nodes);
+        self.dictionary.features_into(&work.points, work.features.view_mut());
+        work.residuals.clear();
+        work.residuals.extend((0..nodes).map(|k| self.dictionary.residual(work.features.col(k))));
+    }
+
+    /// Admit the block's novel states in arrival order; each gives every other node, the recent rows and the running chains
+    /// their new coordinate.
+    fn admit_novel(&mut self, work: &mut Work) {
+        let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
+        for node in 0..work.node_rows.len() {
+            if work.residuals[node] <= self.dictionary.tolerance() {
+                continue;
+            }
+            if self.dictionary.is_full() {
+                self.counts.novel_when_full += 1;
+                continue;
+            }
+            let (m, dim) = (self.dictionary.len(), self.inputs.dim());
+            if self.dictionary.residual(work.features.col(node)) <= self.dictionary.tolerance() {
+                continue; // the running residual had lost its last digits
+            }
+            let state = &work.states[node * dim..(node + 1) * dim];
+            let admitted = self.dictionary.admit(state, work.features.col(node));
+            self.statistics.grow();
+            let row = self.recent.end() + work.node_rows[node] as u64;
+            let from = row.saturating_sub(self.recent.keep());
+            self.recent.backfill(from, &admitted, &self.dictionary, &mut self.statistics, &mut self.chains);
+            if let Some(scatter) = &mut self.scatter {
+                // The scores so far lack the coordinate: it gets what independent noise would have given it.
+                scatter.resize(m + 1, m + 1);
+                for j in 0..=m {
+                    *scatter.at_mut(m, j) = self.scale.noise_variance() * self.statistics.gram.at(m, j);
+                }
+                for slot in &mut self.slots {
+                    slot.cluster.trace.push(0.0);
+                    slot.cluster.scores.resize(m + 1, self.settings.rewards.len());
+                }
+            }
+            let nodes = work.node_rows.len();
+            work.coordinate.clear();
+            work.coordinate.resize(nodes, 0.0);
+            let out = crate::math::dense::ViewMut::column(&mut work.coordinate);
+            let kernel = self.dictionary.kernel();
+            let mut out = out;
+            kernel.block(width, &work.points, &admitted.point, &mut out);
+            let l = crate::math::dense::View::column(&admitted.features);
+            multiply(out, true, -1.0, work.features.view(), Op::Transposed, l, Op::Plain);
+            work.features.resize(m + 1, nodes);
+            for (k, value) in work.coordinate.iter().enumerate() {
+                let value = value / admitted.delta;
+                work.residuals[k] = (work.residuals[k] - value * value).max(0.0);
+                // Rows of this block that are older than the backfill reaches keep the zero, as they would elsewhere.
+                let reached = self.recent.end() + work.node_rows[k] as u64 >= from;
+                *work.features.at_mut(m, k) = if reached { value } else { 0.0 };
+            }
+            work.residuals[node] = 0.0;
+        }
+    }
+
+    /// Features of what each row observes: phi(x), or phi(x) - gamma phi(x') under white noise.
+    fn observe(&self, rows: &Rows, block: Range<usize>, work: &mut Work) {
+        let m = self.dictionary.len();
+        if work.observed.rows() == 0 && work.observed.cols() == 0 {
+            work.observed = Matrix::with_capacity(self.dictionary.max(), self.settings.refresh_rows);
+        }
+        work.observed.resize(m, block.len());
+        for (k, i) in block.enumerate() {
+            let nodes = work.nodes[k];
+            work.observed.col_mut(k).copy_from_slice(work.features.col(nodes.state));
+            if self.noise == NoiseModel::White
+                && let Some(next) = nodes.next
+            {
+                let gamma = rows.discount(i, self.settings.discount);
+                axpy(work.observed.col_mut(k), -gamma, work.features.col(next));
+            }
+        }
+        work.rewards.clear();
+    }
+
+    /// Log density of sampled rewards under the weights of the last refresh:
+    /// ```text
+    /// r ~ N(g' u, Var(V(x) - gamma V(x')) + noise),   noise = sigma0^2 (1 + gamma^2) correlated, sigma0^2 white
+    /// ```
+    fn score_rows(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &Work) {
+        let Some(posterior) = &self.posterior else { return };
+        let known = posterior.feature_weights().rows();
+        let kernel = self.dictionary.kernel();
+        let dim = self.inputs.dim();
+        let (mut next, mut next_state) = (Matrix::default(), Vec::new());
+        let mut solved = vec![0.0; known];
+        for (k, i) in block.enumerate() {
+            let at = offset + k as u64;
+            if at >= SCORE_ALL_BEFORE && !at.is_multiple_of(SCORE_STRIDE) {
+                continue;
+            }
+            let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.settings.discount) };
+            let mut difference = work.features.col(work.nodes[k].state).to_vec();
+            let mut prior = kernel.diagonal();
+            if gamma != 0.0 {
+                next_state.clear();
+                self.inputs.normalise_into(rows.next_state(i), &mut next_state);
+                let projected = kernel.project(dim, &next_state);
+                next.resize(self.dictionary.len(), 1);
+                self.dictionary.features_into(&projected, next.view_mut());
+                axpy(&mut difference, -gamma, next.col(0));
+                let point = kernel.project(dim, &work.states[work.nodes[k].state * dim..][..dim]);
+                prior += gamma * gamma * kernel.diagonal() - 2.0 * gamma * kernel.eval(&point, &projected);
+            }
+            // Features admitted since the refresh have their prior variance of one.
+            solved.copy_from_slice(&difference[..known]);
+            solve_lower(posterior.system().factor().view(), crate::math::dense::ViewMut::column(&mut solved));
+            let Scale { signal, ratio } = posterior.scale();
+            let new: f64 = difference[known..].iter().map(|v| v * v).sum();
+            let value_variance =
+                signal * (difference_residual(prior, &difference) + ratio * dot(&solved, &solved) + new);
+            let noise = match self.noise {
+                NoiseModel::Correlated => signal * ratio * (1.0 + gamma * gamma),
+                NoiseModel::White => signal * ratio,
+            };
+            let variance = value_variance + noise;
+            let mut log_density = 0.0;
+            for (h, &column) in self.settings.rewards.iter().enumerate() {
+                let mean = dot(&difference[..known], posterior.feature_weights().col(h));
+                let error = rows.reward(i)[column] - mean;
+                log_density -= 0.5 * ((2.0 * PI * variance).ln() + error * error / variance);
+            }
+            self.score.add(log_density);
+        }
+    }
+
+    fn absorb(&mut self, rows: &Rows, block: Range<usize>, work: &mut Work) {
+        let white = self.noise == NoiseModel::White;
+        let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
+        let point = |node: usize| node * width..(node + 1) * width;
+        let diagonal = self.dictionary.kernel().diagonal();
+        let mut prior_trace = 0.0;
+        for (k, i) in block.enumerate() {
+            let nodes = work.nodes[k];
+            let slot = nodes.slot;
+            work.rewards.clear();
+            work.rewards.extend(self.settings.rewards.iter().map(|&column| rows.reward(i)[column]));
+            let discount = rows.discount(i, self.settings.discount);
+            if let Some(node) = nodes.gap {
+                self.close_chain(slot, work.features.col(node), &work.points[point(node)]);
+            }
+            let decay = self.chains[slot].discount;
+            let features = work.observed.col(k);
+            self.statistics.absorb(&mut self.chains[slot], features, &work.rewards, discount);
+            let mut observed = Observed {
+                features,
+                point: &work.points[point(nodes.state)],
+                next_point: &[],
+                weight: 0.0,
+                rewards: &work.rewards,
+                slot,
+                decay,
+            };
+            prior_trace += diagonal;
+            if white && let Some(next) = nodes.next {
+                observed.next_point = &work.points[point(next)];
+                observed.weight = discount;
+                let covariance = self.dictionary.kernel().eval(observed.point, observed.next_point);
+                prior_trace += discount * discount * diagonal - 2.0 * discount * covariance;
+            }
+            self.recent.push(observed);
+            self.add_to_cluster(slot, features, &work.rewards, decay, discount);
+            if white {
+                // Every row is a chain of its own.
+                self.chains[slot].reset();
+                self.counts.terminations += u64::from(rows.terminated[i]);
+                self.counts.cuts += u64::from(rows.truncated[i] && !rows.terminated[i]);
+            } else if rows.terminated[i] {
+                self.counts.terminations += 1;
+                self.chains[slot].reset();
+                self.flush_cluster(slot, None);
+            } else if let Some(node) = nodes.next {
+                self.close_chain(slot, work.features.col(node), &work.points[point(node)]);
+            } else {
+                let next_state = &mut self.slots[slot].next_state;
+                next_state.clear();
+                self.inputs.normalise_into(rows.next_state(i), next_state);
+            }
+        }
+        self.learned += work.nodes.len() as u64;
+        self.statistics.absorb_gram(work.observed.view(), prior_trace);
+    }
+
+    fn close_chain(&mut self, slot: usize, features: &[f64], point: &[f64]) {
+        self.counts.cuts += 1;
+        self.recent.push_cut(slot, &self.chains[slot], features, point);
+        self.flush_cluster(slot, Some((features, self.chains[slot].discount)));
+        self.statistics.cut(&mut self.chains[slot], features);
+    }
+
+    /// Scores of the chain-clustered variance, with the weights of the last refresh: s <- s + z r - phi (phi' u).
+    fn add_to_cluster(&mut self, slot: usize, features: &[f64], rewards: &[f64], decay: f64, discount: f64) {
+        if self.scatter.is_none() {
+            return;
+        }
+        if self.slots[slot].cluster.rows >= cluster_rows(discount) {
+            self.flush_cluster(slot, Some((features, decay)));
+        }
+        let predicted: Vec<f64> = (0..rewards.len()).map(|h| self.value(features, h)).collect();
+        let cluster = &mut self.slots[slot].cluster;
+        let decay = if cluster.rows == 0 { 0.0 } else { decay };
+        for (z, phi) in cluster.trace.iter_mut().zip(features) {
+            *z = decay * *z + phi;
+        }
+        for (h, &r) in rewards.iter().enumerate() {
+            axpy(cluster.scores.col_mut(h), r, &cluster.trace);
+            axpy(cluster.scores.col_mut(h), -predicted[h], features);
+        }
+        cluster.rows += 1;
+    }
+
+    /// End a cluster, closed by the value at `features` after a step with the given discount, or by a terminal state.
+    fn flush_cluster(&mut self, slot: usize, closing: Option<(&[f64], f64)>) {
+        let Some(mut scatter) = self.scatter.take() else { return };
+        if self.slots[slot].cluster.rows > 0 {
+            if let Some((features, discount)) = closing {
+                for h in 0..self.settings.rewards.len() {
+                    let value = self.value(features, h);
+                    let cluster = &mut self.slots[slot].cluster;
+                    axpy(cluster.scores.col_mut(h), discount * value, &cluster.trace);
+                }
+            }
+            let cluster = &mut self.slots[slot].cluster;
+            add_scores(&mut scatter, &cluster.scores);
+            cluster.scores.fill(0.0);
+            cluster.trace.fill(0.0);
+            cluster.rows = 0;
+        }
+        self.scatter = Some(scatter);
+    }
+
+    /// Value under the weights of the last refresh; features admitted since weigh nothing.
+    fn value(&self, features: &[f64], h: usize) -> f64 {
+        self.posterior.as_ref().map_or(0.0, |posterior| {
+            let u = posterior.feature_weights().col(h);
+            dot(&features[..u.len()], u)
+        })
+    }
+
+    /// Closings of chains that have been cut and, valued at their last successor, of those that run.
+    pub fn closing(&self) -> Closing {
+        let mut closing = self.statistics.closed.clone();
+        let running: Vec<usize> = (0..self.chains.len()).filter(|&k| self.chains[k].rows > 0).collect();
+        if !running.is_empty() {
+            let states: Vec<f64> = running.iter().flat_map(|&k| self.slots[k].next_state.iter().copied()).collect();
+            let projected = self.dictionary.kernel().project(self.inputs.dim(), &states);
+            let features = self.dictionary.features(&projected);
+            closing.add_block(running.iter().map(|&k| &self.chains[k]), &features);
+        }
+        closing
+    }
+
+    /// The posterior of everything learned so far, at the present noise and scale.
+    ///
+    /// # Errors
+    /// If the system cannot be solved; the model is as it was.
+    pub fn solve(&self) -> Result<Posterior, SolveError> {
+        Posterior::solve(&self.statistics, &self.closing(), self.scale)
+    }
+
+    /// Refresh the weights that score incoming rows and, where the rows have grown by a sixteenth or the dictionary has
+    /// grown, noise and scale: in between S has hardly moved. A solve that fails leaves the last weights in place.
+    pub fn refresh(&mut self) {
+        self.rows_since_refresh = 0;
+        self.counts.refreshes += 1;
+        let Ok(posterior) = self.solve() else {
+            self.counts.failed_refreshes += 1;
+            return;
+        };
+        let rows = self.statistics.rows;
+        let grown =
+            rows > self.rows_at_tuning + self.rows_at_tuning / 16 || self.dictionary.len() > self.features_at_tuning;
+        if self.settings.tune_noise && rows >= TUNE_ROWS_MIN && grown {
+            let before = self.scale;
+            self.scale = posterior.tuned_scale(&self.statistics, self.settings.noise_floor);
+            match self.solve() {
+                Ok(tuned) => self.posterior = Some(tuned),
+                Err(_) => {
+                    self.scale = before;
+                    self.counts.failed_refreshes += 1;
+                    self.posterior = Some(posterior);
+                }
+            }
+            (self.rows_at_tuning, self.features_at_tuning) = (rows, self.dictionary.len());
+        } else {
+            self.posterior = Some(posterior);
+        }
+    }
+
+    /// Forget the score: it is counted from an adoption on.
+    pub fn reset_score(&mut self) {
+        self.score = Score::default();
+    }
+
+    /// Recompute the scores of the clustered variance over `rows` with the weights as they are now: the pass that built the
+    /// statistics had none, or poor ones.
+    pub fn rescatter<'a>(&mut self, rows: impl Iterator<Item = (&'a Rows, Range<usize>)>) {
+        if self.scatter.is_none() {
+            return;
+        }
+        let m = self.dictionary.len();
+        let mut shadow = self.clone();
+        shadow.scatter = Some(Matrix::zeros(m, m));
+        shadow.chains.iter_mut().for_each(Chain::reset);
+        for slot in &mut shadow.slots {
+            slot.cluster.trace.fill(0.0);
+            slot.cluster.scores.fill(0.0);
+            slot.cluster.rows = 0;
+        }
+        let mut work = std::mem::take(&mut shadow.work);
+        for (rows, range) in rows {
+            let mut start = range.start;
+            while start < range.end {
+                let block = start..range.end.min(start + self.settings.refresh_rows);
+                shadow.collect_nodes(rows, block.clone(), &mut work);
+                shadow.compute_features(&mut work);
+                shadow.observe(rows, block.clone(), &mut work);
+                shadow.absorb(rows, block.clone(), &mut work);
+                start = block.end;
+            }
+        }
+        self.scatter = shadow.scatter;
+        for (slot, done) in self.slots.iter_mut().zip(shadow.slots) {
+            slot.cluster = done.cluster;
+        }
+    }
+
+    /// Scatter of the finished clusters and of those that run, closed by their successors' values.
+    fn scatter_with_running(&self, posterior: &Posterior) -> Option<Matrix> {
+        let mut scatter = self.scatter.clone()?;
+        let u = posterior.feature_weights();
+        for (chain, slot) in self.chains.iter().zip(&self.slots) {
+            if slot.cluster.rows == 0 || chain.rows == 0 {
+                continue;
+            }
+            let projected = self.dictionary.kernel().project(self.inputs.dim(), &slot.next_state);
+            let phi = self.dictionary.features(&projected);
+            let mut scores = slot.cluster.scores.clone();
+            for h in 0..scores.cols() {
+                let value = chain.discount * dot(phi.col(0), u.col(h));
+                axpy(scores.col_mut(h), value, &slot.cluster.trace);
+            }
+            rank_k(scatter.view_mut(), 1.0 / scores.cols() as f64, scores.view(), Op::Plain);
+        }
+        Some(scatter)
+    }
+
+    /// The value function as everybody may evaluate it. `generation`, `revision`, `offset` and `time` are the caller's.
+    ///
+    /// # Errors
+    /// If the system cannot be solved or the weights are not finite.
+    pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
+        let posterior = self.solve()?;
+        let Scale { signal, .. } = self.scale;
+        let mut weights = self.dictionary.kernel_weights(posterior.feature_weights());
+        for h in 0..weights.cols() {
+            // V = k_m' w in units of the model's kernel s k_1.
+            weights.col_mut(h).iter_mut().for_each(|w| *w /= signal);
+        }
+        if !weights.is_finite() {
+            return Err(crate::math::dense::Singular { size: self.dictionary.len() }.into());
+        }
+        let variance = variance.then(|| {
+            let scatter = self.scatter_with_running(&posterior);
+            posterior.variance_matrix(&self.dictionary, scatter.as_ref()).to_nalgebra()
+        });
+        let (m, dim) = (self.dictionary.len(), self.inputs.dim());
+        Ok(Snapshot {
+            critic: self.settings.name.clone(),
+            generation: 0,
+            revision: 0,
+            offset: 0,
+            transitions: self.statistics.rows,
+            time: 0.0,
+            discount: self.settings.discount,
+            hyperparameters: self.hyperparameters(),
+            inputs: self.inputs.clone(),
+            dictionary: nalgebra::DMatrix::from_row_slice(m, dim, self.dictionary.elements()),
+            weights: weights.to_nalgebra(),
+            variance,
+            log_evidence: posterior.log_evidence(),
+            score: self.score.mean(),
+        })
+    }
+}
+
+/// Rows of one cluster: a few effective horizons, beyond which returns hardly share noise.
+fn cluster_rows(discount: f64) -> u64 {
+    if discount < 1.0 { (4.0 / (1.0 - discount)).clamp(8.0, 10_000.0) as u64 } else { 1000 }
+}
+
+/// ICD tolerance, value^2: the setting's share of v0 + b, or a tenth of the noise if that is smaller, but never so small
+/// that rounding decides.
+pub fn effective_tolerance(settings: &Settings, hyperparameters: &Hyperparameters) -> f64 {
+    let diagonal = hyperparameters.kernel.diagonal();
+    (settings.tolerance * diagonal).min(0.1 * hyperparameters.noise_variance).max(1e-9 * diagonal)
+}

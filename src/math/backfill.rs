@@ -1,0 +1,262 @@
+//! Recent rows with their features, from which a new dictionary element learns what it missed.
+//!
+//! A coordinate that starts at zero sees past data only through the older elements: the mean then ends up 0.5 to 0.8
+//! posterior standard deviations away from the batch estimate (MATHS.md 1). Backfilling the coordinate over the rows
+//! kept here removes that; rows that have left keep the zero. With every row kept, growth is exact (tests/equivalence.rs).
+
+use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply};
+use super::dictionary::{Admitted, Dictionary};
+use super::statistics::{Chain, Statistics};
+use std::collections::VecDeque;
+
+/// What is observed in one row: V(state) - `weight` V(next), with `weight` 0 under correlated noise.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// Features of the observed difference (m,).
+    pub features: &'a [f64],
+    /// Projected state.
+    pub point: &'a [f64],
+    /// Projected next state; not read where `weight` is 0.
+    pub next_point: &'a [f64],
+    /// Coefficient of the next state's value.
+    pub weight: f64,
+    /// Rewards (H,).
+    pub rewards: &'a [f64],
+    /// Number of the chain's slot.
+    pub slot: usize,
+    /// Discount of the transition before it in its chain; 0 where it starts one.
+    pub decay: f64,
+}
+
+/// A chain that was closed by a bootstrapped value, as it stood then.
+#[derive(Clone, Debug, Default)]
+struct ClosedChain {
+    /// Rows absorbed when it was closed.
+    position: u64,
+    slot: usize,
+    chain: Chain,
+    features: Vec<f64>,
+    point: Vec<f64>,
+}
+
+/// A ring of the last rows absorbed.
+#[derive(Clone, Debug)]
+pub struct Recent {
+    keep: u64,
+    slots: usize,
+    width: usize,
+    rewards_per_row: usize,
+    /// Rows ever pushed; row i stands in column i % slots.
+    end: u64,
+    start: u64,
+    features: Matrix,
+    points: Vec<f64>,
+    next_points: Vec<f64>,
+    weights: Vec<f64>,
+    rewards: Vec<f64>,
+    chain_slots: Vec<u32>,
+    decays: Vec<f64>,
+    cuts: VecDeque<ClosedChain>,
+    spare: Vec<ClosedChain>,
+}
+
+impl Recent {
+    /// Keep the last `keep` rows before whichever row is being learned, in blocks of at most `block`. `features` is the
+    /// largest number of features, `width` the length of projected states.
+    pub fn new(keep: usize, block: usize, features: usize, width: usize, rewards_per_row: usize) -> Self {
+        let slots = keep + block;
+        let mut ring = Matrix::with_capacity(features, slots);
+        ring.resize(0, slots);
+        Self {
+            keep: keep as u64,
+            slots,
+            width,
+            rewards_per_row,
+            end: 0,
+            start: 0,
+            features: ring,
+            points: vec![0.0; slots * width],
+            next_points: vec![0.0; slots * width],
+            weights: vec![0.0; slots],
+            rewards: vec![0.0; slots * rewards_per_row],
+            chain_slots: vec![0; slots],
+            decays: vec![0.0; slots],
+            cuts: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// How many rows before a new element still gain its coordinate.
+    pub fn keep(&self) -> u64 {
+        self.keep
+    }
+
+    /// Rows pushed so far.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        let numbers = self.points.len() + self.next_points.len() + self.rewards.len() + 2 * self.slots;
+        let cut = self.features.rows() * 2 + self.width + self.rewards_per_row;
+        self.features.bytes() + size_of::<f64>() * (numbers + cut * (self.cuts.len() + self.spare.len()))
+    }
+
+    /// Remember a row that has just been absorbed; the oldest makes room.
+    pub fn push(&mut self, row: Observed<'_>) {
+        if self.end - self.start == self.slots as u64 {
+            self.start += 1;
+            while self.cuts.front().is_some_and(|cut| cut.position <= self.start) {
+                self.spare.extend(self.cuts.pop_front());
+            }
+        }
+        let k = (self.end % self.slots as u64) as usize;
+        if self.features.rows() < row.features.len() {
+            self.features.resize(row.features.len(), self.slots);
+        }
+        self.features.col_mut(k).copy_from_slice(row.features);
+        self.points[k * self.width..(k + 1) * self.width].copy_from_slice(row.point);
+        if row.weight != 0.0 {
+            self.next_points[k * self.width..(k + 1) * self.width].copy_from_slice(row.next_point);
+        }
+        self.weights[k] = row.weight;
+        self.rewards[k * self.rewards_per_row..(k + 1) * self.rewards_per_row].copy_from_slice(row.rewards);
+        self.chain_slots[k] = row.slot as u32;
+        self.decays[k] = row.decay;
+        self.end += 1;
+    }
+
+    /// Remember that the chain in `slot` is about to be closed by the value at `point`, whose features are `features`.
+    pub fn push_cut(&mut self, slot: usize, chain: &Chain, features: &[f64], point: &[f64]) {
+        let mut record = self.spare.pop().unwrap_or_default();
+        record.position = self.end;
+        record.slot = slot;
+        record.chain.clone_from(chain);
+        record.features.clear();
+        record.features.extend_from_slice(features);
+        record.point.clear();
+        record.point.extend_from_slice(point);
+        self.cuts.push_back(record);
+    }
+
+    /// Give the newest element its rows and columns in the statistics, which [`Statistics::grow`] has made room for, and its
+    /// coordinate in the traces of running chains. Only rows from number `from` on count. O(m rows + cuts m).
+    ///
+    /// `chains` are all slots; `dictionary` already holds the element.
+    pub fn backfill(
+        &mut self,
+        from: u64,
+        admitted: &Admitted,
+        dictionary: &Dictionary,
+        statistics: &mut Statistics,
+        chains: &mut [Chain],
+    ) {
+        let m = statistics.features() - 1;
+        let from = from.max(self.start).min(self.end);
+        let values = self.coordinates(from, admitted, dictionary);
+        self.features.resize(m + 1, self.slots);
+
+        let mut cross = vec![0.0; m + 1];
+        for (k, &value) in (from..self.end).zip(&values) {
+            let column = (k % self.slots as u64) as usize;
+            *self.features.at_mut(m, column) = value;
+            axpy(&mut cross, value, self.features.col(column));
+        }
+        for (j, &value) in cross.iter().enumerate() {
+            *statistics.gram.at_mut(m, j) = value;
+        }
+
+        let mut traces = vec![0.0; chains.len()];
+        let mut cuts = std::mem::take(&mut self.cuts);
+        let mut pending = cuts.iter_mut().peekable();
+        for (row, &value) in (from..self.end).zip(&values) {
+            while let Some(cut) = pending.next_if(|cut| cut.position <= row) {
+                let counts = cut.position > from;
+                close(cut, counts, traces[cut.slot], admitted, dictionary, statistics);
+                traces[cut.slot] = 0.0;
+            }
+            let k = (row % self.slots as u64) as usize;
+            let slot = self.chain_slots[k] as usize;
+            traces[slot] = self.decays[k] * traces[slot] + value;
+            for h in 0..self.rewards_per_row {
+                *statistics.response.at_mut(m, h) += traces[slot] * self.rewards[k * self.rewards_per_row + h];
+            }
+        }
+        for cut in pending {
+            let counts = cut.position > from;
+            close(cut, counts, traces[cut.slot], admitted, dictionary, statistics);
+            traces[cut.slot] = 0.0;
+        }
+        self.cuts = cuts;
+        for (chain, trace) in chains.iter_mut().zip(traces) {
+            // A slot whose last chain has ended holds a stale trace; its chain starts anew.
+            chain.trace.push(if chain.rows > 0 { trace } else { 0.0 });
+        }
+    }
+
+    /// The new coordinate of rows `from..end`.
+    fn coordinates(&self, from: u64, admitted: &Admitted, dictionary: &Dictionary) -> Vec<f64> {
+        let kernel = dictionary.kernel();
+        let mut values = vec![0.0; (self.end - from) as usize];
+        let mut done = 0;
+        while done < values.len() {
+            let first = ((from + done as u64) % self.slots as u64) as usize;
+            let count = (self.slots - first).min(values.len() - done);
+            let part = &mut values[done..done + count];
+            let span = first * self.width..(first + count) * self.width;
+            kernel.block(self.width, &self.points[span.clone()], &admitted.point, &mut ViewMut::column(part));
+            for (k, value) in part.iter_mut().enumerate() {
+                let weight = self.weights[first + k];
+                if weight != 0.0 {
+                    let next = &self.next_points[(first + k) * self.width..(first + k + 1) * self.width];
+                    *value -= weight * kernel.eval(next, &admitted.point);
+                }
+            }
+            let known = self.features.block(0, first, admitted.features.len(), count);
+            let l = View::column(&admitted.features);
+            multiply(ViewMut::column(part), true, -1.0, known, Op::Transposed, l, Op::Plain);
+            part.iter_mut().for_each(|value| *value /= admitted.delta);
+            done += count;
+        }
+        values
+    }
+}
+
+/// The new coordinate in what one closed chain added: the last row and column of B and E, the last entries of h and a.
+/// A chain closed before the first row that counts keeps the zero, like its rows.
+fn close(
+    cut: &mut ClosedChain,
+    counts: bool,
+    trace: f64,
+    admitted: &Admitted,
+    dictionary: &Dictionary,
+    statistics: &mut Statistics,
+) {
+    let m = cut.features.len();
+    let covariance = dictionary.kernel().eval(&cut.point, &admitted.point);
+    let value = admitted.coordinate(covariance, &cut.features);
+    if counts {
+        let gamma = cut.chain.discount;
+        let closed = &mut statistics.closed;
+        let energy = gamma * gamma * cut.chain.weight_energy;
+        for j in 0..m {
+            *closed.coupling.at_mut(m, j) += gamma * trace * cut.features[j];
+            *closed.energy.at_mut(m, j) += energy * value * cut.features[j];
+        }
+        axpy(&mut closed.coupling.col_mut(m)[..m], gamma * value, &cut.chain.trace);
+        *closed.coupling.at_mut(m, m) += gamma * trace * value;
+        *closed.energy.at_mut(m, m) += energy * value * value;
+        for (h, &c) in cut.chain.weighted_target.iter().enumerate() {
+            *closed.response.at_mut(m, h) += gamma * c * value;
+        }
+        closed.sum[m] += gamma * cut.chain.weight_sum * value;
+    }
+    cut.features.push(value);
+    cut.chain.trace.push(trace);
+}
+
+/// Residual prior variance of an observed difference: k(g, g) - g' g, never negative.
+pub fn difference_residual(prior: f64, features: &[f64]) -> f64 {
+    (prior - dot(features, features)).max(0.0)
+}

@@ -1,0 +1,288 @@
+//! Stepping equals batch: the recursion against independent dense computations and against itself.
+
+mod support;
+
+use criticd::learner::Settings;
+use criticd::learner::model::Model;
+use criticd::math::dictionary::Dictionary;
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd::math::posterior::{Posterior, Scale};
+use criticd::math::statistics::{Chain, Statistics};
+use criticd::snapshot::{Inputs, Snapshot};
+use criticd::transition::Rows;
+use nalgebra::{DMatrix, DVector};
+use support::{CASES, Case, case, distance, numbers, wander};
+
+fn settings(discount: f64) -> Settings {
+    Settings { discount, tune_noise: false, tolerance: 0.5, ..Settings::default() }
+}
+
+fn fixed(case: &Case, dictionary: &[f64], chunk: usize) -> Model {
+    let basis = Dictionary::from_elements(case.hyperparameters.kernel.clone(), case.dim, dictionary).unwrap();
+    let inputs = Inputs::identity(case.dim);
+    let mut model = Model::with_dictionary(settings(case.discount), inputs, &case.hyperparameters, basis);
+    for start in (0..case.rows.len()).step_by(chunk) {
+        model.learn(&case.rows, start..(start + chunk).min(case.rows.len()), start as u64);
+    }
+    model
+}
+
+#[test]
+fn a_fixed_dictionary_gives_the_reference_posterior() {
+    for name in CASES {
+        let case = case(name);
+        let expected = &case.json["expected"];
+        let dictionary = numbers(&expected["sr"]["dictionary"]);
+        let model = fixed(&case, &dictionary, 7);
+        let snapshot = model.snapshot(true).unwrap();
+        let found = snapshot.evaluate(&case.query, true).unwrap();
+        let white = case.hyperparameters.noise == NoiseModel::White;
+        let reference = if white { &expected["sr"] } else { &expected["bootstrap"]["sr"] };
+        assert!(distance(found.mean.as_slice(), &numbers(&reference["mean"])) < 1e-8, "{name}: mean");
+        let variance = distance(&found.variance.unwrap(), &numbers(&reference["var_pp"]));
+        assert!(variance < 1e-8, "{name}: variance off by {variance:e}");
+        let (dtc, bound) = if white {
+            (&reference["dtc"]["log_evidence"], &reference["vfe"]["bound"])
+        } else {
+            assert!(distance(snapshot.weights.as_slice(), &numbers(&reference["weights"])) < 1e-7, "{name}: weights");
+            (&reference["log_evidence_dtc"], &reference["log_evidence_vfe"])
+        };
+        let posterior = model.solve().unwrap();
+        let evidence = posterior.log_evidence();
+        assert!(distance(&[evidence], &numbers(dtc)) < 1e-8, "{name}: evidence {evidence} against {dtc}");
+        let lower = evidence - posterior.trace_gap(model.statistics());
+        assert!(distance(&[lower], &numbers(bound)) < 1e-8, "{name}: bound {lower} against {bound}");
+        // Where every chain ends, this is the paper's own form.
+        if expected["exact"].is_object() && !white {
+            assert!(distance(found.mean.as_slice(), &numbers(&expected["sr"]["mean"])) < 1e-8, "{name}: paper");
+        }
+    }
+}
+
+#[test]
+fn one_pass_gives_the_reference_statistics() {
+    let mut checked = 0;
+    for name in CASES {
+        let case = case(name);
+        let Some(runs) = case.json["expected"]["online"].as_array() else { continue };
+        for run in runs.iter().filter(|run| run["growth"] == "backfill") {
+            // Backfilled over everything, growth leaves no trace: the statistics are those of a dictionary known all along.
+            let model = fixed(&case, &numbers(&run["dictionary"]), 5);
+            let mut gram = model.statistics().gram.clone();
+            gram.mirror_lower();
+            assert!(distance(gram.to_nalgebra().as_slice(), &numbers(&run["S"])) < 1e-10, "{name}: S");
+            assert!(distance(model.statistics().response.col(0), &numbers(&run["c"])) < 1e-10, "{name}: p");
+            checked += 1;
+        }
+        if case.hyperparameters.noise == NoiseModel::Correlated {
+            continue; // with projection, the reference whitens reward differences row by row: another approximation
+        }
+        for run in runs.iter().filter(|run| run["growth"] == "zero" && run["forgetting"] == 1.0) {
+            let tolerance = run["tol"].as_f64().unwrap();
+            let kernel = case.hyperparameters.kernel.clone();
+            let mut dictionary = Dictionary::new(kernel.clone(), case.dim, tolerance, 1000);
+            let mut statistics = Statistics::new(0, 1, 64);
+            let mut chain = Chain::new(0, 1);
+            for i in 0..case.rows.len() {
+                let mut test = vec![case.rows.state(i)];
+                if !case.rows.terminated[i] {
+                    test.push(case.rows.next_state(i));
+                }
+                for state in test {
+                    let phi = dictionary.features(&kernel.project(case.dim, state));
+                    if dictionary.residual(phi.col(0)) > tolerance {
+                        dictionary.admit(state, phi.col(0));
+                        statistics.grow();
+                        chain.trace.push(0.0);
+                    }
+                }
+                let mut phi = dictionary.features(&kernel.project(case.dim, case.rows.state(i))).col(0).to_vec();
+                let gamma = if case.rows.terminated[i] { 0.0 } else { case.discount };
+                if gamma > 0.0 {
+                    let next = dictionary.features(&kernel.project(case.dim, case.rows.next_state(i)));
+                    phi.iter_mut().zip(next.col(0)).for_each(|(a, b)| *a -= gamma * b);
+                }
+                statistics.absorb(&mut chain, &phi, case.rows.reward(i), case.discount);
+                statistics.absorb_gram(criticd::math::dense::View::column(&phi), 0.0);
+                chain.reset();
+            }
+            assert_eq!(dictionary.elements(), numbers(&run["dictionary"]), "{name}");
+            let mut gram = statistics.gram.clone();
+            gram.mirror_lower();
+            assert!(distance(gram.to_nalgebra().as_slice(), &numbers(&run["S"])) < 1e-10, "{name}: S");
+            assert!(distance(statistics.response.col(0), &numbers(&run["c"])) < 1e-10, "{name}: p");
+            let scale = Scale::of_noise(case.hyperparameters.noise_variance);
+            let posterior = Posterior::solve(&statistics, &statistics.closed, scale).unwrap();
+            let phi = dictionary.features(&kernel.project(case.dim, &case.query));
+            let mean: Vec<f64> = (0..phi.cols())
+                .map(|k| criticd::math::dense::dot(phi.col(k), posterior.feature_weights().col(0)))
+                .collect();
+            assert!(distance(&mean, &numbers(&run["mean"])) < 1e-9, "{name}: mean");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 7, "only {checked} reference runs were found");
+}
+
+fn hyperparameters(noise: NoiseModel) -> Hyperparameters {
+    let metric = Metric::Ard(vec![4.0, 2.0]);
+    Hyperparameters { kernel: Kernel { signal_variance: 3.0, bias_variance: 1.0, metric }, noise, noise_variance: 0.2 }
+}
+
+fn learned(rows: &Rows, settings: Settings, noise: NoiseModel, chunks: &[usize]) -> Model {
+    let mut model = Model::new(settings, Inputs::identity(2), &hyperparameters(noise));
+    let (mut start, mut k) = (0, 0);
+    while start < rows.len() {
+        let end = rows.len().min(start + chunks[k % chunks.len()]);
+        model.learn(rows, start..end, start as u64);
+        (start, k) = (end, k + 1);
+    }
+    model
+}
+
+fn same(a: &Snapshot, b: &Snapshot, tolerance: f64) {
+    let query: Vec<f64> = (0..40).map(|k| (k as f64 * 0.37).sin()).collect();
+    let (a, b) = (a.evaluate(&query, true).unwrap(), b.evaluate(&query, true).unwrap());
+    let mean = distance(a.mean.as_slice(), b.mean.as_slice());
+    let variance = distance(&a.variance.unwrap(), &b.variance.unwrap());
+    assert!(mean < tolerance && variance < tolerance, "mean off by {mean:e}, variance by {variance:e}");
+}
+
+#[test]
+fn any_chunking_gives_the_same_model() {
+    // An optimum of the noise is only known to the square root of the rounding.
+    for (noise, tune_noise, tolerance) in
+        [(NoiseModel::Correlated, false, 1e-9), (NoiseModel::White, false, 1e-9), (NoiseModel::Correlated, true, 1e-6)]
+    {
+        let rows = wander(1500, 5, 2, 1);
+        let settings = Settings {
+            rewards: vec![1, 0],
+            tolerance: 1e-2,
+            backfill_rows: 300,
+            tune_noise,
+            discount: 0.9,
+            ..Settings::default()
+        };
+        let whole = learned(&rows, settings.clone(), noise, &[1500]);
+        for chunks in [&[1][..], &[256], &[3, 100, 17]] {
+            let pieces = learned(&rows, settings.clone(), noise, chunks);
+            assert_eq!(whole.dictionary().elements(), pieces.dictionary().elements());
+            same(&whole.snapshot(true).unwrap(), &pieces.snapshot(true).unwrap(), tolerance);
+            assert!((whole.score().sum - pieces.score().sum).abs() < 1e-6 * whole.score().sum.abs());
+        }
+    }
+}
+
+#[test]
+fn any_interleaving_of_streams_gives_the_same_statistics() {
+    let rows = wander(800, 6, 1, 2);
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by_key(|&i| rows.streams[i]);
+    let mut sorted = Rows::new(2, 1);
+    for i in order {
+        sorted.extend(&rows, i..i + 1);
+    }
+    let elements: Vec<f64> = (0..60).map(|k| ((k * k) as f64 * 0.7).sin()).collect();
+    let build = |rows: &Rows| {
+        let h = hyperparameters(NoiseModel::Correlated);
+        let basis = Dictionary::from_elements(h.kernel.clone(), 2, &elements).unwrap();
+        let mut model = Model::with_dictionary(settings(0.9), Inputs::identity(2), &h, basis);
+        model.learn(rows, 0..rows.len(), 0);
+        model
+    };
+    same(&build(&rows).snapshot(true).unwrap(), &build(&sorted).snapshot(true).unwrap(), 1e-9);
+}
+
+/// Batch SR by dense algebra, straight from its definition: targets of all rows at the fixed point of the cuts.
+fn batch(rows: &Rows, model: &Model, discount: f64, noise_variance: f64, query: &[f64]) -> Vec<f64> {
+    let kernel = model.dictionary().kernel();
+    let (n, m) = (rows.len(), model.dictionary().len());
+    let phi_of = |states: &[f64]| model.dictionary().features(&kernel.project(2, states)).to_nalgebra();
+    let phi = phi_of(&rows.states);
+    let next = phi_of(&rows.next_states);
+    // y = constant + closing u, by a backward sweep along each stream.
+    let (mut constant, mut closing) = (DVector::zeros(n), DMatrix::zeros(n, m));
+    let mut after: std::collections::HashMap<u32, usize> = Default::default();
+    for i in (0..n).rev() {
+        let g = rows.discount(i, discount);
+        constant[i] = rows.reward(i)[0];
+        if !rows.terminated[i] {
+            match after.get(&rows.streams[i]) {
+                Some(&j) if !rows.truncated[i] && !rows.starts_chain[j] => {
+                    constant[i] += g * constant[j];
+                    let row = closing.row(j) * g;
+                    closing.row_mut(i).copy_from(&row);
+                }
+                _ => closing.row_mut(i).copy_from(&(next.column(i).transpose() * g)),
+            }
+        }
+        after.insert(rows.streams[i], i);
+    }
+    let system = &phi * phi.transpose() - &phi * closing + DMatrix::identity(m, m) * noise_variance;
+    let u = system.lu().solve(&(&phi * constant)).unwrap();
+    (phi_of(query).transpose() * u).as_slice().to_vec()
+}
+
+#[test]
+fn backfill_over_everything_equals_batch_and_no_backfill_does_not_move_predictions() {
+    let rows = wander(900, 4, 1, 3);
+    let everything =
+        Settings { tolerance: 1e-2, backfill_rows: 900, tune_noise: false, discount: 0.9, ..Settings::default() };
+    let model = learned(&rows, everything.clone(), NoiseModel::Correlated, &[64]);
+    assert!(model.dictionary().len() > 20);
+    let query: Vec<f64> = (0..40).map(|k| (k as f64 * 0.37).sin()).collect();
+    let found = model.snapshot(false).unwrap().evaluate(&query, false).unwrap();
+    let expected = batch(&rows, &model, 0.9, 0.2, &query);
+    assert!(distance(found.mean.as_slice(), &expected) < 1e-9);
+
+    // Without backfill a new element cannot change what was predicted before it.
+    let model = learned(&rows, Settings { backfill_rows: 0, ..everything }, NoiseModel::Correlated, &[64]);
+    let (mut dictionary, mut statistics) = (model.dictionary().clone(), model.statistics().clone());
+    let predict = |dictionary: &Dictionary, statistics: &Statistics| {
+        let posterior = Posterior::solve(statistics, &statistics.closed, Scale::of_noise(0.2)).unwrap();
+        let phi = dictionary.features(&dictionary.kernel().project(2, &query)).to_nalgebra();
+        (phi.transpose() * posterior.feature_weights().to_nalgebra()).as_slice().to_vec()
+    };
+    let before = predict(&dictionary, &statistics);
+    let far = [3.0, -3.0];
+    let phi = dictionary.features(&dictionary.kernel().project(2, &far));
+    dictionary.admit(&far, phi.col(0));
+    statistics.grow();
+    assert!(distance(&predict(&dictionary, &statistics), &before) < 1e-12);
+}
+
+#[test]
+fn statistics_of_pieces_add_and_subtract() {
+    let rows = wander(600, 3, 2, 4);
+    let split = Settings { rewards: vec![0, 1], ..settings(0.9) };
+    let h = hyperparameters(NoiseModel::Correlated);
+    let elements: Vec<f64> = (0..40).map(|k| ((k * k) as f64 * 0.7).sin()).collect();
+    let build = |range: std::ops::Range<usize>| {
+        let basis = Dictionary::from_elements(h.kernel.clone(), 2, &elements).unwrap();
+        let mut model = Model::with_dictionary(split.clone(), Inputs::identity(2), &h, basis);
+        model.learn(&rows, range.clone(), range.start as u64);
+        model
+    };
+    // Whole streams are the disjoint pieces here: chains do not cross.
+    let part = |keep: &dyn Fn(u32) -> bool| {
+        let mut some = Rows::new(2, 2);
+        (0..rows.len()).filter(|&i| keep(rows.streams[i])).for_each(|i| some.extend(&rows, i..i + 1));
+        let basis = Dictionary::from_elements(h.kernel.clone(), 2, &elements).unwrap();
+        let mut model = Model::with_dictionary(split.clone(), Inputs::identity(2), &h, basis);
+        model.learn(&some, 0..some.len(), 0);
+        model
+    };
+    let (whole, a, b) = (build(0..rows.len()), part(&|s| s == 0), part(&|s| s != 0));
+    let mut sum = a.statistics().clone();
+    sum.merge(b.statistics());
+    let near = |x: &Statistics, y: &Statistics| {
+        assert_eq!(x.rows, y.rows);
+        assert!((x.gram.to_nalgebra() - y.gram.to_nalgebra()).amax() < 1e-9);
+        assert!((x.response.to_nalgebra() - y.response.to_nalgebra()).amax() < 1e-9);
+        assert!((x.closed.coupling.to_nalgebra() - y.closed.coupling.to_nalgebra()).amax() < 1e-9);
+        assert!(distance(&x.energy, &y.energy) < 1e-9);
+    };
+    near(&sum, whole.statistics());
+    sum.subtract(b.statistics());
+    near(&sum, a.statistics());
+}
