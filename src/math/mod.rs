@@ -27,4 +27,9 @@
 //! in [`dense`] and nowhere else.
 
 pub mod dense;
+pub mod evidence;
+pub mod exact;
+pub mod exp;
 pub mod kernel;
+pub mod optimise;
+pub mod returns;
