@@ -333,6 +333,11 @@ impl<'a> ViewMut<'a> {
         self.cols
     }
 
+    /// The same rectangle, for a shorter time.
+    pub fn reborrow(&mut self) -> ViewMut<'_> {
+        ViewMut { data: self.data, rows: self.rows, cols: self.cols, stride: self.stride }
+    }
+
     /// Column j, to be written.
     #[inline]
     pub fn col_mut(&mut self, j: usize) -> &mut [f64] {
@@ -459,6 +464,13 @@ impl Cholesky {
 
     /// (L L')^-1, both triangles.
     pub fn inverse(&self) -> Matrix {
+        let mut out = self.inverse_lower();
+        out.mirror_lower();
+        out
+    }
+
+    /// The lower triangle of (L L')^-1; what stands above it means nothing.
+    pub fn inverse_lower(&self) -> Matrix {
         let size = self.factor.rows;
         let mut out = Matrix::zeros(size, size);
         if size > 0 {
@@ -470,7 +482,6 @@ impl Cholesky {
                 MemStack::new(&mut memory),
             );
         }
-        out.mirror_lower();
         out
     }
 }

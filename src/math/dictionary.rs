@@ -91,6 +91,11 @@ impl Dictionary {
         self.max
     }
 
+    /// Change the cap; elements that are in stay.
+    pub fn set_max(&mut self, max: usize) {
+        self.max = max.max(self.len());
+    }
+
     /// Residual above which a state is admitted, value^2.
     pub fn tolerance(&self) -> f64 {
         self.tolerance

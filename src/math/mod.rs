@@ -29,6 +29,11 @@
 pub mod backfill;
 pub mod dense;
 pub mod dictionary;
+pub mod evidence;
+pub mod exact;
+pub mod exp;
 pub mod kernel;
+pub mod optimise;
 pub mod posterior;
+pub mod returns;
 pub mod statistics;

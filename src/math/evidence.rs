@@ -1,0 +1,989 @@
+//! The log evidence of the data under a kernel, and its gradient: exact, and through a dictionary.
+//!
+//! ```text
+//! d = J V + noise,   noise ~ N(0, sigma0^2 I)       d (n, H): returns (J picks nodes) or rewards (J takes differences)
+//! Q = J K J' + sigma0^2 I
+//! log p(d) = sum over the H columns of  -1/2 log|Q| - 1/2 d' Q^-1 d - n/2 log 2 pi              [JS09, eq. 16]
+//! ```
+//! With correlated noise on closed chains this is the evidence of regressing returns on states (MATHS.md 1): row i
+//! observes V at node i. With white noise row i observes V(x_i) - gamma_i V(x'_i). Everything below serves both.
+//!
+//! # Gradient
+//! Both evidences have the form dL = sum_ij w_ij dk(x_i, x_j), and differ only in the weights w. With k0 the kernel without
+//! its bias and T = sum_ij w_ij k0_ij (x_i - x_j)(x_i - x_j)',
+//! ```text
+//! dL/dlog v0 = sum w k0,    dL/dlog b = b sum w,    dL/dlog a_d = -1/2 a_d T_dd,    dL/df_j = -T f_j
+//! ```
+//! so that one pass over the weights gives all D relevances and all factors: T comes from row sums and one product.
+//! For the exact evidence w = 1/2 J' (alpha alpha' - H Q^-1) J, alpha = Q^-1 d  (\[JS09, eq. 17\]).
+//!
+//! Parameters stand in one order everywhere: [`parameter_names`].
+
+use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, Singular, dot};
+use super::exp::scaled_exp;
+use super::kernel::{Hyperparameters, Kernel, Metric};
+use std::fmt;
+
+/// Asked now and then whether to go on; `false` ends the computation with [`EvidenceError::Stopped`].
+pub type KeepGoing<'a> = &'a dyn Fn() -> bool;
+
+/// Rows of one block of the sparse evidence.
+const BLOCK: usize = 256;
+
+/// Why there is no evidence at this point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum EvidenceError {
+    /// The caller's stop flag was up.
+    Stopped,
+    /// A covariance matrix is not positive definite to working precision.
+    NotPositiveDefinite(NotPositiveDefinite),
+    /// The system for the values at the cuts is singular.
+    Singular(Singular),
+    /// The value or the gradient overflows.
+    NotFinite,
+}
+
+impl fmt::Display for EvidenceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => write!(f, "stopped by the caller"),
+            Self::NotPositiveDefinite(e) => write!(f, "no evidence: {e}"),
+            Self::Singular(e) => write!(f, "no values at the cuts: {e}"),
+            Self::NotFinite => write!(f, "the log evidence is not finite"),
+        }
+    }
+}
+
+impl std::error::Error for EvidenceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NotPositiveDefinite(e) => Some(e),
+            Self::Singular(e) => Some(e),
+            Self::Stopped | Self::NotFinite => None,
+        }
+    }
+}
+
+impl From<NotPositiveDefinite> for EvidenceError {
+    fn from(e: NotPositiveDefinite) -> Self {
+        Self::NotPositiveDefinite(e)
+    }
+}
+
+impl From<Singular> for EvidenceError {
+    fn from(e: Singular) -> Self {
+        Self::Singular(e)
+    }
+}
+
+/// One row of white noise: V(node) - discount V(successor), or V(node) where the successor is absorbing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Difference {
+    /// Index of the state among the nodes.
+    pub node: usize,
+    /// Index of the successor among the nodes, and the discount in \[0, 1\].
+    pub successor: Option<(usize, f64)>,
+}
+
+/// What the evidence is of: points, linear functionals of V at them, and the numbers observed.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    dim: usize,
+    nodes: Vec<f64>,
+    differences: Option<Vec<Difference>>,
+    observed: Matrix,
+}
+
+impl Problem {
+    /// Correlated noise with closed chains: `targets` (n, H) are the returns of `states` (n, D), row-major, in the
+    /// coordinates of the kernel.
+    ///
+    /// # Panics
+    /// If the lengths disagree or D is 0.
+    pub fn correlated(dim: usize, states: Vec<f64>, targets: Matrix) -> Self {
+        assert!(dim > 0 && states.len() == targets.rows() * dim, "one target for each state");
+        Self { dim, nodes: states, differences: None, observed: targets }
+    }
+
+    /// White noise: `rewards` (n, H) observe `differences` (n,) between `nodes` (N, D), row-major, in the coordinates
+    /// of the kernel. [`differences`](super::returns::differences) makes the latter two from rows.
+    ///
+    /// # Panics
+    /// If the lengths disagree, D is 0, or a difference names a node that is not there.
+    pub fn white(dim: usize, nodes: Vec<f64>, differences: Vec<Difference>, rewards: Matrix) -> Self {
+        assert!(dim > 0 && nodes.len().is_multiple_of(dim), "nodes are not whole rows");
+        assert_eq!(differences.len(), rewards.rows(), "one reward for each difference");
+        let len = nodes.len() / dim;
+        let inside = |d: &Difference| d.node < len && d.successor.is_none_or(|(s, _)| s < len);
+        assert!(differences.iter().all(inside), "a difference names a node that is not there");
+        Self { dim, nodes, differences: Some(differences), observed: rewards }
+    }
+
+    /// Number of observed rows n.
+    pub fn rows(&self) -> usize {
+        self.observed.rows()
+    }
+
+    /// State dimension D.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The observed numbers (n, H).
+    pub fn observed(&self) -> &Matrix {
+        &self.observed
+    }
+
+    /// The nodes (N, D), row-major.
+    pub fn nodes(&self) -> &[f64] {
+        &self.nodes
+    }
+
+    /// Replace the observed numbers (n, H): the targets moved.
+    ///
+    /// # Panics
+    /// If the number of rows changes.
+    pub fn set_observed(&mut self, observed: Matrix) {
+        assert_eq!(observed.rows(), self.observed.rows(), "as many targets as before");
+        self.observed = observed;
+    }
+
+    fn node(&self, row: usize) -> &[f64] {
+        let node = self.differences.as_ref().map_or(row, |d| d[row].node);
+        &self.nodes[node * self.dim..(node + 1) * self.dim]
+    }
+
+    /// The successor's state and the discount, where row i observes a difference.
+    fn successor(&self, row: usize) -> Option<(&[f64], f64)> {
+        let (node, discount) = self.differences.as_ref()?[row].successor?;
+        Some((&self.nodes[node * self.dim..(node + 1) * self.dim], discount))
+    }
+
+    /// out (N, q) -> J out (n, q).
+    pub(super) fn observe(&self, values: Matrix) -> Matrix {
+        let Some(differences) = &self.differences else { return values };
+        let mut out = Matrix::zeros(self.rows(), values.cols());
+        for j in 0..values.cols() {
+            let column = values.col(j);
+            for (value, d) in out.col_mut(j).iter_mut().zip(differences) {
+                *value = column[d.node] - d.successor.map_or(0.0, |(s, g)| g * column[s]);
+            }
+        }
+        out
+    }
+}
+
+/// A log evidence and its parts, summed over the H columns: value = -complexity - fit - n H / 2 log 2 pi - trace_gap.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// The log evidence, nats: higher is better.
+    pub value: f64,
+    /// H/2 log|Q|.
+    pub complexity: f64,
+    /// 1/2 sum over columns of d' Q^-1 d. At an optimum that is interior in (v0, b, sigma0^2) it is n H / 2 exactly.
+    pub fit: f64,
+    /// What the variational bound pays for what the dictionary leaves out, H trace / (2 sigma0^2), nats; 0 for the
+    /// exact evidence. It is reported, though not paid, for [`Sparse::Projected`] too. Above 5 nats the dictionary is
+    /// too small to select a model with.
+    pub trace_gap: f64,
+    /// Number of observed numbers n H.
+    pub observations: usize,
+    /// Derivative with respect to the parameters, in the order of [`parameter_names`]; empty if it was not asked for.
+    pub gradient: Vec<f64>,
+}
+
+impl Evidence {
+    /// fit / (n H / 2): exactly 1 at an optimum interior in (v0, b, sigma0^2); far less means that a floor is active.
+    pub fn fit_ratio(&self) -> f64 {
+        self.fit / (0.5 * self.observations as f64)
+    }
+
+    fn checked(self) -> Result<Self, EvidenceError> {
+        let finite = self.value.is_finite() && self.gradient.iter().all(|g| g.is_finite());
+        if finite { Ok(self) } else { Err(EvidenceError::NotFinite) }
+    }
+}
+
+/// Which sparse evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sparse {
+    /// The variational bound \[T09\]: never above the exact evidence.
+    Variational,
+    /// The evidence of the projected process (DTC) alone, without the trace term: it can over-fit.
+    Projected,
+}
+
+/// Names of the parameters, in the order in which gradients and vectors of parameters hold them.
+pub fn parameter_names(metric: &Metric, dim: usize) -> Vec<String> {
+    let mut names: Vec<String> =
+        ["log_signal_variance", "log_bias_variance", "log_noise_variance"].map(String::from).to_vec();
+    match metric {
+        Metric::Isotropic(_) => names.push("log_relevance".into()),
+        Metric::Ard(_) | Metric::Factor { .. } => names.extend((0..dim).map(|i| format!("log_relevance[{i}]"))),
+    }
+    for j in 0..metric.factors().len() {
+        names.extend((0..dim).map(|i| format!("factors[{j}][{i}]")));
+    }
+    names
+}
+
+/// The parameters of `hyper` as one vector, in the order of [`parameter_names`]. A variance or relevance of exactly 0
+/// becomes negative infinity, and [`from_parameters`] takes it back.
+pub fn to_parameters(hyper: &Hyperparameters) -> Vec<f64> {
+    let kernel = &hyper.kernel;
+    let mut out = vec![kernel.signal_variance.ln(), kernel.bias_variance.ln(), hyper.noise_variance.ln()];
+    match &kernel.metric {
+        Metric::Isotropic(h) => out.push(h.ln()),
+        Metric::Ard(a) => out.extend(a.iter().map(|a| a.ln())),
+        Metric::Factor { relevance, factors } => {
+            out.extend(relevance.iter().map(|a| a.ln()));
+            out.extend(factors.iter().flatten());
+        }
+    }
+    out
+}
+
+/// Hyperparameters of the structure of `like` (kind and size of the metric, noise model) with these `parameters`.
+///
+/// # Panics
+/// If there is another number of parameters.
+pub fn from_parameters(like: &Hyperparameters, parameters: &[f64]) -> Hyperparameters {
+    let exp = |slice: &[f64]| slice.iter().map(|v| v.exp()).collect::<Vec<f64>>();
+    let shape = &parameters[3..];
+    let metric = match &like.kernel.metric {
+        Metric::Isotropic(_) => {
+            assert_eq!(shape.len(), 1, "one relevance");
+            Metric::Isotropic(shape[0].exp())
+        }
+        Metric::Ard(a) => {
+            assert_eq!(shape.len(), a.len(), "one relevance for each coordinate");
+            Metric::Ard(exp(shape))
+        }
+        Metric::Factor { relevance, factors } => {
+            let dim = relevance.len();
+            assert_eq!(shape.len(), dim * (1 + factors.len()), "relevances and factors of the same dimension");
+            let factors = shape[dim..].chunks_exact(dim).map(<[f64]>::to_vec).collect();
+            Metric::Factor { relevance: exp(&shape[..dim]), factors }
+        }
+    };
+    let kernel = Kernel { signal_variance: parameters[0].exp(), bias_variance: parameters[1].exp(), metric };
+    Hyperparameters { kernel, noise: like.noise, noise_variance: parameters[2].exp() }
+}
+
+/// The exact log evidence with its gradient. O(n^3) time, three n x n matrices (white noise: five).
+///
+/// `hyper.noise` is not read: how the noise hangs together is in the problem.
+///
+/// # Errors
+/// Stopped; not positive definite; not finite.
+pub fn exact(problem: &Problem, hyper: &Hyperparameters, keep_going: KeepGoing<'_>) -> Result<Evidence, EvidenceError> {
+    exact_with(problem, hyper, true, keep_going)
+}
+
+/// The exact log evidence alone, at about a third of the price of [`exact`].
+///
+/// # Errors
+/// Stopped; not positive definite; not finite.
+pub fn exact_value(
+    problem: &Problem,
+    hyper: &Hyperparameters,
+    keep_going: KeepGoing<'_>,
+) -> Result<Evidence, EvidenceError> {
+    exact_with(problem, hyper, false, keep_going)
+}
+
+fn exact_with(
+    problem: &Problem,
+    hyper: &Hyperparameters,
+    gradient: bool,
+    keep_going: KeepGoing<'_>,
+) -> Result<Evidence, EvidenceError> {
+    let (n, columns, noise) = (problem.rows(), problem.observed.cols() as f64, hyper.noise_variance);
+    go(keep_going)?;
+    let signal = signal_gram(&hyper.kernel, problem);
+    let cholesky = Cholesky::new(covariance(&signal, problem, hyper))?;
+    go(keep_going)?;
+    let mut alpha = problem.observed.clone();
+    dense::solve_lower(cholesky.factor().view(), alpha.view_mut());
+    let fit = 0.5 * square(&alpha);
+    let complexity = 0.5 * columns * cholesky.log_determinant();
+    let mut out = Evidence {
+        value: -complexity - fit - gaussian_constant(problem),
+        complexity,
+        fit,
+        trace_gap: 0.0,
+        observations: n * problem.observed.cols(),
+        gradient: Vec::new(),
+    };
+    if gradient {
+        dense::solve_lower_transposed(cholesky.factor().view(), alpha.view_mut());
+        let mut weights = cholesky.inverse_lower();
+        drop(cholesky);
+        go(keep_going)?;
+        // 1/2 (alpha alpha' - H Q^-1), lower triangle.
+        for j in 0..n {
+            let column = &mut weights.col_mut(j)[j..];
+            column.iter_mut().for_each(|w| *w *= -0.5 * columns);
+            for h in 0..alpha.cols() {
+                let alpha = &alpha.col(h)[j..];
+                dense::axpy(column, 0.5 * alpha[0], alpha);
+            }
+        }
+        let trace: f64 = (0..n).map(|i| weights.at(i, i)).sum();
+        if let Some(differences) = &problem.differences {
+            weights = pull_back(weights, differences, problem.nodes.len() / problem.dim);
+        }
+        let mut pull = Pull::new(problem.dim);
+        pull.symmetric(weights, &signal, &problem.nodes);
+        out.gradient = pull.gradient(&hyper.kernel, noise * trace);
+    }
+    out.checked()
+}
+
+/// Q = J (K0 + b) J' + sigma0^2 I, lower triangle, from the Gram matrix of the signal at the nodes (lower triangle; for
+/// differences both).
+pub(super) fn covariance(signal: &Matrix, problem: &Problem, hyper: &Hyperparameters) -> Matrix {
+    let (n, bias) = (problem.rows(), hyper.kernel.bias_variance);
+    let mut q = Matrix::zeros(n, n);
+    for j in 0..n {
+        let column = &mut q.col_mut(j)[j..];
+        match &problem.differences {
+            None => {
+                for (value, signal) in column.iter_mut().zip(&signal.col(j)[j..]) {
+                    *value = signal + bias;
+                }
+            }
+            Some(differences) => {
+                let (at, next) = (signal.col(differences[j].node), differences[j].successor);
+                for (value, d) in column.iter_mut().zip(&differences[j..]) {
+                    let apply = |k: &[f64]| k[d.node] - d.successor.map_or(0.0, |(s, g)| g * k[s]);
+                    let level = |d: Option<(usize, f64)>| 1.0 - d.map_or(0.0, |(_, g)| g);
+                    *value = apply(at) - next.map_or(0.0, |(s, g)| g * apply(signal.col(s)))
+                        + bias * level(next) * level(d.successor);
+                }
+            }
+        }
+        column[0] += hyper.noise_variance;
+    }
+    q
+}
+
+/// The Gram matrix of the signal v0 C at the nodes (N, N): the lower triangle, and for differences both.
+pub(super) fn signal_gram(kernel: &Kernel, problem: &Problem) -> Matrix {
+    let points = Points::new(kernel, problem.dim, &problem.nodes);
+    let mut out = Matrix::zeros(points.len, points.len);
+    for j in 0..points.len {
+        points.signal(kernel, j..points.len, &points, j, &mut out.col_mut(j)[j..]);
+    }
+    if problem.differences.is_some() {
+        out.mirror_lower();
+    }
+    out
+}
+
+/// J' W J (N, N), lower triangle (in fact both), from the lower triangle of W (n, n).
+fn pull_back(mut weights: Matrix, differences: &[Difference], nodes: usize) -> Matrix {
+    weights.mirror_lower();
+    let n = differences.len();
+    let mut half = Matrix::zeros(n, nodes);
+    for (j, d) in differences.iter().enumerate() {
+        dense::axpy(half.col_mut(d.node), 1.0, weights.col(j));
+        if let Some((s, g)) = d.successor {
+            dense::axpy(half.col_mut(s), -g, weights.col(j));
+        }
+    }
+    let mut out = Matrix::zeros(nodes, nodes);
+    for c in 0..nodes {
+        let (from, to) = (half.col(c), out.col_mut(c));
+        for (value, d) in from.iter().zip(differences) {
+            to[d.node] += value;
+            if let Some((s, g)) = d.successor {
+                to[s] -= g * value;
+            }
+        }
+    }
+    out
+}
+
+/// The sparse log evidence with its gradient, the dictionary (m, D) (row-major, in the coordinates of the kernel) held
+/// where it is.
+///
+/// ```text
+/// K_mm + jitter v0 I = L L',  phi_i = L^-1 (functional i of k_m),  S = sum phi phi',  A = S + sigma0^2 I,
+/// p = sum phi d,  q = sum d^2
+/// log p = -1/2 [(n - m) log sigma0^2 + log|A| + (q - p' A^-1 p) / sigma0^2 + n log 2 pi]        MATHS.md 1
+///         - 1/(2 sigma0^2) sum_i (k(i, i) - phi_i' phi_i)                                       [T09]
+/// ```
+/// O(n m^2) time in blocks of rows, O(m^2) memory besides the problem. `jitter` is relative to v0; 0 for none. Give it
+/// 1e-6 where the dictionary stays while lengthscales grow, or K_mm becomes singular.
+///
+/// # Errors
+/// Stopped (asked once a block); not positive definite; not finite.
+///
+/// # Panics
+/// If the dictionary is empty or not a whole number of rows.
+pub fn sparse(
+    problem: &Problem,
+    hyper: &Hyperparameters,
+    dictionary: &[f64],
+    kind: Sparse,
+    jitter: f64,
+    keep_going: KeepGoing<'_>,
+) -> Result<Evidence, EvidenceError> {
+    sparse_with(problem, hyper, dictionary, kind, jitter, true, keep_going)
+}
+
+/// The sparse log evidence alone, at about a third of the price of [`sparse`].
+///
+/// # Errors
+/// Stopped (asked once a block); not positive definite; not finite.
+///
+/// # Panics
+/// If the dictionary is empty or not a whole number of rows.
+pub fn sparse_value(
+    problem: &Problem,
+    hyper: &Hyperparameters,
+    dictionary: &[f64],
+    kind: Sparse,
+    jitter: f64,
+    keep_going: KeepGoing<'_>,
+) -> Result<Evidence, EvidenceError> {
+    sparse_with(problem, hyper, dictionary, kind, jitter, false, keep_going)
+}
+
+fn sparse_with(
+    problem: &Problem,
+    hyper: &Hyperparameters,
+    dictionary: &[f64],
+    kind: Sparse,
+    jitter: f64,
+    gradient: bool,
+    keep_going: KeepGoing<'_>,
+) -> Result<Evidence, EvidenceError> {
+    let (n, columns, noise) = (problem.rows(), problem.observed.cols(), hyper.noise_variance);
+    let (kernel, hs) = (&hyper.kernel, columns as f64);
+    go(keep_going)?;
+    let basis = Points::new(kernel, problem.dim, dictionary);
+    let m = basis.len;
+    assert!(m > 0, "a dictionary has at least one element");
+    let mut signal = Matrix::zeros(m, m);
+    let mut gram = Matrix::zeros(m, m);
+    for j in 0..m {
+        basis.signal(kernel, j..m, &basis, j, &mut signal.col_mut(j)[j..]);
+        for (value, signal) in gram.col_mut(j)[j..].iter_mut().zip(&signal.col(j)[j..]) {
+            *value = signal + kernel.bias_variance;
+        }
+        *gram.at_mut(j, j) += jitter * kernel.signal_variance;
+    }
+    let factor = Cholesky::new(gram)?;
+    let factor = factor.factor();
+
+    let mut blocks = Blocks::new(problem, kernel, &basis);
+    let (mut s, mut p, mut prior) = (Matrix::zeros(m, m), Matrix::zeros(m, columns), 0.0);
+    for start in (0..n).step_by(BLOCK) {
+        go(keep_going)?;
+        let len = BLOCK.min(n - start);
+        prior += blocks.fill(start, len);
+        dense::solve_lower(factor.view(), blocks.features.block_mut(0, 0, m, len));
+        let phi = blocks.features.block(0, 0, m, len);
+        dense::rank_k(s.view_mut(), 1.0, phi, Op::Plain);
+        let observed = problem.observed.block(start, 0, len, columns);
+        dense::multiply(p.view_mut(), true, 1.0, phi, Op::Plain, observed, Op::Plain);
+    }
+    let trace = prior - (0..m).map(|i| s.at(i, i)).sum::<f64>();
+    let mut system = s.clone();
+    for i in 0..m {
+        *system.at_mut(i, i) += noise;
+    }
+    let system = Cholesky::new(system)?;
+    let mut weights = p.clone();
+    dense::solve_lower(system.factor().view(), weights.view_mut());
+    let energy = square(&problem.observed) - square(&weights);
+    let complexity = 0.5 * hs * ((n as f64 - m as f64) * noise.ln() + system.log_determinant());
+    let fit = 0.5 * energy / noise;
+    let trace_gap = 0.5 * hs * trace / noise;
+    let paid = if kind == Sparse::Variational { 1.0 } else { 0.0 };
+    let mut out = Evidence {
+        value: -complexity - fit - gaussian_constant(problem) - paid * trace_gap,
+        complexity,
+        fit,
+        trace_gap,
+        observations: n * columns,
+        gradient: Vec::new(),
+    };
+    if !gradient {
+        return out.checked();
+    }
+
+    // With u = A^-1 p and C = paid H / sigma0^2 I - H A^-1 - u u' / sigma0^2, the weights of dk are
+    //   of functional i against the dictionary      L^-T (C phi_i + u d_i' / sigma0^2)
+    //   within the dictionary                       1/2 L^-T (H I - sigma0^2 H A^-1 - u u' - paid H S / sigma0^2) L^-1
+    //   of functional i with itself                 -paid H / (2 sigma0^2)
+    dense::solve_lower_transposed(system.factor().view(), weights.view_mut());
+    let inverse = system.inverse_lower();
+    let mut inner = Matrix::zeros(m, m);
+    let mut cross = Matrix::zeros(m, m);
+    for j in 0..m {
+        for i in j..m {
+            let outer: f64 = (0..columns).map(|h| weights.at(i, h) * weights.at(j, h)).sum();
+            let unit = if i == j { 1.0 } else { 0.0 };
+            let inverse = hs * inverse.at(i, j);
+            *cross.at_mut(i, j) = paid * hs / noise * unit - inverse - outer / noise;
+            *inner.at_mut(i, j) = 0.5 * (hs * unit - noise * inverse - outer - paid * hs / noise * s.at(i, j));
+        }
+    }
+    cross.mirror_lower();
+    inner.mirror_lower();
+    let mut pull = Pull::new(problem.dim);
+    let mut sides = CrossWeights::new(problem.dim, dictionary);
+    let mut products = Matrix::zeros(m, BLOCK);
+    for start in (0..n).step_by(BLOCK) {
+        go(keep_going)?;
+        let len = BLOCK.min(n - start);
+        blocks.fill(start, len);
+        dense::solve_lower(factor.view(), blocks.features.block_mut(0, 0, m, len));
+        let phi = blocks.features.block(0, 0, m, len);
+        let mut product = products.block_mut(0, 0, m, len);
+        dense::multiply(product.reborrow(), false, 1.0, cross.view(), Op::Plain, phi, Op::Plain);
+        let observed = problem.observed.block(start, 0, len, columns);
+        dense::multiply(product.reborrow(), true, 1.0 / noise, weights.view(), Op::Plain, observed, Op::Transposed);
+        dense::solve_lower_transposed(factor.view(), product);
+        for i in 0..len {
+            let (row, weights) = (start + i, products.col(i));
+            sides.add(&mut pull, problem.node(row), 1.0, weights, blocks.signal.col(i));
+            if let Some((state, discount)) = problem.successor(row) {
+                sides.add(&mut pull, state, -discount, weights, blocks.next.col(i));
+            }
+            pull.own(kernel, problem.node(row), problem.successor(row), -0.5 * paid * hs / noise);
+        }
+    }
+    sides.finish(&mut pull);
+    // X <- L^-T X, transposed, and again: L^-T X L^-1 of a symmetric X.
+    dense::solve_lower_transposed(factor.view(), inner.view_mut());
+    let mut within = inner.transpose();
+    dense::solve_lower_transposed(factor.view(), within.view_mut());
+    pull.signal += jitter * kernel.signal_variance * (0..m).map(|i| within.at(i, i)).sum::<f64>();
+    pull.symmetric(within, &signal, dictionary);
+    let inverse_trace: f64 = (0..m).map(|i| inverse.at(i, i)).sum();
+    let along_noise = -0.5 * hs * (n as f64 - m as f64) - 0.5 * noise * hs * inverse_trace + fit
+        - 0.5 * square(&weights)
+        + paid * trace_gap;
+    out.gradient = pull.gradient(kernel, along_noise);
+    out.checked()
+}
+
+fn go(keep_going: KeepGoing<'_>) -> Result<(), EvidenceError> {
+    if keep_going() { Ok(()) } else { Err(EvidenceError::Stopped) }
+}
+
+fn square(a: &Matrix) -> f64 {
+    (0..a.cols()).map(|h| dot(a.col(h), a.col(h))).sum()
+}
+
+fn gaussian_constant(problem: &Problem) -> f64 {
+    0.5 * (problem.rows() * problem.observed.cols()) as f64 * (2.0 * std::f64::consts::PI).ln()
+}
+
+/// Projected points, coordinate by coordinate, so that distances of many points to one are computed in lanes.
+pub(super) struct Points {
+    pub(super) len: usize,
+    width: usize,
+    columns: Vec<f64>,
+}
+
+impl Points {
+    /// `states` (len, D), row-major, as `kernel` projects them.
+    pub(super) fn new(kernel: &Kernel, dim: usize, states: &[f64]) -> Self {
+        let width = kernel.projected_dim(dim);
+        let rows = kernel.project(dim, states);
+        let len = rows.len() / width;
+        let mut columns = vec![0.0; rows.len()];
+        for (i, row) in rows.chunks_exact(width).enumerate() {
+            for (w, value) in row.iter().enumerate() {
+                columns[w * len + i] = *value;
+            }
+        }
+        Self { len, width, columns }
+    }
+
+    /// out\[i\] = v0 exp(-1/2 |x_i - y_j|^2) for the points x of `range` and point j of `other`.
+    pub(super) fn signal(
+        &self,
+        kernel: &Kernel,
+        range: std::ops::Range<usize>,
+        other: &Points,
+        j: usize,
+        out: &mut [f64],
+    ) {
+        out.fill(0.0);
+        for w in 0..self.width {
+            let y = other.columns[w * other.len + j];
+            let xs = &self.columns[w * self.len..(w + 1) * self.len][range.clone()];
+            for (value, x) in out.iter_mut().zip(xs) {
+                *value -= 0.5 * (x - y) * (x - y);
+            }
+        }
+        scaled_exp(out, kernel.signal_variance);
+    }
+}
+
+/// Kernel values of a block of rows against the dictionary.
+struct Blocks<'a> {
+    problem: &'a Problem,
+    kernel: &'a Kernel,
+    basis: &'a Points,
+    /// v0 C between dictionary (rows) and the states of the block's rows (columns).
+    signal: Matrix,
+    /// The same for their successors; empty unless rows are differences.
+    next: Matrix,
+    /// The functionals of k_m, to be whitened in place.
+    features: Matrix,
+}
+
+impl<'a> Blocks<'a> {
+    fn new(problem: &'a Problem, kernel: &'a Kernel, basis: &'a Points) -> Self {
+        let width = if problem.differences.is_some() { BLOCK } else { 0 };
+        Self {
+            problem,
+            kernel,
+            basis,
+            signal: Matrix::zeros(basis.len, BLOCK),
+            next: Matrix::zeros(basis.len, width),
+            features: Matrix::zeros(basis.len, BLOCK),
+        }
+    }
+
+    /// Fill in rows `start..start + len`; gives the sum of their prior variances.
+    fn fill(&mut self, start: usize, len: usize) -> f64 {
+        let (problem, kernel, basis) = (self.problem, self.kernel, self.basis);
+        let m = basis.len;
+        let gather = |state: &dyn Fn(usize) -> Option<&'a [f64]>| {
+            // A row without a successor keeps its place; what stands there is not read.
+            let states: Vec<f64> =
+                (0..len).flat_map(|i| state(start + i).unwrap_or(problem.node(start + i)).iter().copied()).collect();
+            Points::new(kernel, problem.dim, &states)
+        };
+        let points = gather(&|row| Some(problem.node(row)));
+        let next = (self.next.cols() > 0).then(|| gather(&|row| problem.successor(row).map(|(state, _)| state)));
+        let mut prior = 0.0;
+        for i in 0..len {
+            basis.signal(kernel, 0..m, &points, i, self.signal.col_mut(i));
+            let bias = kernel.bias_variance;
+            for (feature, signal) in self.features.col_mut(i).iter_mut().zip(self.signal.col(i)) {
+                *feature = signal + bias;
+            }
+            prior += kernel.diagonal();
+            if let (Some(next), Some((state, discount))) = (&next, problem.successor(start + i)) {
+                basis.signal(kernel, 0..m, next, i, self.next.col_mut(i));
+                for (feature, signal) in self.features.col_mut(i).iter_mut().zip(self.next.col(i)) {
+                    *feature -= discount * (signal + bias);
+                }
+                let own = signal_between(kernel, problem.node(start + i), state);
+                prior += discount * discount * kernel.diagonal() - 2.0 * discount * (own + bias);
+            }
+        }
+        prior
+    }
+}
+
+fn signal_between(kernel: &Kernel, x: &[f64], y: &[f64]) -> f64 {
+    kernel.eval(&kernel.project(x.len(), x), &kernel.project(y.len(), y)) - kernel.bias_variance
+}
+
+/// Sums of weights times derivatives of the kernel: what a gradient is assembled from.
+struct Pull {
+    /// sum w k0.
+    signal: f64,
+    /// sum w.
+    bias: f64,
+    /// T = sum w k0 (x - x')(x - x')' (D, D), row-major.
+    spread: Vec<f64>,
+    dim: usize,
+}
+
+impl Pull {
+    fn new(dim: usize) -> Self {
+        Self { signal: 0.0, bias: 0.0, spread: vec![0.0; dim * dim], dim }
+    }
+
+    /// spread += weight (a b' + b a') / 2
+    fn outer(&mut self, weight: f64, a: &[f64], b: &[f64]) {
+        let dim = self.dim;
+        for d in 0..dim {
+            for e in 0..dim {
+                self.spread[d * dim + e] += 0.5 * weight * (a[d] * b[e] + b[d] * a[e]);
+            }
+        }
+    }
+
+    /// All ordered pairs of `states` (N, D), with symmetric `weights` and signal (N, N), lower triangles.
+    ///
+    /// ```text
+    /// T = 2 X' R X - 2 X' M X,   M = w .* k0 off the diagonal (a pair of equal points adds nothing),  R its row sums
+    /// ```
+    fn symmetric(&mut self, mut weights: Matrix, signal: &Matrix, states: &[f64]) {
+        let (dim, n) = (self.dim, weights.rows());
+        let mean: Vec<f64> = (0..dim).map(|d| states.iter().skip(d).step_by(dim).sum::<f64>() / n as f64).collect();
+        let centred = |i: usize| (0..dim).map(move |d| (i, d));
+        let x = Matrix::from_columns(
+            n,
+            dim,
+            (0..dim).flat_map(|d| (0..n).map(move |i| (i, d))).map(|(i, d)| states[i * dim + d] - mean[d]).collect(),
+        );
+        let mut sums = vec![0.0; n];
+        for j in 0..n {
+            let column = &mut weights.col_mut(j)[j..];
+            let signal = &signal.col(j)[j..];
+            self.bias += column[0] + 2.0 * column[1..].iter().sum::<f64>();
+            self.signal += column[0] * signal[0];
+            column[0] = 0.0;
+            let (own, others) = sums[j..].split_first_mut().expect("the column has its diagonal");
+            let mut total = 0.0;
+            for ((w, s), sum) in column[1..].iter_mut().zip(&signal[1..]).zip(others) {
+                *w *= s;
+                *sum += *w;
+                total += *w;
+            }
+            *own += total;
+            self.signal += 2.0 * total;
+            // Strictly lower M: sum_i>j M_ij x_i x_j', which the other triangle mirrors.
+            let column = &weights.col(j)[j..];
+            let products: Vec<f64> = (0..dim).map(|d| dot(column, &x.col(d)[j..])).collect();
+            let own: Vec<f64> = centred(j).map(|(i, d)| x.at(i, d)).collect();
+            self.outer(-4.0, &products, &own);
+        }
+        for (i, sum) in sums.iter().enumerate() {
+            let own: Vec<f64> = centred(i).map(|(i, d)| x.at(i, d)).collect();
+            self.outer(2.0 * sum, &own, &own);
+        }
+    }
+
+    /// The prior variance of one functional: k(x, x), or k(x, x) + g^2 k(x', x') - 2 g k(x, x').
+    fn own(&mut self, kernel: &Kernel, state: &[f64], successor: Option<(&[f64], f64)>, weight: f64) {
+        self.signal += weight * kernel.signal_variance;
+        self.bias += weight;
+        if let Some((next, g)) = successor {
+            let between = signal_between(kernel, state, next);
+            self.signal += weight * (g * g * kernel.signal_variance - 2.0 * g * between);
+            self.bias += weight * (1.0 - g) * (1.0 - g) - weight;
+            let step: Vec<f64> = state.iter().zip(next).map(|(a, b)| a - b).collect();
+            self.outer(-2.0 * g * weight * between, &step, &step);
+        }
+    }
+
+    /// The gradient; `noise` is the derivative with respect to log sigma0^2.
+    fn gradient(&self, kernel: &Kernel, noise: f64) -> Vec<f64> {
+        let dim = self.dim;
+        let diagonal = |d: usize| self.spread[d * dim + d];
+        let mut out = vec![self.signal, kernel.bias_variance * self.bias, noise];
+        match &kernel.metric {
+            Metric::Isotropic(h) => out.push(-0.5 * h * (0..dim).map(diagonal).sum::<f64>()),
+            Metric::Ard(a) | Metric::Factor { relevance: a, .. } => {
+                out.extend(a.iter().enumerate().map(|(d, a)| -0.5 * a * diagonal(d)));
+            }
+        }
+        for factor in kernel.metric.factors() {
+            out.extend((0..dim).map(|d| -dot(&self.spread[d * dim..(d + 1) * dim], factor)));
+        }
+        out
+    }
+}
+
+/// Weights between single points and the dictionary, gathered column by column.
+struct CrossWeights {
+    /// Mean of the dictionary (D,), taken off everywhere: T does not move, cancellation is less.
+    mean: Vec<f64>,
+    /// Dictionary (m, D), centred.
+    basis: Matrix,
+    /// For each element, the sum of its weights times signal.
+    sums: Vec<f64>,
+    column: Vec<f64>,
+}
+
+impl CrossWeights {
+    fn new(dim: usize, dictionary: &[f64]) -> Self {
+        let m = dictionary.len() / dim;
+        let mut basis = Matrix::from_rows(m, dim, dictionary);
+        let mean: Vec<f64> = (0..dim).map(|d| basis.col(d).iter().sum::<f64>() / m as f64).collect();
+        for (d, mean) in mean.iter().enumerate() {
+            basis.col_mut(d).iter_mut().for_each(|v| *v -= mean);
+        }
+        Self { mean, basis, sums: vec![0.0; m], column: vec![0.0; m] }
+    }
+
+    /// scale times `weights` of `state` against the dictionary, where the kernel without bias is `signal`.
+    fn add(&mut self, pull: &mut Pull, state: &[f64], scale: f64, weights: &[f64], signal: &[f64]) {
+        let (mut plain, mut total) = (0.0, 0.0);
+        for (((m, w), s), sum) in self.column.iter_mut().zip(weights).zip(signal).zip(&mut self.sums) {
+            plain += w;
+            *m = scale * w * s;
+            *sum += *m;
+            total += *m;
+        }
+        pull.bias += scale * plain;
+        pull.signal += total;
+        let x: Vec<f64> = state.iter().zip(&self.mean).map(|(v, mean)| v - mean).collect();
+        // sum_j M_j (x - z_j)(x - z_j)' less the terms z_j z_j', which `finish` adds for all rows at once.
+        let against: Vec<f64> =
+            x.iter().enumerate().map(|(d, x)| total * x - 2.0 * dot(&self.column, self.basis.col(d))).collect();
+        pull.outer(1.0, &x, &against);
+    }
+
+    fn finish(&self, pull: &mut Pull) {
+        for (j, sum) in self.sums.iter().enumerate() {
+            let z: Vec<f64> = (0..self.mean.len()).map(|d| self.basis.at(j, d)).collect();
+            pull.outer(*sum, &z, &z);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::kernel::NoiseModel;
+    use proptest::prelude::*;
+
+    const GO: KeepGoing<'static> = &|| true;
+
+    /// A random problem: some nodes, differences among them (or none), H columns, and a model of one of the three kinds.
+    fn problems() -> impl Strategy<Value = (Problem, Hyperparameters, Vec<f64>)> {
+        (1usize..4, 3usize..12, 1usize..3, 0usize..3, any::<bool>()).prop_flat_map(|(dim, n, columns, kind, white)| {
+            let numbers = |len: usize| proptest::collection::vec(-2.0f64..2.0, len);
+            let shape = [1, dim, 2 * dim][kind];
+            (numbers(n * dim), numbers(n * columns), numbers(3 + shape), numbers(2 * dim)).prop_map(
+                move |(states, observed, mut parameters, dictionary)| {
+                    parameters.iter_mut().for_each(|p| *p *= 0.7);
+                    let metric = match kind {
+                        0 => Metric::Isotropic(1.0),
+                        1 => Metric::Ard(vec![1.0; dim]),
+                        _ => Metric::Factor { relevance: vec![1.0; dim], factors: vec![vec![0.0; dim]] },
+                    };
+                    let noise = if white { NoiseModel::White } else { NoiseModel::Correlated };
+                    let like = Hyperparameters {
+                        kernel: Kernel { signal_variance: 1.0, bias_variance: 1.0, metric },
+                        noise,
+                        noise_variance: 1.0,
+                    };
+                    let observed = Matrix::from_columns(n, columns, observed);
+                    let problem = if white {
+                        let differences = (0..n)
+                            .map(|i| Difference { node: i, successor: (i % 3 != 2).then_some(((i + 1) % n, 0.9)) })
+                            .collect();
+                        Problem::white(dim, states, differences, observed)
+                    } else {
+                        Problem::correlated(dim, states, observed)
+                    };
+                    (problem, from_parameters(&like, &parameters), dictionary)
+                },
+            )
+        })
+    }
+
+    fn central_differences(
+        hyper: &Hyperparameters,
+        gradient: &[f64],
+        value: impl Fn(&Hyperparameters) -> f64,
+    ) -> Result<(), TestCaseError> {
+        let theta = to_parameters(hyper);
+        prop_assert_eq!(theta.len(), gradient.len());
+        let scale = gradient.iter().fold(1.0f64, |s, g| s.max(g.abs()));
+        for k in 0..theta.len() {
+            let step = |h: f64| {
+                let mut theta = theta.clone();
+                theta[k] += h;
+                value(&from_parameters(hyper, &theta))
+            };
+            // Fourth order: the error of the differences stays below that of rounding.
+            let h = 1e-3;
+            let slope = (8.0 * (step(h) - step(-h)) - (step(2.0 * h) - step(-2.0 * h))) / (12.0 * h);
+            prop_assert!((slope - gradient[k]).abs() < 1e-7 * scale, "{}: {} against {}", k, gradient[k], slope);
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        #[test]
+        fn gradients_equal_central_differences((problem, hyper, dictionary) in problems()) {
+            let found = exact(&problem, &hyper, GO).unwrap();
+            central_differences(&hyper, &found.gradient, |h| exact_value(&problem, h, GO).unwrap().value)?;
+            for (kind, jitter) in [(Sparse::Variational, 1e-6), (Sparse::Projected, 1e-2)] {
+                let found = sparse(&problem, &hyper, &dictionary, kind, jitter, GO).unwrap();
+                let value = |h: &Hyperparameters| {
+                    sparse_value(&problem, h, &dictionary, kind, jitter, GO).unwrap().value
+                };
+                central_differences(&hyper, &found.gradient, value)?;
+            }
+        }
+
+        #[test]
+        fn a_dictionary_of_every_point_gives_the_exact_evidence((problem, hyper, _) in problems()) {
+            let full = exact(&problem, &hyper, GO).unwrap();
+            let dictionary = problem.nodes().to_vec();
+            if let Ok(found) = sparse(&problem, &hyper, &dictionary, Sparse::Variational, 0.0, GO) {
+                prop_assert!((found.value - full.value).abs() < 1e-5 * full.value.abs().max(1.0));
+            }
+        }
+
+        #[test]
+        fn the_bound_is_a_bound((problem, hyper, dictionary) in problems()) {
+            let full = exact_value(&problem, &hyper, GO).unwrap();
+            let bound = sparse_value(&problem, &hyper, &dictionary, Sparse::Variational, 1e-9, GO).unwrap();
+            prop_assert!(bound.value <= full.value + 1e-6 * full.value.abs().max(1.0));
+            prop_assert!(bound.trace_gap >= -1e-6);
+        }
+    }
+
+    fn small() -> (Problem, Hyperparameters) {
+        let states = (0..600).map(|i| (f64::from(i) * 0.618_033_988_749_895).fract() * 6.0).collect();
+        let y = (0..600).map(|i| (f64::from(i) * 0.618_033_988_749_895).fract().sin()).collect();
+        let kernel = Kernel { signal_variance: 1.0, bias_variance: 0.5, metric: Metric::Isotropic(2.0) };
+        let hyper = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
+        (Problem::correlated(1, states, Matrix::from_columns(600, 1, y)), hyper)
+    }
+
+    #[test]
+    fn stops_when_told_and_says_what_failed() {
+        let (problem, mut hyper) = small();
+        let dictionary: Vec<f64> = problem.nodes()[..20].to_vec();
+        let calls = std::cell::Cell::new(0);
+        let count = || {
+            calls.set(calls.get() + 1);
+            calls.get() < 4
+        };
+        let stopped = sparse(&problem, &hyper, &dictionary, Sparse::Variational, 1e-6, &count);
+        assert_eq!(stopped, Err(EvidenceError::Stopped));
+        assert_eq!(exact(&problem, &hyper, &|| false), Err(EvidenceError::Stopped));
+        let twice = [&dictionary[..], &dictionary[..]].concat();
+        let failed = sparse(&problem, &hyper, &twice, Sparse::Variational, 0.0, GO);
+        assert!(matches!(failed, Err(EvidenceError::NotPositiveDefinite(_))), "{failed:?}");
+        hyper.noise_variance = f64::NAN;
+        assert!(exact(&problem, &hyper, GO).is_err());
+    }
+
+    #[test]
+    fn at_the_best_overall_scale_the_fit_is_half_the_observations() {
+        // Scaling (v0, b, sigma0^2) together by s: value = -n/2 log s - fit / s + const, best at s = fit / (n / 2).
+        let (problem, mut hyper) = small();
+        let scale = exact_value(&problem, &hyper, GO).unwrap().fit_ratio();
+        hyper.kernel.signal_variance *= scale;
+        hyper.kernel.bias_variance *= scale;
+        hyper.noise_variance *= scale;
+        let found = exact(&problem, &hyper, GO).unwrap();
+        assert!((found.fit_ratio() - 1.0).abs() < 1e-9);
+        assert!(found.gradient[..3].iter().sum::<f64>().abs() < 1e-6);
+    }
+
+    #[test]
+    fn parameters_round_trip_and_are_named() {
+        let metric = Metric::Factor { relevance: vec![1.0, 0.0], factors: vec![vec![0.5, -0.5]] };
+        let kernel = Kernel { signal_variance: 2.0, bias_variance: 0.0, metric };
+        let hyper = Hyperparameters { kernel, noise: NoiseModel::White, noise_variance: 1.0 };
+        assert_eq!(from_parameters(&hyper, &to_parameters(&hyper)), hyper);
+        let names = parameter_names(&hyper.kernel.metric, 2);
+        assert_eq!(names[3..], ["log_relevance[0]", "log_relevance[1]", "factors[0][0]", "factors[0][1]"]);
+        assert_eq!(parameter_names(&Metric::Isotropic(1.0), 5)[3..], ["log_relevance"]);
+    }
+}
