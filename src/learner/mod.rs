@@ -1,8 +1,35 @@
 //! The pure state machine: rows in, a model out; no clock, thread, socket, file, log or entropy.
+//!
+//! A [`Learner`] is stepped through the shared [`Window`]: `step` learns what has arrived, `refit_due` says when model
+//! selection is wanted, `refit_job` hands out what it needs, and `consider` judges what came back and adopts it between
+//! two steps. Whatever decides a result is a function of offsets and settings, so the same rows and the same candidates
+//! give the same models.
 
 pub mod model;
+pub mod refit;
+pub mod window;
 
-use crate::math::kernel::NoiseModel;
+use crate::math::kernel::{Hyperparameters, NoiseModel};
+use crate::math::posterior::SolveError;
+use crate::snapshot::Snapshot;
+use model::{Counts, Model, Score};
+use refit::{Candidate, RefitJob, RefitReason, RefitReport};
+use std::fmt;
+use window::Window;
+
+/// Rows that a candidate may be behind and still be caught up at once, between two batches: this bounds the learner's
+/// pause at adoption.
+const TAIL_ROWS: u64 = 64;
+/// Each further round of catching up elsewhere doubles the tail allowed, so that a candidate gets in at any speed.
+const ROUNDS_PER_DOUBLING: u32 = 4;
+/// A candidate with this much less evidence is still no worse: the rebuild itself is worth having, nats.
+const EVIDENCE_SLACK: f64 = 0.5;
+/// Rows scored by both models before the score has a say.
+const SCORED_ROWS_MIN: u64 = 32;
+/// A candidate may predict new rows this much worse, nats per row, before it is refused.
+const SCORE_SLACK: f64 = 0.1;
+/// Share of rows that found the dictionary full, since the model was adopted, that asks for a refit.
+const FULL_SHARE: f64 = 0.02;
 
 /// Which covariance a critic's model selection uses \[JS09, section 5.2\].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -97,5 +124,387 @@ impl Default for Settings {
             refit_budget_s: 20.0,
             seed: 0,
         }
+    }
+}
+
+/// What a learner reports of a step or a verdict, for the daemon to log and publish.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// There is a first, data-driven model.
+    FirstModel,
+    /// The dictionary has reached its cap; states it cannot explain are counted from now on.
+    DictionaryFull,
+}
+
+/// Why a candidate was turned down.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// The window has moved past the rows that it would have to learn.
+    FellBehind,
+    /// It has less evidence on the same rows.
+    LessEvidence {
+        /// Of the present model, nats.
+        before: f64,
+        /// Of the candidate, nats.
+        after: f64,
+    },
+    /// It predicts the rows that arrived meanwhile worse.
+    WorseScore {
+        /// Of the present model, nats per row.
+        before: f64,
+        /// Of the candidate, nats per row.
+        after: f64,
+        /// Rows scored.
+        rows: u64,
+    },
+    /// It has no posterior.
+    Solve(SolveError),
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FellBehind => write!(f, "the stream moved past the retained rows before it was caught up"),
+            Self::LessEvidence { before, after } => {
+                write!(f, "less evidence on the same rows: {after:.1} against {before:.1} nats")
+            }
+            Self::WorseScore { before, after, rows } => write!(
+                f,
+                "predicts the {rows} rows scored meanwhile worse: {after:.3} against {before:.3} nats per row"
+            ),
+            Self::Solve(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for Rejection {}
+
+/// What became of a candidate.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is too far behind: catch it up elsewhere, then ask again.
+    Behind(Candidate),
+    /// It is the model now; the old one is handed out so that it can be dropped elsewhere.
+    Adopted {
+        /// How it was found.
+        report: RefitReport,
+        /// Scores of the old and of the new model on rows that neither was fitted to, nats per row.
+        scores: Option<(f64, f64)>,
+        /// The model before.
+        old: Option<Box<Model>>,
+    },
+    /// The present model stays.
+    Rejected {
+        /// How it was found.
+        report: RefitReport,
+        /// Why not.
+        why: Rejection,
+    },
+}
+
+/// Why there is no snapshot.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// Too few rows so far.
+    NotReady {
+        /// Rows learned.
+        rows: u64,
+        /// Rows needed for a first model.
+        needed: u64,
+    },
+    /// The system cannot be solved.
+    Solve(SolveError),
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady { rows, needed } => write!(f, "no model yet: {rows} of {needed} rows have arrived"),
+            Self::Solve(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+impl From<SolveError> for SnapshotError {
+    fn from(e: SolveError) -> Self {
+        Self::Solve(e)
+    }
+}
+
+/// One critic: its model, and when to look for a better one.
+#[derive(Clone, Debug)]
+pub struct Learner {
+    settings: Settings,
+    names: Option<Vec<String>>,
+    model: Option<Box<Model>>,
+    /// Rows learned: the offset behind the last.
+    learned: u64,
+    generation: u64,
+    /// Offset at which the next refit by row count is due.
+    next_refit: u64,
+    /// Offset at which the present model was made.
+    adopted_at: u64,
+    requested: bool,
+    full_reported: bool,
+    /// Score of the present model when the running refit was started.
+    score_at_job: Option<Score>,
+    refits: u64,
+}
+
+impl Learner {
+    /// A critic that has seen nothing. `names` are those of the state variables.
+    pub fn new(settings: Settings, names: Option<Vec<String>>) -> Self {
+        Self {
+            next_refit: if settings.refit_first_rows == 0 { u64::MAX } else { settings.refit_first_rows },
+            settings,
+            names,
+            model: None,
+            learned: 0,
+            generation: 0,
+            adopted_at: 0,
+            requested: false,
+            full_reported: false,
+            score_at_job: None,
+            refits: 0,
+        }
+    }
+
+    /// What it learns and how.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Take over settings that may change at run time.
+    pub fn set_settings(&mut self, settings: Settings) {
+        if let Some(model) = &mut self.model {
+            model.set_settings(&settings);
+        }
+        self.settings = settings;
+    }
+
+    /// The present model, once there is one.
+    pub fn model(&self) -> Option<&Model> {
+        self.model.as_deref()
+    }
+
+    /// Rows learned so far: the offset behind the last.
+    pub fn learned(&self) -> u64 {
+        self.learned
+    }
+
+    /// 0 before the first model, 1 for the data-driven one, then one more with each adoption.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Offset at which the next refit by row count is due; none if they are switched off.
+    pub fn next_refit(&self) -> Option<u64> {
+        (self.next_refit != u64::MAX).then_some(self.next_refit)
+    }
+
+    /// Whether a refit has been handed out and not yet come back.
+    pub fn refit_running(&self) -> bool {
+        self.score_at_job.is_some()
+    }
+
+    /// Learn the rows of `window` that have arrived since the last step.
+    ///
+    /// # Panics
+    /// If the window has forgotten rows that were not learned.
+    pub fn step(&mut self, window: &Window) -> Vec<Event> {
+        let mut events = Vec::new();
+        if self.model.is_none() {
+            self.learned = window.end();
+            // Counted in rows received, so that a model appears at the same row however rows were batched.
+            if window.end() < self.settings.warmup_rows as u64 {
+                return events;
+            }
+            let warmup = self.settings.warmup_rows;
+            let rows = window.flatten();
+            let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
+            head.extend(&rows, 0..warmup.min(rows.len()));
+            let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
+            let mut model = Model::new(self.settings.clone(), inputs, &guess);
+            model.learn(&rows, 0..rows.len(), window.start());
+            model.refresh();
+            self.model = Some(Box::new(model));
+            self.generation = 1;
+            events.push(Event::FirstModel);
+        } else if let Some(model) = &mut self.model {
+            for (rows, range, offset) in window.since(self.learned) {
+                model.learn(rows, range, offset);
+            }
+            self.learned = window.end();
+        }
+        let full = self.model.as_ref().is_some_and(|model| model.counts().novel_when_full > 0);
+        if full && !self.full_reported {
+            self.full_reported = true;
+            events.push(Event::DictionaryFull);
+        }
+        events
+    }
+
+    /// Ask for a refit at the next opportunity.
+    pub fn request_refit(&mut self) {
+        self.requested = true;
+    }
+
+    /// Whether a refit should start now, and why. Never while one is running, nor before there is a model.
+    pub fn refit_due(&self) -> Option<RefitReason> {
+        let model = self.model.as_ref()?;
+        if self.refit_running() {
+            return None;
+        }
+        if self.requested {
+            return Some(RefitReason::Requested);
+        }
+        if self.next_refit == u64::MAX {
+            return None;
+        }
+        let since = self.learned - self.adopted_at.min(self.learned);
+        if self.learned >= self.next_refit {
+            Some(RefitReason::Rows)
+        } else if since < self.settings.refit_first_rows {
+            None
+        } else if self.settings.refit_score_drop > 0.0 && model.score().drop() > self.settings.refit_score_drop {
+            Some(RefitReason::ScoreDrop)
+        } else if model.counts().novel_when_full as f64 > FULL_SHARE * since as f64 + 64.0
+            && since > self.settings.refit_rows_max / 8
+        {
+            Some(RefitReason::DictionaryFull)
+        } else {
+            None
+        }
+    }
+
+    /// What a refit needs. From here on one is running, until [`Learner::consider`] or [`Learner::refit_failed`].
+    ///
+    /// # Errors
+    /// If there is no value function to start from.
+    pub fn refit_job(&mut self, window: &Window, reason: RefitReason) -> Result<RefitJob, SnapshotError> {
+        self.requested = false;
+        let current = self.snapshot(false);
+        // A job that cannot be made counts as one that failed: the next is due later, not at once.
+        let current = match current {
+            Ok(current) => current,
+            Err(e) => {
+                self.schedule();
+                return Err(e);
+            }
+        };
+        self.score_at_job = self.model.as_ref().map(|model| model.score());
+        self.refits += 1;
+        Ok(RefitJob {
+            settings: self.settings.clone(),
+            window: window.clone(),
+            current,
+            names: self.names.clone(),
+            reason,
+            seed: self.settings.seed.wrapping_add(self.refits),
+        })
+    }
+
+    /// The running refit found nothing: the present model stays, the next refit is due later.
+    pub fn refit_failed(&mut self) {
+        self.score_at_job = None;
+        self.adopted_at = self.learned;
+        self.schedule();
+    }
+
+    fn schedule(&mut self) {
+        if self.settings.refit_first_rows == 0 {
+            return;
+        }
+        let growth = (self.learned as f64 * (self.settings.refit_growth - 1.0)) as u64;
+        let first = self.settings.refit_first_rows;
+        self.next_refit = self.learned + growth.clamp(first, self.settings.refit_rows_max.max(first));
+    }
+
+    /// Judge a candidate, catch it up if little is missing, and adopt it if it is no worse. One move of one value: whoever
+    /// holds a snapshot keeps all of the old model.
+    pub fn consider(&mut self, mut candidate: Candidate, window: &Window) -> Verdict {
+        let why = if candidate.through < window.start() {
+            Some(Rejection::FellBehind)
+        } else {
+            let behind = self.learned - candidate.through;
+            let tail = TAIL_ROWS << (candidate.rounds / ROUNDS_PER_DOUBLING).min(20);
+            if behind > tail {
+                return Verdict::Behind(candidate);
+            }
+            candidate.catch_up(window, behind as usize);
+            self.objection(&candidate)
+        };
+        let report = candidate.report.clone();
+        if let Some(why) = why {
+            self.refit_failed();
+            return Verdict::Rejected { report, why };
+        }
+        let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
+        candidate.model.set_settings(&self.settings);
+        candidate.model.reset_score();
+        let old = self.model.replace(candidate.model);
+        self.generation += 1;
+        self.score_at_job = None;
+        self.adopted_at = self.learned;
+        self.full_reported = false;
+        self.schedule();
+        Verdict::Adopted { report, scores, old }
+    }
+
+    fn objection(&self, candidate: &Candidate) -> Option<Rejection> {
+        // The data-driven first model is only a stopgap: any fitted model replaces it.
+        let stopgap = self.generation <= 1;
+        if let Err(e) = candidate.model.solve() {
+            return Some(Rejection::Solve(e));
+        }
+        if !candidate.report.evidence_after.is_finite() {
+            let before = candidate.report.evidence_before.unwrap_or(f64::NEG_INFINITY);
+            return Some(Rejection::LessEvidence { before, after: candidate.report.evidence_after });
+        }
+        if let Some(before) = candidate.report.evidence_before
+            && !stopgap
+            && candidate.report.evidence_after < before - EVIDENCE_SLACK
+        {
+            return Some(Rejection::LessEvidence { before, after: candidate.report.evidence_after });
+        }
+        if let Some((before, after, rows)) = self.compared_scores(candidate)
+            && !stopgap
+            && after < before - SCORE_SLACK
+        {
+            return Some(Rejection::WorseScore { before, after, rows });
+        }
+        None
+    }
+
+    /// Scores of the present model and of the candidate on rows that arrived after the candidate was fitted.
+    fn compared_scores(&self, candidate: &Candidate) -> Option<(f64, f64, u64)> {
+        let present = self.model.as_ref()?.score().since(&self.score_at_job?);
+        let theirs = candidate.score();
+        let enough = present.rows >= SCORED_ROWS_MIN && theirs.rows >= SCORED_ROWS_MIN;
+        enough.then(|| (present.sum / present.rows as f64, theirs.sum / theirs.rows as f64, present.rows))
+    }
+
+    /// The value function as it is now. `revision` and `time` are the caller's.
+    ///
+    /// # Errors
+    /// Before the first model, or if the system cannot be solved: then the last snapshot is still the best there is.
+    pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SnapshotError> {
+        let needed = self.settings.warmup_rows as u64;
+        let model = self.model.as_ref().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
+        Ok(Snapshot { generation: self.generation, offset: self.learned, ..model.snapshot(variance)? })
+    }
+
+    /// Hyperparameters as tuned so far.
+    pub fn hyperparameters(&self) -> Option<Hyperparameters> {
+        self.model.as_ref().map(|model| model.hyperparameters())
+    }
+
+    /// What happened under the present model.
+    pub fn counts(&self) -> Counts {
+        self.model.as_ref().map(|model| model.counts()).unwrap_or_default()
     }
 }

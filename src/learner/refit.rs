@@ -1,0 +1,589 @@
+//! Model selection: a [`RefitJob`] in, a [`Candidate`] or a reason why not out; one pure function with a stop flag.
+
+use super::model::{Model, Score, effective_tolerance};
+use super::window::Window;
+use super::{KernelKind, Settings};
+use crate::math::dense::Matrix;
+use crate::math::dictionary;
+use crate::math::evidence::{Difference, EvidenceError, Problem, exact, exact_value, from_parameters, parameter_names};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use crate::math::optimise::{Ascent, Bounds, Budget, Prior, maximise, starts};
+use crate::math::posterior::SolveError;
+use crate::math::returns::{Returns, differences};
+use crate::snapshot::{Inputs, Snapshot};
+use crate::transition::Rows;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::fmt;
+
+/// Fewer rows than this say nothing about five hyperparameters.
+const ROWS_MIN: usize = 16;
+/// Rows of the first, cheap stage of the search, in which every start takes part.
+const SCREEN_ROWS: usize = 256;
+/// Starts that go on to the second stage.
+const FINALISTS: usize = 2;
+/// Evaluations of one ascent.
+const EVALUATIONS: usize = 80;
+/// States that the dictionary is chosen from.
+const DICTIONARY_CANDIDATES: usize = 20_000;
+/// Share of the cap that batch selection may fill: the rest is for what is new before the next refit.
+const DICTIONARY_SHARE: f64 = 0.9;
+/// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
+const ROUNDS: usize = 3;
+/// Targets that move by less, in standard deviations, do not ask for another round.
+const TARGETS_MOVED: f64 = 0.05;
+/// Rows between two looks at the stop flag while a model is rebuilt.
+const REBUILD_ROWS: usize = 2048;
+
+/// Why a refit was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefitReason {
+    /// Enough rows since the last one.
+    Rows,
+    /// Incoming rewards are predicted worse than they were.
+    ScoreDrop,
+    /// Novel states find the dictionary full.
+    DictionaryFull,
+    /// Somebody asked.
+    Requested,
+}
+
+impl RefitReason {
+    /// The word used on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::ScoreDrop => "score_drop",
+            Self::DictionaryFull => "dictionary_full",
+            Self::Requested => "requested",
+        }
+    }
+}
+
+/// Everything a refit reads: it owns what it needs, the learner goes on meanwhile.
+#[derive(Clone, Debug)]
+pub struct RefitJob {
+    /// The critic's settings.
+    pub settings: Settings,
+    /// The retained rows.
+    pub window: Window,
+    /// The present value function: closes cut chains and is the one to beat.
+    pub current: Snapshot,
+    /// Names of the state variables, if anybody said.
+    pub names: Option<Vec<String>>,
+    /// Why now.
+    pub reason: RefitReason,
+    /// Seed of the subset and of the random starts.
+    pub seed: u64,
+}
+
+/// What a refit found, for people and for judging.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefitReport {
+    /// Why it was started.
+    pub reason: RefitReason,
+    /// Rows in the window.
+    pub rows: u64,
+    /// Rows that the exact evidence was computed on.
+    pub evidence_rows: usize,
+    /// Log evidence of the present hyperparameters on those rows, nats; none if they fail there.
+    pub evidence_before: Option<f64>,
+    /// Log evidence of the hyperparameters found, on the same rows and targets, nats.
+    pub evidence_after: f64,
+    /// Evaluations of the evidence with gradient.
+    pub evaluations: usize,
+    /// Bounds that hold the optimum, in words; empty if none.
+    pub active_bounds: Vec<String>,
+    /// Whether the time budget ended the search.
+    pub out_of_time: bool,
+    /// Dictionary size of the rebuilt model.
+    pub dictionary_size: usize,
+    /// Variational trace gap of the rebuilt model, nats (above 5: the dictionary is too small to select with).
+    pub trace_gap: f64,
+    /// ICD tolerance of the rebuilt model relative to v0 + b.
+    pub tolerance: f64,
+}
+
+/// A model ready to be caught up, judged and adopted.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The rebuilt model; its score counts from [`Candidate::through`] on.
+    pub model: Box<Model>,
+    /// It has learned the rows before this offset.
+    pub through: u64,
+    /// Times it has been caught up so far.
+    pub rounds: u32,
+    /// How it was found.
+    pub report: RefitReport,
+}
+
+impl Candidate {
+    /// Learn the rows of `window` from [`Candidate::through`] on, at most `limit` of them.
+    ///
+    /// # Panics
+    /// If the window has forgotten those rows.
+    pub fn catch_up(&mut self, window: &Window, limit: usize) {
+        let mut left = limit;
+        for (rows, range, offset) in window.since(self.through) {
+            let count = range.len().min(left);
+            self.model.learn(rows, range.start..range.start + count, offset);
+            self.through += count as u64;
+            left -= count;
+        }
+        self.rounds += 1;
+    }
+
+    /// Score of rows that it has seen only after it was fitted.
+    pub fn score(&self) -> Score {
+        self.model.score()
+    }
+}
+
+/// Why there is no candidate: the present model stays.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum RefitError {
+    /// The stop flag went up.
+    Stopped,
+    /// There is not enough information in the rows, and this is what is missing.
+    NotEnough(String),
+    /// No ascent got anywhere.
+    NoAscent(String),
+    /// The rebuilt model has no posterior.
+    Solve(SolveError),
+    /// The rebuilt model predicts values that the rewards cannot add up to.
+    Wild {
+        /// Largest magnitude predicted at a dictionary element.
+        value: f64,
+        /// Largest that rewards and discount allow.
+        bound: f64,
+    },
+}
+
+impl fmt::Display for RefitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => write!(f, "stopped"),
+            Self::NotEnough(what) => write!(f, "not enough information, keeping the current model: {what}"),
+            Self::NoAscent(what) => write!(f, "no hyperparameters found: {what}"),
+            Self::Solve(e) => write!(f, "the rebuilt model fails: {e}"),
+            Self::Wild { value, bound } => {
+                write!(f, "the rebuilt model predicts {value:.3e} where rewards allow {bound:.3e}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RefitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Solve(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<SolveError> for RefitError {
+    fn from(e: SolveError) -> Self {
+        Self::Solve(e)
+    }
+}
+
+/// Select a model on the window and rebuild everything under it.
+///
+/// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the time budget: once
+/// false, ascents end where they are and the best point so far is used.
+///
+/// # Errors
+/// Any reason for which the present model should stay.
+pub fn run(
+    job: &RefitJob,
+    keep_going: &dyn Fn() -> bool,
+    time_left: &dyn Fn() -> bool,
+) -> Result<Candidate, RefitError> {
+    let settings = &job.settings;
+    let rows = job.window.flatten();
+    if rows.len() < ROWS_MIN {
+        return Err(RefitError::NotEnough(format!("{} rows, at least {ROWS_MIN} are needed", rows.len())));
+    }
+    let inputs = normalisation(&rows, job.names.clone());
+    let returns = Returns::new(&rows, &settings.rewards, settings.discount);
+    let cut_states = returns.cut_states(&rows);
+    let mut targets = returns.targets(&values_at(&job.current, &cut_states));
+    let present = rescaled(&job.current.hyperparameters, &job.current.inputs, &inputs);
+    let mut best: Option<Vec<f64>> = None;
+    let mut evaluations = 0;
+    let mut round = 1;
+    loop {
+        let search = Search::new(settings, &rows, &inputs, &targets, job.seed)?;
+        let found = search.run(&present, best.as_deref(), keep_going, time_left)?;
+        evaluations += found.evaluations;
+        let hyperparameters = from_parameters(&search.like, &found.parameters);
+        let mut model = rebuild(settings, &inputs, &hyperparameters, &rows, &returns, keep_going)?;
+        let snapshot = model.snapshot(false)?;
+        let moved = returns.targets(&values_at(&snapshot, &cut_states));
+        let shift = distance_in_deviations(&targets, &moved);
+        if shift > TARGETS_MOVED && round < ROUNDS && time_left() {
+            targets = moved;
+            best = Some(found.parameters);
+            round += 1;
+            continue;
+        }
+        sane(&snapshot, &rows, settings)?;
+        model.rescatter(std::iter::once((&rows, 0..rows.len())));
+        model.reset_score();
+        let posterior = model.solve()?;
+        let names = parameter_names(&search.like.kernel.metric, inputs.dim());
+        let bounds = found
+            .active
+            .iter()
+            .map(|b| format!("{} at its {} bound", names[b.parameter], if b.upper { "upper" } else { "lower" }));
+        let diagonal = model.dictionary().kernel().diagonal();
+        let report = RefitReport {
+            reason: job.reason,
+            rows: rows.len() as u64,
+            evidence_rows: search.problem.rows(),
+            evidence_before: search.value(&present, keep_going).ok(),
+            evidence_after: found.log_evidence,
+            evaluations,
+            active_bounds: bounds.collect(),
+            out_of_time: !time_left(),
+            dictionary_size: model.dictionary().len(),
+            trace_gap: posterior.trace_gap(model.statistics()),
+            tolerance: model.dictionary().tolerance() / diagonal,
+        };
+        return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
+    }
+}
+
+/// A data-driven model for the time before the first refit: scales from the rows, relevances of one lengthscale per
+/// square root of D.
+pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>) -> (Inputs, Hyperparameters) {
+    let inputs = normalisation(rows, names);
+    let returns = Returns::new(rows, &settings.rewards, settings.discount);
+    let rewards = settings.rewards.len();
+    // Cut chains are closed by what an average row collects: a first pass to learn it, a second to use it.
+    let open = returns.targets(&Matrix::zeros(returns.cuts.len(), rewards));
+    let mut closed = Matrix::zeros(returns.cuts.len(), rewards);
+    for h in 0..rewards {
+        let mean = open.col(h).iter().sum::<f64>() / rows.len().max(1) as f64;
+        closed.col_mut(h).fill(mean);
+    }
+    let (mean_square, variance) = moments(&returns.targets(&closed));
+    let floor = (1e-6 * mean_square).max(1e-12);
+    let variance = variance.max(floor);
+    let dim = inputs.dim();
+    let metric = match settings.kernel {
+        KernelKind::Isotropic => Metric::Isotropic(1.0 / dim as f64),
+        KernelKind::Ard => Metric::Ard(vec![1.0 / dim as f64; dim]),
+    };
+    let kernel = Kernel { signal_variance: variance, bias_variance: mean_square + variance, metric };
+    (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
+}
+
+/// Shift and scale of each state variable: mean and standard deviation over the rows; a constant one keeps its unit.
+fn normalisation(rows: &Rows, names: Option<Vec<String>>) -> Inputs {
+    let (dim, n) = (rows.dim, rows.len().max(1) as f64);
+    let mut inputs = Inputs { names, ..Inputs::identity(dim) };
+    for d in 0..dim {
+        let column = || rows.states.iter().skip(d).step_by(dim);
+        let mean = column().sum::<f64>() / n;
+        let deviation = (column().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n).sqrt();
+        inputs.shift[d] = mean;
+        // What is left of a constant after subtracting its mean is rounding, not a scale.
+        inputs.scale[d] = if deviation > 1e-12 * mean.abs().max(1e-300) { deviation } else { 1.0 };
+    }
+    inputs
+}
+
+/// Mean square and variance about the mean of all targets, averaged over rewards.
+fn moments(targets: &Matrix) -> (f64, f64) {
+    let (n, columns) = (targets.rows().max(1) as f64, targets.cols().max(1) as f64);
+    let (mut square_of_mean, mut variance) = (0.0, 0.0);
+    for h in 0..targets.cols() {
+        let mean = targets.col(h).iter().sum::<f64>() / n;
+        square_of_mean += mean * mean / columns;
+        variance += targets.col(h).iter().map(|y| (y - mean) * (y - mean)).sum::<f64>() / n / columns;
+    }
+    (square_of_mean, variance)
+}
+
+/// Values (k, H) of `snapshot` at states (k, D), row-major.
+fn values_at(snapshot: &Snapshot, states: &[f64]) -> Matrix {
+    match snapshot.evaluate(states, false) {
+        Ok(evaluation) => Matrix::from(&evaluation.mean),
+        // States of the window have been checked when they came in.
+        Err(e) => unreachable!("a retained state cannot be evaluated: {e}"),
+    }
+}
+
+/// Root mean square change of the targets in units of their standard deviation.
+fn distance_in_deviations(before: &Matrix, after: &Matrix) -> f64 {
+    let count = (before.rows() * before.cols()).max(1) as f64;
+    let mut square = 0.0;
+    for h in 0..before.cols() {
+        square += before.col(h).iter().zip(after.col(h)).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
+    }
+    let (_, variance) = moments(after);
+    if square == 0.0 { 0.0 } else { (square / count / variance.max(f64::MIN_POSITIVE)).sqrt() }
+}
+
+/// The same metric in other normalised coordinates.
+fn rescaled(hyperparameters: &Hyperparameters, from: &Inputs, to: &Inputs) -> Hyperparameters {
+    let ratio: Vec<f64> = to.scale.iter().zip(&from.scale).map(|(to, from)| to / from).collect();
+    let mut out = hyperparameters.clone();
+    match &mut out.kernel.metric {
+        Metric::Isotropic(h) => {
+            let log = ratio.iter().map(|r| r.ln()).sum::<f64>() / ratio.len() as f64;
+            *h *= (2.0 * log).exp();
+        }
+        Metric::Ard(a) => a.iter_mut().zip(&ratio).for_each(|(a, r)| *a *= r * r),
+        Metric::Factor { relevance, factors } => {
+            relevance.iter_mut().zip(&ratio).for_each(|(a, r)| *a *= r * r);
+            factors.iter_mut().flat_map(|f| f.iter_mut().zip(&ratio)).for_each(|(f, r)| *f *= r);
+        }
+    }
+    out
+}
+
+/// The search of one round: exact evidence on a subset of the rows, inside a box that the data give.
+struct Search {
+    like: Hyperparameters,
+    problem: Problem,
+    screen: Problem,
+    targets: Matrix,
+    bounds: Bounds,
+    priors: Vec<Option<Prior>>,
+    starts: usize,
+    seed: u64,
+}
+
+impl Search {
+    fn new(settings: &Settings, rows: &Rows, inputs: &Inputs, targets: &Matrix, seed: u64) -> Result<Self, RefitError> {
+        let (mean_square, variance) = moments(targets);
+        if !(mean_square.is_finite() && variance.is_finite()) {
+            return Err(RefitError::NotEnough("the returns are not finite".into()));
+        }
+        if variance <= 1e-20 * mean_square || (variance == 0.0 && mean_square == 0.0) {
+            return Err(RefitError::NotEnough("all returns are the same: every state is worth the same".into()));
+        }
+        let dim = inputs.dim();
+        let metric = match settings.kernel {
+            KernelKind::Isotropic => Metric::Isotropic(1.0),
+            KernelKind::Ard => Metric::Ard(vec![1.0; dim]),
+        };
+        let white = settings.noise == NoiseModel::White;
+        let noise_scale = if white {
+            let columns: Vec<f64> =
+                (0..rows.len()).flat_map(|i| settings.rewards.iter().map(move |&h| rows.reward(i)[h])).collect();
+            let (square, spread) = moments(&Matrix::from_rows(rows.len(), settings.rewards.len(), &columns));
+            // Deterministic rewards may be all the same; their size is then the only scale there is.
+            if spread > 0.0 { spread } else { square.max(f64::MIN_POSITIVE) }
+        } else {
+            variance
+        };
+        let kernel = Kernel { signal_variance: variance, bias_variance: mean_square + variance, metric };
+        let like = Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * noise_scale };
+        let total = mean_square + variance;
+        let mut bounds = Bounds {
+            lower: vec![(1e-4 * variance).ln(), (1e-6 * total).ln(), (settings.noise_floor * noise_scale).ln()],
+            upper: vec![(1e3 * total).ln(), (1e3 * total).ln(), (10.0 * noise_scale).ln()],
+        };
+        // Weak priors: a hundredfold either way costs half a nat or two.
+        let prior = |mean: f64, sd: f64| Some(Prior { mean, sd });
+        let mut priors = vec![prior(variance.ln(), 4.0), prior(total.ln(), 4.0), prior((0.1 * noise_scale).ln(), 4.0)];
+        let steps = median_steps(rows, inputs);
+        let shapes = if settings.kernel == KernelKind::Isotropic {
+            vec![steps.iter().copied().fold(f64::INFINITY, f64::min)]
+        } else {
+            steps
+        };
+        for step in shapes {
+            bounds.lower.push(1e-6f64.ln());
+            // Lengthscales below one step interpolate each episode's return (MATHS.md 2, trap b).
+            bounds.upper.push((1.0 / (step * step)).clamp(1.0, 1e4).ln());
+            priors.push(prior((1.0 / dim as f64).ln(), 4.0));
+        }
+        let (problem, chosen) = subset(settings, rows, inputs, targets, settings.evidence_rows, seed);
+        let (screen, _) = subset(settings, rows, inputs, targets, SCREEN_ROWS, seed ^ 0x5eed);
+        Ok(Self { like, problem, screen, targets: chosen, bounds, priors, starts: settings.starts, seed })
+    }
+
+    fn value(&self, hyper: &Hyperparameters, keep_going: &dyn Fn() -> bool) -> Result<f64, EvidenceError> {
+        Ok(exact_value(&self.problem, hyper, keep_going)?.value)
+    }
+
+    /// All starts on few rows, then the best of them on many.
+    fn run(
+        &self,
+        present: &Hyperparameters,
+        warm: Option<&[f64]>,
+        keep_going: &dyn Fn() -> bool,
+        time_left: &dyn Fn() -> bool,
+    ) -> Result<Ascent, RefitError> {
+        let both = || keep_going() && time_left();
+        let objective = |problem: &Problem, x: &[f64]| {
+            exact(problem, &from_parameters(&self.like, x), &both).map(|e| (e.value, e.gradient))
+        };
+        let mut evaluations = 0;
+        let climb = |problem: &Problem, from: &[Vec<f64>]| {
+            maximise(|x| objective(problem, x), from, &self.bounds, &self.priors, Budget::new(EVALUATIONS, &both))
+        };
+        let finalists = match warm {
+            Some(x) => vec![x.to_vec()],
+            None => {
+                // A present model of another structure is no start for this one.
+                let same = present.kernel.metric.kind() == self.like.kernel.metric.kind();
+                let random = self.starts.saturating_sub(2 + usize::from(same));
+                let from = starts(
+                    &self.like.kernel.metric,
+                    self.problem.dim(),
+                    &self.targets,
+                    same.then_some(present),
+                    &self.bounds,
+                    random,
+                    self.seed,
+                );
+                let screened = climb(&self.screen, &from);
+                evaluations += screened.iter().map(|a| a.evaluations).sum::<usize>();
+                let mut kept: Vec<Vec<f64>> = Vec::new();
+                for ascent in screened.into_iter().filter(|a| a.objective.is_finite()) {
+                    let near = |x: &Vec<f64>| x.iter().zip(&ascent.parameters).all(|(a, b)| (a - b).abs() < 0.1);
+                    if kept.len() < FINALISTS && !kept.iter().any(near) {
+                        kept.push(ascent.parameters);
+                    }
+                }
+                kept
+            }
+        };
+        if !keep_going() {
+            return Err(RefitError::Stopped);
+        }
+        if finalists.is_empty() {
+            return Err(RefitError::NoAscent("the evidence fails at every start".into()));
+        }
+        let mut ascents = climb(&self.problem, &finalists);
+        if !keep_going() {
+            return Err(RefitError::Stopped);
+        }
+        evaluations += ascents.iter().map(|a| a.evaluations).sum::<usize>();
+        if ascents.is_empty() || !ascents[0].objective.is_finite() {
+            let what = if time_left() { "the evidence fails at every start" } else { "the time budget is used up" };
+            return Err(RefitError::NoAscent(what.into()));
+        }
+        let mut best = ascents.swap_remove(0);
+        best.evaluations = evaluations;
+        Ok(best)
+    }
+}
+
+/// Median length of a step of each normalised state variable, over rows in which it moves.
+fn median_steps(rows: &Rows, inputs: &Inputs) -> Vec<f64> {
+    let stride = (rows.len() / 4000).max(1);
+    (0..inputs.dim())
+        .map(|d| {
+            let step = |i: usize| ((rows.next_state(i)[d] - rows.state(i)[d]) / inputs.scale[d]).abs();
+            let live = |&i: &usize| !rows.terminated[i];
+            let mut steps: Vec<f64> =
+                (0..rows.len()).step_by(stride).filter(live).map(step).filter(|s| *s > 1e-9).collect();
+            if steps.is_empty() {
+                return 1e-2;
+            }
+            let middle = steps.len() / 2;
+            *steps.select_nth_unstable_by(middle, f64::total_cmp).1
+        })
+        .collect()
+}
+
+/// About `count` rows as a problem of their own. Under correlated noise pairs of state and return are exchangeable, so rows are
+/// spread evenly with a random offset in each stretch; under white noise the return is only in whole runs, so stretches are kept.
+fn subset(
+    settings: &Settings,
+    rows: &Rows,
+    inputs: &Inputs,
+    targets: &Matrix,
+    count: usize,
+    seed: u64,
+) -> (Problem, Matrix) {
+    let (n, mut rng) = (rows.len(), ChaCha8Rng::seed_from_u64(seed));
+    let run = if settings.noise == NoiseModel::White { 100 } else { 1 };
+    let chosen: Vec<usize> = if n <= count {
+        (0..n).collect()
+    } else {
+        let pieces = (count / run).max(1);
+        (0..pieces)
+            .flat_map(|k| {
+                let (from, to) = (k * n / pieces, (k + 1) * n / pieces);
+                let first = from + rng.random_range(0..(to - from).saturating_sub(run).max(1));
+                first..(first + run).min(to)
+            })
+            .collect()
+    };
+    let pick = |source: &dyn Fn(usize, usize) -> f64, columns: usize| {
+        let mut out = Matrix::zeros(chosen.len(), columns);
+        for h in 0..columns {
+            for (k, &i) in chosen.iter().enumerate() {
+                *out.at_mut(k, h) = source(i, h);
+            }
+        }
+        out
+    };
+    let y = pick(&|i, h| targets.at(i, h), targets.cols());
+    if settings.noise == NoiseModel::White {
+        let mut some = Rows::new(rows.dim, rows.rewards_per_row);
+        chosen.iter().for_each(|&i| some.extend(rows, i..i + 1));
+        let (nodes, pairs): (Vec<f64>, Vec<Difference>) = differences(&some, settings.discount);
+        let rewards = pick(&|i, h| rows.reward(i)[settings.rewards[h]], settings.rewards.len());
+        (Problem::white(rows.dim, inputs.normalise(&nodes), pairs, rewards), y)
+    } else {
+        let states: Vec<f64> = chosen.iter().flat_map(|&i| rows.state(i).iter().copied()).collect();
+        (Problem::correlated(rows.dim, inputs.normalise(&states), y.clone()), y)
+    }
+}
+
+/// Dictionary by pivoted ICD, then one pass over all rows, then noise and scale from the statistics.
+fn rebuild(
+    settings: &Settings,
+    inputs: &Inputs,
+    hyperparameters: &Hyperparameters,
+    rows: &Rows,
+    returns: &Returns,
+    keep_going: &dyn Fn() -> bool,
+) -> Result<Model, RefitError> {
+    let tolerance = effective_tolerance(settings, hyperparameters);
+    let stride = (rows.len() + returns.cuts.len()).div_ceil(DICTIONARY_CANDIDATES).max(1);
+    let mut nodes: Vec<f64> = (0..rows.len()).step_by(stride).flat_map(|i| rows.state(i).to_vec()).collect();
+    nodes.extend(returns.cuts.iter().step_by(stride).flat_map(|&i| rows.next_state(i).to_vec()));
+    let nodes = inputs.normalise(&nodes);
+    let room = ((settings.dictionary_max as f64 * DICTIONARY_SHARE) as usize).max(1);
+    let (mut dictionary, _) = dictionary::select(&hyperparameters.kernel, inputs.dim(), &nodes, tolerance, room);
+    dictionary.set_max(settings.dictionary_max);
+    let mut model = Model::with_dictionary(settings.clone(), inputs.clone(), hyperparameters, dictionary);
+    for start in (0..rows.len()).step_by(REBUILD_ROWS) {
+        if !keep_going() {
+            return Err(RefitError::Stopped);
+        }
+        model.learn(rows, start..(start + REBUILD_ROWS).min(rows.len()), start as u64);
+    }
+    model.refresh();
+    Ok(model)
+}
+
+/// Values cannot exceed what rewards and discounts add up to. A fixed point of bootstrapped targets that does is an artefact of
+/// too little data.
+fn sane(snapshot: &Snapshot, rows: &Rows, settings: &Settings) -> Result<(), RefitError> {
+    let largest = (0..rows.len())
+        .flat_map(|i| settings.rewards.iter().map(move |&h| rows.reward(i)[h].abs()))
+        .fold(0.0, f64::max);
+    let horizon = if settings.discount < 1.0 { 1.0 / (1.0 - settings.discount) } else { rows.len() as f64 };
+    // Twice: a Gaussian process overshoots at the rim of its data.
+    let bound = 2.0 * largest * horizon.min(1e9);
+    let kernel = &snapshot.hyperparameters.kernel;
+    let (m, dim) = (snapshot.dictionary.nrows(), snapshot.dim());
+    let points = kernel.project(dim, snapshot.dictionary.transpose().as_slice());
+    let mut gram = Matrix::zeros(m, m);
+    kernel.block(kernel.projected_dim(dim), &points, &points, &mut gram.view_mut());
+    let values = gram.to_nalgebra() * &snapshot.weights;
+    let value = values.amax();
+    if value.is_finite() && value <= bound { Ok(()) } else { Err(RefitError::Wild { value, bound }) }
+}

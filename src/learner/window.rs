@@ -1,0 +1,170 @@
+//! The last rows of the stream, raw, kept for the next refit; all critics share one window.
+
+use crate::transition::{Batch, Rows};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows per segment: the unit of eviction and of copying on write.
+const SEGMENT_ROWS: usize = 4096;
+
+/// The rows with offsets `start()..end()`. Cloning shares the rows: a refit reads a clone while the stream goes on.
+#[derive(Clone, Debug)]
+pub struct Window {
+    dim: usize,
+    rewards_per_row: usize,
+    rows_max: u64,
+    segments: VecDeque<Arc<Rows>>,
+    start: u64,
+    end: u64,
+}
+
+impl Window {
+    /// An empty window that holds at least `rows_max` rows of states (D,) and rewards (H,) before it forgets the oldest,
+    /// a segment at a time.
+    pub fn new(dim: usize, rewards_per_row: usize, rows_max: usize) -> Self {
+        Self { dim, rewards_per_row, rows_max: rows_max as u64, segments: VecDeque::new(), start: 0, end: 0 }
+    }
+
+    /// State dimension D.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Rewards per row H.
+    pub fn rewards_per_row(&self) -> usize {
+        self.rewards_per_row
+    }
+
+    /// Offset of the oldest row.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Offset behind the newest row: rows ever pushed.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Rows held.
+    pub fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.end == self.start
+    }
+
+    /// Bytes that the rows take.
+    pub fn bytes(&self) -> usize {
+        self.segments.len() * SEGMENT_ROWS * Rows::bytes_per_row(self.dim, self.rewards_per_row)
+    }
+
+    /// Append row i of `batch` as a row of stream number `stream`.
+    ///
+    /// # Panics
+    /// If the batch has other dimensions.
+    pub fn push(&mut self, stream: u32, starts_chain: bool, batch: &Batch, i: usize) {
+        self.last_mut().push(stream, starts_chain, batch, i);
+        self.end += 1;
+    }
+
+    /// Append rows `range` of `rows`.
+    ///
+    /// # Panics
+    /// If they have other dimensions.
+    pub fn extend(&mut self, rows: &Rows, range: Range<usize>) {
+        for i in range {
+            self.last_mut().extend(rows, i..i + 1);
+            self.end += 1;
+        }
+    }
+
+    fn last_mut(&mut self) -> &mut Rows {
+        if self.segments.back().is_none_or(|segment| segment.len() >= SEGMENT_ROWS) {
+            if self.end - self.start >= self.rows_max + SEGMENT_ROWS as u64
+                && let Some(oldest) = self.segments.pop_front()
+            {
+                self.start += oldest.len() as u64;
+            }
+            self.segments.push_back(Arc::new(Rows::new(self.dim, self.rewards_per_row)));
+        }
+        // Copies the segment once if a refit still reads it.
+        Arc::make_mut(self.segments.back_mut().expect("one has just been made sure of"))
+    }
+
+    /// The rows from offset `from` on, piece by piece, each with the offset of its first row.
+    ///
+    /// # Panics
+    /// If rows from `from` on have been forgotten.
+    pub fn since(&self, from: u64) -> impl Iterator<Item = (&Rows, Range<usize>, u64)> {
+        assert!(from >= self.start, "rows before offset {} have been forgotten", self.start);
+        let mut first = self.start;
+        self.segments.iter().filter_map(move |segment| {
+            let (start, end) = (first, first + segment.len() as u64);
+            first = end;
+            (end > from).then(|| {
+                let skipped = from.saturating_sub(start) as usize;
+                (&**segment, skipped..segment.len(), start + skipped as u64)
+            })
+        })
+    }
+
+    /// All rows in one piece.
+    pub fn flatten(&self) -> Rows {
+        let mut out = Rows::new(self.dim, self.rewards_per_row);
+        for (rows, range, _) in self.since(self.start) {
+            out.extend(rows, range);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transition::BatchParts;
+
+    fn batch(value: f64) -> Batch {
+        Batch::new(BatchParts {
+            stream: "s".into(),
+            dim: 1,
+            rewards_per_row: 1,
+            states: vec![value, value + 1.0],
+            rewards: vec![value],
+            ..BatchParts::default()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn forgets_the_oldest_and_keeps_at_least_what_was_asked() {
+        let mut window = Window::new(1, 1, 5000);
+        for i in 0..30_000 {
+            window.push(0, false, &batch(f64::from(i)), 0);
+            assert!(window.len() >= 5000.min(i as usize + 1) && window.len() <= 5000 + 2 * SEGMENT_ROWS);
+        }
+        assert_eq!(window.end(), 30_000);
+        let mut expected = window.start();
+        for (rows, range, offset) in window.since(window.start()) {
+            assert_eq!(offset, expected);
+            assert_eq!(rows.state(range.start)[0], offset as f64);
+            expected += range.len() as u64;
+        }
+        assert_eq!(expected, 30_000);
+        let (rows, range, offset) = window.since(29_999).last().unwrap();
+        assert_eq!((range.len(), offset, rows.state(range.start)[0]), (1, 29_999, 29_999.0));
+        assert_eq!(window.since(30_000).count(), 0);
+        assert_eq!(window.flatten().len(), window.len());
+    }
+
+    #[test]
+    fn a_clone_does_not_see_what_comes_later() {
+        let mut window = Window::new(1, 1, 10);
+        window.push(0, true, &batch(1.0), 0);
+        let clone = window.clone();
+        window.push(0, false, &batch(2.0), 0);
+        assert_eq!((clone.len(), clone.flatten().len(), window.flatten().len()), (1, 1, 2));
+    }
+}
