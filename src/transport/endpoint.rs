@@ -1,0 +1,279 @@
+//! Where a socket is reached, and how we come to listen there.
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::fmt;
+use std::fs::{self, DirBuilder, Permissions};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Longest path of a unix socket in bytes: the kernel's 108 less the final zero.
+pub const IPC_PATH_BYTES_MAX: usize = 107;
+
+/// Connections the kernel keeps for us until they are accepted.
+const LISTEN_BACKLOG: i32 = 4096;
+
+/// Where a socket is reached, in ZeroMQ's words: `tcp://HOST:PORT` or `ipc://PATH`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// A host, by address or name (an IPv6 address without its brackets), and a port, where 0 lets the system choose.
+    Tcp {
+        /// Address or name.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A unix socket at a path of at most [`IPC_PATH_BYTES_MAX`] bytes.
+    Ipc(PathBuf),
+}
+
+/// Why a text is no endpoint of ours; displays as a sentence that says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointError {
+    text: String,
+    problem: &'static str,
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not an endpoint: {}", self.text, self.problem)
+    }
+}
+
+impl std::error::Error for EndpointError {}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        parse(text).map_err(|problem| EndpointError { text: text.to_owned(), problem })
+    }
+}
+
+fn parse(text: &str) -> Result<Endpoint, &'static str> {
+    match text.split_once("://") {
+        Some(("tcp", address)) => parse_tcp(address),
+        Some(("ipc", path)) => parse_ipc(path),
+        Some(("inproc", _)) => Err("inproc reaches nobody outside the daemon; use tcp://HOST:PORT or ipc://PATH"),
+        Some(_) => Err("the transport must be tcp or ipc"),
+        None => Err("write tcp://HOST:PORT or ipc://PATH"),
+    }
+}
+
+fn parse_tcp(address: &str) -> Result<Endpoint, &'static str> {
+    let (host, port) = address.rsplit_once(':').ok_or("the port is missing; write tcp://HOST:PORT")?;
+    let is_number = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    let port = port.parse().ok().filter(|_| is_number).ok_or("the port must be a number from 0 to 65535")?;
+    let host = match host.strip_prefix('[') {
+        Some(inner) => inner.strip_suffix(']').ok_or("the address lacks its closing bracket")?,
+        None if host.contains(':') => return Err("an IPv6 address stands in brackets: tcp://[::1]:PORT"),
+        None => host,
+    };
+    match host {
+        "" => Err("the host is missing; write tcp://HOST:PORT"),
+        "*" => Err("the host must be an address or a name; 0.0.0.0 stands for all interfaces"),
+        _ => Ok(Endpoint::Tcp { host: host.to_owned(), port }),
+    }
+}
+
+fn parse_ipc(path: &str) -> Result<Endpoint, &'static str> {
+    match path {
+        "" | "*" => Err("write the path of the socket: ipc://PATH"),
+        _ if path.starts_with('@') => Err("abstract names are open to every user of the machine; write a path"),
+        _ if path.contains('\0') => Err("a path has no zero byte"),
+        _ if path.len() > IPC_PATH_BYTES_MAX => Err("the path of a unix socket has at most 107 bytes"),
+        _ => Ok(Endpoint::Ipc(path.into())),
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
+            Self::Ipc(path) => write!(f, "ipc://{}", path.display()),
+        }
+    }
+}
+
+/// Why nobody can be listened to at an endpoint.
+#[derive(Debug)]
+pub(super) enum BindError {
+    Unresolved(io::Error),
+    Remote(SocketAddr),
+    InUse(io::Error),
+    NotASocket(PathBuf),
+    Io(io::Error),
+}
+
+impl From<io::Error> for BindError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::AddrInUse { Self::InUse(error) } else { Self::Io(error) }
+    }
+}
+
+/// A public listener, not blocking.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Ipc(UnixListener, SocketFile),
+}
+
+impl Listener {
+    /// Listen at `endpoint`; gives the endpoint with the port that the system chose, if it did.
+    pub(super) fn bind(endpoint: &Endpoint, allow_remote: bool) -> Result<(Self, Endpoint), BindError> {
+        match endpoint {
+            Endpoint::Tcp { host, port } => bind_tcp(host, *port, allow_remote),
+            Endpoint::Ipc(path) => {
+                remove_stale(path)?;
+                let listener = listen_at(path)?;
+                Ok((Self::Ipc(listener, SocketFile::at(path)?), endpoint.clone()))
+            }
+        }
+    }
+}
+
+fn bind_tcp(host: &str, port: u16, allow_remote: bool) -> Result<(Listener, Endpoint), BindError> {
+    let mut addresses: Vec<_> = (host, port).to_socket_addrs().map_err(BindError::Unresolved)?.collect();
+    // Most clients try IPv4 first where a name has both.
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    if let Some(&remote) = addresses.iter().find(|a| !allow_remote && !a.ip().is_loopback()) {
+        return Err(BindError::Remote(remote));
+    }
+    let listener = TcpListener::bind(&addresses[..])?;
+    listener.set_nonblocking(true)?;
+    let bound = listener.local_addr()?;
+    let endpoint = if port == 0 {
+        Endpoint::Tcp { host: host.to_owned(), port: bound.port() }
+    } else {
+        Endpoint::Tcp { host: host.to_owned(), port }
+    };
+    Ok((Listener::Tcp(listener), endpoint))
+}
+
+/// Remove the socket that a dead process left at `path`; one that somebody listens on stays and is an error.
+fn remove_stale(path: &Path) -> Result<(), BindError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.into()),
+        Ok(metadata) if !metadata.file_type().is_socket() => return Err(BindError::NotASocket(path.to_owned())),
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(BindError::InUse(io::ErrorKind::AddrInUse.into())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            log::info!("event=stale_socket_removed path={}", path.display());
+            fs::remove_file(path).map_err(BindError::Io)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Listen on a new unix socket that only our own user may connect to.
+pub(super) fn listen_at(path: &Path) -> io::Result<UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    // Nobody can connect before the socket listens: there is no moment at which its mode is too wide.
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    socket.listen(LISTEN_BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(UnixListener::from(OwnedFd::from(socket)))
+}
+
+/// The file of a unix socket of ours, removed when this is dropped unless another has taken its place.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    device_and_inode: (u64, u64),
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<Self> {
+        let metadata = fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_owned(), device_and_inode: (metadata.dev(), metadata.ino()) })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.device_and_inode);
+        if is_ours {
+            // If it stays, the next start finds that nobody listens there.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A directory that only our own user may enter, removed with what is in it when this is dropped.
+#[derive(Debug)]
+pub(super) struct PrivateDirectory(PathBuf);
+
+impl PrivateDirectory {
+    /// Create one among the system's temporary files.
+    pub(super) fn create() -> io::Result<Self> {
+        loop {
+            let name = format!("criticd-{:x}-{:016x}", std::process::id(), RandomState::new().hash_one(()));
+            let path = std::env::temp_dir().join(name);
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                // Whoever made it, it is not ours to use.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        // A directory left behind holds only sockets that nobody listens on.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_display_as_they_were_written() {
+        for text in ["tcp://127.0.0.1:5750", "tcp://[::1]:0", "tcp://localhost:1", "ipc:///run/criticd/in", "ipc://x"] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_endpoint_is_refused_with_a_reason() {
+        let long = format!("ipc:///{}", "x".repeat(IPC_PATH_BYTES_MAX));
+        let cases = [
+            ("127.0.0.1:5750", "write tcp://HOST:PORT"),
+            ("inproc://x", "inproc"),
+            ("udp://127.0.0.1:1", "must be tcp or ipc"),
+            ("tcp://*:5750", "0.0.0.0"),
+            ("tcp://:5750", "host is missing"),
+            ("tcp://127.0.0.1", "port is missing"),
+            ("tcp://127.0.0.1:", "from 0 to 65535"),
+            ("tcp://127.0.0.1:+1", "from 0 to 65535"),
+            ("tcp://127.0.0.1:65536", "from 0 to 65535"),
+            ("tcp://::1:5750", "brackets"),
+            ("tcp://[::1:5750", "closing bracket"),
+            ("ipc://", "path of the socket"),
+            ("ipc://*", "path of the socket"),
+            ("ipc://@name", "abstract"),
+            (&long, "107 bytes"),
+        ];
+        for (text, part) in cases {
+            let message = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(message.contains(part) && message.contains(text), "{message}");
+        }
+    }
+}

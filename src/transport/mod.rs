@@ -1,0 +1,618 @@
+//! Opaque frames in and out of the daemon over ZeroMQ: three sockets, bounded queues, and a gate in front.
+//!
+//! ```text
+//!            gate thread                      one thread each                     the daemon
+//! PUSH   ->  listener, limits  -> unix -> ingest:  PULL                      ->  Transport::ingest
+//! DEALER <-> listener, limits <-> unix <-> control: ROUTER  (and one thread  ->  Transport::control
+//!                                                            each way)       <-  Transport::replies
+//! SUB    <-  listener, limits <-  unix <-  publish: PUB     (and one thread) <-  Transport::publish
+//! ```
+//!
+//! The crate `zeromq` makes the sockets but never meets a peer: it binds unix sockets in a private directory, and the
+//! gate pipes to them what peers send, after it has checked handshakes, frame headers and limits. So a peer that
+//! misbehaves, stalls or floods costs itself its connection and nobody else anything.
+//!
+//! Every queue has a capacity and one answer when it is full:
+//!
+//! | queue | full |
+//! | --- | --- |
+//! | [`Transport::ingest`] | the ingest thread waits, TCP slows the producers; nothing is lost |
+//! | [`Transport::control`] | requests wait likewise; replies still go out |
+//! | [`Transport::replies`], [`Transport::publish`] | the sender waits, or drops with `try_send`: its choice |
+//! | a peer's backlog in the gate | its newest replies or publications are dropped and counted; requests wait at half |
+//!
+//! A runtime of tokio lives in this folder and nowhere else.
+
+mod endpoint;
+mod gate;
+mod zmq;
+mod zmtp;
+
+pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender};
+use endpoint::{BindError, Listener, PrivateDirectory};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The three sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SocketName {
+    /// PULL: experience, fire and forget.
+    Ingest,
+    /// ROUTER: requests and replies.
+    Control,
+    /// PUB: snapshots and events.
+    Publish,
+}
+
+impl SocketName {
+    /// The name as it stands in the configuration and in log lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingest => "ingest",
+            Self::Control => "control",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+impl fmt::Display for SocketName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What one peer, or all of them together, may cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Longest message that is taken, all its frames together, in bytes.
+    pub message_bytes_max: usize,
+    /// Longest frame that is taken in bytes; the announcement is believed only below it.
+    pub frame_bytes_max: usize,
+    /// Frames in one message.
+    pub parts_max: usize,
+    /// Connections of all three sockets together. Lowered at start if the process may not open enough descriptors
+    /// (each connection needs three).
+    pub connections_max: usize,
+    /// Connections from one IP address, all three sockets together; peers on unix sockets have no address.
+    pub connections_per_address_max: usize,
+    /// Topics that one subscriber may have.
+    pub subscriptions_max: usize,
+    /// Time from the connection until greeting and READY have arrived.
+    pub handshake_timeout: Duration,
+    /// Bytes of greeting and READY together.
+    pub handshake_bytes_max: usize,
+    /// Length of the identity that a peer may give itself in bytes.
+    pub identity_bytes_max: usize,
+    /// How long a peer may accept no byte although there are some for it.
+    pub stall_timeout: Duration,
+    /// How long a peer may be behind without catching up once.
+    pub saturated_timeout: Duration,
+    /// What waits for one peer, in bytes; it may be exceeded by one message.
+    pub backlog_bytes_max: usize,
+    /// What waits for all peers together, in bytes; beyond it a peer may be behind by `message_bytes_max` only.
+    pub backlog_bytes_total_max: usize,
+    /// Silence on a TCP connection before the kernel asks whether the other end is still there. It asks every
+    /// fifth of that time and gives up after five questions.
+    pub keepalive_idle: Duration,
+    /// How long the kernel waits for bytes sent over TCP to be confirmed before it gives the connection up.
+    pub unconfirmed_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 1 << 20,
+            frame_bytes_max: 1 << 20,
+            parts_max: 16,
+            connections_max: 2048,
+            connections_per_address_max: 1024,
+            subscriptions_max: 64,
+            handshake_timeout: Duration::from_secs(5),
+            handshake_bytes_max: 4096,
+            identity_bytes_max: 64,
+            stall_timeout: Duration::from_secs(10),
+            saturated_timeout: Duration::from_secs(30),
+            backlog_bytes_max: 16 << 20,
+            backlog_bytes_total_max: 256 << 20,
+            keepalive_idle: Duration::from_secs(15),
+            unconfirmed_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where to listen and how much to hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Where producers push.
+    pub ingest: Endpoint,
+    /// Where clients ask.
+    pub control: Endpoint,
+    /// Where subscribers listen.
+    pub publish: Endpoint,
+    /// Whether TCP addresses other than loopback may be bound: whoever reaches them may do everything.
+    pub allow_remote: bool,
+    /// What peers may cost.
+    pub limits: Limits,
+    /// Capacity of [`Transport::ingest`] in messages.
+    pub inbox_messages: usize,
+    /// Capacity of [`Transport::control`] in requests.
+    pub requests: usize,
+    /// Capacity of [`Transport::replies`].
+    pub replies: usize,
+    /// Capacity of [`Transport::publish`].
+    pub publications: usize,
+}
+
+impl Default for Settings {
+    /// The ports of the protocol, on loopback.
+    fn default() -> Self {
+        let loopback = |port| Endpoint::Tcp { host: "127.0.0.1".to_owned(), port };
+        Self {
+            ingest: loopback(5750),
+            control: loopback(5751),
+            publish: loopback(5752),
+            allow_remote: false,
+            limits: Limits::default(),
+            inbox_messages: 1024,
+            requests: 1024,
+            replies: 1024,
+            publications: 256,
+        }
+    }
+}
+
+/// Where the sockets are bound, with the ports that the system chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Where producers push.
+    pub ingest: Endpoint,
+    /// Where clients ask.
+    pub control: Endpoint,
+    /// Where subscribers listen.
+    pub publish: Endpoint,
+}
+
+/// Who asked, and in which form: enough to send a reply back. No two connections of a transport have equal numbers, so
+/// a late reply never reaches another client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer {
+    /// Number of the connection.
+    pub connection: u64,
+    /// Whether an empty frame came before the payload, as REQ sends it: then one goes before the reply.
+    pub delimiter: bool,
+}
+
+/// A request of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who asked.
+    pub peer: Peer,
+    /// What. It shares its memory with what arrived around it (64 KiB and more): do not keep it.
+    pub payload: Bytes,
+}
+
+/// An answer to a [`Request`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Who asked. A reply to one that has left is dropped and counted.
+    pub peer: Peer,
+    /// The answer.
+    pub payload: Vec<u8>,
+}
+
+/// A message to all subscribers of a topic's beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// First frame.
+    pub topic: String,
+    /// Second frame.
+    pub payload: Bytes,
+}
+
+/// A number that only rises, or a level, written by the transport's threads.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn subtract(&self, n: u64) {
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
+        /// Why the gate refused or cut a peer.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Reason { $($(#[$doc])* $variant,)* }
+
+        impl Reason {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The reason as a word for log lines and metrics.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// There are as many connections as there may be.
+    TooManyConnections => "too_many_connections",
+    /// There are as many from its address as there may be.
+    TooManyFromAddress => "too_many_from_address",
+    /// Its handshake took too long.
+    HandshakeTimeout => "handshake_timeout",
+    /// Its handshake was too long.
+    HandshakeTooLong => "handshake_too_long",
+    /// It speaks another protocol.
+    BadGreeting => "bad_greeting",
+    /// It speaks a version before ZMTP 3.0.
+    UnsupportedVersion => "unsupported_version",
+    /// It wants another mechanism than NULL.
+    UnsupportedMechanism => "unsupported_mechanism",
+    /// Its READY is none.
+    BadReady => "bad_ready",
+    /// Its socket is of a type that does not go with ours.
+    WrongSocketType => "wrong_socket_type",
+    /// The identity it gave itself is too long.
+    IdentityTooLong => "identity_too_long",
+    /// A connected peer has that identity.
+    IdentityInUse => "identity_in_use",
+    /// A frame is, or announces itself as, too long.
+    FrameTooLarge => "frame_too_large",
+    /// The frames of a message are too long together.
+    MessageTooLarge => "message_too_large",
+    /// A message has too many frames.
+    TooManyParts => "too_many_parts",
+    /// A frame's flags have bits that no version has.
+    ReservedFlags => "reserved_flags",
+    /// A command is malformed.
+    BadCommand => "bad_command",
+    /// A subscriber sent what is no subscription.
+    BadSubscription => "bad_subscription",
+    /// A subscriber has as many topics as it may have.
+    TooManySubscriptions => "too_many_subscriptions",
+    /// It accepted no byte for too long.
+    Stalled => "stalled",
+    /// It was behind for too long.
+    Saturated => "saturated",
+    /// The socket behind the gate could not be reached or gave the connection up.
+    Internal => "internal",
+}
+
+/// What happened on one socket since the start.
+#[derive(Debug, Default)]
+pub struct SocketCounters {
+    /// Connections now, those in their handshake included.
+    pub connections: Count,
+    /// Connections accepted.
+    pub accepted: Count,
+    /// Bytes read from peers.
+    pub bytes_in: Count,
+    /// Bytes written to peers.
+    pub bytes_out: Count,
+    /// Messages that were meant for a peer and dropped because its backlog was full.
+    pub backlog_dropped: Count,
+    cut: [Count; Reason::ALL.len()],
+}
+
+impl SocketCounters {
+    /// Peers refused or cut for `reason`.
+    pub fn cut(&self, reason: Reason) -> u64 {
+        self.cut[reason as usize].get()
+    }
+}
+
+/// What happened since the start; read it at any time.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// At the gate, towards producers.
+    pub ingest: SocketCounters,
+    /// At the gate, towards clients.
+    pub control: SocketCounters,
+    /// At the gate, towards subscribers.
+    pub publish: SocketCounters,
+    /// Messages handed to [`Transport::ingest`].
+    pub ingest_messages: Count,
+    /// Messages on ingest that were dropped because they had more than one frame.
+    pub ingest_malformed: Count,
+    /// Requests handed to [`Transport::control`].
+    pub requests: Count,
+    /// Messages on control that were dropped because their frames were not a request.
+    pub control_malformed: Count,
+    /// Replies handed on towards their client.
+    pub replies_sent: Count,
+    /// Replies dropped because their client had left or its queue was full. Those that the gate dropped later are in
+    /// `control.backlog_dropped`.
+    pub replies_dropped: Count,
+    /// Publications handed on towards the subscribers.
+    pub publications_sent: Count,
+    /// Failures to accept a connection, for want of descriptors mostly.
+    pub accept_failed: Count,
+}
+
+impl Counters {
+    /// Those of one socket.
+    pub fn socket(&self, name: SocketName) -> &SocketCounters {
+        match name {
+            SocketName::Ingest => &self.ingest,
+            SocketName::Control => &self.control,
+            SocketName::Publish => &self.publish,
+        }
+    }
+}
+
+/// Why the transport did not start; nothing stays bound.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The host's name stands for no address.
+    Unresolved {
+        /// Which socket.
+        socket: SocketName,
+        /// Where it should have been.
+        endpoint: Endpoint,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// The address can be reached from other machines, and that was not allowed.
+    Remote {
+        /// Which socket.
+        socket: SocketName,
+        /// Where it should have been.
+        endpoint: Endpoint,
+        /// The address it stands for.
+        address: SocketAddr,
+    },
+    /// Somebody listens there.
+    InUse {
+        /// Which socket.
+        socket: SocketName,
+        /// Where it should have been.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The path of an ipc endpoint belongs to a file that is no socket.
+    NotASocket {
+        /// Which socket.
+        socket: SocketName,
+        /// The file.
+        path: PathBuf,
+    },
+    /// The endpoint could not be bound for another reason.
+    Bind {
+        /// Which socket.
+        socket: SocketName,
+        /// Where it should have been.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What the transport needs inside could not be made: its private directory, a thread, a runtime.
+    Internal {
+        /// What was being made.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unresolved { socket, endpoint, source } => {
+                write!(f, "{socket}: {endpoint}: the host's name cannot be resolved: {source}")
+            }
+            Self::Remote { socket, endpoint, address } => write!(
+                f,
+                "{socket}: {endpoint} is {}, which other machines may reach, and whoever connects may do everything; \
+                 bind a loopback address, or set insecure_allow_remote = true",
+                address.ip()
+            ),
+            Self::InUse { socket, endpoint, .. } => {
+                write!(f, "{socket}: {endpoint} is in use: is another criticd running? choose another with --{socket}")
+            }
+            Self::NotASocket { socket, path } => {
+                write!(f, "{socket}: {} exists and is no socket; it is left alone", path.display())
+            }
+            Self::Bind { socket, endpoint, source } => write!(f, "{socket}: {endpoint} cannot be bound: {source}"),
+            Self::Internal { what, source } => write!(f, "the transport could not make its {what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unresolved { source, .. }
+            | Self::InUse { source, .. }
+            | Self::Bind { source, .. }
+            | Self::Internal { source, .. } => Some(source),
+            Self::Remote { .. } | Self::NotASocket { .. } => None,
+        }
+    }
+}
+
+impl StartError {
+    fn bind(socket: SocketName, endpoint: &Endpoint, error: BindError) -> Self {
+        let endpoint = endpoint.clone();
+        match error {
+            BindError::Unresolved(source) => Self::Unresolved { socket, endpoint, source },
+            BindError::Remote(address) => Self::Remote { socket, endpoint, address },
+            BindError::InUse(source) => Self::InUse { socket, endpoint, source },
+            BindError::NotASocket(path) => Self::NotASocket { socket, path },
+            BindError::Io(source) => Self::Bind { socket, endpoint, source },
+        }
+    }
+
+    fn internal(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Internal { what, source }
+    }
+}
+
+/// How far the life of a transport has come; it only goes forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// Nothing is taken from peers any more; what is held goes out.
+    Draining,
+    /// Nobody reads our queues any more: send what was handed over until the instant, then end.
+    Closing(Instant),
+    /// The gate ends: all others have.
+    Closed,
+}
+
+/// The three sockets, running. Dropping it closes them at once; [`Transport::shutdown`] first sends what is queued.
+pub struct Transport {
+    /// Where the sockets are bound.
+    pub endpoints: Endpoints,
+    /// Messages of producers, each in its order; full: producers wait. Disconnected once everything taken before
+    /// [`Transport::stop_receiving`] has been read. A message shares its memory with its neighbours: do not keep it.
+    pub ingest: Receiver<Bytes>,
+    /// Requests of clients; full: clients wait. Disconnected like `ingest`.
+    pub control: Receiver<Request>,
+    /// Answers to them; full: the sender waits. Replies to one client arrive in the order in which they were handed in.
+    pub replies: Sender<Reply>,
+    /// Messages to subscribers; full: the sender waits, or drops with `try_send`.
+    pub publish: Sender<Publication>,
+    /// What happened so far.
+    pub counters: Arc<Counters>,
+    running: Running,
+}
+
+/// What ends the threads, and the threads.
+struct Running {
+    phase: tokio::sync::watch::Sender<Phase>,
+    /// Dropped to say to threads that wait on queues of the daemon: closing.
+    closing: Option<Sender<Never>>,
+    threads: Vec<JoinHandle<()>>,
+    gate: Option<JoinHandle<()>>,
+    directory: PrivateDirectory,
+}
+
+/// Sent by nobody: a channel of it only ever disconnects.
+enum Never {}
+
+/// Bind the three endpoints, all or none, and start the threads behind them. Not from within an async runtime.
+///
+/// # Errors
+/// [`StartError`]; it names the socket, and nothing stays bound.
+pub fn start(settings: Settings) -> Result<Transport, StartError> {
+    let bind = |socket, endpoint: &Endpoint| {
+        Listener::bind(endpoint, settings.allow_remote).map_err(|error| StartError::bind(socket, endpoint, error))
+    };
+    let (ingest, ingest_endpoint) = bind(SocketName::Ingest, &settings.ingest)?;
+    let (control, control_endpoint) = bind(SocketName::Control, &settings.control)?;
+    let (publish, publish_endpoint) = bind(SocketName::Publish, &settings.publish)?;
+    let directory = PrivateDirectory::create().map_err(StartError::internal("private directory"))?;
+    let counters = Arc::new(Counters::default());
+    let (phase, watch) = tokio::sync::watch::channel(Phase::Running);
+    let (closing, closing_watch) = crossbeam_channel::bounded(0);
+    let mut running = Running { phase, closing: Some(closing), threads: Vec::new(), gate: None, directory: directory };
+
+    // If a later step fails, dropping `running` ends the threads that exist.
+    let behind = zmq::Behind { counters: Arc::clone(&counters), phase: watch.clone(), closing: closing_watch };
+    let doors = gate::Doors {
+        ingest: (ingest, running.directory.join("ingest")),
+        control: (control, running.directory.join("control")),
+        publish: (publish, running.directory.join("publish")),
+    };
+    let threads = &mut running.threads;
+    let (inbox, ingest) = crossbeam_channel::bounded(settings.inbox_messages);
+    behind.start_ingest(&doors.ingest.1, inbox, threads)?;
+    let (requests, control) = crossbeam_channel::bounded(settings.requests);
+    let (replies, replies_queue) = crossbeam_channel::bounded(settings.replies);
+    behind.start_control(&doors.control.1, requests, replies_queue, threads)?;
+    let (publish, publications) = crossbeam_channel::bounded(settings.publications);
+    behind.start_publish(&doors.publish.1, publications, threads)?;
+    running.gate = Some(gate::start(doors, settings.limits, Arc::clone(&counters), watch)?);
+
+    let endpoints = Endpoints { ingest: ingest_endpoint, control: control_endpoint, publish: publish_endpoint };
+    log::info!(
+        "event=listening ingest={} control={} publish={}",
+        endpoints.ingest,
+        endpoints.control,
+        endpoints.publish
+    );
+    Ok(Transport { endpoints, ingest, control, replies, publish, counters, running })
+}
+
+impl Transport {
+    /// Take no further message from peers, and no further connection but from subscribers. What was taken stays in the
+    /// queues; when it has been read, `ingest` and `control` are disconnected. Replies and publications still go out.
+    pub fn stop_receiving(&self) {
+        self.running.advance(Phase::Draining);
+    }
+
+    /// The name of a thread that has ended although nobody asked it to (a bug in us or in `zeromq`): the daemon should
+    /// stop. `None` if all is well.
+    pub fn dead_thread(&self) -> Option<&str> {
+        let is_over = |t: &&JoinHandle<()>| t.is_finished();
+        let may_end = *self.running.phase.borrow() != Phase::Running;
+        let threads = self.running.gate.iter().chain(self.running.threads.iter().filter(|_| !may_end));
+        threads.into_iter().find(is_over).map(|t| t.thread().name().unwrap_or("transport"))
+    }
+
+    /// Send what was put into `replies` and `publish` before, for at most `deadline`, then close everything, join the
+    /// threads and remove the files. Messages and requests that were not read are lost: to lose none, call
+    /// [`Transport::stop_receiving`] and read until both queues are disconnected.
+    pub fn shutdown(mut self, deadline: Duration) {
+        self.running.close(deadline);
+    }
+}
+
+impl Running {
+    /// Go to `phase`, unless it or a later one is reached.
+    fn advance(&self, phase: Phase) {
+        let rank = |phase: &Phase| match phase {
+            Phase::Running => 0,
+            Phase::Draining => 1,
+            Phase::Closing(_) => 2,
+            Phase::Closed => 3,
+        };
+        self.phase.send_if_modified(|now| {
+            let is_later = rank(&phase) > rank(now);
+            if is_later {
+                *now = phase;
+            }
+            is_later
+        });
+    }
+
+    fn close(&mut self, deadline: Duration) {
+        self.advance(Phase::Closing(Instant::now() + deadline));
+        drop(self.closing.take());
+        // A thread that panicked has said so; there is nothing to add.
+        self.threads.drain(..).for_each(|t| drop(t.join()));
+        self.advance(Phase::Closed);
+        drop(self.gate.take().map(JoinHandle::join));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.close(Duration::ZERO);
+    }
+}

@@ -1,0 +1,356 @@
+//! The three sockets of the crate `zeromq`, each on a thread and a runtime of its own, behind the gate.
+//!
+//! What was found about version 0.7 and is heeded here: nothing is flushed when a socket closes; `recv` gives an error
+//! when one peer misbehaves, and the next call goes on; a ROUTER's `send` that waits for a full peer which then leaves
+//! never wakes up, so it is polled once and not awaited; a ROUTER with one peer alone forgets its bound, so an internal
+//! peer that never speaks stays connected; a receive loop that never yields starves the other peers.
+
+use super::endpoint::listen_at;
+use super::{Count, Counters, Never, Peer, Phase, Publication, Reply, Request, SocketName, StartError};
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, select};
+use std::io;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+use zeromq::{
+    DealerSocket, PubSocket, PullSocket, RouterRecvHalf, RouterSendHalf, RouterSocket, Socket, SocketRecv, SocketSend,
+    ZmqError, ZmqMessage,
+};
+
+/// Messages taken before other tasks of the thread get their turn.
+const TURN: usize = 64;
+
+/// Items between a thread that waits on a queue of the daemon and a runtime.
+const HANDOVER: usize = 64;
+
+/// What has left the gate for this long has left altogether.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// Identities that the gate gives its connections have this many bytes.
+const CONNECTION_BYTES: usize = size_of::<u64>();
+
+/// What the threads behind the gate share.
+pub(super) struct Behind {
+    pub(super) counters: Arc<Counters>,
+    pub(super) phase: watch::Receiver<Phase>,
+    pub(super) closing: Receiver<Never>,
+}
+
+/// A runtime that runs on the thread that blocks on it, with input, output and time.
+pub(super) fn runtime() -> Result<Runtime, StartError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::internal("runtime"))
+}
+
+/// Start a thread under `name`.
+pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(StartError::internal("thread"))
+}
+
+/// Let `socket` listen at `path`, for the gate to connect to.
+fn bind<S: Socket>(runtime: &Runtime, socket: &mut S, path: &Path) -> Result<(), StartError> {
+    let listener = listen_at(path).map_err(StartError::internal("private socket"))?;
+    runtime.block_on(socket.bind_listener(listener)).map(drop).map_err(internal)
+}
+
+fn internal(error: ZmqError) -> StartError {
+    StartError::Internal { what: "private socket", source: io::Error::other(error) }
+}
+
+/// Wait until no further message may be taken.
+async fn draining(phase: &mut watch::Receiver<Phase>) {
+    // If the other end is gone the transport is, too.
+    let _ = phase.wait_for(|p| *p != Phase::Running).await;
+}
+
+impl Behind {
+    /// PULL: one thread that receives, and waits while `inbox` is full.
+    pub(super) fn start_ingest(
+        &self,
+        path: &Path,
+        inbox: Sender<Bytes>,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<(), StartError> {
+        let runtime = runtime()?;
+        let mut socket = runtime.block_on(async { PullSocket::new() });
+        bind(&runtime, &mut socket, path)?;
+        let (counters, closing, mut phase) = (Arc::clone(&self.counters), self.closing.clone(), self.phase.clone());
+        threads.push(spawn("criticd-ingest", move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = draining(&mut phase) => {}
+                    () = pull(&mut socket, &inbox, &closing, &counters) => {}
+                }
+                drop(socket);
+            });
+        })?);
+        Ok(())
+    }
+
+    /// ROUTER: one thread that receives and sends, one that waits while `requests` is full, one that waits for replies.
+    pub(super) fn start_control(
+        &self,
+        path: &Path,
+        requests: Sender<Request>,
+        replies: Receiver<Reply>,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<(), StartError> {
+        let runtime = runtime()?;
+        let mut socket = runtime.block_on(async { RouterSocket::new() });
+        bind(&runtime, &mut socket, path)?;
+        let mut silent = runtime.block_on(async { DealerSocket::new() });
+        runtime.block_on(silent.connect(&format!("ipc://{}", path.display()))).map_err(internal)?;
+        let (requests_in, mut requests_out) = mpsc::channel(HANDOVER);
+        let (replies_in, replies_out) = mpsc::channel(HANDOVER);
+        let (counters, phase) = (Arc::clone(&self.counters), self.phase.clone());
+        threads.push(spawn("criticd-control", move || {
+            runtime.block_on(async {
+                let (send, receive) = socket.split();
+                let receive = take_requests(receive, requests_in, phase.clone(), &counters);
+                let send = send_replies(send, replies_out, phase.clone(), &counters);
+                tokio::join!(receive, send);
+                drop(silent);
+            });
+        })?);
+        let (counters, closing) = (Arc::clone(&self.counters), self.closing.clone());
+        threads.push(spawn("criticd-requests", move || {
+            while let Some(request) = requests_out.blocking_recv() {
+                if !hand_over(&requests, request, &closing, &counters.requests) {
+                    return;
+                }
+            }
+        })?);
+        threads.push(spawn("criticd-replies", forward(replies, replies_in, self.closing.clone()))?);
+        Ok(())
+    }
+
+    /// PUB: one thread that sends, one that waits for publications.
+    pub(super) fn start_publish(
+        &self,
+        path: &Path,
+        publications: Receiver<Publication>,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<(), StartError> {
+        let runtime = runtime()?;
+        // A PUB starts a task when it is made.
+        let mut socket = runtime.block_on(async { PubSocket::new() });
+        bind(&runtime, &mut socket, path)?;
+        let (publications_in, publications_out) = mpsc::channel(HANDOVER);
+        let (counters, phase) = (Arc::clone(&self.counters), self.phase.clone());
+        threads.push(spawn("criticd-publish", move || {
+            runtime.block_on(publish(socket, publications_out, phase, &counters));
+        })?);
+        threads.push(spawn("criticd-publications", forward(publications, publications_in, self.closing.clone()))?);
+        Ok(())
+    }
+}
+
+/// Put `item` into a queue of the daemon, waiting while it is full; false if nobody will read it.
+fn hand_over<T>(queue: &Sender<T>, item: T, closing: &Receiver<Never>, count: &Count) -> bool {
+    select! {
+        send(queue, item) -> sent => {
+            count.add(u64::from(sent.is_ok()));
+            sent.is_ok()
+        }
+        recv(closing) -> _ => false,
+    }
+}
+
+/// The body of a thread that carries items from a queue of the daemon to a runtime. It ends when the daemon has dropped
+/// every sender, or at closing, when it has carried what was in the queue.
+fn forward<T: Send + 'static>(
+    from: Receiver<T>,
+    to: mpsc::Sender<T>,
+    closing: Receiver<Never>,
+) -> impl FnOnce() + Send + 'static {
+    move || {
+        loop {
+            let item = select! {
+                recv(from) -> item => item,
+                recv(closing) -> _ => break,
+            };
+            let Ok(item) = item else { return };
+            if to.blocking_send(item).is_err() {
+                return;
+            }
+        }
+        while let Ok(item) = from.try_recv() {
+            if to.blocking_send(item).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Receive until the daemon reads no more. While `inbox` is full this blocks the thread and with it the crate's side of
+/// every ingest connection; the gate goes on by itself.
+async fn pull(socket: &mut PullSocket, inbox: &Sender<Bytes>, closing: &Receiver<Never>, counters: &Counters) {
+    let mut taken = 0_usize;
+    loop {
+        taken += 1;
+        if taken.is_multiple_of(TURN) {
+            tokio::task::yield_now().await;
+        }
+        let Ok(message) = socket.recv().await else {
+            // One peer's fault; yielding keeps a series of them from starving the rest.
+            tokio::task::yield_now().await;
+            continue;
+        };
+        let mut frames = message.into_vecdeque();
+        match (frames.pop_front(), frames.is_empty()) {
+            (Some(payload), true) => {
+                if !hand_over(inbox, payload, closing, &counters.ingest_messages) {
+                    return;
+                }
+            }
+            _ => counters.ingest_malformed.add(1),
+        }
+    }
+}
+
+/// Receive requests until no further may be taken. While nobody takes them the socket is not read.
+async fn take_requests(
+    mut socket: RouterRecvHalf,
+    requests: mpsc::Sender<Request>,
+    mut phase: watch::Receiver<Phase>,
+    counters: &Counters,
+) {
+    let mut taken = 0_usize;
+    loop {
+        taken += 1;
+        if taken.is_multiple_of(TURN) {
+            tokio::task::yield_now().await;
+        }
+        let received = tokio::select! {
+            () = draining(&mut phase) => return,
+            received = socket.recv() => received,
+        };
+        match received.map(parse_request) {
+            Ok(Some(request)) => {
+                if requests.send(request).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => counters.control_malformed.add(1),
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// The connection's number, perhaps an empty frame, the payload; anything else is no request.
+fn parse_request(message: ZmqMessage) -> Option<Request> {
+    let mut frames = message.into_vec();
+    let payload = frames.pop()?;
+    let (delimiter, identity) = match &frames[..] {
+        [identity] => (false, identity),
+        [identity, delimiter] if delimiter.is_empty() => (true, identity),
+        _ => return None,
+    };
+    if payload.is_empty() && !delimiter {
+        return None;
+    }
+    let connection = u64::from_be_bytes(identity[..].try_into().ok()?);
+    Some(Request { peer: Peer { connection, delimiter }, payload })
+}
+
+/// Send replies until no further can come, then until they have left.
+async fn send_replies(
+    mut socket: RouterSendHalf,
+    mut replies: mpsc::Receiver<Reply>,
+    phase: watch::Receiver<Phase>,
+    counters: &Counters,
+) {
+    let mut sent = 0_usize;
+    while let Some(Reply { peer, payload }) = replies.recv().await {
+        let mut message = ZmqMessage::from(Bytes::copy_from_slice(&connection_identity(peer.connection)));
+        if peer.delimiter {
+            message.push_back(Bytes::new());
+        }
+        message.push_back(payload.into());
+        let is_sent = matches!(poll_once(socket.send(message)), Poll::Ready(Ok(())));
+        if is_sent { &counters.replies_sent } else { &counters.replies_dropped }.add(1);
+        sent += 1;
+        if sent.is_multiple_of(TURN) {
+            tokio::task::yield_now().await;
+        }
+    }
+    settle(SocketName::Control, &phase, counters).await;
+}
+
+/// The identity under which the gate introduces a connection to the ROUTER.
+pub(super) fn connection_identity(connection: u64) -> [u8; CONNECTION_BYTES] {
+    connection.to_be_bytes()
+}
+
+/// Poll a future once and drop it: a send that would have to wait does not happen.
+fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Send publications until no further can come, then until they have left.
+async fn publish(
+    mut socket: PubSocket,
+    mut publications: mpsc::Receiver<Publication>,
+    phase: watch::Receiver<Phase>,
+    counters: &Counters,
+) {
+    let mut sent = 0_usize;
+    while let Some(Publication { topic, payload }) = publications.recv().await {
+        let mut message = ZmqMessage::from(Bytes::from(topic));
+        message.push_back(payload);
+        // A PUB only puts the message into its own queue, which is emptied at each turn.
+        if socket.send(message).await.is_ok() {
+            counters.publications_sent.add(1);
+        }
+        sent += 1;
+        if sent.is_multiple_of(TURN) {
+            tokio::task::yield_now().await;
+        }
+    }
+    settle(SocketName::Publish, &phase, counters).await;
+}
+
+/// Wait until nothing has left the gate towards the peers of `socket` for a while, or closing may take no longer: the
+/// crate sends nothing after its socket is closed and does not say what it still holds.
+async fn settle(socket: SocketName, phase: &watch::Receiver<Phase>, counters: &Counters) {
+    let deadline = match *phase.borrow() {
+        Phase::Closing(deadline) => deadline,
+        _ => return,
+    };
+    let socket = counters.socket(socket);
+    while socket.connections.get() > 0 {
+        let before = socket.bytes_out.get();
+        tokio::time::sleep(QUIET.min(deadline.saturating_duration_since(Instant::now()))).await;
+        if socket.bytes_out.get() == before || Instant::now() >= deadline {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(frames: &[&[u8]]) -> ZmqMessage {
+        let frames: Vec<_> = frames.iter().map(|f| Bytes::copy_from_slice(f)).collect();
+        ZmqMessage::try_from(frames).unwrap()
+    }
+
+    #[test]
+    fn a_request_has_an_identity_perhaps_a_delimiter_and_a_payload() {
+        let id = &connection_identity(7)[..];
+        let peer = |delimiter| Peer { connection: 7, delimiter };
+        let parse = |frames: &[&[u8]]| parse_request(message(frames)).map(|r| (r.peer, r.payload.to_vec()));
+        assert_eq!(parse(&[id, b"x"]), Some((peer(false), b"x".to_vec())));
+        assert_eq!(parse(&[id, b"", b"x"]), Some((peer(true), b"x".to_vec())));
+        assert_eq!(parse(&[id, b"", b""]), Some((peer(true), Vec::new())));
+        for bad in [&[id][..], &[id, b""], &[id, b"x", b"y"], &[id, b"", b"x", b"y"], &[b"short", b"x"]] {
+            assert_eq!(parse(bad), None);
+        }
+    }
+}

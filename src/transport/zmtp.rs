@@ -1,0 +1,515 @@
+//! The bytes of ZMTP 3.x as far as the gate must understand them: greeting, READY, frame headers, commands.
+//!
+//! Nothing here reads or writes a socket. The protocol is ZeroMQ's RFC 23 (3.0) and RFC 37 (3.1), mechanism NULL.
+
+use super::{Limits, Reason};
+use bytes::BytesMut;
+
+/// Length of a greeting in bytes.
+pub(super) const GREETING_LEN: usize = 64;
+
+/// Longest body of a command or of a subscription in bytes: they are held back until they are whole.
+const CAPTURED_BYTES_MAX: u64 = 4096;
+
+/// PONGs waiting for a place between two messages, in bytes; beyond it they are left out.
+const PONGS_BYTES_MAX: usize = 1024;
+
+/// Longest context of a PING in bytes (RFC 37).
+const PING_CONTEXT_MAX: usize = 16;
+
+const MORE: u8 = 1;
+const LONG: u8 = 2;
+const COMMAND: u8 = 4;
+
+/// A greeting of version 3.`minor`, mechanism NULL.
+pub(super) fn greeting(minor: u8) -> [u8; GREETING_LEN] {
+    let mut bytes = [0; GREETING_LEN];
+    bytes[0] = 0xff;
+    bytes[9] = 0x7f;
+    bytes[10] = 3;
+    bytes[11] = minor;
+    bytes[12..16].copy_from_slice(b"NULL");
+    bytes
+}
+
+/// Whether a peer's greeting is one we can talk to.
+pub(super) fn check_greeting(bytes: &[u8]) -> Result<(), Reason> {
+    assert_eq!(bytes.len(), GREETING_LEN, "the caller waited for a whole greeting");
+    if bytes[0] != 0xff || bytes[9] != 0x7f {
+        return Err(Reason::BadGreeting);
+    }
+    if bytes[10] < 3 {
+        return Err(Reason::UnsupportedVersion);
+    }
+    if &bytes[12..16] != b"NULL" || bytes[16..32].iter().any(|&b| b != 0) {
+        return Err(Reason::UnsupportedMechanism);
+    }
+    Ok(())
+}
+
+/// A READY command as a whole frame.
+pub(super) fn ready(socket_type: &str, identity: &[u8]) -> Vec<u8> {
+    let mut body = b"\x05READY".to_vec();
+    for (name, value) in [("Socket-Type", socket_type.as_bytes()), ("Identity", identity)] {
+        if value.is_empty() {
+            continue;
+        }
+        body.push(u8::try_from(name.len()).expect("names are short"));
+        body.extend_from_slice(name.as_bytes());
+        body.extend_from_slice(&u32::try_from(value.len()).expect("values are short").to_be_bytes());
+        body.extend_from_slice(value);
+    }
+    command(&body)
+}
+
+/// A short command frame around `body`.
+fn command(body: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(body.len()).expect("the commands we write are short");
+    [&[COMMAND, len], body].concat()
+}
+
+/// A PONG that answers `context`.
+pub(super) fn pong(context: &[u8]) -> Vec<u8> {
+    command(&[b"\x04PONG", context].concat())
+}
+
+/// What a peer said of itself.
+#[derive(Debug, PartialEq)]
+pub(super) struct Ready {
+    pub(super) socket_type: Vec<u8>,
+    pub(super) identity: Vec<u8>,
+}
+
+/// Read the body of a READY command; property names are compared without case, others than ours are ignored.
+pub(super) fn parse_ready(body: &[u8]) -> Result<Ready, Reason> {
+    let mut rest = body.strip_prefix(b"\x05READY".as_slice()).ok_or(Reason::BadReady)?;
+    let mut ready = Ready { socket_type: Vec::new(), identity: Vec::new() };
+    while let Some((&name_len, after)) = rest.split_first() {
+        let (name, after) = after.split_at_checked(name_len.into()).ok_or(Reason::BadReady)?;
+        let (value_len, after) = after.split_first_chunk::<4>().ok_or(Reason::BadReady)?;
+        let value_len = usize::try_from(u32::from_be_bytes(*value_len)).map_err(|_| Reason::BadReady)?;
+        let (value, after) = after.split_at_checked(value_len).ok_or(Reason::BadReady)?;
+        if name.eq_ignore_ascii_case(b"Socket-Type") {
+            ready.socket_type = value.to_vec();
+        } else if name.eq_ignore_ascii_case(b"Identity") {
+            ready.identity = value.to_vec();
+        }
+        rest = after;
+    }
+    Ok(ready)
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    flags: u8,
+    /// Length of the body in bytes, as announced: nothing is allocated by it.
+    pub(super) len: u64,
+}
+
+impl Header {
+    /// Whether the frame is a command.
+    pub(super) fn is_command(self) -> bool {
+        self.flags & COMMAND != 0
+    }
+
+    /// Whether the message goes on after this frame.
+    fn more(self) -> bool {
+        self.flags & MORE != 0
+    }
+
+    fn write(self, out: &mut BytesMut) {
+        out.extend_from_slice(&[self.flags]);
+        if self.flags & LONG != 0 {
+            out.extend_from_slice(&self.len.to_be_bytes());
+        } else {
+            out.extend_from_slice(&[u8::try_from(self.len).expect("a short frame's length is one byte")]);
+        }
+    }
+}
+
+/// Collects a frame's header, byte by byte if need be.
+#[derive(Debug, Default)]
+pub(super) struct HeaderReader {
+    bytes: [u8; 9],
+    have: usize,
+}
+
+impl HeaderReader {
+    /// Take bytes from the front of `input`; `None` if the header is not whole yet.
+    ///
+    /// # Errors
+    /// [`Reason::ReservedFlags`] if bits are set that no version we speak has, or a command pretends to go on.
+    pub(super) fn take(&mut self, input: &mut &[u8]) -> Result<Option<Header>, Reason> {
+        while let Some((&byte, rest)) = input.split_first() {
+            self.bytes[self.have] = byte;
+            self.have += 1;
+            *input = rest;
+            let flags = self.bytes[0];
+            if flags & !(MORE | LONG | COMMAND) != 0 || flags & (MORE | COMMAND) == MORE | COMMAND {
+                return Err(Reason::ReservedFlags);
+            }
+            let long = flags & LONG != 0;
+            if self.have == if long { 9 } else { 2 } {
+                self.have = 0;
+                let len = if long {
+                    u64::from_be_bytes(self.bytes[1..].try_into().expect("eight of nine bytes"))
+                } else {
+                    self.bytes[1].into()
+                };
+                return Ok(Some(Header { flags, len }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Reads what a peer sends after its READY: passes messages on within the limits, answers PING, keeps commands.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    frame_bytes_max: u64,
+    message_bytes_max: u64,
+    parts_max: usize,
+    /// Where the peer is a subscriber: how many topics it may have. Its messages are subscriptions, read here.
+    subscriptions_max: Option<usize>,
+    header: HeaderReader,
+    /// The frame being read and how much of its body is missing.
+    frame: Option<(Header, u64)>,
+    parts: usize,
+    message_bytes: u64,
+    captured: Vec<u8>,
+    subscriptions: Vec<Vec<u8>>,
+    /// Whether the peer has ever sent a PING: it gives up on a silent connection.
+    pub(super) has_pinged: bool,
+    /// PONG frames to send to the peer, between two messages.
+    pub(super) pongs: Vec<u8>,
+}
+
+impl Scanner {
+    pub(super) fn new(limits: &Limits, subscriber: bool) -> Self {
+        Self {
+            frame_bytes_max: limits.frame_bytes_max as u64,
+            message_bytes_max: limits.message_bytes_max as u64,
+            parts_max: limits.parts_max,
+            subscriptions_max: subscriber.then_some(limits.subscriptions_max),
+            header: HeaderReader::default(),
+            frame: None,
+            parts: 0,
+            message_bytes: 0,
+            captured: Vec::new(),
+            subscriptions: Vec::new(),
+            has_pinged: false,
+            pongs: Vec::new(),
+        }
+    }
+
+    /// Read `input` and append to `out` what the socket behind may see.
+    ///
+    /// # Errors
+    /// Why the peer must be cut. What was appended before the fault is sound and may still be delivered.
+    pub(super) fn scan(&mut self, mut input: &[u8], out: &mut BytesMut) -> Result<(), Reason> {
+        while !input.is_empty() {
+            let Some((header, missing)) = self.frame.take() else {
+                if let Some(header) = self.header.take(&mut input)? {
+                    self.open(header, out)?;
+                }
+                continue;
+            };
+            let (body, rest) = input.split_at(usize::try_from(missing).unwrap_or(usize::MAX).min(input.len()));
+            if self.is_captured(header) {
+                self.captured.extend_from_slice(body);
+            } else {
+                out.extend_from_slice(body);
+            }
+            self.go_on(header, missing - body.len() as u64, out)?;
+            input = rest;
+        }
+        Ok(())
+    }
+
+    fn is_captured(&self, header: Header) -> bool {
+        header.is_command() || self.subscriptions_max.is_some()
+    }
+
+    fn open(&mut self, header: Header, out: &mut BytesMut) -> Result<(), Reason> {
+        if !header.is_command() {
+            self.parts += 1;
+            // A frame within its limit cannot overflow the sum.
+            if header.len > self.frame_bytes_max {
+                return Err(Reason::FrameTooLarge);
+            }
+            self.message_bytes += header.len;
+            if self.message_bytes > self.message_bytes_max {
+                return Err(Reason::MessageTooLarge);
+            }
+            if self.parts > self.parts_max {
+                return Err(Reason::TooManyParts);
+            }
+        }
+        if !self.is_captured(header) {
+            header.write(out);
+        } else if header.len > CAPTURED_BYTES_MAX {
+            return Err(Reason::FrameTooLarge);
+        }
+        self.go_on(header, header.len, out)
+    }
+
+    /// Remember the frame while part of its body is missing, else close it.
+    fn go_on(&mut self, header: Header, missing: u64, out: &mut BytesMut) -> Result<(), Reason> {
+        if missing > 0 {
+            self.frame = Some((header, missing));
+            return Ok(());
+        }
+        // A command may stand between two frames of a message: it leaves the message's sums alone.
+        if !header.is_command() && !header.more() {
+            self.parts = 0;
+            self.message_bytes = 0;
+        }
+        if self.is_captured(header) {
+            let body = std::mem::take(&mut self.captured);
+            return if header.is_command() { self.command(&body, out) } else { self.subscription(header, &body, out) };
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, body: &[u8], out: &mut BytesMut) -> Result<(), Reason> {
+        let (&name_len, rest) = body.split_first().ok_or(Reason::BadCommand)?;
+        let (name, rest) = rest.split_at_checked(name_len.into()).ok_or(Reason::BadCommand)?;
+        match name {
+            b"PING" => self.ping(rest),
+            b"SUBSCRIBE" if self.subscriptions_max.is_some() => self.subscribe(rest, out),
+            b"CANCEL" if self.subscriptions_max.is_some() => self.cancel(rest, out),
+            _ => Ok(()),
+        }
+    }
+
+    /// `body` is a time to live (two bytes, which we leave to the transport's keepalive) and a context to give back.
+    fn ping(&mut self, body: &[u8]) -> Result<(), Reason> {
+        let (_ttl, context) = body.split_at_checked(2).ok_or(Reason::BadCommand)?;
+        if context.len() > PING_CONTEXT_MAX {
+            return Err(Reason::BadCommand);
+        }
+        self.has_pinged = true;
+        if self.pongs.len() < PONGS_BYTES_MAX {
+            self.pongs.extend_from_slice(&pong(context));
+        }
+        Ok(())
+    }
+
+    /// A message of a subscriber: one frame, 1 and a topic's beginning to subscribe, 0 and the same to cancel.
+    fn subscription(&mut self, header: Header, body: &[u8], out: &mut BytesMut) -> Result<(), Reason> {
+        match body.split_first() {
+            Some((1, topic)) if !header.more() => self.subscribe(topic, out),
+            Some((0, topic)) if !header.more() => self.cancel(topic, out),
+            _ => Err(Reason::BadSubscription),
+        }
+    }
+
+    fn subscribe(&mut self, topic: &[u8], out: &mut BytesMut) -> Result<(), Reason> {
+        if Some(self.subscriptions.len()) >= self.subscriptions_max {
+            return Err(Reason::TooManySubscriptions);
+        }
+        self.subscriptions.push(topic.to_vec());
+        write_subscription(1, topic, out);
+        Ok(())
+    }
+
+    fn cancel(&mut self, topic: &[u8], out: &mut BytesMut) -> Result<(), Reason> {
+        if let Some(at) = self.subscriptions.iter().position(|t| t == topic) {
+            self.subscriptions.swap_remove(at);
+            write_subscription(0, topic, out);
+        }
+        Ok(())
+    }
+}
+
+/// A subscription as a message of ZMTP 3.0, which the socket behind reads, whichever way it came.
+fn write_subscription(first: u8, topic: &[u8], out: &mut BytesMut) {
+    let len = topic.len() as u64 + 1;
+    Header { flags: if len > 255 { LONG } else { 0 }, len }.write(out);
+    out.extend_from_slice(&[first]);
+    out.extend_from_slice(topic);
+}
+
+/// Reads what the socket behind sends: drops its greeting and commands, passes whole messages on or none of them.
+#[derive(Debug)]
+pub(super) struct Filter {
+    greeting_missing: usize,
+    header: HeaderReader,
+    frame: Option<(Header, u64)>,
+    /// Whether the message being read started while there was room; `None` between messages.
+    keep: Option<bool>,
+}
+
+impl Filter {
+    pub(super) fn new() -> Self {
+        Self { greeting_missing: GREETING_LEN, header: HeaderReader::default(), frame: None, keep: None }
+    }
+
+    /// Whether what was passed on so far ends with a whole message: only there may a command be put in.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.keep.is_none()
+    }
+
+    /// Read `input` and append to `out` every message that starts while `out` is shorter than `room` bytes.
+    /// Gives the number of messages dropped.
+    ///
+    /// # Errors
+    /// If the socket behind writes what is no frame.
+    pub(super) fn pass(&mut self, mut input: &[u8], room: usize, out: &mut BytesMut) -> Result<u64, Reason> {
+        let greeting = self.greeting_missing.min(input.len());
+        self.greeting_missing -= greeting;
+        input = &input[greeting..];
+        let mut dropped = 0;
+        while !input.is_empty() {
+            let (header, missing) = match self.frame.take() {
+                Some(frame) => frame,
+                None => match self.header.take(&mut input)? {
+                    None => break,
+                    Some(header) => {
+                        if !header.is_command() {
+                            let keep = *self.keep.get_or_insert_with(|| {
+                                let keep = out.len() < room;
+                                dropped += u64::from(!keep);
+                                keep
+                            });
+                            if keep {
+                                header.write(out);
+                            }
+                        }
+                        (header, header.len)
+                    }
+                },
+            };
+            let (body, rest) = input.split_at(usize::try_from(missing).unwrap_or(usize::MAX).min(input.len()));
+            if !header.is_command() && self.keep == Some(true) {
+                out.extend_from_slice(body);
+            }
+            let missing = missing - body.len() as u64;
+            if missing > 0 {
+                self.frame = Some((header, missing));
+            } else if !header.is_command() && !header.more() {
+                self.keep = None;
+            }
+            input = rest;
+        }
+        Ok(dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanner(subscriber: bool) -> Scanner {
+        let limits = Limits {
+            frame_bytes_max: 300,
+            message_bytes_max: 400,
+            parts_max: 3,
+            subscriptions_max: 2,
+            ..Limits::default()
+        };
+        Scanner::new(&limits, subscriber)
+    }
+
+    fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        let long = if body.len() > 255 { LONG } else { 0 };
+        Header { flags: flags | long, len: body.len() as u64 }.write(&mut out);
+        out.extend_from_slice(body);
+        out.to_vec()
+    }
+
+    #[test]
+    fn a_message_passes_unchanged_however_it_is_cut() {
+        let bytes = [frame(MORE, b""), frame(MORE, b"ab"), frame(0, &[7; 280])].concat();
+        for size in 1..=bytes.len() {
+            let (mut scanner, mut out) = (scanner(false), BytesMut::new());
+            bytes.chunks(size).for_each(|chunk| scanner.scan(chunk, &mut out).unwrap());
+            assert_eq!(out, bytes, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn a_ping_is_answered_and_not_passed_on_even_within_a_message() {
+        let (mut scanner, mut out) = (scanner(false), BytesMut::new());
+        let ping = frame(COMMAND, b"\x04PING\x00\x0acontext");
+        let bytes = [frame(MORE, b"a"), ping, frame(0, b"b")].concat();
+        bytes.chunks(1).for_each(|chunk| scanner.scan(chunk, &mut out).unwrap());
+        assert_eq!(out, [frame(MORE, b"a"), frame(0, b"b")].concat());
+        assert_eq!(scanner.pongs, frame(COMMAND, b"\x04PONGcontext"));
+        assert!(scanner.has_pinged);
+    }
+
+    #[test]
+    fn each_limit_has_its_reason() {
+        let huge = [&[LONG][..], &(1_u64 << 62).to_be_bytes()].concat();
+        let cases = [
+            (huge.clone(), Reason::FrameTooLarge),
+            ([&[COMMAND | LONG][..], &huge[1..]].concat(), Reason::FrameTooLarge),
+            ([frame(MORE, &[0; 300]), frame(0, &[0; 101])].concat(), Reason::MessageTooLarge),
+            (frame(MORE, b"").repeat(4), Reason::TooManyParts),
+            (vec![8, 0], Reason::ReservedFlags),
+            (frame(COMMAND | MORE, b"\x04PING\x00\x00"), Reason::ReservedFlags),
+            (frame(COMMAND, b"\x09PING"), Reason::BadCommand),
+            (frame(COMMAND, b""), Reason::BadCommand),
+            (frame(COMMAND, b"\x04PING\x00"), Reason::BadCommand),
+        ];
+        for (bytes, reason) in cases {
+            assert_eq!(scanner(false).scan(&bytes, &mut BytesMut::new()), Err(reason));
+        }
+    }
+
+    #[test]
+    fn subscriptions_are_read_as_messages_and_as_commands_and_counted() {
+        let (mut scanner, mut out) = (scanner(true), BytesMut::new());
+        scanner.scan(&frame(0, b"\x01event."), &mut out).unwrap();
+        scanner.scan(&frame(COMMAND, b"\x09SUBSCRIBEstatus"), &mut out).unwrap();
+        scanner.scan(&frame(COMMAND, b"\x06CANCELevent."), &mut out).unwrap();
+        scanner.scan(&frame(0, b"\x00never there"), &mut out).unwrap();
+        scanner.scan(&frame(0, b"\x01"), &mut out).unwrap();
+        let expected = [frame(0, b"\x01event."), frame(0, b"\x01status"), frame(0, b"\x00event."), frame(0, b"\x01")];
+        assert_eq!(out, expected.concat());
+        assert_eq!(scanner.scan(&frame(0, b"\x01more"), &mut out), Err(Reason::TooManySubscriptions));
+        assert_eq!(scanner.scan(&frame(0, b"what"), &mut out), Err(Reason::BadSubscription));
+    }
+
+    #[test]
+    fn the_filter_keeps_or_drops_whole_messages() {
+        let handshake = [greeting(0).to_vec(), ready("PUB", b"")].concat();
+        let message = [frame(MORE, b"topic"), frame(0, &[1; 260])].concat();
+        let bytes = [handshake, message.clone(), message.clone(), message.clone()].concat();
+        for size in 1..=bytes.len() {
+            let (mut filter, mut out) = (Filter::new(), BytesMut::new());
+            let dropped: u64 =
+                bytes.chunks(size).map(|chunk| filter.pass(chunk, message.len() + 1, &mut out).unwrap()).sum();
+            assert_eq!((out.to_vec(), dropped), (message.repeat(2), 1), "in pieces of {size}");
+            assert!(filter.is_between_messages());
+        }
+    }
+
+    #[test]
+    fn a_ready_comes_back_and_a_broken_one_is_refused() {
+        let bytes = ready("DEALER", b"me");
+        let expected = Ready { socket_type: b"DEALER".to_vec(), identity: b"me".to_vec() };
+        assert_eq!(parse_ready(&bytes[2..]), Ok(expected));
+        for end in 2..bytes.len() {
+            // Cut after a whole property it is still a READY, only a poorer one.
+            let cut = parse_ready(&bytes[2..end]);
+            assert!(cut.is_err() || cut.is_ok_and(|r| r.identity.is_empty()), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn greetings_of_other_protocols_are_told_apart() {
+        let change = |at: usize, byte: u8| {
+            let mut bytes = greeting(1);
+            bytes[at] = byte;
+            check_greeting(&bytes)
+        };
+        assert_eq!(change(11, 7), Ok(()), "later minor versions are welcome");
+        assert_eq!(change(0, b'G'), Err(Reason::BadGreeting));
+        assert_eq!(change(10, 2), Err(Reason::UnsupportedVersion));
+        assert_eq!(change(12, b'C'), Err(Reason::UnsupportedMechanism));
+    }
+}
