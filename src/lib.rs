@@ -3,3 +3,4 @@ pub mod learner;
 pub mod math;
 pub mod snapshot;
 pub mod transition;
+pub mod wire;
