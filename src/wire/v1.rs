@@ -216,17 +216,22 @@ impl<'a> Columns<'_, 'a> {
 
     /// States: rows, dimension, values.
     fn states(&self, field: Field<'_>) -> Result<(usize, usize, Vec<f64>), WireError> {
-        if self.single {
+        let (rows, dim, values) = if self.single {
             let values = field.vector()?;
-            return Ok((1, values.len(), values));
+            (1, values.len(), values)
+        } else {
+            field.matrix()?
+        };
+        if rows == 0 || dim == 0 {
+            return Err(WireError::of(ErrorCode::WrongShape, field.name, "must hold at least one number"));
         }
-        field.matrix()
+        Ok((rows, dim, values))
     }
 }
 
 fn check_rows(field: &'static str, found: usize, rows: usize) -> Result<(), WireError> {
     if found != rows {
-        let message = format!("has {found} rows where there are {rows} of rewards");
+        let message = format!("has {found} rows where the other fields have {rows}");
         return Err(WireError::of(ErrorCode::WrongShape, field, message));
     }
     Ok(())
@@ -256,6 +261,11 @@ fn batch(message: &Message<'_>, limits: &Limits) -> Result<Batch, WireError> {
         None => None,
         Some(field) => {
             let (next_rows, next_dim, values) = columns.states(field)?;
+            // Of three lengths, the one that differs from the other two is at fault.
+            if next_rows == rows {
+                check_rows("states", state_rows, rows)?;
+            }
+            check_rows("rewards", rows, state_rows)?;
             check_rows(field.name, next_rows, rows)?;
             if next_dim != dim {
                 let text = format!("has {next_dim} numbers per state where the state has {dim}");
