@@ -4,3 +4,4 @@ pub mod math;
 pub mod snapshot;
 pub mod transition;
 pub mod transport;
+pub mod wire;

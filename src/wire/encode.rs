@@ -1,0 +1,550 @@
+//! Messages from the daemon, and those that the command line sends to one.
+
+use super::reader::{Field, Head, Reader};
+use super::tensor::{Flags, Written};
+use super::{ArrayForm, ErrorCode, Id, VERSION, WireError};
+use crate::math::kernel::{Hyperparameters, Metric};
+use crate::snapshot::{Evaluation, Inputs, Snapshot};
+use crate::transition::Batch;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// What a request that went well is answered with, beside `v`, `id` and `ok`.
+#[derive(Clone, Copy, Debug)]
+pub enum Reply<'a> {
+    /// To `append`.
+    Append {
+        /// Rows learned from this message.
+        accepted: u64,
+        /// Rows that were known already.
+        duplicates: u64,
+        /// `seq` of the next row of this session.
+        next_seq: u64,
+        /// Rows taken in so far, of all streams.
+        offset: u64,
+    },
+    /// To `value`.
+    Value {
+        /// Mean and perhaps variance.
+        evaluation: &'a Evaluation,
+        /// Model that answered.
+        generation: u64,
+        /// Rows it has learned.
+        offset: u64,
+    },
+    /// To `snapshot`.
+    Snapshot {
+        /// The model.
+        snapshot: &'a Snapshot,
+        /// Whether to include the variance matrix, if the snapshot carries one.
+        variance: bool,
+    },
+    /// To `status`: any keys but `v`, `id`, `ok` and `type`.
+    Status(&'a Map<String, Value>),
+    /// To `streams`: by name of the stream.
+    Streams(&'a BTreeMap<String, StreamPosition>),
+    /// To `optimise`.
+    Optimise(&'a Optimised),
+    /// To `checkpoint`.
+    Checkpoint {
+        /// Rows that the checkpoint covers.
+        offset: u64,
+    },
+    /// To `ping`.
+    Ping {
+        /// The program's version.
+        version: &'a str,
+        /// Seconds since it started.
+        uptime_s: f64,
+    },
+}
+
+/// Where a producer of one stream may go on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StreamPosition {
+    /// Its newest session.
+    pub session: String,
+    /// `seq` of the next row of that session.
+    pub next_seq: u64,
+    /// Rows learned from the stream, all sessions.
+    pub rows: u64,
+    /// Unix seconds when the last row came.
+    pub last_seen: f64,
+}
+
+/// What became of an `optimise` request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Optimised {
+    /// The refit runs; nobody waits for it.
+    Started,
+    /// A new model has taken over.
+    Adopted {
+        /// Its generation.
+        generation: u64,
+    },
+    /// The old model stays.
+    Rejected {
+        /// Its generation.
+        generation: u64,
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// A reply to a request that went well.
+///
+/// # Panics
+/// If a status uses a key of the envelope: that is a bug in whoever built it.
+pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
+    let body = match *reply {
+        Reply::Append { accepted, duplicates, next_seq, offset } => {
+            to_map(&AppendBody { accepted, duplicates, next_seq, offset })
+        }
+        Reply::Value { evaluation, generation, offset } => to_map(&ValueBody {
+            mean: Written::columns(&evaluation.mean, form),
+            variance: evaluation.variance.as_deref().map(|v| Written::vector(v, form)),
+            generation,
+            offset,
+        }),
+        Reply::Snapshot { snapshot, variance } => to_map(&SnapshotBody::new(snapshot, form, variance)),
+        Reply::Status(status) => status_body(status),
+        Reply::Streams(streams) => to_map(&BTreeMap::from([("streams", streams)])),
+        Reply::Optimise(outcome) => to_map(&OptimiseBody::from(outcome)),
+        Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
+        Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),
+    };
+    join(&[version(), envelope(id, true), body])
+}
+
+/// The reply to a request that is refused or went wrong.
+pub fn encode_error(id: &Id, error: &WireError) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        code: &'static str,
+        message: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        field: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        index: Option<usize>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expected_seq: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
+    }
+    let WireError { code, ref message, field, index, expected_seq, retry_after_ms } = *error;
+    let body = Body { code: code.name(), message, field, index, expected_seq, retry_after_ms };
+    join(&[version(), envelope(id, false), to_map(&BTreeMap::from([("error", body)]))])
+}
+
+/// A whole snapshot: the payload under `snapshot.<critic>`, and what a MODEL file holds (there with variance).
+pub fn encode_snapshot(snapshot: &Snapshot, form: ArrayForm, variance: bool) -> Vec<u8> {
+    join(&[version(), to_map(&SnapshotBody::new(snapshot, form, variance))])
+}
+
+/// What is published under `snapshot.<critic>` instead of a snapshot of more than the allowed `bytes`.
+pub fn encode_announcement(snapshot: &Snapshot, bytes: usize) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        r#type: &'static str,
+        critic: &'a str,
+        generation: u64,
+        revision: u64,
+        offset: u64,
+        bytes: usize,
+    }
+    let Snapshot { critic, generation, revision, offset, .. } = snapshot;
+    let (generation, revision, offset) = (*generation, *revision, *offset);
+    join(&[version(), to_map(&Body { r#type: "announcement", critic, generation, revision, offset, bytes })])
+}
+
+/// What changed since the last publication of the same generation, the payload under `weights.<critic>`: everything but
+/// normalisation and the first `known_rows` rows of the dictionary.
+///
+/// # Panics
+/// If the dictionary has fewer rows than that: a dictionary only grows within a generation.
+pub fn encode_weights(snapshot: &Snapshot, known_rows: usize, variance: bool) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        r#type: &'static str,
+        critic: &'a str,
+        generation: u64,
+        revision: u64,
+        offset: u64,
+        transitions: u64,
+        time: f64,
+        noise: NoiseBody,
+        kernel: KernelBody<'a>,
+        dictionary_start: usize,
+        dictionary: Written<'a>,
+        weights: Written<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        variance: Option<Written<'a>>,
+        log_evidence: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        score: Option<f64>,
+    }
+    let form = ArrayForm::Tensor;
+    let body = Body {
+        r#type: "weights",
+        critic: &snapshot.critic,
+        generation: snapshot.generation,
+        revision: snapshot.revision,
+        offset: snapshot.offset,
+        transitions: snapshot.transitions,
+        time: snapshot.time,
+        noise: NoiseBody::from(&snapshot.hyperparameters),
+        kernel: KernelBody::new(&snapshot.hyperparameters, snapshot.dim(), form),
+        dictionary_start: known_rows,
+        dictionary: Written::matrix(&snapshot.dictionary, known_rows, form),
+        weights: Written::columns(&snapshot.weights, form),
+        variance: snapshot.variance.as_ref().filter(|_| variance).map(|c| Written::matrix(c, 0, form)),
+        log_evidence: snapshot.log_evidence,
+        score: snapshot.score,
+    };
+    join(&[version(), to_map(&body)])
+}
+
+/// The payload under `event.<kind>`; `details` hold any keys but `v`, `type`, `event` and `time`.
+///
+/// # Panics
+/// If they hold one of those.
+pub fn encode_event(kind: &str, time: f64, details: &Map<String, Value>) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        r#type: &'static str,
+        event: &'a str,
+        time: f64,
+    }
+    assert_free(details, &["v", "type", "event", "time"]);
+    join(&[version(), to_map(&Body { r#type: "event", event: kind, time }), to_map(details)])
+}
+
+/// The payload under `status`.
+///
+/// # Panics
+/// As [`encode_reply`].
+pub fn encode_status(status: &Map<String, Value>) -> Vec<u8> {
+    join(&[version(), to_map(&BTreeMap::from([("type", "status")])), status_body(status)])
+}
+
+/// A batch as a client sends it to the ingest socket. Times are for people and left out.
+pub fn encode_ingest(batch: &Batch) -> Vec<u8> {
+    join(&[version(), batch_body(batch)])
+}
+
+/// A batch as a client sends it to the control socket; it should carry a `seq`.
+pub fn encode_append(id: u64, batch: &Batch) -> Vec<u8> {
+    join(&[version(), request_head(id, "append"), batch_body(batch)])
+}
+
+/// A request as a client sends it; `fields` hold what the operation takes beside `v`, `id` and `op`.
+///
+/// # Panics
+/// If they hold one of those.
+pub fn encode_request(id: u64, op: &str, fields: &Map<String, Value>) -> Vec<u8> {
+    assert_free(fields, &["v", "id", "op"]);
+    join(&[version(), request_head(id, op), to_map(fields)])
+}
+
+/// Any message as JSON, for people and `--json`: tensors become nested arrays; what JSON does not have (binary data,
+/// extension types, numbers that are not finite) becomes null.
+///
+/// # Errors
+/// `malformed` if the bytes are not one MessagePack value with string keys.
+pub fn to_json(bytes: &[u8]) -> Result<Value, WireError> {
+    let mut reader = Reader::new(bytes);
+    let value = reader.value()?;
+    if !reader.rest().is_empty() {
+        return Err(WireError::malformed("bytes follow the value"));
+    }
+    json_value(&mut Reader::new(value))
+}
+
+fn json_value(reader: &mut Reader<'_>) -> Result<Value, WireError> {
+    let text = |bytes: &[u8]| {
+        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| WireError::malformed("a string is not UTF-8"))
+    };
+    let whole = { *reader }.value()?;
+    Ok(match reader.head()? {
+        Head::Nil | Head::Bin(_) | Head::Ext => Value::Null,
+        Head::Bool(v) => v.into(),
+        Head::Uint(v) => v.into(),
+        Head::Int(v) => v.into(),
+        Head::Float(v) => v.into(),
+        Head::Str(v) => text(v)?.into(),
+        Head::Array(len) => (0..len).map(|_| json_value(reader)).collect::<Result<Vec<_>, _>>()?.into(),
+        Head::Map(pairs) => {
+            let mut map = Map::new();
+            for _ in 0..pairs {
+                let Head::Str(key) = reader.head()? else {
+                    return Err(WireError::malformed("a key is not a string"));
+                };
+                map.insert(text(key)?, json_value(reader)?);
+            }
+            if map.contains_key("nd") { Field::new("array", whole).tensor_json()? } else { Value::Object(map) }
+        }
+    })
+}
+
+fn to_map(body: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut serializer = rmp_serde::Serializer::new(&mut out).with_struct_map();
+    body.serialize(&mut serializer).expect("plain data into memory");
+    out
+}
+
+/// One map with the entries of several encoded maps, in order.
+fn join(maps: &[Vec<u8>]) -> Vec<u8> {
+    let parts: Vec<(usize, &[u8])> = maps
+        .iter()
+        .map(|map| {
+            let mut reader = Reader::new(map);
+            match reader.head() {
+                Ok(Head::Map(pairs)) => (pairs, reader.rest()),
+                _ => unreachable!("bodies are maps"),
+            }
+        })
+        .collect();
+    let pairs = parts.iter().map(|(pairs, _)| pairs).sum::<usize>();
+    let mut out = Vec::with_capacity(5 + maps.iter().map(Vec::len).sum::<usize>());
+    rmp::encode::write_map_len(&mut out, u32::try_from(pairs).expect("a few keys")).expect("writing into memory");
+    parts.iter().for_each(|(_, entries)| out.extend_from_slice(entries));
+    out
+}
+
+fn version() -> Vec<u8> {
+    to_map(&BTreeMap::from([("v", VERSION)]))
+}
+
+/// {"id": id, "ok": ok}, the id byte for byte.
+fn envelope(id: &Id, ok: bool) -> Vec<u8> {
+    let ok: &[u8] = if ok { b"\xc3" } else { b"\xc2" };
+    [b"\x82\xa2id", id.as_bytes(), b"\xa2ok", ok].concat()
+}
+
+fn request_head(id: u64, op: &str) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Head<'a> {
+        id: u64,
+        op: &'a str,
+    }
+    to_map(&Head { id, op })
+}
+
+fn assert_free(map: &Map<String, Value>, taken: &[&str]) {
+    assert!(!taken.iter().any(|key| map.contains_key(*key)), "the message has these keys already: {taken:?}");
+}
+
+fn status_body(status: &Map<String, Value>) -> Vec<u8> {
+    assert_free(status, &["v", "id", "ok", "type"]);
+    to_map(status)
+}
+
+fn batch_body(batch: &Batch) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        stream: &'a str,
+        session: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        seq: Option<u64>,
+        states: Written<'a>,
+        next_states: Written<'a>,
+        rewards: Written<'a>,
+        terminated: Flags,
+        truncated: Flags,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        discounts: Option<Written<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        actions: Option<Written<'a>>,
+    }
+    let (n, dim, form) = (batch.len(), batch.dim(), ArrayForm::Tensor);
+    let body = Body {
+        stream: batch.stream(),
+        session: batch.session(),
+        seq: batch.seq(),
+        states: Written::of(n, dim, move |i, j| batch.state(i)[j], form),
+        next_states: Written::of(n, dim, move |i, j| batch.next_state(i)[j], form),
+        rewards: Written::of(n, batch.rewards_per_row(), move |i, j| batch.reward(i)[j], form),
+        terminated: Flags((0..n).map(|i| batch.terminated(i)).collect()),
+        truncated: Flags((0..n).map(|i| batch.truncated(i)).collect()),
+        discounts: batch.discount(0).map(|_| {
+            let value = move |i, _| batch.discount(i).expect("all rows have one");
+            Written::of(n, 1, value, form).flat()
+        }),
+        actions: batch.action(0).map(|first| {
+            let value = move |i, j| batch.action(i).expect("all rows have one")[j];
+            Written::of(n, first.len(), value, form)
+        }),
+    };
+    to_map(&body)
+}
+
+#[derive(Serialize)]
+struct AppendBody {
+    accepted: u64,
+    duplicates: u64,
+    next_seq: u64,
+    offset: u64,
+}
+
+#[derive(Serialize)]
+struct ValueBody<'a> {
+    mean: Written<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variance: Option<Written<'a>>,
+    generation: u64,
+    offset: u64,
+}
+
+#[derive(Serialize)]
+struct PingBody<'a> {
+    version: &'a str,
+    uptime_s: f64,
+}
+
+#[derive(Serialize)]
+struct OptimiseBody<'a> {
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+impl<'a> From<&'a Optimised> for OptimiseBody<'a> {
+    fn from(outcome: &'a Optimised) -> Self {
+        match outcome {
+            Optimised::Started => Self { outcome: "started", generation: None, reason: None },
+            Optimised::Adopted { generation } => {
+                Self { outcome: "adopted", generation: Some(*generation), reason: None }
+            }
+            Optimised::Rejected { generation, reason } => {
+                Self { outcome: "rejected", generation: Some(*generation), reason: Some(reason) }
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct SnapshotBody<'a> {
+    r#type: &'static str,
+    critic: &'a str,
+    generation: u64,
+    revision: u64,
+    offset: u64,
+    transitions: u64,
+    time: f64,
+    discount: f64,
+    noise: NoiseBody,
+    kernel: KernelBody<'a>,
+    inputs: InputsBody<'a>,
+    dictionary: Written<'a>,
+    weights: Written<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variance: Option<Written<'a>>,
+    log_evidence: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+}
+
+impl<'a> SnapshotBody<'a> {
+    fn new(snapshot: &'a Snapshot, form: ArrayForm, variance: bool) -> Self {
+        Self {
+            r#type: "snapshot",
+            critic: &snapshot.critic,
+            generation: snapshot.generation,
+            revision: snapshot.revision,
+            offset: snapshot.offset,
+            transitions: snapshot.transitions,
+            time: snapshot.time,
+            discount: snapshot.discount,
+            noise: NoiseBody::from(&snapshot.hyperparameters),
+            kernel: KernelBody::new(&snapshot.hyperparameters, snapshot.dim(), form),
+            inputs: InputsBody::new(&snapshot.inputs, form),
+            dictionary: Written::matrix(&snapshot.dictionary, 0, form),
+            weights: Written::columns(&snapshot.weights, form),
+            variance: snapshot.variance.as_ref().filter(|_| variance).map(|c| Written::matrix(c, 0, form)),
+            log_evidence: snapshot.log_evidence,
+            score: snapshot.score,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct NoiseBody {
+    model: &'static str,
+    variance: f64,
+}
+
+impl From<&Hyperparameters> for NoiseBody {
+    fn from(hyperparameters: &Hyperparameters) -> Self {
+        Self { model: hyperparameters.noise.name(), variance: hyperparameters.noise_variance }
+    }
+}
+
+#[derive(Serialize)]
+struct KernelBody<'a> {
+    kind: &'static str,
+    signal_variance: f64,
+    bias_variance: f64,
+    relevance: Written<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    factors: Option<Written<'a>>,
+}
+
+impl<'a> KernelBody<'a> {
+    fn new(hyperparameters: &'a Hyperparameters, dim: usize, form: ArrayForm) -> Self {
+        let kernel = &hyperparameters.kernel;
+        let relevance = kernel.metric.relevance(dim);
+        let factors = match &kernel.metric {
+            Metric::Factor { factors, .. } => Some(Written::rows(factors, dim, form)),
+            Metric::Isotropic(_) | Metric::Ard(_) => None,
+        };
+        Self {
+            kind: kernel.metric.kind(),
+            signal_variance: kernel.signal_variance,
+            bias_variance: kernel.bias_variance,
+            relevance: Written::of(dim, 1, move |i, _| relevance[i], form).flat(),
+            factors,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct InputsBody<'a> {
+    dim: usize,
+    shift: Written<'a>,
+    scale: Written<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<&'a [String]>,
+}
+
+impl<'a> InputsBody<'a> {
+    pub(super) fn new(inputs: &'a Inputs, form: ArrayForm) -> Self {
+        Self {
+            dim: inputs.dim(),
+            shift: Written::vector(&inputs.shift, form),
+            scale: Written::vector(&inputs.scale, form),
+            names: inputs.names.as_deref(),
+        }
+    }
+}
+
+impl Field<'_> {
+    /// A numpy array as nested JSON arrays.
+    fn tensor_json(&self) -> Result<Value, WireError> {
+        if let Ok(flag) = self.scalar::<bool>() {
+            return Ok(flag.into());
+        }
+        let tensor = self.tensor::<f64>().map_err(|e| WireError { code: ErrorCode::Malformed, ..e })?;
+        let (_, width) = tensor.shape.rows_and_width();
+        Ok(match tensor.shape {
+            super::tensor::Shape::Scalar => tensor.values[0].into(),
+            super::tensor::Shape::Vector(_) => tensor.values.into(),
+            super::tensor::Shape::Matrix(..) => {
+                tensor.values.chunks_exact(width.max(1)).map(|row| Value::from(row.to_vec())).collect()
+            }
+        })
+    }
+}

@@ -1,0 +1,336 @@
+//! Protocol version 1: MessagePack in, domain types out, and back. No sockets; `proto/README.md` is the contract.
+//!
+//! ```text
+//! bytes --reader--> spans of the known keys --tensor, v1--> BatchParts --Batch::new--> Batch
+//! ```
+//! Messages come from anybody, so decoding is flat and bounded. One pass checks that the bytes are one whole
+//! MessagePack map and notes where the values of known keys lie; a second reads those that the message needs. Every
+//! claimed length is compared with the bytes that are left before anything is allocated, nesting is limited, and what
+//! decoding allocates stays below a dozen times the message.
+
+mod encode;
+mod model;
+mod reader;
+mod tensor;
+mod v1;
+
+pub use encode::{
+    Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event, encode_ingest,
+    encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
+};
+pub use model::{HyperparameterFile, decode_snapshot, hyperparameters_from_str, hyperparameters_to_json};
+pub use v1::{decode_ingest, decode_request};
+
+use crate::transition::{Batch, Invalid, InvalidCode};
+use std::fmt;
+
+/// The protocol's version, the value of `v` in every message.
+pub const VERSION: u64 = 1;
+
+/// Longest `id` of a request, in bytes of MessagePack.
+pub const ID_BYTES_MAX: usize = 256;
+
+/// How much one message may hold; more is `too_large`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a message, at least 1024.
+    pub message_bytes_max: usize,
+    /// Rows of a batch, at least 1.
+    pub rows_per_batch_max: usize,
+    /// States in one `value` request, at least 1. The default keeps mean and variance of one reward within 1 MiB.
+    pub query_rows_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { message_bytes_max: 1 << 20, rows_per_batch_max: 4096, query_rows_max: 1 << 16 }
+    }
+}
+
+/// What kind of fault an error reply reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// Not one MessagePack map with string keys.
+    Malformed,
+    /// `v` is not 1.
+    UnsupportedVersion,
+    /// No such `op`.
+    UnknownOp,
+    /// No such critic.
+    UnknownCritic,
+    /// A required field is not there.
+    MissingField,
+    /// A field has another type than it must have.
+    WrongType,
+    /// A field has another number of axes or of rows than it must have.
+    WrongShape,
+    /// States or rewards are of another length than those before them.
+    WrongDimension,
+    /// A number is NaN or infinite.
+    NotFinite,
+    /// A number, a length or a flag is outside what is allowed.
+    OutOfRange,
+    /// Rows between the last known one and this one are missing; `expected_seq` says where to go on.
+    SequenceGap,
+    /// The same `seq` came before with other content.
+    Conflict,
+    /// A newer session of the stream exists.
+    Fenced,
+    /// More bytes or rows than one message may hold.
+    TooLarge,
+    /// The daemon knows as many streams as it may.
+    TooManyStreams,
+    /// Try again after `retry_after_ms`.
+    Overloaded,
+    /// There is no model yet, or recovery still runs.
+    NotReady,
+    /// Nothing is accepted any more, queries are still answered.
+    ReadOnly,
+    /// The peer may not do this.
+    Unauthorised,
+    /// A fault of the daemon's own.
+    Internal,
+}
+
+impl ErrorCode {
+    /// Every code.
+    pub const ALL: [Self; 20] = [
+        Self::Malformed,
+        Self::UnsupportedVersion,
+        Self::UnknownOp,
+        Self::UnknownCritic,
+        Self::MissingField,
+        Self::WrongType,
+        Self::WrongShape,
+        Self::WrongDimension,
+        Self::NotFinite,
+        Self::OutOfRange,
+        Self::SequenceGap,
+        Self::Conflict,
+        Self::Fenced,
+        Self::TooLarge,
+        Self::TooManyStreams,
+        Self::Overloaded,
+        Self::NotReady,
+        Self::ReadOnly,
+        Self::Unauthorised,
+        Self::Internal,
+    ];
+
+    /// The code as it stands on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::UnsupportedVersion => "unsupported_version",
+            Self::UnknownOp => "unknown_op",
+            Self::UnknownCritic => "unknown_critic",
+            Self::MissingField => "missing_field",
+            Self::WrongType => "wrong_type",
+            Self::WrongShape => "wrong_shape",
+            Self::WrongDimension => "wrong_dimension",
+            Self::NotFinite => "not_finite",
+            Self::OutOfRange => "out_of_range",
+            Self::SequenceGap => "sequence_gap",
+            Self::Conflict => "conflict",
+            Self::Fenced => "fenced",
+            Self::TooLarge => "too_large",
+            Self::TooManyStreams => "too_many_streams",
+            Self::Overloaded => "overloaded",
+            Self::NotReady => "not_ready",
+            Self::ReadOnly => "read_only",
+            Self::Unauthorised => "unauthorised",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Why a message is refused, as it is told to the peer: the `error` map of a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WireError {
+    /// Kind of fault.
+    pub code: ErrorCode,
+    /// A sentence for people.
+    pub message: String,
+    /// Field at fault, by its name on the wire; parts of nested maps as `kernel.relevance`.
+    pub field: Option<&'static str>,
+    /// Row at fault, where one row is.
+    pub index: Option<usize>,
+    /// With `sequence_gap`: the `seq` that would have been right.
+    pub expected_seq: Option<u64>,
+    /// With `overloaded`: how long to wait.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl WireError {
+    /// A fault of the whole message.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), field: None, index: None, expected_seq: None, retry_after_ms: None }
+    }
+
+    /// A fault of one field.
+    pub fn of(code: ErrorCode, field: &'static str, message: impl Into<String>) -> Self {
+        Self { field: Some(field), ..Self::new(code, message) }
+    }
+
+    /// The same fault, in row `index`.
+    pub fn at(self, index: usize) -> Self {
+        Self { index: Some(index), ..self }
+    }
+
+    /// Rows are missing before the one that came.
+    pub fn sequence_gap(expected_seq: u64) -> Self {
+        let error = Self::of(ErrorCode::SequenceGap, "seq", format!("the next row must have seq {expected_seq}"));
+        Self { expected_seq: Some(expected_seq), ..error }
+    }
+
+    /// The daemon has no room just now.
+    pub fn overloaded(retry_after_ms: u64) -> Self {
+        let error = Self::new(ErrorCode::Overloaded, format!("no room now, try again in {retry_after_ms} ms"));
+        Self { retry_after_ms: Some(retry_after_ms), ..error }
+    }
+
+    fn malformed(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Malformed, message)
+    }
+
+    fn missing(field: &'static str) -> Self {
+        Self::of(ErrorCode::MissingField, field, format!("`{field}` is required"))
+    }
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code.name())?;
+        if let Some(field) = self.field {
+            write!(f, " {field}")?;
+        }
+        if let Some(index) = self.index {
+            write!(f, " (row {index})")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl std::error::Error for WireError {}
+
+impl From<Invalid> for WireError {
+    fn from(fault: Invalid) -> Self {
+        let code = match fault.code {
+            InvalidCode::MissingField => ErrorCode::MissingField,
+            InvalidCode::WrongType => ErrorCode::WrongType,
+            InvalidCode::WrongShape => ErrorCode::WrongShape,
+            InvalidCode::WrongDimension => ErrorCode::WrongDimension,
+            InvalidCode::NotFinite => ErrorCode::NotFinite,
+            InvalidCode::OutOfRange => ErrorCode::OutOfRange,
+        };
+        Self { index: fault.index, ..Self::of(code, fault.field, fault.message) }
+    }
+}
+
+/// A request's `id`: one MessagePack value of any kind, kept as the bytes that came and echoed as such.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Id(Vec<u8>);
+
+impl Id {
+    /// The id of a request that has none, or none that can be read.
+    pub fn nil() -> Self {
+        Self(vec![0xc0])
+    }
+
+    /// The encoded value.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// How tensors are written in a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ArrayForm {
+    /// The map that Python's `msgpack-numpy` writes, `<f8`.
+    #[default]
+    Tensor,
+    /// Nested arrays of numbers.
+    List,
+}
+
+/// What a peer asks on the control socket.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Echoed in the reply.
+    pub id: Id,
+    /// How the reply's tensors are to be written.
+    pub arrays: ArrayForm,
+    /// What is asked.
+    pub op: Op,
+}
+
+/// The operations of the control socket.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Learn these rows, all or none; the batch carries a `seq`.
+    Append(Batch),
+    /// Mean and perhaps variance of V at some states.
+    Value {
+        /// (rows, dim), row-major; not yet checked for finiteness, which [`crate::snapshot::Snapshot::evaluate`] does.
+        states: Vec<f64>,
+        /// Number of states, at least 1.
+        rows: usize,
+        /// Numbers per state, at least 1.
+        dim: usize,
+        /// Which critic; the first one if none is named.
+        critic: Option<String>,
+        /// Whether variances are wanted.
+        variance: bool,
+        /// Answer only when the model has learned this many rows.
+        min_offset: Option<u64>,
+    },
+    /// The whole model.
+    Snapshot {
+        /// Which critic; the first one if none is named.
+        critic: Option<String>,
+        /// Whether the variance matrix is wanted.
+        variance: bool,
+    },
+    /// Everything the daemon knows about itself.
+    Status,
+    /// Where each stream stands.
+    Streams,
+    /// Start a refit now.
+    Optimise {
+        /// Which critic; the first one if none is named.
+        critic: Option<String>,
+        /// Answer only when the refit was adopted or rejected.
+        wait: bool,
+    },
+    /// Write a checkpoint now.
+    Checkpoint,
+    /// Are you there?
+    Ping,
+}
+
+/// A request that is refused before anybody acted on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestError {
+    /// The request's id if it was readable, else nil.
+    pub id: Id,
+    /// What is wrong.
+    pub error: WireError,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for RequestError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// What a peer sent, cut and escaped for an error message.
+fn excerpt(text: &str) -> String {
+    let cut: String = text.chars().take(40).collect();
+    if cut.len() < text.len() { format!("{cut:?}...") } else { format!("{cut:?}") }
+}

@@ -1,0 +1,315 @@
+//! Models as data: reading snapshots (messages and MODEL files) and hyperparameter files.
+
+use super::encode::{InputsBody, NoiseBody};
+use super::reader::{Field, Fields, Head};
+use super::tensor::Shape;
+use super::v1::check_version;
+use super::{ArrayForm, ErrorCode, WireError, excerpt};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use crate::snapshot::{Inputs, Snapshot};
+use nalgebra::DMatrix;
+use serde_json::{Value, json};
+
+const SNAPSHOT_KEYS: [&str; 17] = [
+    "v",
+    "type",
+    "critic",
+    "generation",
+    "revision",
+    "offset",
+    "transitions",
+    "time",
+    "discount",
+    "noise",
+    "kernel",
+    "inputs",
+    "dictionary",
+    "weights",
+    "variance",
+    "log_evidence",
+    "score",
+];
+const FILE_KEYS: [&str; 3] = ["noise", "kernel", "inputs"];
+const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
+const KERNEL_KEYS: [&str; 5] =
+    ["kernel.kind", "kernel.signal_variance", "kernel.bias_variance", "kernel.relevance", "kernel.factors"];
+const INPUTS_KEYS: [&str; 4] = ["inputs.dim", "inputs.shift", "inputs.scale", "inputs.names"];
+
+/// What a hyperparameter file says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HyperparameterFile {
+    /// Kernel and noise.
+    pub hyperparameters: Hyperparameters,
+    /// Normalisation that they refer to; none means raw coordinates.
+    pub inputs: Option<Inputs>,
+}
+
+/// Read a whole snapshot: a publication, a reply to `snapshot`, or a MODEL file. Tensors may be in either form.
+///
+/// # Errors
+/// The first fault found: `malformed`, `unsupported_version`, or what is wrong with which field. Every number but
+/// `log_evidence` and `score` must be finite.
+pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
+    let mut map = Fields::new(&SNAPSHOT_KEYS, "");
+    map.read_message(bytes)?;
+    check_version(map.get("v"))?;
+    let kind = map.require("type")?.string()?;
+    if kind != "snapshot" {
+        let message = format!("must be \"snapshot\", is {}", excerpt(kind));
+        return Err(WireError::of(ErrorCode::OutOfRange, "type", message));
+    }
+    let inputs = inputs(map.require("inputs")?)?;
+    let dim = inputs.dim();
+    let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, Some(dim))?;
+    let (size, dictionary) = rows(map.require("dictionary")?, dim)?;
+    let weights = weights(map.require("weights")?, size)?;
+    let variance = match map.get("variance") {
+        None => None,
+        Some(field) => {
+            let (found, variance) = rows(field, size)?;
+            check_count(field.name, found, size)?;
+            Some(variance)
+        }
+    };
+    let uint = |name| map.require(name)?.uint();
+    let discount_field = map.require("discount")?;
+    let discount = number(discount_field)?;
+    if !(0.0..=1.0).contains(&discount) {
+        return Err(out_of_range("discount", format!("a discount lies in [0, 1], this one is {discount}")));
+    }
+    Ok(Snapshot {
+        critic: map.require("critic")?.string()?.to_owned(),
+        generation: uint("generation")?,
+        revision: uint("revision")?,
+        offset: uint("offset")?,
+        transitions: uint("transitions")?,
+        time: number(map.require("time")?)?,
+        discount,
+        hyperparameters,
+        inputs,
+        dictionary,
+        weights,
+        variance,
+        log_evidence: map.require("log_evidence")?.scalar()?,
+        score: map.get("score").map(|f| f.scalar()).transpose()?,
+    })
+}
+
+/// Read a hyperparameter file, JSON or TOML: `{"kernel": {...}, "noise": {...}, "inputs"?: {...}}`. The relevance of
+/// an isotropic kernel may be one number. Other keys are ignored, so that what `fit --json` prints is such a file.
+///
+/// # Errors
+/// `malformed` with the place if the text is neither; else what is wrong with which field.
+pub fn hyperparameters_from_str(text: &str) -> Result<HyperparameterFile, WireError> {
+    let malformed = |e: &dyn std::fmt::Display| WireError::new(ErrorCode::Malformed, e.to_string());
+    let value: Value = if text.trim_start().starts_with('{') {
+        serde_json::from_str(text).map_err(|e| malformed(&e))?
+    } else {
+        toml::from_str(text).map_err(|e| malformed(&e))?
+    };
+    // One decoder for files and messages: the same checks, the same names in errors.
+    let bytes = rmp_serde::to_vec(&value).expect("plain data into memory");
+    let mut map = Fields::new(&FILE_KEYS, "");
+    map.read_message(&bytes)?;
+    let inputs = map.get("inputs").map(inputs).transpose()?;
+    let dim = inputs.as_ref().map(Inputs::dim);
+    let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, dim)?;
+    Ok(HyperparameterFile { hyperparameters, inputs })
+}
+
+/// The content of a hyperparameter file, as JSON.
+pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option<&Inputs>) -> Value {
+    let Kernel { signal_variance, bias_variance, metric } = &hyperparameters.kernel;
+    let mut kernel = json!({"kind": metric.kind(), "signal_variance": signal_variance, "bias_variance": bias_variance});
+    match metric {
+        Metric::Isotropic(h) => kernel["relevance"] = json!(h),
+        Metric::Ard(relevance) => kernel["relevance"] = json!(relevance),
+        Metric::Factor { relevance, factors } => {
+            kernel["relevance"] = json!(relevance);
+            kernel["factors"] = json!(factors);
+        }
+    }
+    let mut file = json!({"kernel": kernel, "noise": NoiseBody::from(hyperparameters)});
+    if let Some(inputs) = inputs {
+        file["inputs"] = json!(InputsBody::new(inputs, ArrayForm::List));
+    }
+    file
+}
+
+fn out_of_range(field: &'static str, message: impl Into<String>) -> WireError {
+    WireError::of(ErrorCode::OutOfRange, field, message)
+}
+
+/// The map that is the value of `field`.
+fn nested<'a, const N: usize>(
+    field: Field<'a>,
+    names: &'static [&'static str; N],
+    prefix: &'static str,
+) -> Result<Fields<'a, N>, WireError> {
+    let mut reader = field.reader();
+    match reader.head()? {
+        Head::Map(pairs) => {
+            let mut map = Fields::new(names, prefix);
+            map.read_pairs(&mut reader, pairs, false)?;
+            Ok(map)
+        }
+        other => Err(field.wrong_type("a map", &other)),
+    }
+}
+
+fn check_finite(field: &'static str, values: &[f64], width: usize) -> Result<(), WireError> {
+    match values.iter().position(|v| !v.is_finite()) {
+        Some(k) => {
+            let message = format!("{} is not a finite number", values[k]);
+            Err(WireError::of(ErrorCode::NotFinite, field, message).at(k / width))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_count(field: &'static str, found: usize, wanted: usize) -> Result<(), WireError> {
+    if found != wanted {
+        return Err(WireError::of(ErrorCode::WrongShape, field, format!("must have {wanted} rows, has {found}")));
+    }
+    Ok(())
+}
+
+fn number(field: Field<'_>) -> Result<f64, WireError> {
+    let value: f64 = field.scalar()?;
+    if !value.is_finite() {
+        return Err(WireError::of(ErrorCode::NotFinite, field.name, format!("{value} is not a finite number")));
+    }
+    Ok(value)
+}
+
+fn positive(field: Field<'_>) -> Result<f64, WireError> {
+    let value = number(field)?;
+    if value > 0.0 { Ok(value) } else { Err(out_of_range(field.name, format!("must be positive, is {value}"))) }
+}
+
+fn finite_vector(field: Field<'_>) -> Result<Vec<f64>, WireError> {
+    let values = field.vector()?;
+    check_finite(field.name, &values, 1)?;
+    Ok(values)
+}
+
+/// (n, width); an empty list will do for no rows.
+fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireError> {
+    let (rows, found, values) = field.matrix()?;
+    if rows > 0 && found != width {
+        let message = format!("must have {width} numbers per row, has {found}");
+        return Err(WireError::of(ErrorCode::WrongShape, field.name, message));
+    }
+    check_finite(field.name, &values, width.max(1))?;
+    Ok((rows, DMatrix::from_row_slice(rows, width, &values)))
+}
+
+/// (m,) or (m, H).
+fn weights(field: Field<'_>, size: usize) -> Result<DMatrix<f64>, WireError> {
+    let tensor = field.tensor()?;
+    let (rows, width) = tensor.shape.rows_and_width();
+    if tensor.shape == Shape::Scalar || width == 0 {
+        let message = "must have one number or array per row of the dictionary";
+        return Err(WireError::of(ErrorCode::WrongShape, field.name, message));
+    }
+    check_count(field.name, rows, size)?;
+    check_finite(field.name, &tensor.values, width)?;
+    Ok(DMatrix::from_row_slice(rows, width, &tensor.values))
+}
+
+fn inputs(field: Field<'_>) -> Result<Inputs, WireError> {
+    let map = nested(field, &INPUTS_KEYS, "inputs.")?;
+    let shift = finite_vector(map.require("inputs.shift")?)?;
+    let scale = finite_vector(map.require("inputs.scale")?)?;
+    let dim = shift.len();
+    if dim == 0 {
+        return Err(WireError::of(ErrorCode::WrongShape, "inputs.shift", "a state has at least one number"));
+    }
+    check_count("inputs.scale", scale.len(), dim)?;
+    if let Some(i) = scale.iter().position(|&s| s <= 0.0) {
+        return Err(out_of_range("inputs.scale", format!("must be positive, is {}", scale[i])).at(i));
+    }
+    if let Some(field) = map.get("inputs.dim")
+        && field.uint()? != dim as u64
+    {
+        return Err(WireError::of(ErrorCode::WrongShape, "inputs.dim", format!("must be the length of shift, {dim}")));
+    }
+    let names = map.get("inputs.names").map(names).transpose()?;
+    if let Some(names) = &names {
+        check_count("inputs.names", names.len(), dim)?;
+    }
+    Ok(Inputs { shift, scale, names })
+}
+
+fn names(field: Field<'_>) -> Result<Vec<String>, WireError> {
+    let mut reader = field.reader();
+    match reader.head()? {
+        Head::Array(len) => (0..len)
+            .map(|i| Field::new(field.name, reader.value()?).string().map(str::to_owned).map_err(|e| e.at(i)))
+            .collect(),
+        other => Err(field.wrong_type("an array of strings", &other)),
+    }
+}
+
+fn hyperparameters(kernel: Field<'_>, noise: Field<'_>, dim: Option<usize>) -> Result<Hyperparameters, WireError> {
+    let noise = nested(noise, &NOISE_KEYS, "noise.")?;
+    let model = match noise.require("noise.model")?.string()? {
+        "correlated" => NoiseModel::Correlated,
+        "white" => NoiseModel::White,
+        other => {
+            let message = format!("must be \"correlated\" or \"white\", is {}", excerpt(other));
+            return Err(out_of_range("noise.model", message));
+        }
+    };
+    let noise_variance = positive(noise.require("noise.variance")?)?;
+    Ok(Hyperparameters { kernel: self::kernel(kernel, dim)?, noise: model, noise_variance })
+}
+
+fn kernel(field: Field<'_>, dim: Option<usize>) -> Result<Kernel, WireError> {
+    let map = nested(field, &KERNEL_KEYS, "kernel.")?;
+    let signal_variance = positive(map.require("kernel.signal_variance")?)?;
+    let bias_variance = number(map.require("kernel.bias_variance")?)?;
+    if bias_variance < 0.0 {
+        return Err(out_of_range("kernel.bias_variance", format!("must not be negative, is {bias_variance}")));
+    }
+    let relevance_field = map.require("kernel.relevance")?;
+    let metric = match map.require("kernel.kind")?.string()? {
+        "isotropic" => Metric::Isotropic(isotropic(relevance_field, dim)?),
+        "ard" => Metric::Ard(relevance(relevance_field, dim)?),
+        "factor" => {
+            let relevance = relevance(relevance_field, dim)?;
+            let (_, factors) = rows(map.require("kernel.factors")?, relevance.len())?;
+            let factors = factors.row_iter().map(|row| row.iter().copied().collect()).collect();
+            Metric::Factor { relevance, factors }
+        }
+        other => {
+            let message = format!("must be \"isotropic\", \"ard\" or \"factor\", is {}", excerpt(other));
+            return Err(out_of_range("kernel.kind", message));
+        }
+    };
+    Ok(Kernel { signal_variance, bias_variance, metric })
+}
+
+fn relevance(field: Field<'_>, dim: Option<usize>) -> Result<Vec<f64>, WireError> {
+    let values = finite_vector(field)?;
+    check_count(field.name, values.len(), dim.unwrap_or(values.len().max(1)))?;
+    match values.iter().position(|&a| a < 0.0) {
+        Some(i) => Err(out_of_range(field.name, format!("must not be negative, is {}", values[i])).at(i)),
+        None => Ok(values),
+    }
+}
+
+/// One number, or the same one for every coordinate.
+fn isotropic(field: Field<'_>, dim: Option<usize>) -> Result<f64, WireError> {
+    if field.tensor::<f64>()?.shape == Shape::Scalar {
+        return positive(field);
+    }
+    let values = relevance(field, dim)?;
+    if values[0] <= 0.0 {
+        return Err(out_of_range(field.name, "must be positive, is 0").at(0));
+    }
+    match values.iter().position(|&a| a != values[0]) {
+        Some(i) => Err(out_of_range(field.name, "an isotropic kernel has one relevance for all coordinates").at(i)),
+        None => Ok(values[0]),
+    }
+}

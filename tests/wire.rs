@@ -1,0 +1,816 @@
+//! The wire promises: what clients may write is understood, every fault is named, and no bytes do harm.
+
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd::snapshot::{Inputs, Snapshot};
+use criticd::transition::Batch;
+use criticd::wire::{self, ArrayForm, ErrorCode, Id, Limits, Op, Reply, WireError};
+use nalgebra::DMatrix;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, HashSet};
+
+// ---- building messages
+
+fn pack(value: &Value) -> Vec<u8> {
+    rmp_serde::to_vec(value).unwrap()
+}
+
+/// A map from keys that are encoded already to values that are.
+fn raw_map(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    rmp::encode::write_map_len(&mut out, pairs.len() as u32).unwrap();
+    pairs.iter().for_each(|(key, value)| {
+        out.extend_from_slice(key);
+        out.extend_from_slice(value);
+    });
+    out
+}
+
+/// `message` (a JSON object) with some values replaced or added that JSON cannot express.
+fn message_with(message: &Value, raw: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut pairs: Vec<_> = message
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(key, _)| raw.iter().all(|(other, _)| other != key))
+        .map(|(key, value)| (pack(&json!(key)), pack(value)))
+        .collect();
+    pairs.extend(raw.iter().map(|(key, value)| (pack(&json!(key)), value.clone())));
+    raw_map(&pairs)
+}
+
+fn bin(data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    rmp::encode::write_bin(&mut out, data).unwrap();
+    out
+}
+
+/// What `msgpack-numpy` writes; its keys are binary or strings, depending on how the packer was made.
+fn numpy(dtype: &str, shape: Option<&[usize]>, data: &[u8], binary_keys: bool) -> Vec<u8> {
+    let text = |s: &str| if binary_keys { bin(s.as_bytes()) } else { pack(&json!(s)) };
+    let mut pairs = vec![(text("nd"), pack(&json!(shape.is_some()))), (text("type"), text(dtype))];
+    if let Some(shape) = shape {
+        pairs.push((text("kind"), text("")));
+        pairs.push((text("shape"), pack(&json!(shape))));
+    }
+    pairs.push((text("data"), bin(data)));
+    raw_map(&pairs)
+}
+
+fn le(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn single() -> Value {
+    json!({
+        "v": 1, "stream": "robot", "session": "a", "seq": 7, "state": [0.5, -1], "next_state": [1, 2.5], "reward": -3,
+        "terminated": true, "truncated": false, "action": 2, "discount": 0.5, "time": 1.7e9,
+    })
+}
+
+fn batch() -> Value {
+    json!({
+        "v": 1, "stream": "robot", "session": "a", "seq": 7, "states": [[0.5, -1], [3, 4]],
+        "next_states": [[1, 2.5], [5, 6]], "rewards": [-3, 1.5], "terminated": [true, false],
+        "truncated": [false, true], "actions": [[2, 1], [0, 1]], "discounts": [0.5, 1], "times": [1.7e9, 1.7e9],
+    })
+}
+
+fn append() -> Value {
+    let mut message = batch();
+    message["id"] = json!("request 1");
+    message["op"] = json!("append");
+    message
+}
+
+fn value_request() -> Value {
+    json!({"v": 1, "id": 3, "op": "value", "states": [[1, 2], [3, 4.5], [5, 6]], "critic": "c", "variance": true,
+           "min_offset": 10, "arrays": "list"})
+}
+
+fn ingest(bytes: &[u8]) -> Result<Batch, WireError> {
+    wire::decode_ingest(bytes, &Limits::default())
+}
+
+fn request(bytes: &[u8]) -> Result<wire::Request, wire::RequestError> {
+    wire::decode_request(bytes, &Limits::default())
+}
+
+fn snapshot(metric: Metric, columns: usize) -> Snapshot {
+    let numbers = |rows, columns| DMatrix::from_fn(rows, columns, |i, j| 0.1 + i as f64 / 3.0 - j as f64 * 0.7);
+    Snapshot {
+        critic: "default".into(),
+        generation: 3,
+        revision: 17,
+        offset: 1_000_000,
+        transitions: 999_999,
+        time: 1.7e9 + 0.1,
+        discount: 0.99,
+        hyperparameters: Hyperparameters {
+            kernel: Kernel { signal_variance: 2.0 / 3.0, bias_variance: 0.0, metric },
+            noise: NoiseModel::White,
+            noise_variance: 1e-5,
+        },
+        inputs: Inputs {
+            shift: vec![0.1, -0.3],
+            scale: vec![2.5, 1e-3],
+            names: Some(vec!["angle".into(), "speed".into()]),
+        },
+        dictionary: numbers(3, 2),
+        weights: numbers(3, columns),
+        variance: Some(numbers(3, 3)),
+        log_evidence: -123.456,
+        score: Some(-0.5),
+    }
+}
+
+fn metrics() -> [Metric; 3] {
+    [
+        Metric::Isotropic(0.7),
+        Metric::Ard(vec![0.0, 1.0 / 3.0]),
+        Metric::Factor { relevance: vec![1.0, 0.5], factors: vec![vec![0.1, -0.2], vec![3.0, 4.0]] },
+    ]
+}
+
+// ---- what is understood
+
+#[test]
+fn one_transition() {
+    let batch = ingest(&pack(&single())).unwrap();
+    assert_eq!((batch.len(), batch.stream(), batch.session(), batch.seq()), (1, "robot", "a", Some(7)));
+    assert_eq!(
+        (batch.state(0), batch.next_state(0), batch.reward(0)),
+        (&[0.5, -1.0][..], &[1.0, 2.5][..], &[-3.0][..])
+    );
+    assert!(batch.terminated(0) && !batch.truncated(0));
+    assert_eq!((batch.discount(0), batch.action(0)), (Some(0.5), Some(&[2.0][..])));
+}
+
+#[test]
+fn a_transition_needs_little() {
+    let batch = ingest(&pack(&json!({"v": 1, "state": [1], "next_state": [2], "reward": [3, 4]}))).unwrap();
+    assert_eq!((batch.stream(), batch.session(), batch.seq()), ("default", "", None));
+    assert_eq!((batch.reward(0), batch.discount(0), batch.action(0)), (&[3.0, 4.0][..], None, None));
+    assert!(!batch.terminated(0) && !batch.truncated(0));
+}
+
+#[test]
+fn a_batch() {
+    let batch = ingest(&pack(&batch())).unwrap();
+    assert_eq!((batch.len(), batch.dim(), batch.rewards_per_row()), (2, 2, 1));
+    assert_eq!((batch.state(1), batch.next_state(1), batch.reward(1)), (&[3.0, 4.0][..], &[5.0, 6.0][..], &[1.5][..]));
+    assert_eq!((batch.terminated(0), batch.truncated(1), batch.terminated(1)), (true, true, false));
+    assert_eq!((batch.discount(1), batch.action(1)), (Some(1.0), Some(&[0.0, 1.0][..])));
+}
+
+#[test]
+fn a_piece_of_trajectory() {
+    let piece = json!({"v": 1, "op": "append", "states": [[1], [2], [3]], "rewards": [[1, 2], [3, 4]]});
+    let batch = ingest(&pack(&piece)).unwrap();
+    assert_eq!((batch.len(), batch.rewards_per_row()), (2, 2));
+    assert_eq!((batch.next_state(0), batch.next_state(1)), (&[2.0][..], &[3.0][..]));
+}
+
+#[test]
+fn numpy_arrays_mean_what_lists_mean() {
+    let expected = ingest(&pack(&batch())).unwrap();
+    for binary_keys in [false, true] {
+        let states = numpy("<f8", Some(&[2, 2]), &le(&[0.5, -1.0, 3.0, 4.0]), binary_keys);
+        let next: Vec<u8> = [1f32, 2.5, 5.0, 6.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let actions: Vec<u8> = [2i32, 1, 0, 1].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let message = message_with(
+            &batch(),
+            &[
+                ("states", states),
+                ("next_states", numpy("<f4", Some(&[2, 2]), &next, binary_keys)),
+                ("rewards", numpy("<f8", Some(&[2]), &le(&[-3.0, 1.5]), binary_keys)),
+                ("terminated", numpy("|b1", Some(&[2]), &[1, 0], binary_keys)),
+                ("truncated", numpy("|b1", Some(&[2]), &[0, 1], binary_keys)),
+                ("actions", numpy("<i4", Some(&[2, 2]), &actions, binary_keys)),
+                ("seq", numpy("<i8", None, &7i64.to_le_bytes(), binary_keys)),
+            ],
+        );
+        assert_eq!(ingest(&message).unwrap(), expected);
+    }
+}
+
+#[test]
+fn numpy_scalars_mean_what_numbers_mean() {
+    let expected = ingest(&pack(&single())).unwrap();
+    let message = message_with(
+        &single(),
+        &[
+            ("reward", numpy("<f4", None, &(-3f32).to_le_bytes(), true)),
+            ("terminated", numpy("|b1", None, &[1], true)),
+            ("truncated", numpy("|b1", Some(&[]), &[0], true)),
+            ("action", numpy("<i8", None, &2i64.to_le_bytes(), true)),
+            ("seq", numpy("<i4", None, &7i32.to_le_bytes(), true)),
+            ("discount", numpy("<f8", None, &0.5f64.to_le_bytes(), true)),
+            // A list of numpy scalars, as a careless comprehension makes it.
+            ("state", [vec![0x92], numpy("<f8", None, &le(&[0.5]), true), pack(&json!(-1))].concat()),
+        ],
+    );
+    assert_eq!(ingest(&message).unwrap(), expected);
+}
+
+#[test]
+fn requests() {
+    let parsed = request(&pack(&append())).unwrap();
+    assert_eq!((parsed.id.as_bytes(), parsed.arrays), (&pack(&json!("request 1"))[..], ArrayForm::Tensor));
+    assert_eq!(parsed.op, Op::Append(ingest(&pack(&batch())).unwrap()));
+
+    let parsed = request(&pack(&value_request())).unwrap();
+    assert_eq!(parsed.arrays, ArrayForm::List);
+    let states = vec![1.0, 2.0, 3.0, 4.5, 5.0, 6.0];
+    let critic = Some("c".to_owned());
+    assert_eq!(
+        parsed.op,
+        Op::Value { states, rows: 3, dim: 2, critic: critic.clone(), variance: true, min_offset: Some(10) }
+    );
+
+    let op = |message: Value| request(&pack(&message)).unwrap().op;
+    assert_eq!(op(json!({"v": 1, "id": 0, "op": "ping"})), Op::Ping);
+    assert_eq!(op(json!({"v": 1, "id": 0, "op": "status"})), Op::Status);
+    assert_eq!(op(json!({"v": 1, "id": 0, "op": "streams"})), Op::Streams);
+    assert_eq!(op(json!({"v": 1, "id": 0, "op": "checkpoint"})), Op::Checkpoint);
+    let snapshot = Op::Snapshot { critic: None, variance: false };
+    assert_eq!(op(json!({"v": 1, "id": 0, "op": "snapshot"})), snapshot);
+    let optimise = json!({"v": 1, "id": 0, "op": "optimise", "wait": true, "critic": "c"});
+    assert_eq!(op(optimise), Op::Optimise { critic, wait: true });
+    assert_eq!(request(&pack(&json!({"v": 1, "op": "ping"}))).unwrap().id, Id::nil());
+}
+
+#[test]
+fn any_value_is_an_id_and_comes_back_byte_for_byte() {
+    let odd: [&[u8]; 6] = [
+        &[0xd9, 1, b'x'],             // a string in a longer form than needed
+        &[0xcd, 0, 1],                // so is this integer
+        &[0x92, 0xc0, 0x81, 1, 0xc3], // [nil, {1: true}]
+        &[0xd4, 5, 6],
+        &[0xc4, 2, 0xff, 0xfe],
+        &[0xa1, 0xff], // not even UTF-8
+    ];
+    for id in odd {
+        let message = message_with(&json!({"v": 1, "op": "ping"}), &[("id", id.to_vec())]);
+        let parsed = request(&message).unwrap();
+        assert_eq!(parsed.id.as_bytes(), id);
+        let reply = wire::encode_reply(&parsed.id, parsed.arrays, &Reply::Ping { version: "0", uptime_s: 1.0 });
+        let start = [&[0x85, 0xa1, b'v', 1, 0xa2, b'i', b'd'], id, &[0xa2, b'o', b'k', 0xc3]].concat();
+        assert_eq!(reply[..start.len()], start);
+    }
+}
+
+#[test]
+fn what_clients_encode_is_decoded_to_the_same() {
+    let expected = ingest(&pack(&batch())).unwrap();
+    let back = ingest(&wire::encode_ingest(&expected)).unwrap();
+    // Times are left out; everything else is the same.
+    assert_eq!((back.fingerprint(0), back.fingerprint(1)), (expected.fingerprint(0), expected.fingerprint(1)));
+    assert_eq!((back.stream(), back.session(), back.seq()), ("robot", "a", Some(7)));
+    let appended = request(&wire::encode_append(5, &expected)).unwrap();
+    assert_eq!((appended.id.as_bytes(), appended.op), (&[5][..], Op::Append(back)));
+    let fields = json!({"states": [[1, 2]], "variance": true});
+    let asked = request(&wire::encode_request(6, "value", fields.as_object().unwrap())).unwrap();
+    assert!(matches!(asked.op, Op::Value { rows: 1, dim: 2, variance: true, .. }), "{asked:?}");
+}
+
+// ---- faults
+
+/// (code, field, index) of the fault that a change to a message makes.
+type Fault = (ErrorCode, Option<&'static str>, Option<usize>);
+
+fn fault_of(error: WireError) -> Fault {
+    (error.code, error.field, error.index)
+}
+
+/// `message` with one key changed, or removed where the value is null.
+fn changed(message: &Value, key: &str, value: Value) -> Vec<u8> {
+    let mut message = message.clone();
+    match value {
+        Value::Null => drop(message.as_object_mut().unwrap().remove(key)),
+        value => message[key] = value,
+    }
+    pack(&message)
+}
+
+#[test]
+fn every_one_field_fault_of_a_transition_is_named() {
+    use ErrorCode::*;
+    let long = "x".repeat(257);
+    let cases: Vec<(&str, Value, Fault)> = vec![
+        ("v", Value::Null, (MissingField, Some("v"), None)),
+        ("v", json!(2), (UnsupportedVersion, Some("v"), None)),
+        ("v", json!(-1), (UnsupportedVersion, Some("v"), None)),
+        ("v", json!("1"), (WrongType, Some("v"), None)),
+        ("op", json!("value"), (UnknownOp, Some("op"), None)),
+        ("op", json!(1), (WrongType, Some("op"), None)),
+        ("stream", json!(3), (WrongType, Some("stream"), None)),
+        ("stream", json!(""), (OutOfRange, Some("stream"), None)),
+        ("stream", json!(long), (OutOfRange, Some("stream"), None)),
+        ("session", json!(["a"]), (WrongType, Some("session"), None)),
+        ("session", json!(long), (OutOfRange, Some("session"), None)),
+        ("seq", json!(-1), (OutOfRange, Some("seq"), None)),
+        ("seq", json!(u64::MAX), (OutOfRange, Some("seq"), None)),
+        ("seq", json!(1.5), (WrongType, Some("seq"), None)),
+        ("seq", json!(true), (WrongType, Some("seq"), None)),
+        ("state", Value::Null, (MissingField, Some("state"), None)),
+        ("state", json!("x"), (WrongType, Some("state"), None)),
+        ("state", json!(1), (WrongShape, Some("state"), None)),
+        ("state", json!([]), (WrongShape, Some("state"), None)),
+        ("state", json!([[1, 2]]), (WrongShape, Some("state"), None)),
+        ("state", json!([1, true]), (WrongType, Some("state"), Some(1))),
+        ("state", json!([1, [2]]), (WrongShape, Some("state"), Some(1))),
+        ("state", json!([1, 2, 3]), (WrongShape, Some("next_state"), None)),
+        ("state", json!([1, 1e10]), (OutOfRange, Some("state"), Some(0))),
+        ("next_state", Value::Null, (MissingField, Some("next_state"), None)),
+        ("next_state", json!([1]), (WrongShape, Some("next_state"), None)),
+        ("next_state", json!({"a": 1}), (WrongType, Some("next_state"), None)),
+        ("reward", Value::Null, (MissingField, Some("reward"), None)),
+        ("reward", json!("1"), (WrongType, Some("reward"), None)),
+        ("reward", json!(false), (WrongType, Some("reward"), None)),
+        ("reward", json!([]), (WrongShape, Some("reward"), None)),
+        ("reward", json!([[1]]), (WrongShape, Some("reward"), None)),
+        ("reward", json!(-1e12), (OutOfRange, Some("reward"), Some(0))),
+        ("terminated", json!(1), (WrongType, Some("terminated"), None)),
+        ("terminated", json!([true]), (WrongShape, Some("terminated"), None)),
+        ("truncated", json!("no"), (WrongType, Some("truncated"), None)),
+        ("action", json!("left"), (WrongType, Some("action"), None)),
+        ("action", json!([]), (WrongShape, Some("action"), None)),
+        ("discount", json!(1.01), (OutOfRange, Some("discount"), Some(0))),
+        ("discount", json!([0.5]), (WrongShape, Some("discount"), None)),
+        ("time", json!("now"), (WrongType, Some("time"), None)),
+        // Keys of a batch have no place in a transition.
+        ("states", json!([[1, 2]]), (WrongShape, Some("states"), None)),
+        ("rewards", json!([1]), (WrongShape, Some("rewards"), None)),
+        ("discounts", json!([1]), (WrongShape, Some("discounts"), None)),
+    ];
+    for (key, value, expected) in cases {
+        let shown = format!("{key}: {value}");
+        assert_eq!(fault_of(ingest(&changed(&single(), key, value)).unwrap_err()), expected, "{shown}");
+    }
+}
+
+#[test]
+fn every_one_field_fault_of_a_batch_is_named() {
+    use ErrorCode::*;
+    let cases: Vec<(&str, Value, Fault)> = vec![
+        ("states", Value::Null, (MissingField, Some("state"), None)),
+        ("states", json!([]), (WrongShape, Some("states"), None)),
+        ("states", json!([[], []]), (WrongShape, Some("states"), None)),
+        ("states", json!([1, 2]), (WrongShape, Some("states"), None)),
+        ("states", json!([[1, 2], [3]]), (WrongShape, Some("states"), Some(1))),
+        ("states", json!([[1, 2], 3]), (WrongShape, Some("states"), Some(1))),
+        ("states", json!([[1, 2], [3, "x"]]), (WrongType, Some("states"), Some(1))),
+        ("states", json!([[[1], [2]], [[3], [4]]]), (WrongShape, Some("states"), Some(0))),
+        ("states", json!([[1, 2], [-2e9, 1]]), (OutOfRange, Some("states"), Some(1))),
+        ("states", json!([[1, 2], [3, 4], [5, 6]]), (WrongShape, Some("states"), None)),
+        ("next_states", json!([[1, 2]]), (WrongShape, Some("next_states"), None)),
+        ("next_states", json!([[1], [2]]), (WrongShape, Some("next_states"), None)),
+        ("next_states", Value::Null, (WrongShape, Some("states"), None)),
+        ("rewards", Value::Null, (MissingField, Some("rewards"), None)),
+        ("rewards", json!(1), (WrongShape, Some("rewards"), None)),
+        ("rewards", json!([]), (WrongShape, Some("rewards"), None)),
+        ("rewards", json!([1, true]), (WrongType, Some("rewards"), Some(1))),
+        ("terminated", json!([true]), (WrongShape, Some("terminated"), None)),
+        ("terminated", json!([true, 0]), (WrongType, Some("terminated"), Some(1))),
+        ("terminated", json!(false), (WrongShape, Some("terminated"), None)),
+        ("truncated", json!([[true], [false]]), (WrongShape, Some("truncated"), None)),
+        ("actions", json!([1, 2, 3, 4]), (WrongShape, Some("actions"), None)),
+        ("actions", json!([[], []]), (WrongShape, Some("actions"), None)),
+        ("actions", json!(1), (WrongShape, Some("actions"), None)),
+        ("discounts", json!([0.5, -0.1]), (OutOfRange, Some("discounts"), Some(1))),
+        ("discounts", json!([0.5]), (WrongShape, Some("discounts"), None)),
+        ("times", json!([1, "x"]), (WrongType, Some("times"), Some(1))),
+        ("state", json!([1, 2]), (WrongShape, Some("states"), None)),
+        ("discount", json!(0.5), (WrongShape, Some("discount"), None)),
+    ];
+    for (key, value, expected) in cases {
+        let shown = format!("{key}: {value}");
+        assert_eq!(fault_of(ingest(&changed(&batch(), key, value)).unwrap_err()), expected, "{shown}");
+    }
+}
+
+#[test]
+fn faults_that_only_binary_messages_can_have() {
+    use ErrorCode::*;
+    let b1 = |data: &[u8]| numpy("|b1", Some(&[2]), data, true);
+    let matrix = |dtype: &str, shape: &[usize], len: usize| numpy(dtype, Some(shape), &vec![0; len], true);
+    let lists_of = |value: f64| rmp_serde::to_vec(&[[1.0, 2.0], [3.0, value]]).unwrap();
+    let cases: Vec<(&str, Vec<u8>, Fault)> = vec![
+        ("stream", vec![0xa2, 0xff, 0xfe], (WrongType, Some("stream"), None)),
+        ("stream", vec![0xc0], (WrongType, Some("stream"), None)),
+        ("states", lists_of(f64::NAN), (NotFinite, Some("states"), Some(1))),
+        ("states", lists_of(f64::INFINITY), (NotFinite, Some("states"), Some(1))),
+        ("states", matrix(">f8", &[2, 2], 32), (WrongType, Some("states"), None)),
+        ("states", matrix("<f2", &[2, 2], 8), (WrongType, Some("states"), None)),
+        ("states", matrix("<f8", &[2, 2], 31), (WrongShape, Some("states"), None)),
+        ("states", matrix("<f8", &[4], 32), (WrongShape, Some("states"), None)),
+        ("states", matrix("<f8", &[2, 2, 1], 32), (WrongShape, Some("states"), None)),
+        ("states", matrix("<f8", &[usize::MAX, 2], 32), (WrongShape, Some("states"), None)),
+        ("states", matrix("<f8", &[usize::MAX, 0], 0), (WrongShape, Some("states"), None)),
+        ("rewards", matrix("<f8", &[usize::MAX, 0], 0), (TooLarge, Some("states"), None)),
+        ("states", numpy("<f8", None, &le(&[1.0]), true), (WrongShape, Some("states"), None)),
+        ("rewards", matrix("<f8", &[0, 5], 0), (WrongShape, Some("rewards"), None)),
+        ("terminated", b1(&[0, 2]), (OutOfRange, Some("terminated"), Some(1))),
+        ("terminated", matrix("<i8", &[2], 16), (WrongType, Some("terminated"), None)),
+        ("seq", numpy("<i8", None, &(-1i64).to_le_bytes(), true), (OutOfRange, Some("seq"), None)),
+        ("seq", numpy("<f8", None, &le(&[7.0]), true), (WrongType, Some("seq"), None)),
+    ];
+    for (key, value, expected) in cases {
+        let error = ingest(&message_with(&batch(), &[(key, value.clone())])).unwrap_err();
+        assert_eq!(fault_of(error), expected, "{key}: {value:x?}");
+    }
+}
+
+#[test]
+fn faults_of_requests_are_named_and_carry_the_id() {
+    use ErrorCode::*;
+    let append_cases = [
+        ("seq", Value::Null, (MissingField, Some("seq"), None)),
+        ("op", Value::Null, (MissingField, Some("op"), None)),
+        ("op", json!("append "), (UnknownOp, Some("op"), None)),
+        ("op", json!([]), (WrongType, Some("op"), None)),
+        ("v", json!(3), (UnsupportedVersion, Some("v"), None)),
+        ("arrays", json!("xml"), (OutOfRange, Some("arrays"), None)),
+        ("rewards", json!([1]), (WrongShape, Some("rewards"), None)),
+    ];
+    let value_cases = [
+        ("states", Value::Null, (MissingField, Some("states"), None)),
+        ("states", json!([]), (WrongShape, Some("states"), None)),
+        ("states", json!([1, 2]), (WrongShape, Some("states"), None)),
+        ("states", json!([[], []]), (WrongShape, Some("states"), None)),
+        ("states", json!([[1], ["x"]]), (WrongType, Some("states"), Some(1))),
+        ("critic", json!(1), (WrongType, Some("critic"), None)),
+        ("variance", json!(1), (WrongType, Some("variance"), None)),
+        ("min_offset", json!(-5), (OutOfRange, Some("min_offset"), None)),
+        ("min_offset", json!("5"), (WrongType, Some("min_offset"), None)),
+    ];
+    let append_cases = append_cases.into_iter().map(|case| (append(), case));
+    let value_cases = value_cases.into_iter().map(|case| (value_request(), case));
+    for (message, (key, value, expected)) in append_cases.chain(value_cases) {
+        let shown = format!("{key}: {value}");
+        let refused = request(&changed(&message, key, value)).unwrap_err();
+        assert_eq!(fault_of(refused.error), expected, "{shown}");
+        assert_eq!(refused.id.as_bytes(), pack(&message["id"]), "{shown}");
+    }
+}
+
+#[test]
+fn limits_are_kept() {
+    let limits = Limits { message_bytes_max: 1024, rows_per_batch_max: 3, query_rows_max: 2 };
+    let rows = |n: usize, states: usize| {
+        let states: Vec<[f64; 1]> = vec![[0.5]; states];
+        pack(&json!({"v": 1, "states": states, "rewards": vec![1; n]}))
+    };
+    assert!(wire::decode_ingest(&rows(3, 4), &limits).is_ok());
+    for message in [rows(4, 5), rows(3, 5)] {
+        let error = wire::decode_ingest(&message, &limits).unwrap_err();
+        assert_eq!(fault_of(error), (ErrorCode::TooLarge, Some("states"), None));
+    }
+    let refused = wire::decode_request(&pack(&value_request()), &limits).unwrap_err();
+    assert_eq!(fault_of(refused.error), (ErrorCode::TooLarge, Some("states"), None));
+    let long = message_with(&single(), &[("comment", bin(&[0; 1024]))]);
+    assert!(ingest(&long).is_ok());
+    let error = wire::decode_ingest(&long, &limits).unwrap_err();
+    assert_eq!(fault_of(error), (ErrorCode::TooLarge, None, None));
+    let id = bin(&[0; 300]);
+    let refused = request(&message_with(&json!({"v": 1, "op": "ping"}), &[("id", id)])).unwrap_err();
+    assert_eq!((fault_of(refused.error), refused.id), ((ErrorCode::TooLarge, Some("id"), None), Id::nil()));
+}
+
+#[test]
+fn what_is_no_map_of_strings_is_malformed() {
+    let pair = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec());
+    let v = pair(b"\xa1v", &[1]);
+    for bytes in [
+        vec![],
+        vec![0xc0],
+        pack(&json!([1, 2])),
+        [pack(&single()), vec![0xc0]].concat(),
+        raw_map(&[v.clone(), v.clone()]),
+        raw_map(&[v.clone(), pair(&[7], &[7])]),
+        raw_map(&[v.clone(), pair(b"\xc4\x01x", &[7])]),
+        raw_map(&[v.clone(), pair(&[0xa1, 0xff], &[7])]),
+        raw_map(&[v.clone(), pair(b"\xa1x", &[vec![0x91; 40], vec![0]].concat())]),
+        raw_map(&[v.clone(), pair(b"\xa1x", &[0xc1])]),
+    ] {
+        assert_eq!(ingest(&bytes).unwrap_err().code, ErrorCode::Malformed, "{bytes:x?}");
+        assert_eq!(request(&bytes).unwrap_err().error.code, ErrorCode::Malformed, "{bytes:x?}");
+        assert_eq!(wire::decode_snapshot(&bytes).unwrap_err().code, ErrorCode::Malformed, "{bytes:x?}");
+    }
+}
+
+#[test]
+fn every_truncation_is_malformed() {
+    let model = wire::encode_snapshot(&snapshot(metrics()[2].clone(), 1), ArrayForm::Tensor, true);
+    let numpy_batch =
+        message_with(&batch(), &[("states", numpy("<f8", Some(&[2, 2]), &le(&[0.5, -1.0, 3.0, 4.0]), true))]);
+    for message in [pack(&single()), pack(&batch()), numpy_batch] {
+        for len in 0..message.len() {
+            assert_eq!(ingest(&message[..len]).unwrap_err().code, ErrorCode::Malformed);
+        }
+    }
+    // JSON objects here are in alphabetical order: "discounts" and "arrays" come before "id".
+    let message = pack(&append());
+    let id = pack(&json!("request 1"));
+    let known_from = message.windows(id.len()).position(|w| w == id).unwrap() + id.len();
+    for len in 0..message.len() {
+        let refused = request(&message[..len]).unwrap_err();
+        assert_eq!(refused.error.code, ErrorCode::Malformed);
+        let expected = if len < known_from { Id::nil().as_bytes().to_vec() } else { id.clone() };
+        assert_eq!(refused.id.as_bytes(), expected);
+    }
+    for len in 0..model.len() {
+        assert_eq!(wire::decode_snapshot(&model[..len]).unwrap_err().code, ErrorCode::Malformed);
+    }
+}
+
+// ---- replies and publications
+
+#[test]
+fn replies_read_as_the_contract_says() {
+    let id = request(&pack(&value_request())).unwrap().id;
+    let read = |form, reply: Reply<'_>| wire::to_json(&wire::encode_reply(&id, form, &reply)).unwrap();
+    let list = ArrayForm::List;
+    assert_eq!(
+        read(list, Reply::Append { accepted: 2, duplicates: 1, next_seq: 10, offset: 99 }),
+        json!({"v": 1, "id": 3, "ok": true, "accepted": 2, "duplicates": 1, "next_seq": 10, "offset": 99})
+    );
+    let model = snapshot(Metric::Isotropic(1.0), 1);
+    let evaluation = model.evaluate(&[0.1, 0.2, 0.3, 0.4], true).unwrap();
+    for form in [ArrayForm::List, ArrayForm::Tensor] {
+        let reply = read(form, Reply::Value { evaluation: &evaluation, generation: 3, offset: 9 });
+        assert_eq!(reply["mean"], json!([evaluation.mean[0], evaluation.mean[1]]));
+        assert_eq!(reply["variance"], json!(evaluation.variance));
+        assert_eq!((&reply["generation"], &reply["offset"]), (&json!(3), &json!(9)));
+    }
+    let two = snapshot(Metric::Isotropic(1.0), 2).evaluate(&[0.1, 0.2], false).unwrap();
+    let reply = read(list, Reply::Value { evaluation: &two, generation: 3, offset: 9 });
+    assert_eq!(reply["mean"], json!([[two.mean[0], two.mean[1]]]));
+    assert_eq!(reply.get("variance"), None);
+    assert_eq!(read(list, Reply::Checkpoint { offset: 5 })["offset"], 5);
+    let status = json!({"durable": false, "critics": [{"name": "default", "rows": 3}]});
+    let reply = read(list, Reply::Status(status.as_object().unwrap()));
+    assert_eq!(
+        (&reply["ok"], &reply["durable"], &reply["critics"][0]["rows"]),
+        (&json!(true), &json!(false), &json!(3))
+    );
+    let position = wire::StreamPosition { session: "s".into(), next_seq: 4, rows: 5, last_seen: 6.0 };
+    let reply = read(list, Reply::Streams(&BTreeMap::from([("robot".to_owned(), position)])));
+    assert_eq!(reply["streams"]["robot"], json!({"session": "s", "next_seq": 4, "rows": 5, "last_seen": 6.0}));
+    let outcome = wire::Optimised::Rejected { generation: 2, reason: "no better".into() };
+    let reply = read(list, Reply::Optimise(&outcome));
+    assert_eq!((&reply["outcome"], &reply["reason"]), (&json!("rejected"), &json!("no better")));
+    assert_eq!(read(list, Reply::Optimise(&wire::Optimised::Started))["outcome"], "started");
+}
+
+#[test]
+fn errors_read_as_the_contract_says() {
+    let read = |error: WireError| wire::to_json(&wire::encode_error(&Id::nil(), &error)).unwrap();
+    let fault = ingest(&changed(&batch(), "discounts", json!([0.5, 2]))).unwrap_err();
+    let message = fault.message.clone();
+    assert_eq!(
+        read(fault),
+        json!({"v": 1, "id": null, "ok": false,
+               "error": {"code": "out_of_range", "message": message, "field": "discounts", "index": 1}})
+    );
+    assert_eq!(read(WireError::sequence_gap(12))["error"]["expected_seq"], 12);
+    assert_eq!(read(WireError::overloaded(50))["error"]["retry_after_ms"], 50);
+    let names: HashSet<_> = ErrorCode::ALL.iter().map(|code| code.name()).collect();
+    assert_eq!(names.len(), ErrorCode::ALL.len());
+}
+
+#[test]
+fn snapshots_come_back_exactly() {
+    for metric in metrics() {
+        for columns in [1, 2] {
+            for form in [ArrayForm::Tensor, ArrayForm::List] {
+                let mut model = snapshot(metric.clone(), columns);
+                assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap(), model);
+                let reply =
+                    wire::encode_reply(&Id::nil(), form, &Reply::Snapshot { snapshot: &model, variance: false });
+                (model.variance, model.score, model.inputs.names) = (None, None, model.inputs.names);
+                let without = wire::decode_snapshot(&reply).unwrap();
+                model.score = without.score;
+                assert_eq!(without, model);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_model_before_its_first_row_comes_back() {
+    let mut model = snapshot(Metric::Isotropic(1.0), 1);
+    (model.dictionary, model.weights) = (DMatrix::zeros(0, 2), DMatrix::zeros(0, 1));
+    (model.variance, model.score) = (Some(DMatrix::zeros(0, 0)), None);
+    model.inputs.names = None;
+    let back = wire::decode_snapshot(&wire::encode_snapshot(&model, ArrayForm::Tensor, false)).unwrap();
+    model.variance = None;
+    assert_eq!(back, model);
+}
+
+#[test]
+fn faults_of_snapshots_are_named() {
+    use ErrorCode::*;
+    let model = wire::encode_snapshot(&snapshot(metrics()[1].clone(), 1), ArrayForm::List, true);
+    let model = wire::to_json(&model).unwrap();
+    let cases: Vec<(&str, Value, Fault)> = vec![
+        ("/type", json!("weights"), (OutOfRange, Some("type"), None)),
+        ("/generation", json!(-1), (OutOfRange, Some("generation"), None)),
+        ("/critic", json!(1), (WrongType, Some("critic"), None)),
+        ("/discount", json!(1.5), (OutOfRange, Some("discount"), None)),
+        ("/kernel", json!(1), (WrongType, Some("kernel"), None)),
+        ("/kernel/kind", json!("linear"), (OutOfRange, Some("kernel.kind"), None)),
+        ("/kernel/signal_variance", json!(0), (OutOfRange, Some("kernel.signal_variance"), None)),
+        ("/kernel/bias_variance", json!(-1), (OutOfRange, Some("kernel.bias_variance"), None)),
+        ("/kernel/relevance", json!([1, -1]), (OutOfRange, Some("kernel.relevance"), Some(1))),
+        ("/kernel/relevance", json!([1]), (WrongShape, Some("kernel.relevance"), None)),
+        ("/noise/model", json!("pink"), (OutOfRange, Some("noise.model"), None)),
+        ("/noise/variance", json!("x"), (WrongType, Some("noise.variance"), None)),
+        ("/inputs/scale", json!([1, 0]), (OutOfRange, Some("inputs.scale"), Some(1))),
+        ("/inputs/scale", json!([1]), (WrongShape, Some("inputs.scale"), None)),
+        ("/inputs/dim", json!(3), (WrongShape, Some("inputs.dim"), None)),
+        ("/inputs/names", json!(["a", 1]), (WrongType, Some("inputs.names"), Some(1))),
+        ("/dictionary", json!([[1, 2, 3]]), (WrongShape, Some("dictionary"), None)),
+        ("/weights", json!([1, 2]), (WrongShape, Some("weights"), None)),
+        ("/variance", json!([[1, 2, 3]]), (WrongShape, Some("variance"), None)),
+        ("/score", json!("good"), (WrongType, Some("score"), None)),
+    ];
+    for (path, value, expected) in cases {
+        let mut changed = model.clone();
+        *changed.pointer_mut(path).unwrap() = value.clone();
+        assert_eq!(fault_of(wire::decode_snapshot(&pack(&changed)).unwrap_err()), expected, "{path}: {value}");
+    }
+    for (path, key, field) in [("", "weights", "weights"), ("/kernel", "relevance", "kernel.relevance")] {
+        let mut changed = model.clone();
+        changed.pointer_mut(path).unwrap().as_object_mut().unwrap().remove(key);
+        let fault = fault_of(wire::decode_snapshot(&pack(&changed)).unwrap_err());
+        assert_eq!(fault, (MissingField, Some(field), None));
+    }
+}
+
+#[test]
+fn publications_read_as_the_contract_says() {
+    let model = snapshot(metrics()[2].clone(), 1);
+    let weights = wire::to_json(&wire::encode_weights(&model, 2, true)).unwrap();
+    let whole = wire::to_json(&wire::encode_snapshot(&model, ArrayForm::Tensor, true)).unwrap();
+    assert_eq!((&weights["type"], &weights["dictionary_start"]), (&json!("weights"), &json!(2)));
+    assert_eq!(weights["dictionary"], json!([whole["dictionary"][2]]));
+    for key in ["v", "critic", "generation", "revision", "offset", "weights", "variance", "noise", "kernel", "score"] {
+        assert_eq!(weights[key], whole[key], "{key}");
+    }
+    assert_eq!(weights.get("inputs"), None);
+    let announced = wire::to_json(&wire::encode_announcement(&model, 12345)).unwrap();
+    assert_eq!(
+        announced,
+        json!({"v": 1, "type": "announcement", "critic": "default", "generation": 3, "revision": 17,
+               "offset": 1_000_000, "bytes": 12345})
+    );
+    let mut details = Map::new();
+    details.insert("critic".into(), json!("default"));
+    let event = wire::to_json(&wire::encode_event("adopted", 2.5, &details)).unwrap();
+    assert_eq!(event, json!({"v": 1, "type": "event", "event": "adopted", "time": 2.5, "critic": "default"}));
+    assert_eq!(wire::to_json(&wire::encode_status(&details)).unwrap()["type"], "status");
+}
+
+// ---- hyperparameter files
+
+#[test]
+fn hyperparameter_files_in_both_languages() {
+    let json = r#"{"kernel": {"kind": "factor", "signal_variance": 2, "bias_variance": 0.5, "relevance": [1, 0],
+                    "factors": [[0.5, -1]]}, "noise": {"model": "white", "variance": 0.1}, "log_evidence": -3}"#;
+    let toml = r#"
+        [kernel]
+        kind = "factor"
+        signal_variance = 2
+        bias_variance = 0.5
+        relevance = [1, 0.0]
+        factors = [[0.5, -1]]
+        [noise]
+        model = "white"
+        variance = 0.1
+    "#;
+    let file = wire::hyperparameters_from_str(json).unwrap();
+    assert_eq!(wire::hyperparameters_from_str(toml).unwrap(), file);
+    let metric = Metric::Factor { relevance: vec![1.0, 0.0], factors: vec![vec![0.5, -1.0]] };
+    assert_eq!((&file.hyperparameters.kernel.metric, &file.inputs), (&metric, &None));
+    assert_eq!((file.hyperparameters.noise, file.hyperparameters.noise_variance), (NoiseModel::White, 0.1));
+}
+
+#[test]
+fn hyperparameter_files_come_back_exactly() {
+    for metric in metrics() {
+        let Snapshot { hyperparameters, inputs, .. } = snapshot(metric, 1);
+        for inputs in [None, Some(inputs)] {
+            let text = wire::hyperparameters_to_json(&hyperparameters, inputs.as_ref()).to_string();
+            let file = wire::hyperparameters_from_str(&text).unwrap();
+            assert_eq!((&file.hyperparameters, &file.inputs), (&hyperparameters, &inputs));
+        }
+    }
+}
+
+#[test]
+fn faults_of_hyperparameter_files_are_named() {
+    let base = json!({"kernel": {"kind": "isotropic", "signal_variance": 1, "bias_variance": 0, "relevance": 0.5},
+                      "noise": {"model": "correlated", "variance": 0.1}});
+    assert!(wire::hyperparameters_from_str(&base.to_string()).is_ok());
+    for (path, value, code, field) in [
+        ("/kernel/relevance", json!([0.5, 0.25]), "out_of_range", "kernel.relevance"),
+        ("/kernel/relevance", json!(-1), "out_of_range", "kernel.relevance"),
+        ("/kernel/relevance", json!([]), "wrong_shape", "kernel.relevance"),
+        ("/kernel/kind", json!("ard"), "wrong_shape", "kernel.relevance"),
+        ("/kernel", json!({}), "missing_field", "kernel.signal_variance"),
+        ("/noise/variance", json!(0), "out_of_range", "noise.variance"),
+        ("/noise", json!("white"), "wrong_type", "noise"),
+    ] {
+        let mut changed = base.clone();
+        *changed.pointer_mut(path).unwrap() = value.clone();
+        let error = wire::hyperparameters_from_str(&changed.to_string()).unwrap_err();
+        assert_eq!((error.code.name(), error.field), (code, Some(field)), "{path}: {value}");
+    }
+    for text in ["{", "kernel = ", "", "{}"] {
+        let error = wire::hyperparameters_from_str(text).unwrap_err();
+        assert!(["malformed", "missing_field"].contains(&error.code.name()), "{text:?}: {error}");
+    }
+}
+
+// ---- any bytes at all
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(".{0,4}", inner, 0..4).prop_map(|m| Value::Object(m.into_iter().collect())),
+        ]
+    })
+}
+
+fn survive(bytes: &[u8]) {
+    let _ = ingest(bytes);
+    let _ = wire::decode_snapshot(bytes);
+    let _ = wire::to_json(bytes);
+    if let Err(refused) = request(bytes) {
+        // Whatever came, there is a reply to send.
+        wire::to_json(&wire::encode_error(&Id::nil(), &refused.error)).unwrap();
+    }
+    let _ = wire::hyperparameters_from_str(&String::from_utf8_lossy(bytes));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+        survive(&bytes);
+    }
+
+    #[test]
+    fn damaged_messages_do_no_harm(
+        which in 0usize..5, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)
+    ) {
+        let numpy_states = numpy("<f8", Some(&[2, 2]), &le(&[0.5, -1.0, 3.0, 4.0]), true);
+        let mut bytes = match which {
+            0 => pack(&append()),
+            1 => pack(&value_request()),
+            2 => pack(&single()),
+            3 => message_with(&append(), &[("states", numpy_states)]),
+            _ => wire::encode_snapshot(&snapshot(metrics()[2].clone(), 2), ArrayForm::Tensor, true),
+        };
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        survive(&bytes);
+    }
+
+    #[test]
+    fn any_value_in_any_field_does_no_harm(key in prop::sample::select(vec![
+        "v", "id", "op", "stream", "seq", "states", "rewards", "next_states", "terminated", "actions", "discounts",
+    ]), value in any_json()) {
+        survive(&message_with(&append(), &[(key, pack(&value))]));
+    }
+
+    #[test]
+    fn unknown_keys_change_nothing(key in "x[a-z]{0,8}", value in any_json()) {
+        let message = message_with(&append(), &[(&key, pack(&value))]);
+        prop_assert_eq!(request(&message).unwrap(), request(&pack(&append())).unwrap());
+    }
+
+    #[test]
+    fn both_forms_hold_every_finite_number(
+        values in prop::collection::vec(prop::num::f64::NORMAL | prop::num::f64::ZERO | prop::num::f64::SUBNORMAL, 6)
+    ) {
+        let mut model = snapshot(Metric::Isotropic(1.0), 2);
+        model.weights = DMatrix::from_row_slice(3, 2, &values);
+        for form in [ArrayForm::Tensor, ArrayForm::List] {
+            let back = wire::decode_snapshot(&wire::encode_snapshot(&model, form, true)).unwrap();
+            let bits = |m: &DMatrix<f64>| m.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(&back.weights), bits(&model.weights));
+        }
+    }
+}
