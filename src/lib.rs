@@ -2,4 +2,5 @@
 pub mod learner;
 pub mod math;
 pub mod snapshot;
+pub mod table;
 pub mod transition;
