@@ -1,6 +1,7 @@
 //! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
 pub mod learner;
 pub mod math;
+pub mod picture;
 pub mod sim;
 pub mod snapshot;
 pub mod table;

@@ -469,7 +469,7 @@ fn read_rows(reader: &mut csv::Reader<File>, header: &Header) -> Result<Raw, Fau
                 Column::Truncated => truncated = flag(cell).map_err(wrong)?,
                 Column::Discount => {
                     discount = optional(f64::MAX).map_err(wrong)?;
-                    if discount < 0.0 || discount > 1.0 {
+                    if !discount.is_nan() && !(0.0..=1.0).contains(&discount) {
                         return Err(wrong(format!("a discount lies in [0, 1], this one is {discount}")));
                     }
                 }
