@@ -303,6 +303,7 @@ fn hint(name: &str) -> String {
     }
     match lower.as_str() {
         "" => "a column needs a name".to_owned(),
+        _ if lower.contains([';', '\t']) => "not known; columns are separated by commas".to_owned(),
         "state" | "next_state" => format!("not known; number it: {lower}_0"),
         "done" => {
             "not known; say which end it is: terminated (absorbing) or truncated (cut off from outside)".to_owned()
@@ -791,6 +792,7 @@ mod tests {
         assert!(message("state_0,reward,done\n").contains("terminated (absorbing) or truncated"));
         assert!(message("state_0,reward,value\n").contains("underscore"));
         assert!(message("State_0,reward\n").contains("state_0"));
+        assert!(message("state_0;reward\n").contains("separated by commas"));
         assert!(message("state,reward\n").contains("state_0"));
         assert!(message("state_0,state_2,reward\n").contains("column state_1: missing"));
         assert!(message("state_0,next_state_0,next_state_1,reward\n").contains("must agree"));
@@ -839,5 +841,72 @@ mod tests {
         assert_eq!(back.len(), 1);
         assert_eq!((back[0].stream(), back[0].seq()), (batch.stream(), batch.seq()));
         assert!((0..2).all(|i| back[0].fingerprint(i) == batch.fingerprint(i)));
+    }
+
+    /// Two streams of a simulator, in pieces of up to five rows, the second with lost rows.
+    fn simulated() -> Vec<Batch> {
+        use crate::sim::{batches, walk::Walk};
+        let (mut left, mut right) = (Walk::new(1, Some(12), 0.0), Walk::new(2, None, 0.1));
+        let pieces = (0..40).flat_map(|_| {
+            let steps = |walk: &mut Walk| (0..5).map(|_| walk.step()).collect::<Vec<_>>();
+            let (a, b) = (steps(&mut left), steps(&mut right));
+            batches("left", "", &a).into_iter().chain(batches("right", "", &b))
+        });
+        pieces.collect()
+    }
+
+    #[test]
+    fn a_table_is_replayed_as_it_was_recorded() {
+        let recorded = simulated();
+        let (_directory, path) = file("table.csv", "");
+        let mut writer = TableWriter::create(&path).unwrap();
+        recorded.iter().for_each(|batch| writer.append(batch).unwrap());
+        writer.finish().unwrap();
+        let table = Table::read(&path).unwrap();
+        let content = |batch: &Batch| {
+            (0..batch.len())
+                .map(|i| (batch.stream().to_owned(), batch.seq().unwrap() + i as u64, batch.fingerprint(i)))
+                .collect::<Vec<_>>()
+        };
+        let replayed: Vec<_> =
+            table.batches("", 3).inspect(|b| assert!(b.len() <= 3)).flat_map(|b| content(&b)).collect();
+        assert_eq!(replayed, recorded.iter().flat_map(content).collect::<Vec<_>>());
+        // The left stream is cut by its limit of 12 steps, the right one where rows are lost.
+        let rows = table.rows();
+        let chains = |stream| (0..rows.len()).filter(|&i| rows.streams[i] == stream && rows.starts_chain[i]).count();
+        let right: Vec<u64> = replayed.iter().filter(|row| row.0 == "right").map(|row| row.1).collect();
+        let gaps = right.windows(2).filter(|w| w[0] + 1 != w[1]).count();
+        assert!(gaps > 5);
+        assert_eq!((chains(0), chains(1)), (200_usize.div_ceil(12), 1 + gaps));
+    }
+
+    #[test]
+    fn successors_are_found_again_when_they_are_left_out() {
+        let recorded = simulated();
+        let mut text = "stream,state_0,action,reward,truncated,seq\n".to_owned();
+        let mut expected = Vec::new();
+        for batch in &recorded {
+            for i in 0..batch.len() {
+                let (state, action, reward) = (batch.state(i)[0], batch.action(i).unwrap()[0], batch.reward(i)[0]);
+                let (stream, truncated, seq) = (batch.stream(), batch.truncated(i), batch.seq().unwrap() + i as u64);
+                text += &format!("{stream},{state},{action},{reward},{truncated},{seq}\n");
+                expected.push((stream, seq, batch.fingerprint(i), batch.next_state(i)[0], truncated));
+            }
+        }
+        let table = read(&text).unwrap();
+        let mut kept = 0;
+        for batch in table.batches("", 1) {
+            let row = expected.iter().find(|e| e.0 == batch.stream() && Some(e.1) == batch.seq()).unwrap();
+            assert_eq!(batch.next_state(0)[0], row.3, "{row:?}");
+            assert!(!row.4, "a truncated row has no successor in the table");
+            kept += 1;
+        }
+        let gaps = |stream| {
+            let seqs: Vec<u64> = expected.iter().filter(|e| e.0 == stream).map(|e| e.1).collect();
+            seqs.windows(2).filter(|w| w[0] + 1 != w[1]).count()
+        };
+        let truncated = expected.iter().filter(|e| e.4).count();
+        assert_eq!(kept, expected.len() - truncated - gaps("right") - 2, "the last row of each stream goes too");
+        assert_eq!(table.rows().truncated.iter().filter(|&&t| t).count(), truncated);
     }
 }

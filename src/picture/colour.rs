@@ -11,11 +11,11 @@ pub(super) struct Oklab {
 }
 
 impl Oklab {
-    /// From lightness, chroma and hue in degrees.
     const fn grey(l: f64) -> Self {
         Self { l, a: 0.0, b: 0.0 }
     }
 
+    /// From lightness, chroma and hue in degrees.
     fn polar([l, chroma, hue]: [f64; 3]) -> Self {
         let (sin, cos) = hue.to_radians().sin_cos();
         Self { l, a: chroma * cos, b: chroma * sin }
