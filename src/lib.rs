@@ -1,7 +1,10 @@
 //! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
 pub mod learner;
 pub mod math;
+pub mod picture;
+pub mod sim;
 pub mod snapshot;
+pub mod table;
 pub mod transition;
 pub mod transport;
 pub mod wire;

@@ -1,0 +1,787 @@
+//! Pictures of value functions: heat maps and curves side by side in one PNG file.
+//!
+//! Unvisited states show the prior mean, which for costs looks better than anything visited. So a heat map can fade where
+//! the standard deviation is high: pale means that nobody has been there.
+//!
+//! ```no_run
+//! use criticd::picture::{Axis, Figure, Heatmap, Panel};
+//!
+//! let (x, y) = (Axis::new("position [m]", -1.0, 1.0), Axis::new("speed [m/s]", -2.0, 2.0));
+//! let values = Heatmap::centres(&x, &y, 100, 100).iter().map(|[x, v]| -x * x - 0.1 * v * v).collect();
+//! let map = Heatmap::new("Value", x, y, 100, values, "value [J]");
+//! Figure { panels: vec![Panel::Heatmap(map)] }.write_png("value.png".as_ref())?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod colour;
+mod ticks;
+
+pub use colour::Colours;
+
+use colour::{ABSENT, Oklab, PALE};
+use std::io;
+use std::path::Path;
+use ticks::Ticks;
+use tiny_skia::{
+    Color, FillRule, LineCap, LineJoin, Mask, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform,
+};
+
+/// Panels side by side, each 700 pixels wide and 600 high.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// From left to right, at least one.
+    pub panels: Vec<Panel>,
+}
+
+/// One part of a figure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Panel {
+    /// A function of two variables.
+    Heatmap(Heatmap),
+    /// Functions of one variable.
+    Curves(Curves),
+}
+
+/// An axis: what it shows and from where to where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    /// Name and unit, as in `angle φ [rad]`.
+    pub label: String,
+    /// Lower and upper end, finite and in this order.
+    pub range: [f64; 2],
+    /// Whether ticks count in π.
+    pub in_pi: bool,
+}
+
+impl Axis {
+    /// An axis with decimal ticks.
+    pub fn new(label: impl Into<String>, low: f64, high: f64) -> Self {
+        Self { label: label.into(), range: [low, high], in_pi: false }
+    }
+
+    /// An axis for angles in rad, with ticks at fractions or multiples of π.
+    pub fn angle(label: impl Into<String>, low: f64, high: f64) -> Self {
+        Self { in_pi: true, ..Self::new(label, low, high) }
+    }
+
+    /// Centre of cell `k` of `count`.
+    fn centre(&self, k: usize, count: usize) -> f64 {
+        let [low, high] = self.range;
+        low + (high - low) * (k as f64 + 0.5) / count as f64
+    }
+
+    fn ticks(&self) -> Ticks {
+        assert_extent(self.range);
+        if self.in_pi { ticks::in_pi(self.range) } else { ticks::decimal(self.range, 6) }
+    }
+}
+
+/// A function of two variables, in colour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heatmap {
+    /// Above the picture.
+    pub title: String,
+    /// To the right.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// Cells in x; those in y follow from the number of values.
+    pub columns: usize,
+    /// (rows, columns), row-major from the lowest y up, at [`Heatmap::centres`]; NaN shows as grey.
+    pub values: Vec<f64>,
+    /// Name and unit of the values, next to the colour bar.
+    pub value_label: String,
+    /// What the ends of the colour bar stand for; none: the least and the greatest value.
+    pub value_range: Option<[f64; 2]>,
+    /// Colour map.
+    pub colours: Colours,
+    /// Whether to interpolate between cells; without, each cell is a rectangle.
+    pub smooth: bool,
+    /// Where to show pale colours, if anywhere.
+    pub fade: Option<Fade>,
+    /// Drawn on top, in this order. Points outside the axes are left out.
+    pub points: Vec<Points>,
+}
+
+impl Heatmap {
+    /// A smooth map in the colours for values, over the range of its values, with nothing on top.
+    pub fn new(
+        title: impl Into<String>,
+        x: Axis,
+        y: Axis,
+        columns: usize,
+        values: Vec<f64>,
+        value_label: impl Into<String>,
+    ) -> Self {
+        Self {
+            title: title.into(),
+            x,
+            y,
+            columns,
+            values,
+            value_label: value_label.into(),
+            value_range: None,
+            colours: Colours::Value,
+            smooth: true,
+            fade: None,
+            points: Vec::new(),
+        }
+    }
+
+    /// Centres (x, y) of the cells of a map, in the order of its values: where to evaluate the function.
+    pub fn centres(x: &Axis, y: &Axis, columns: usize, rows: usize) -> Vec<[f64; 2]> {
+        (0..rows * columns).map(|k| [x.centre(k % columns, columns), y.centre(k / columns, rows)]).collect()
+    }
+}
+
+/// How much of its colour each cell of a heat map loses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fade {
+    /// What pale means, for the legend.
+    pub label: String,
+    /// As the values of the map: 0 full colour, 1 none; the standard deviation relative to the prior's, say.
+    pub amount: Vec<f64>,
+}
+
+/// A set of points and how they look.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Points {
+    /// For the legend.
+    pub label: String,
+    /// (x, y).
+    pub at: Vec<[f64; 2]>,
+    /// What each of them looks like.
+    pub marker: Marker,
+}
+
+/// Markers, with rims that show on light and on dark ground.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marker {
+    /// A small disc, for many points: recent states.
+    Dot,
+    /// An open circle, for few points that matter: the dictionary.
+    Ring,
+}
+
+/// Functions of one variable, each with a band of two standard deviations if it has any.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curves {
+    /// Above the picture.
+    pub title: String,
+    /// To the right.
+    pub x: Axis,
+    /// Name and unit of what goes upwards; the range is that of the curves.
+    pub y_label: String,
+    /// (n,), rising: where the curves are known.
+    pub at: Vec<f64>,
+    /// At most six.
+    pub lines: Vec<Line>,
+    /// Drawn on top. Points outside the axes are left out.
+    pub points: Vec<Points>,
+}
+
+/// One curve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// For the legend.
+    pub label: String,
+    /// (n,), finite.
+    pub mean: Vec<f64>,
+    /// (n,) standard deviations, finite, if the curve has any.
+    pub deviation: Option<Vec<f64>>,
+}
+
+impl Figure {
+    /// Draw the figure into a PNG file, replacing what is there.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    ///
+    /// # Panics
+    /// If there is no panel, or the lengths of a panel's vectors disagree, or an axis has no extent.
+    pub fn write_png(&self, path: &Path) -> io::Result<()> {
+        std::fs::write(path, self.draw().encode_png()?)
+    }
+
+    fn draw(&self) -> Pixmap {
+        assert!(!self.panels.is_empty(), "a figure has at least one panel");
+        let mut canvas = Canvas::new(PANEL_WIDTH * self.panels.len() as f32, PANEL_HEIGHT);
+        // Panels share the lines on which their plots stand, so a legend of one moves them all.
+        let rows = self.panels.iter().map(|p| legend_rows(&canvas, &p.legend())).max().unwrap_or(0);
+        for (k, panel) in self.panels.iter().enumerate() {
+            let left = PANEL_WIDTH * k as f32;
+            let bottom = PANEL_HEIGHT - 72.0 - LEGEND_ROW * rows as f32;
+            let frame = Frame { left, top: 56.0, right: left + PANEL_WIDTH, bottom };
+            let plot = match panel {
+                Panel::Heatmap(map) => map.draw(&mut canvas, frame),
+                Panel::Curves(curves) => curves.draw(&mut canvas, frame),
+            };
+            draw_legend(&mut canvas, frame, plot, &panel.legend());
+        }
+        canvas.pixmap
+    }
+}
+
+const PANEL_WIDTH: f32 = 700.0;
+const PANEL_HEIGHT: f32 = 600.0;
+const LEGEND_ROW: f32 = 28.0;
+const TITLE_SIZE: f32 = 21.0;
+const LABEL_SIZE: f32 = 18.0;
+const TICK_SIZE: f32 = 16.0;
+const TICK: f32 = 6.0;
+const INK: [u8; 3] = [38, 38, 38];
+const GRID: [u8; 3] = [228, 228, 228];
+/// Colours of curves, after Okabe and Ito: told apart by every kind of colour vision.
+const LINES: [[u8; 3]; 6] =
+    [[0, 114, 178], [213, 94, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [230, 159, 0]];
+
+/// A rectangle of the canvas, in pixels from the top left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Frame {
+    left: f32,
+    top: f32,
+    right: f32,
+    bottom: f32,
+}
+
+impl Frame {
+    fn rect(self) -> Rect {
+        Rect::from_ltrb(self.left, self.top, self.right, self.bottom).expect("frames have an extent")
+    }
+
+    fn middle(self) -> (f32, f32) {
+        (0.5 * (self.left + self.right), 0.5 * (self.top + self.bottom))
+    }
+}
+
+/// A frame and what its sides stand for.
+struct Plot {
+    frame: Frame,
+    x: [f64; 2],
+    y: [f64; 2],
+}
+
+impl Plot {
+    fn x(&self, x: f64) -> f32 {
+        let t = (x - self.x[0]) / (self.x[1] - self.x[0]);
+        self.frame.left + t as f32 * (self.frame.right - self.frame.left)
+    }
+
+    fn y(&self, y: f64) -> f32 {
+        let t = (y - self.y[0]) / (self.y[1] - self.y[0]);
+        self.frame.bottom - t as f32 * (self.frame.bottom - self.frame.top)
+    }
+
+    fn holds(&self, [x, y]: [f64; 2]) -> bool {
+        (self.x[0]..=self.x[1]).contains(&x) && (self.y[0]..=self.y[1]).contains(&y)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Align {
+    Left,
+    Middle,
+    Right,
+}
+
+/// Pixels, and the shapes that the pictures are made of.
+struct Canvas {
+    pixmap: Pixmap,
+    face: ttf_parser::Face<'static>,
+}
+
+impl Canvas {
+    fn new(width: f32, height: f32) -> Self {
+        let mut pixmap = Pixmap::new(width as u32, height as u32).expect("the size is neither zero nor huge");
+        pixmap.fill(Color::WHITE);
+        let face = ttf_parser::Face::parse(dejavu::sans::regular(), 0).expect("the font that comes with us is sound");
+        Self { pixmap, face }
+    }
+
+    fn line(&mut self, from: (f32, f32), to: (f32, f32), width: f32, colour: [u8; 3]) {
+        let mut path = PathBuilder::new();
+        path.move_to(from.0, from.1);
+        path.line_to(to.0, to.1);
+        self.stroke(path, width, colour, None);
+    }
+
+    fn stroke(&mut self, path: PathBuilder, width: f32, colour: [u8; 3], mask: Option<&Mask>) {
+        let stroke = Stroke { width, line_cap: LineCap::Butt, line_join: LineJoin::Round, ..Stroke::default() };
+        if let Some(path) = path.finish() {
+            self.pixmap.stroke_path(&path, &paint(colour, 1.0), &stroke, Transform::identity(), mask);
+        }
+    }
+
+    fn fill(&mut self, path: PathBuilder, colour: [u8; 3], opacity: f32, mask: Option<&Mask>) {
+        if let Some(path) = path.finish() {
+            self.pixmap.fill_path(&path, &paint(colour, opacity), FillRule::Winding, Transform::identity(), mask);
+        }
+    }
+
+    fn outline(&mut self, frame: Frame) {
+        let mut path = PathBuilder::new();
+        path.push_rect(frame.rect());
+        self.stroke(path, 1.0, INK, None);
+    }
+
+    fn marker(&mut self, marker: Marker, x: f32, y: f32) {
+        let circle = |radius: f32| {
+            let mut path = PathBuilder::new();
+            path.push_circle(x, y, radius);
+            path
+        };
+        match marker {
+            Marker::Dot => {
+                self.fill(circle(2.6), INK, 0.75, None);
+                self.fill(circle(1.8), [255, 255, 255], 1.0, None);
+            }
+            Marker::Ring => {
+                self.stroke(circle(5.0), 3.6, [255, 255, 255], None);
+                self.stroke(circle(5.0), 1.8, INK, None);
+            }
+        }
+    }
+
+    /// Width of a text in pixels.
+    fn width(&self, text: &str, size: f32) -> f32 {
+        let units: u32 = text.chars().map(|c| u32::from(self.face.glyph_hor_advance(self.glyph(c)).unwrap_or(0))).sum();
+        units as f32 * size / f32::from(self.face.units_per_em())
+    }
+
+    fn glyph(&self, c: char) -> ttf_parser::GlyphId {
+        self.face.glyph_index(c).unwrap_or_default()
+    }
+
+    /// Write `text`, with (x, y) on its base line, turned to run upwards if asked for.
+    fn text(&mut self, text: &str, size: f32, (x, y): (f32, f32), align: Align, upwards: bool) {
+        let offset = match align {
+            Align::Left => 0.0,
+            Align::Middle => -0.5 * self.width(text, size),
+            Align::Right => -self.width(text, size),
+        };
+        let scale = size / f32::from(self.face.units_per_em());
+        let mut outline = Outline { path: PathBuilder::new(), advance: 0.0 };
+        for c in text.chars() {
+            let glyph = self.glyph(c);
+            self.face.outline_glyph(glyph, &mut outline);
+            outline.advance += f32::from(self.face.glyph_hor_advance(glyph).unwrap_or(0));
+        }
+        let turn = if upwards { -90.0 } else { 0.0 };
+        let transform = Transform::from_scale(scale, -scale)
+            .post_translate(offset, 0.0)
+            .post_concat(Transform::from_rotate(turn))
+            .post_translate(x, y);
+        if let Some(path) = outline.path.finish() {
+            self.pixmap.fill_path(&path, &paint(INK, 1.0), FillRule::Winding, transform, None);
+        }
+    }
+
+    fn mask(&self, frame: Frame) -> Mask {
+        let mut mask = Mask::new(self.pixmap.width(), self.pixmap.height()).expect("as large as the canvas");
+        mask.fill_path(&PathBuilder::from_rect(frame.rect()), FillRule::Winding, true, Transform::identity());
+        mask
+    }
+
+    /// Colour each pixel of `frame` by its place in it: across and up, each in (0, 1).
+    fn shade(&mut self, frame: Frame, colour: impl Fn(f64, f64) -> Oklab) {
+        let (left, top) = (frame.left as u32, frame.top as u32);
+        let (width, height) = ((frame.right - frame.left) as u32, (frame.bottom - frame.top) as u32);
+        let stride = self.pixmap.width();
+        let pixels = self.pixmap.pixels_mut();
+        for j in 0..height {
+            for i in 0..width {
+                let across = (f64::from(i) + 0.5) / f64::from(width);
+                let up = 1.0 - (f64::from(j) + 0.5) / f64::from(height);
+                let [r, g, b] = colour(across, up).srgb();
+                let pixel = PremultipliedColorU8::from_rgba(r, g, b, 255).expect("opaque");
+                pixels[((top + j) * stride + left + i) as usize] = pixel;
+            }
+        }
+    }
+
+    /// Title, ticks and names of the axes of `plot`, within `panel`.
+    fn axes(&mut self, plot: &Plot, panel: Frame, title: &str, x: (&str, &Ticks), y: (&str, &Ticks)) {
+        let Frame { left, top, bottom, .. } = plot.frame;
+        self.outline(plot.frame);
+        for (value, text) in &x.1.0 {
+            let at = sharp(plot.x(*value));
+            self.line((at, bottom), (at, bottom + TICK), 1.0, INK);
+            self.text(text, TICK_SIZE, (at, bottom + TICK + 18.0), Align::Middle, false);
+        }
+        for (value, text) in &y.1.0 {
+            let at = sharp(plot.y(*value));
+            self.line((left - TICK, at), (left, at), 1.0, INK);
+            self.text(text, TICK_SIZE, (left - TICK - 5.0, at + 0.36 * TICK_SIZE), Align::Right, false);
+        }
+        let (x_middle, y_middle) = plot.frame.middle();
+        self.text(title, TITLE_SIZE, (x_middle, top - 18.0), Align::Middle, false);
+        self.text(x.0, LABEL_SIZE, (x_middle, bottom + 52.0), Align::Middle, false);
+        self.text(y.0, LABEL_SIZE, (panel.left + 30.0, y_middle), Align::Middle, true);
+    }
+
+    fn widest(&self, ticks: &Ticks) -> f32 {
+        ticks.0.iter().map(|(_, text)| self.width(text, TICK_SIZE)).fold(0.0, f32::max)
+    }
+
+    fn points(&mut self, plot: &Plot, points: &[Points]) {
+        for set in points {
+            for &at in set.at.iter().filter(|at| plot.holds(**at)) {
+                self.marker(set.marker, plot.x(at[0]), plot.y(at[1]));
+            }
+        }
+    }
+}
+
+/// Letters on their way into one path, in units of the font.
+struct Outline {
+    path: PathBuilder,
+    advance: f32,
+}
+
+impl ttf_parser::OutlineBuilder for Outline {
+    fn move_to(&mut self, x: f32, y: f32) {
+        self.path.move_to(self.advance + x, y);
+    }
+
+    fn line_to(&mut self, x: f32, y: f32) {
+        self.path.line_to(self.advance + x, y);
+    }
+
+    fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
+        self.path.quad_to(self.advance + x1, y1, self.advance + x, y);
+    }
+
+    fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
+        self.path.cubic_to(self.advance + x1, y1, self.advance + x2, y2, self.advance + x, y);
+    }
+
+    fn close(&mut self) {
+        self.path.close();
+    }
+}
+
+fn paint([r, g, b]: [u8; 3], opacity: f32) -> Paint<'static> {
+    let mut paint = Paint { anti_alias: true, ..Paint::default() };
+    paint.set_color_rgba8(r, g, b, (255.0 * opacity).round() as u8);
+    paint
+}
+
+/// The middle of the pixel that holds `v`: lines one pixel wide are sharp there.
+fn sharp(v: f32) -> f32 {
+    v.floor() + 0.5
+}
+
+impl Heatmap {
+    /// Draw within `panel`, whose top and bottom are those of the plot; gives the frame of the plot.
+    fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
+        let rows = self.values.len() / self.columns.max(1);
+        assert!(rows > 0 && rows * self.columns == self.values.len(), "values are whole rows of cells");
+        let fade = self.fade.as_ref().map(|f| &f.amount[..]);
+        assert!(fade.is_none_or(|f| f.len() == self.values.len()), "fade has an amount for each value");
+        let range = self.value_range.unwrap_or_else(|| extent(self.values.iter().copied()));
+        assert_extent(range);
+        let (x_ticks, y_ticks, bar_ticks) = (self.x.ticks(), self.y.ticks(), ticks::decimal(range, 6));
+
+        let (bar_width, bar_gap) = (20.0, 18.0);
+        let left = (panel.left + 40.0 + canvas.widest(&y_ticks) + TICK + 8.0).ceil();
+        let bar_right = (panel.right - 40.0 - canvas.widest(&bar_ticks) - TICK - 8.0).floor();
+        let frame = Frame { left, right: bar_right - bar_width - bar_gap, ..panel };
+        let bar = Frame { left: bar_right - bar_width, right: bar_right, ..panel };
+
+        let share = |value: f64| (value - range[0]) / (range[1] - range[0]);
+        canvas.shade(frame, |across, up| {
+            let value = self.sample(&self.values, rows, across, up);
+            if value.is_nan() {
+                return ABSENT;
+            }
+            let pale = fade.map_or(0.0, |f| self.sample(f, rows, across, up).clamp(0.0, 1.0));
+            self.colours.at(share(value)).towards(PALE, pale)
+        });
+        canvas.shade(bar, |_, up| self.colours.at(up));
+        let plot = Plot { frame: grown(frame), x: self.x.range, y: self.y.range };
+        canvas.points(&plot, &self.points);
+        canvas.axes(&plot, panel, &self.title, (&self.x.label, &x_ticks), (&self.y.label, &y_ticks));
+        canvas.outline(grown(bar));
+        let bar_plot = Plot { frame: grown(bar), x: [0.0, 1.0], y: range };
+        for (value, text) in &bar_ticks.0 {
+            let at = sharp(bar_plot.y(*value));
+            canvas.line((bar.right, at), (bar.right + TICK, at), 1.0, INK);
+            canvas.text(text, TICK_SIZE, (bar.right + TICK + 5.0, at + 0.36 * TICK_SIZE), Align::Left, false);
+        }
+        canvas.text(&self.value_label, LABEL_SIZE, (panel.right - 20.0, bar.middle().1), Align::Middle, true);
+        frame
+    }
+
+    /// The grid at a place of the plot, across and up, each in (0, 1).
+    fn sample(&self, grid: &[f64], rows: usize, across: f64, up: f64) -> f64 {
+        let columns = self.columns;
+        if !self.smooth {
+            return grid[(up * rows as f64) as usize * columns + (across * columns as f64) as usize];
+        }
+        // Between the centres of four cells; beyond the outermost centres as there.
+        let between = |t: f64, count: usize| {
+            let place = (t * count as f64 - 0.5).clamp(0.0, (count - 1) as f64);
+            let k = (place as usize).min(count.saturating_sub(2));
+            (k, (k + 1).min(count - 1), place - k as f64)
+        };
+        let ((i0, i1, s), (j0, j1, t)) = (between(across, columns), between(up, rows));
+        let row = |j: usize| (1.0 - s) * grid[j * columns + i0] + s * grid[j * columns + i1];
+        (1.0 - t) * row(j0) + t * row(j1)
+    }
+}
+
+/// The frame whose outline, one pixel wide, runs just around the pixels of `frame`.
+fn grown(frame: Frame) -> Frame {
+    Frame { left: frame.left - 0.5, top: frame.top - 0.5, right: frame.right + 0.5, bottom: frame.bottom + 0.5 }
+}
+
+fn assert_extent([low, high]: [f64; 2]) {
+    assert!(low.is_finite() && high.is_finite() && low < high, "a range goes from {low} to {high}");
+}
+
+/// Least and greatest finite value; some extent around a constant, [0, 1] without any.
+fn extent(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    let finite = values.filter(|v| v.is_finite());
+    let [low, high] = finite.fold([f64::INFINITY, f64::NEG_INFINITY], |[a, b], v| [a.min(v), b.max(v)]);
+    if low < high {
+        [low, high]
+    } else if low == high {
+        let half = 0.5 * low.abs().max(1.0);
+        [low - half, high + half]
+    } else {
+        [0.0, 1.0]
+    }
+}
+
+impl Curves {
+    /// As that of a heat map.
+    fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
+        let n = self.at.len();
+        for line in &self.lines {
+            assert_eq!(line.mean.len(), n, "a curve has a value for each place");
+            assert!(line.deviation.as_ref().is_none_or(|d| d.len() == n), "a band has a width for each place");
+        }
+        assert!(self.lines.len() <= LINES.len(), "more curves than colours that can be told apart");
+        let [low, high] = extent(self.heights());
+        let margin = 0.05 * (high - low);
+        let y = [low - margin, high + margin];
+        let (x_ticks, y_ticks) = (self.x.ticks(), ticks::decimal(y, 6));
+        let left = (panel.left + 40.0 + canvas.widest(&y_ticks) + TICK + 8.0).ceil();
+        let frame = Frame { left, right: panel.right - 24.0, ..panel };
+        let plot = Plot { frame: grown(frame), x: self.x.range, y };
+        for (value, _) in &x_ticks.0 {
+            let at = sharp(plot.x(*value));
+            canvas.line((at, frame.top), (at, frame.bottom), 1.0, GRID);
+        }
+        for (value, _) in &y_ticks.0 {
+            let at = sharp(plot.y(*value));
+            canvas.line((frame.left, at), (frame.right, at), 1.0, GRID);
+        }
+        let mask = canvas.mask(frame);
+        for (line, colour) in self.lines.iter().zip(LINES) {
+            let place = |k: usize, height: f64| (plot.x(self.at[k]), plot.y(height));
+            if let Some(deviation) = &line.deviation {
+                let upper = (0..n).map(|k| place(k, line.mean[k] + 2.0 * deviation[k]));
+                let lower = (0..n).rev().map(|k| place(k, line.mean[k] - 2.0 * deviation[k]));
+                let mut band = polyline(upper.chain(lower));
+                band.close();
+                canvas.fill(band, colour, 0.22, Some(&mask));
+            }
+            canvas.stroke(polyline((0..n).map(|k| place(k, line.mean[k]))), 2.4, colour, Some(&mask));
+        }
+        canvas.points(&plot, &self.points);
+        canvas.axes(&plot, panel, &self.title, (&self.x.label, &x_ticks), (&self.y_label, &y_ticks));
+        frame
+    }
+
+    /// Every height that the picture should hold.
+    fn heights(&self) -> impl Iterator<Item = f64> + '_ {
+        let inside = |x: f64| (self.x.range[0]..=self.x.range[1]).contains(&x);
+        let curves = self.lines.iter().flat_map(move |line| {
+            (0..self.at.len()).filter(move |&k| inside(self.at[k])).flat_map(move |k| {
+                let half = 2.0 * line.deviation.as_ref().map_or(0.0, |d| d[k]);
+                [line.mean[k] - half, line.mean[k] + half]
+            })
+        });
+        let points = self.points.iter().flat_map(|set| &set.at);
+        curves.chain(points.filter(move |at| inside(at[0])).map(|at| at[1]))
+    }
+}
+
+fn polyline(points: impl Iterator<Item = (f32, f32)>) -> PathBuilder {
+    let mut path = PathBuilder::new();
+    for (k, (x, y)) in points.enumerate() {
+        if k == 0 {
+            path.move_to(x, y);
+        } else {
+            path.line_to(x, y);
+        }
+    }
+    path
+}
+
+/// What stands before a text of a legend.
+#[derive(Clone, Copy)]
+enum Key {
+    Marker(Marker),
+    Fade(Colours),
+    Line([u8; 3], bool),
+}
+
+impl Key {
+    fn width(self) -> f32 {
+        match self {
+            Self::Marker(_) => 12.0,
+            Self::Fade(_) => 44.0,
+            Self::Line(..) => 30.0,
+        }
+    }
+}
+
+impl Panel {
+    fn legend(&self) -> Vec<(Key, &str)> {
+        let (points, mut entries) = match self {
+            Self::Heatmap(map) => {
+                let fade = map.fade.iter().map(|f| (Key::Fade(map.colours), f.label.as_str()));
+                (&map.points, fade.collect::<Vec<_>>())
+            }
+            Self::Curves(curves) => {
+                let lines = curves.lines.iter().zip(LINES);
+                let key = |(line, colour): (&Line, _)| Key::Line(colour, line.deviation.is_some());
+                (&curves.points, lines.map(|(line, colour)| (key((line, colour)), line.label.as_str())).collect())
+            }
+        };
+        entries.extend(points.iter().map(|set| (Key::Marker(set.marker), set.label.as_str())));
+        entries
+    }
+}
+
+/// Space between a key and its text, and between an entry and the next.
+const KEY_GAP: f32 = 8.0;
+const ENTRY_GAP: f32 = 26.0;
+
+/// The entries of a legend, broken into rows that fit the panel; with their widths.
+fn legend_layout<'a>(canvas: &Canvas, entries: &[(Key, &'a str)]) -> Vec<Vec<(Key, &'a str, f32)>> {
+    let mut rows: Vec<Vec<(Key, &str, f32)>> = Vec::new();
+    let mut used = f32::INFINITY;
+    for &(key, text) in entries {
+        let width = key.width() + KEY_GAP + canvas.width(text, TICK_SIZE);
+        if used + ENTRY_GAP + width > PANEL_WIDTH - 40.0 {
+            rows.push(Vec::new());
+            used = -ENTRY_GAP;
+        }
+        used += ENTRY_GAP + width;
+        rows.last_mut().expect("the first entry opens a row").push((key, text, width));
+    }
+    rows
+}
+
+fn legend_rows(canvas: &Canvas, entries: &[(Key, &str)]) -> usize {
+    legend_layout(canvas, entries).len()
+}
+
+/// Draw a legend below the middle of `plot`, as far as `panel` has room there.
+fn draw_legend(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(Key, &str)]) {
+    for (k, row) in legend_layout(canvas, entries).into_iter().enumerate() {
+        let total: f32 = row.iter().map(|entry| entry.2).sum::<f32>() + ENTRY_GAP * (row.len() - 1) as f32;
+        let room = panel.left + 20.0..=panel.right - 20.0 - total;
+        let mut x = (plot.middle().0 - 0.5 * total).min(*room.end()).max(*room.start()).round();
+        let y = panel.bottom + 76.0 + LEGEND_ROW * k as f32;
+        for (key, text, width) in row {
+            match key {
+                Key::Marker(marker) => canvas.marker(marker, x + 6.0, y),
+                Key::Fade(colours) => {
+                    let swatch = Frame { left: x, top: y - 7.0, right: x + 44.0, bottom: y + 7.0 };
+                    canvas.shade(swatch, |across, _| colours.at(0.6).towards(PALE, across));
+                    canvas.outline(grown(swatch));
+                }
+                Key::Line(colour, band) => {
+                    if band {
+                        let mut path = PathBuilder::new();
+                        path.push_rect(Frame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 }.rect());
+                        canvas.fill(path, colour, 0.22, None);
+                    }
+                    canvas.line((x, y), (x + 30.0, y), 2.4, colour);
+                }
+            }
+            canvas.text(text, TICK_SIZE, (x + key.width() + KEY_GAP, y + 0.36 * TICK_SIZE), Align::Left, false);
+            x += width + ENTRY_GAP;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(columns: usize, values: Vec<f64>) -> Heatmap {
+        let (x, y) = (Axis::new("x", 0.0, 1.0), Axis::new("y", 0.0, 1.0));
+        Heatmap { smooth: false, ..Heatmap::new("t", x, y, columns, values, "v") }
+    }
+
+    fn pixel(canvas: &Pixmap, x: u32, y: u32) -> [u8; 3] {
+        let p = canvas.pixel(x, y).unwrap();
+        [p.red(), p.green(), p.blue()]
+    }
+
+    #[test]
+    fn the_file_holds_the_figure() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("figure.png");
+        let curve = Line { label: "a".into(), mean: vec![0.0, 1.0], deviation: Some(vec![0.1, 0.3]) };
+        let curves = Curves {
+            title: "Curves".into(),
+            x: Axis::angle("angle [rad]", 0.0, 1.0),
+            y_label: "y".into(),
+            at: vec![0.0, 2.0],
+            lines: vec![curve],
+            points: vec![Points { label: "p".into(), at: vec![[0.5, 0.5], [9.0, 9.0]], marker: Marker::Ring }],
+        };
+        let figure = Figure { panels: vec![Panel::Heatmap(map(2, vec![0.0; 4])), Panel::Curves(curves)] };
+        figure.write_png(&path).unwrap();
+        assert_eq!(Pixmap::load_png(&path).unwrap(), figure.draw());
+        assert_eq!((figure.draw().width(), figure.draw().height()), (1400, 600));
+        assert!(figure.write_png(&directory.path().join("absent/figure.png")).is_err());
+    }
+
+    #[test]
+    fn rows_go_up_and_columns_to_the_right() {
+        let mut map = map(2, vec![0.0, 1.0, 2.0, f64::NAN]);
+        map.value_range = Some([0.0, 4.0]);
+        let canvas = Figure { panels: vec![Panel::Heatmap(map.clone())] }.draw();
+        let colour = |t: f64| Colours::Value.at(t).srgb();
+        let corners = [[120, 490], [520, 490], [120, 70], [520, 70]].map(|[x, y]| pixel(&canvas, x, y));
+        assert_eq!(corners, [colour(0.0), colour(0.25), colour(0.5), ABSENT.srgb()]);
+
+        map.fade = Some(Fade { label: "pale".into(), amount: vec![1.0, 0.0, 7.0, 0.0] });
+        let canvas = Figure { panels: vec![Panel::Heatmap(map)] }.draw();
+        assert_eq!(pixel(&canvas, 120, 460), PALE.srgb());
+        assert_eq!(pixel(&canvas, 520, 460), colour(0.25));
+    }
+
+    #[test]
+    fn smooth_maps_interpolate_between_centres() {
+        let map = Heatmap { smooth: true, ..map(2, vec![0.0, 1.0, 2.0, 3.0]) };
+        let at = |across, up| map.sample(&map.values, 2, across, up);
+        assert_eq!((at(0.25, 0.25), at(0.75, 0.75), at(0.5, 0.5)), (0.0, 3.0, 1.5));
+        assert_eq!((at(0.01, 0.01), at(0.99, 0.25)), (0.0, 1.0), "flat beyond the outermost centres");
+        let centres = Heatmap::centres(&map.x, &map.y, 2, 2);
+        assert!(centres.iter().zip(&map.values).all(|(c, v)| at(c[0], c[1]) == *v));
+    }
+
+    #[test]
+    fn long_legends_take_more_rows() {
+        let canvas = Canvas::new(PANEL_WIDTH, PANEL_HEIGHT);
+        let entry = (Key::Marker(Marker::Dot), "a legend of some length, about 400 pixels");
+        assert_eq!(legend_rows(&canvas, &[]), 0);
+        assert_eq!(legend_rows(&canvas, &[entry]), 1);
+        assert_eq!(legend_rows(&canvas, &[entry; 3]), 3);
+    }
+
+    #[test]
+    fn constant_and_absent_values_have_a_range_too() {
+        assert_eq!(extent([3.0].into_iter()), [1.5, 4.5]);
+        assert_eq!(extent([f64::NAN].into_iter()), [0.0, 1.0]);
+        assert_eq!(extent([f64::NAN, 1.0, f64::INFINITY, -2.0].into_iter()), [-2.0, 1.0]);
+    }
+}
