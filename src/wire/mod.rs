@@ -266,6 +266,7 @@ pub struct Request {
 
 /// The operations of the control socket.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "appends are the common case, and there is one request at a time")]
 pub enum Op {
     /// Learn these rows, all or none; the batch carries a `seq`.
     Append(Batch),

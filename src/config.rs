@@ -1,0 +1,810 @@
+//! Settings: a TOML file and the command line in, one checked [`Config`] out.
+//!
+//! The tables in `tables` say all there is to say about each setting: its key, what it means, what it may be, and
+//! whether it may change while the daemon runs. Reading, checking, printing and reloading all go by these tables, so
+//! that they cannot disagree.
+
+mod tables;
+
+use crate::learner::Settings;
+use crate::wire;
+use std::ffi::OsString;
+use std::fmt::{self, Display};
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::path::PathBuf;
+use tables::{CRITIC, GENERAL, LIMITS, Setting, When, host};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Settings before any check, all with defaults. What each may be stands in the file that [`Config::print`] makes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigParts {
+    /// Where the daemon keeps its files.
+    pub data_dir: PathBuf,
+    /// Endpoint of the PULL socket.
+    pub ingest: String,
+    /// Endpoint of the ROUTER socket.
+    pub control: String,
+    /// Endpoint of the PUB socket.
+    pub publish: String,
+    /// Whether TCP endpoints may be reachable from other machines.
+    pub insecure_allow_remote: bool,
+    /// Least severe level that is logged.
+    pub log: String,
+    /// State dimension D; none takes that of the first row.
+    pub state_dim: Option<usize>,
+    /// Names of the D state variables, for people.
+    pub state_names: Option<Vec<String>>,
+    /// Time between two whole snapshots while rows arrive.
+    pub snapshot_interval_ms: u64,
+    /// Larger snapshots are announced instead of published.
+    pub publish_bytes_max: usize,
+    /// Whether published snapshots carry the variance matrix.
+    pub publish_variance: bool,
+    /// Most rows that are learned between two looks at the queues.
+    pub batch_rows_max: usize,
+    /// Messages that may wait to be learned.
+    pub inbox_messages: usize,
+    /// Recent rows kept for refits.
+    pub window_rows: usize,
+    /// Most streams that are told apart.
+    pub streams_max: usize,
+    /// What one peer may ask for.
+    pub limits: Limits,
+    /// What is learned; at least one, names distinct. Requests that name none mean the first.
+    pub critics: Vec<Settings>,
+}
+
+/// What messages and peers may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one message.
+    pub message_bytes_max: usize,
+    /// Rows of one batch.
+    pub rows_per_batch_max: usize,
+    /// States of one `value` request.
+    pub query_rows_max: usize,
+    /// Frames of one message.
+    pub parts_max: usize,
+    /// Connections at a time, per socket.
+    pub connections_max: usize,
+    /// Connections at a time from one address, per socket.
+    pub connections_per_address_max: usize,
+    /// Subscriptions of one subscriber.
+    pub subscriptions_max: usize,
+    /// Time for a peer to say who it is.
+    pub handshake_timeout_ms: u64,
+    /// A peer that accepts no byte for so long is cut off.
+    pub stall_timeout_ms: u64,
+    /// A peer that stays behind for so long is cut off.
+    pub saturated_timeout_ms: u64,
+}
+
+impl Limits {
+    /// Those of them that decoding needs.
+    pub fn wire(&self) -> wire::Limits {
+        let Self { message_bytes_max, rows_per_batch_max, query_rows_max, .. } = *self;
+        wire::Limits { message_bytes_max, rows_per_batch_max, query_rows_max }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let wire::Limits { message_bytes_max, rows_per_batch_max, query_rows_max } = wire::Limits::default();
+        Self {
+            message_bytes_max,
+            rows_per_batch_max,
+            query_rows_max,
+            parts_max: 8,
+            connections_max: 1024,
+            connections_per_address_max: 512,
+            subscriptions_max: 64,
+            handshake_timeout_ms: 5_000,
+            stall_timeout_ms: 10_000,
+            saturated_timeout_ms: 30_000,
+        }
+    }
+}
+
+impl Default for ConfigParts {
+    fn default() -> Self {
+        Self {
+            data_dir: data_dir(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME")),
+            ingest: "tcp://127.0.0.1:5750".into(),
+            control: "tcp://127.0.0.1:5751".into(),
+            publish: "tcp://127.0.0.1:5752".into(),
+            insecure_allow_remote: false,
+            log: "info".into(),
+            state_dim: None,
+            state_names: None,
+            snapshot_interval_ms: 1000,
+            publish_bytes_max: 256 << 10,
+            publish_variance: true,
+            batch_rows_max: 256,
+            inbox_messages: 1024,
+            window_rows: 200_000,
+            streams_max: 65_536,
+            limits: Limits::default(),
+            critics: vec![Settings::default()],
+        }
+    }
+}
+
+/// The XDG state directory of the program; relative paths in `XDG_STATE_HOME` do not count.
+fn data_dir(state_home: Option<OsString>, home: Option<OsString>) -> PathBuf {
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let state_home = state_home.and_then(absolute);
+    state_home
+        .or_else(|| home.and_then(absolute).map(|home| home.join(".local/state")))
+        .unwrap_or_default()
+        .join("criticd")
+}
+
+/// Settings given on the command line; they count more than the file.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Read settings from this TOML file
+    #[arg(long, value_name = "FILE", env = "CRITICD_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Keep the daemon's files in this directory
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Take transitions in here: tcp://HOST:PORT or ipc://PATH
+    #[arg(long, value_name = "ENDPOINT")]
+    pub ingest: Option<String>,
+    /// Answer requests here
+    #[arg(long, value_name = "ENDPOINT")]
+    pub control: Option<String>,
+    /// Publish snapshots and events here
+    #[arg(long, value_name = "ENDPOINT")]
+    pub publish: Option<String>,
+    /// Let endpoints be reachable from other machines, without encryption or passwords
+    #[arg(long)]
+    pub insecure_allow_remote: bool,
+    /// Log this and what is more severe: error, warn, info, debug or trace; or off
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<String>,
+    /// Change any setting, as the file has it: `state_dim=4`, `limits.parts_max=8`, `critic.tolerance=1e-4` (of every
+    /// critic), `critic.NAME.tolerance=1e-4` (of one)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// Why there is no [`Config`]. Lines count from 1; there is none for what came from the command line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The text is not TOML.
+    Syntax {
+        /// Where.
+        line: Option<usize>,
+        /// What is wrong.
+        message: String,
+    },
+    /// There is no such setting.
+    UnknownKey {
+        /// As it was written, with the table it stands in.
+        key: String,
+        /// Where.
+        line: Option<usize>,
+        /// The setting that was probably meant, in backquotes, and where it belongs.
+        suggestion: Option<String>,
+    },
+    /// A setting has a value that it may not have.
+    Invalid {
+        /// With the table it stands in.
+        key: String,
+        /// Where.
+        line: Option<usize>,
+        /// What it may be.
+        message: String,
+    },
+}
+
+impl ConfigError {
+    fn invalid(key: impl Into<String>, line: Option<usize>, message: impl Into<String>) -> Self {
+        Self::Invalid { key: key.into(), line, message: message.into() }
+    }
+}
+
+impl Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Syntax { line: Some(line), .. }
+        | Self::UnknownKey { line: Some(line), .. }
+        | Self::Invalid { line: Some(line), .. } = self
+        {
+            write!(f, "line {line}: ")?;
+        }
+        match self {
+            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
+            Self::Syntax { message, .. } => f.write_str(message.trim_end()),
+            Self::UnknownKey { key, suggestion: None, .. } => write!(f, "there is no setting `{key}`"),
+            Self::UnknownKey { key, suggestion: Some(other), .. } => {
+                write!(f, "there is no setting `{key}`, did you mean {other}?")
+            }
+            Self::Invalid { key, message, .. } => write!(f, "`{key}` {message}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Settings that hold everything their documentation promises. Read through [`ConfigParts`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    parts: ConfigParts,
+}
+
+impl Deref for Config {
+    type Target = ConfigParts;
+
+    fn deref(&self) -> &ConfigParts {
+        &self.parts
+    }
+}
+
+impl Config {
+    /// Check settings, each alone and together.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for the first that is wrong.
+    pub fn new(parts: ConfigParts) -> Result<Self, ConfigError> {
+        check(&parts, &Lines::default())?;
+        Ok(Self { parts })
+    }
+
+    /// Read settings from TOML; what the text does not mention has its default.
+    ///
+    /// # Errors
+    /// If it is not TOML, has unknown keys, or a value is not allowed: with the line.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        Self::from_toml_and(text, &Options::default())
+    }
+
+    /// Read the file that `options` name, if they name one, and let the other options count more.
+    ///
+    /// # Errors
+    /// As [`Config::from_toml`], or if the file cannot be read.
+    pub fn load(options: &Options) -> Result<Self, ConfigError> {
+        let text = match &options.config {
+            Some(path) => {
+                std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.clone(), source })?
+            }
+            None => String::new(),
+        };
+        Self::from_toml_and(&text, options)
+    }
+
+    fn from_toml_and(text: &str, options: &Options) -> Result<Self, ConfigError> {
+        let mut parts = ConfigParts::default();
+        let mut lines = read_document(text, &mut parts)?;
+        apply(options, &mut parts, &mut lines)?;
+        check(&parts, &lines)?;
+        Ok(Self { parts })
+    }
+
+    /// All settings as a commented TOML file; [`Config::from_toml`] reads an equal `Config` from it.
+    pub fn print(&self) -> String {
+        let mut out =
+            String::from("# Settings of criticd. Lines with # are comments; what is left out has its default.\n");
+        out.push_str("# Settings marked (SIGHUP) may change while the daemon runs.\n\n");
+        print_table(&mut out, &GENERAL, &self.parts);
+        out.push_str("# What one message or peer may ask for.\n[limits]\n\n");
+        print_table(&mut out, &LIMITS, &self.parts.limits);
+        out.push_str(
+            "# What is learned: one table like this for each critic. Requests that name none mean the first.\n",
+        );
+        for critic in &self.parts.critics {
+            out.push_str("[[critic]]\n\n");
+            print_table(&mut out, &CRITIC, critic);
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+        out
+    }
+
+    /// Which settings differ in `new`, if a running daemon can take them all over; keys of critics as
+    /// `critic.NAME.key`.
+    ///
+    /// # Errors
+    /// The settings that differ and need a restart; `critic` stands for other critics or another order of them.
+    pub fn reloadable_from(&self, new: &Self) -> Result<Vec<String>, Vec<String>> {
+        let mut changes = Changes::default();
+        changes.compare("", &GENERAL, &self.parts, &new.parts);
+        changes.compare("limits.", &LIMITS, &self.parts.limits, &new.parts.limits);
+        let names = |config: &Self| config.critics.iter().map(|critic| critic.name.clone()).collect::<Vec<_>>();
+        if names(self) == names(new) {
+            for (old, new) in self.critics.iter().zip(&new.critics) {
+                changes.compare(&format!("critic.{}.", old.name), &CRITIC, old, new);
+            }
+        } else {
+            changes.restart.push("critic".into());
+        }
+        if changes.restart.is_empty() { Ok(changes.running) } else { Err(changes.restart) }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new(ConfigParts::default()).expect("the defaults are allowed")
+    }
+}
+
+#[derive(Default)]
+struct Changes {
+    running: Vec<String>,
+    restart: Vec<String>,
+}
+
+impl Changes {
+    fn compare<T>(&mut self, prefix: &str, table: &[Setting<T>], old: &T, new: &T) {
+        for setting in table.iter().filter(|setting| (setting.get)(old) != (setting.get)(new)) {
+            let changed = match setting.when {
+                When::Running => &mut self.running,
+                When::Restart => &mut self.restart,
+            };
+            changed.push(format!("{prefix}{}", setting.key));
+        }
+    }
+}
+
+fn print_table<T>(out: &mut String, table: &[Setting<T>], parts: &T) {
+    for Setting { key, when, help, get, .. } in table {
+        let mark = if *when == When::Running { " (SIGHUP)" } else { "" };
+        let mut line = String::from("#");
+        for word in format!("{help}{mark}").split_whitespace() {
+            if line.len() + 1 + word.len() > 100 {
+                out.push_str(&line);
+                out.push('\n');
+                line = String::from("#");
+            }
+            line.push(' ');
+            line.push_str(word);
+        }
+        let value = match get(parts) {
+            Some(value) => format!("{key} = {value}"),
+            None => format!("# {key} ="),
+        };
+        out.push_str(&format!("{line}\n{value}\n\n"));
+    }
+}
+
+/// Where settings were written, for errors that show only when all are known.
+#[derive(Default)]
+struct Lines {
+    known: Vec<(String, usize)>,
+}
+
+impl Lines {
+    fn of(&self, key: &str) -> Option<usize> {
+        self.known.iter().rev().find(|(known, _)| known == key).map(|(_, line)| *line)
+    }
+
+    /// The setting was overridden: its line has nothing to do with its value any more.
+    fn forget(&mut self, key: &str) {
+        self.known.retain(|(known, _)| known != key);
+    }
+}
+
+/// Read all tables of a document; what it does not mention stays as it is.
+fn read_document(text: &str, parts: &mut ConfigParts) -> Result<Lines, ConfigError> {
+    let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+    let document = DeTable::parse(text).map_err(|e| {
+        let line = e.span().map(|span| line_of(span.start));
+        ConfigError::Syntax { line, message: e.message().to_owned() }
+    })?;
+    let mut document = document.into_inner();
+    let mut lines = Lines::default();
+    let mut sections = [None, None];
+    for (section, key) in sections.iter_mut().zip(["limits", "critic"]) {
+        *section = document.remove(key);
+    }
+    let [limits, critics] = sections;
+    read_table(document, "", &GENERAL, parts, &line_of, &mut lines)?;
+    if let Some(value) = limits {
+        let line = line_of(value.span().start);
+        let DeValue::Table(table) = value.into_inner() else {
+            return Err(ConfigError::invalid("limits", Some(line), "must be a table, [limits]"));
+        };
+        read_table(table, "limits.", &LIMITS, &mut parts.limits, &line_of, &mut lines)?;
+    }
+    if let Some(value) = critics {
+        let line = line_of(value.span().start);
+        let DeValue::Array(tables) = value.into_inner() else {
+            return Err(ConfigError::invalid("critic", Some(line), "must be a list of tables, each under [[critic]]"));
+        };
+        lines.known.push(("critic".into(), line));
+        parts.critics.clear();
+        for value in tables {
+            let line = line_of(value.span().start);
+            let DeValue::Table(table) = value.into_inner() else {
+                return Err(ConfigError::invalid("critic", Some(line), "must hold tables, each under [[critic]]"));
+            };
+            let mut critic = Settings::default();
+            read_table(table, &critic_prefix(parts.critics.len()), &CRITIC, &mut critic, &line_of, &mut lines)?;
+            parts.critics.push(critic);
+        }
+    }
+    Ok(lines)
+}
+
+/// How errors name the critic that stands at `index` in the file.
+fn critic_prefix(index: usize) -> String {
+    format!("critic[{index}].")
+}
+
+fn read_table<T>(
+    table: DeTable<'_>,
+    prefix: &str,
+    settings: &[Setting<T>],
+    parts: &mut T,
+    line_of: &impl Fn(usize) -> usize,
+    lines: &mut Lines,
+) -> Result<(), ConfigError> {
+    let mut entries: Vec<_> = table.into_iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    for (key, value) in entries {
+        let line = Some(line_of(key.span().start));
+        let name = format!("{prefix}{}", key.get_ref());
+        let Some(setting) = settings.iter().find(|setting| setting.key == key.get_ref()) else {
+            let suggestion = suggestion(key.get_ref(), settings.iter().map(|setting| setting.key), prefix);
+            return Err(ConfigError::UnknownKey { key: name, line, suggestion });
+        };
+        (setting.set)(parts, value).map_err(|message| ConfigError::invalid(&name, line, message))?;
+        lines.known.extend(line.map(|line| (name, line)));
+    }
+    Ok(())
+}
+
+/// The nearest of the table's keys, or the same key in another table.
+fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) -> Option<String> {
+    let sections = ["limits", "critic"].into_iter().filter(|_| prefix.is_empty());
+    let nearest = keys.chain(sections).map(|known| (edit_distance(key, known), known)).min()?;
+    if nearest.0 <= 1.max(key.len() / 3) {
+        return Some(format!("`{}`", nearest.1));
+    }
+    let elsewhere = [
+        ("at the top", GENERAL.iter().any(|setting| setting.key == key)),
+        ("under [limits]", LIMITS.iter().any(|setting| setting.key == key)),
+        ("under [[critic]]", CRITIC.iter().any(|setting| setting.key == key)),
+    ];
+    elsewhere.into_iter().find(|(_, there)| *there).map(|(place, _)| format!("`{key}` {place}"))
+}
+
+/// Insertions, deletions and substitutions that turn `a` into `b` (Levenshtein).
+fn edit_distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Settings from the command line, over those of the file.
+fn apply(options: &Options, parts: &mut ConfigParts, lines: &mut Lines) -> Result<(), ConfigError> {
+    for assignment in &options.set {
+        let (key, value) = assignment
+            .split_once('=')
+            .ok_or_else(|| ConfigError::invalid(assignment, None, "must have the form KEY=VALUE"))?;
+        assign(key.trim(), value.trim(), parts, lines)?;
+    }
+    let Options { data_dir, ingest, control, publish, log, insecure_allow_remote, config: _, set: _ } = options.clone();
+    let mut over = |key: &str, given: bool| given.then(|| lines.forget(key)).is_some();
+    if over("data_dir", data_dir.is_some()) {
+        parts.data_dir = data_dir.unwrap_or_default();
+    }
+    let texts = [
+        ("ingest", ingest, &mut parts.ingest),
+        ("control", control, &mut parts.control),
+        ("publish", publish, &mut parts.publish),
+        ("log", log, &mut parts.log),
+    ];
+    for (key, given, setting) in texts {
+        if over(key, given.is_some()) {
+            *setting = given.unwrap_or_default();
+        }
+    }
+    if over("insecure_allow_remote", insecure_allow_remote) {
+        parts.insecure_allow_remote = true;
+    }
+    Ok(())
+}
+
+/// `KEY=VALUE` of `--set`.
+fn assign(key: &str, text: &str, parts: &mut ConfigParts, lines: &mut Lines) -> Result<(), ConfigError> {
+    let path: Vec<&str> = key.split('.').collect();
+    match path[..] {
+        ["limits", field] => assign_one(key, field, text, &LIMITS, &mut parts.limits, lines),
+        ["critic", field] => (0..parts.critics.len()).try_for_each(|i| {
+            assign_one(&format!("{}{field}", critic_prefix(i)), field, text, &CRITIC, &mut parts.critics[i], lines)
+        }),
+        ["critic", name, field] => {
+            let i = parts.critics.iter().position(|critic| critic.name == name);
+            let i = i.ok_or_else(|| ConfigError::invalid(key, None, format!("names no critic: {name}")))?;
+            assign_one(&format!("{}{field}", critic_prefix(i)), field, text, &CRITIC, &mut parts.critics[i], lines)
+        }
+        _ => assign_one(key, key, text, &GENERAL, parts, lines),
+    }
+}
+
+fn assign_one<T>(
+    name: &str,
+    field: &str,
+    text: &str,
+    table: &[Setting<T>],
+    parts: &mut T,
+    lines: &mut Lines,
+) -> Result<(), ConfigError> {
+    let prefix = &name[..name.len() - field.len()];
+    let Some(setting) = table.iter().find(|setting| setting.key == field) else {
+        let suggestion = suggestion(field, table.iter().map(|setting| setting.key), prefix);
+        return Err(ConfigError::UnknownKey { key: name.into(), line: None, suggestion });
+    };
+    // A shell takes quotes away: what is no TOML value by itself is a string.
+    let value = DeValue::parse(text).unwrap_or_else(|_| Spanned::new(0..text.len(), DeValue::String(text.into())));
+    (setting.set)(parts, value).map_err(|message| ConfigError::invalid(name, None, message))?;
+    lines.forget(name);
+    Ok(())
+}
+
+/// Whether only this machine reaches the endpoint.
+fn is_local(endpoint: &str) -> bool {
+    let Ok(Some(host)) = host(endpoint) else { return true };
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn check_table<T>(table: &[Setting<T>], prefix: &str, parts: &T, lines: &Lines) -> Result<(), ConfigError> {
+    for setting in table {
+        let key = format!("{prefix}{}", setting.key);
+        (setting.check)(parts).map_err(|message| ConfigError::invalid(&key, lines.of(&key), message))?;
+    }
+    Ok(())
+}
+
+fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
+    let fault = |key: &str, message: &str| Err(ConfigError::invalid(key, lines.of(key), message));
+    check_table(&GENERAL, "", parts, lines)?;
+    check_table(&LIMITS, "limits.", &parts.limits, lines)?;
+    if parts.critics.is_empty() {
+        return fault("critic", "must list at least one critic");
+    }
+    for (i, critic) in parts.critics.iter().enumerate() {
+        let prefix = critic_prefix(i);
+        check_table(&CRITIC, &prefix, critic, lines)?;
+        if parts.critics[..i].iter().any(|other| other.name == critic.name) {
+            return fault(&format!("{prefix}name"), "must differ from the other critics' names");
+        }
+        if critic.warmup_rows > parts.window_rows {
+            return fault(&format!("{prefix}warmup_rows"), "must not exceed window_rows");
+        }
+    }
+    let endpoints = [("ingest", &parts.ingest), ("control", &parts.control), ("publish", &parts.publish)];
+    for (i, (key, endpoint)) in endpoints.into_iter().enumerate() {
+        if !is_local(endpoint) && !parts.insecure_allow_remote {
+            let message = "can be reached from other machines, without encryption or passwords: use 127.0.0.1, or set \
+                           insecure_allow_remote if that is meant";
+            return fault(key, message);
+        }
+        let any_port = endpoint.starts_with("tcp://") && endpoint.ends_with(":0");
+        if !any_port && endpoints[..i].iter().any(|(_, other)| *other == endpoint) {
+            return fault(key, "must differ from the other endpoints");
+        }
+    }
+    match (&parts.state_names, parts.state_dim) {
+        (Some(names), dim) if dim != Some(names.len()) => {
+            fault("state_names", "must be as many as state_dim, which must be set too")
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learner::KernelKind;
+    use std::path::Path;
+
+    fn error(text: &str) -> String {
+        Config::from_toml(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn no_text_gives_the_defaults() {
+        let config = Config::from_toml("").unwrap();
+        assert_eq!(config, Config::default());
+        assert_eq!((config.critics.len(), config.critics[0].name.as_str()), (1, "default"));
+        assert_eq!(config.limits.wire(), wire::Limits::default());
+    }
+
+    #[test]
+    fn what_is_printed_reads_as_the_same() {
+        let text = r#"
+            data_dir = "/var/lib/some \"odd\" place"
+            ingest = "ipc:///run/criticd/ingest"
+            state_dim = 2
+            state_names = ["angle", "speed"]
+            [limits]
+            parts_max = 5
+            [[critic]]
+            name = "slow"
+            discount = 1
+            noise = "white"
+            tolerance = 1e-12
+            seed = 9223372036854775807
+            [[critic]]
+            name = "fast"
+            rewards = [1, 0]
+            kernel = "isotropic"
+            variance = "clustered"
+            refit_growth = 1.0000000000000002
+        "#;
+        for config in [Config::default(), Config::from_toml(text).unwrap()] {
+            let printed = config.print();
+            assert_eq!(Config::from_toml(&printed).unwrap(), config, "{printed}");
+            for key in
+                GENERAL.iter().map(|s| s.key).chain(LIMITS.iter().map(|s| s.key)).chain(CRITIC.iter().map(|s| s.key))
+            {
+                assert!(
+                    printed.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{key} ="))),
+                    "{key}"
+                );
+            }
+            assert!(printed.lines().all(|line| line.len() <= 120), "{printed}");
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_with_line_and_suggestion() {
+        let cases = [
+            (
+                "\nsnapshot_interval = 5",
+                "line 2: there is no setting `snapshot_interval`, did you mean `snapshot_interval_ms`?",
+            ),
+            ("ingets = \"x\"", "line 1: there is no setting `ingets`, did you mean `ingest`?"),
+            ("[limit]\nx = 1", "line 1: there is no setting `limit`, did you mean `limits`?"),
+            ("[limits]\nparts_maxx = 1", "line 2: there is no setting `limits.parts_maxx`, did you mean `parts_max`?"),
+            (
+                "[[critic]]\nname = \"a\"\n\n[[critic]]\nname = \"b\"\ntolerence = 0.1",
+                "line 6: there is no setting `critic[1].tolerence`, did you mean `tolerance`?",
+            ),
+            ("tolerance = 0.1", "line 1: there is no setting `tolerance`, did you mean `tolerance` under [[critic]]?"),
+            ("wibble = 0.1", "line 1: there is no setting `wibble`"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(error(text), expected);
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_line_and_range() {
+        let cases = [
+            ("\n\nstate_dim = 0", "line 3: `state_dim` must be from 1 to 4096, is 0"),
+            ("state_dim = \"x\"", "line 1: `state_dim` cannot be read: invalid type: string \"x\", expected usize"),
+            ("ingest = \"tcp://127.0.0.1\"", "line 1: `ingest` must be tcp://HOST:PORT or ipc://PATH"),
+            ("ingest = \"udp://127.0.0.1:1\"", "line 1: `ingest` must be tcp://HOST:PORT or ipc://PATH"),
+            ("publish = \"ipc://\"", "line 1: `publish` must be tcp://HOST:PORT or ipc://PATH"),
+            ("control = \"tcp://127.0.0.1:99999\"", "line 1: `control` has a port that is no number"),
+            ("control = \"tcp://127.0.0.1:5750\"", "line 1: `control` must differ from the other endpoints"),
+            ("ingest = \"tcp://0.0.0.0:5750\"", "line 1: `ingest` can be reached from other machines"),
+            ("log = \"loud\"", "line 1: `log` must be one of off, error"),
+            ("state_names = [\"a\"]", "line 1: `state_names` must be as many as state_dim"),
+            ("limits = 3", "line 1: `limits` must be a table"),
+            ("critic = []", "line 1: `critic` must list at least one critic"),
+            ("[critic]\nname = \"a\"", "line 1: `critic` must be a list of tables"),
+            ("[[critic]]\n[[critic]]\nname = \"default\"", "line 3: `critic[1].name` must differ"),
+            ("[[critic]]\nname = \"a b\"", "line 2: `critic[0].name` must be 1 to 64 of"),
+            ("[[critic]]\ndiscount = 1.5", "line 2: `critic[0].discount` must be from 0 to 1, is 1.5"),
+            ("[[critic]]\ndiscount = nan", "line 2: `critic[0].discount` must be from 0 to 1, is NaN"),
+            ("[[critic]]\ntolerance = 1", "line 2: `critic[0].tolerance` must be between 0 and 1"),
+            ("[[critic]]\nrewards = [0, 0]", "line 2: `critic[0].rewards` must be distinct"),
+            ("[[critic]]\nrewards = []", "line 2: `critic[0].rewards` must be distinct"),
+            ("[[critic]]\nkernel = \"rbf\"", "line 2: `critic[0].kernel` must be one of ard, isotropic"),
+            ("[[critic]]\nstarts = -1", "line 2: `critic[0].starts` cannot be read"),
+            ("a = \n", "line 1: "),
+            ("log = \"info\"\nlog = \"warn\"", "line 2: duplicate key"),
+        ];
+        for (text, expected) in cases {
+            let found = error(text);
+            assert!(found.starts_with(expected), "{text:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn remote_endpoints_need_consent() {
+        for local in ["tcp://127.0.0.1:1", "tcp://127.8.8.8:1", "tcp://localhost:0", "tcp://[::1]:1", "ipc:///x"] {
+            assert!(Config::from_toml(&format!("ingest = \"{local}\"")).is_ok(), "{local}");
+        }
+        for remote in ["tcp://*:1", "tcp://0.0.0.0:1", "tcp://robot.local:1", "tcp://[::]:1", "tcp://10.0.0.1:1"] {
+            assert!(Config::from_toml(&format!("ingest = \"{remote}\"")).is_err(), "{remote}");
+            let text = format!("ingest = \"{remote}\"\ninsecure_allow_remote = true");
+            assert!(Config::from_toml(&text).is_ok(), "{remote}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_counts_more_than_the_file() {
+        let text = "ingest = \"tcp://0.0.0.0:1\"\nlog = \"warn\"\n[[critic]]\nname = \"a\"\n[[critic]]\nname = \"b\"";
+        let mut options = Options {
+            ingest: Some("tcp://127.0.0.1:0".into()),
+            data_dir: Some("/d".into()),
+            log: Some("debug".into()),
+            set: ["state_dim=3", "limits.parts_max = 9", "critic.starts=7", "critic.b.kernel=isotropic"]
+                .map(String::from)
+                .into(),
+            ..Options::default()
+        };
+        let config = Config::from_toml_and(text, &options).unwrap();
+        assert_eq!((config.ingest.as_str(), config.log.as_str()), ("tcp://127.0.0.1:0", "debug"));
+        assert_eq!((config.data_dir.as_path(), config.state_dim), (Path::new("/d"), Some(3)));
+        assert_eq!((config.limits.parts_max, config.critics[0].starts, config.critics[1].starts), (9, 7, 7));
+        assert_eq!((config.critics[0].kernel, config.critics[1].kernel), (KernelKind::Ard, KernelKind::Isotropic));
+
+        for (set, expected) in [
+            ("state_dimm=3", "there is no setting `state_dimm`, did you mean `state_dim`?"),
+            ("state_dim=0", "`state_dim` must be from 1 to 4096, is 0"),
+            ("critic.c.starts=1", "`critic.c.starts` names no critic: c"),
+            ("critic.b.start=1", "there is no setting `critic[1].start`, did you mean `starts`?"),
+            ("state_dim", "`state_dim` must have the form KEY=VALUE"),
+        ] {
+            options.set = vec![set.into()];
+            assert_eq!(Config::from_toml_and(text, &options).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn some_settings_change_while_running() {
+        let old = Config::default();
+        assert_eq!(old.reloadable_from(&old), Ok(vec![]));
+        let text = "snapshot_interval_ms = 50\npublish_variance = false\nlog = \"debug\"\n\
+                    [[critic]]\nstarts = 9\nrefit_growth = 3.0\nrefit_budget_s = 1\nevidence_rows = 50\n\
+                    tune_noise = false";
+        let changed = old.reloadable_from(&Config::from_toml(text).unwrap()).unwrap();
+        let mut expected = ["log", "snapshot_interval_ms", "publish_variance"].map(String::from).to_vec();
+        let keys = ["tune_noise", "refit_growth", "evidence_rows", "starts", "refit_budget_s"];
+        expected.extend(keys.map(|key| format!("critic.default.{key}")));
+        assert_eq!(changed, expected);
+
+        let text = "log = \"debug\"\nwindow_rows = 1000\n[limits]\nparts_max = 9\n[[critic]]\ndiscount = 0.5";
+        let refused = old.reloadable_from(&Config::from_toml(text).unwrap()).unwrap_err();
+        assert_eq!(refused, ["window_rows", "limits.parts_max", "critic.default.discount"]);
+        let other = Config::from_toml("[[critic]]\nname = \"other\"").unwrap();
+        assert_eq!(old.reloadable_from(&other).unwrap_err(), ["critic"]);
+    }
+
+    #[test]
+    fn files_live_in_the_state_directory() {
+        let text = |s: &str| Some(OsString::from(s));
+        assert_eq!(data_dir(text("/s"), text("/h")), Path::new("/s/criticd"));
+        assert_eq!(data_dir(text("s"), text("/h")), Path::new("/h/.local/state/criticd"));
+        assert_eq!(data_dir(None, None), Path::new("criticd"));
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let options = Options { config: Some("/no/such/file.toml".into()), ..Options::default() };
+        let message = Config::load(&options).unwrap_err().to_string();
+        assert!(message.starts_with("cannot read /no/such/file.toml: "), "{message}");
+    }
+}

@@ -1,0 +1,351 @@
+//! Every setting: key, meaning, range, and when a change takes effect.
+
+use super::{ConfigParts, Limits};
+use crate::learner::{KernelKind, Settings, VarianceKind};
+use crate::math::kernel::NoiseModel;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
+
+/// When a changed value takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// On SIGHUP.
+    Running,
+    /// At the next start.
+    Restart,
+}
+
+/// A setting of a `T`.
+pub(super) struct Setting<T> {
+    pub(super) key: &'static str,
+    pub(super) when: When,
+    pub(super) help: &'static str,
+    /// None if it is not set.
+    pub(super) get: fn(&T) -> Option<toml::Value>,
+    pub(super) set: fn(&mut T, Spanned<DeValue<'_>>) -> Result<(), String>,
+    /// What follows the key in "`key` must be ...".
+    pub(super) check: fn(&T) -> Result<(), String>,
+}
+
+/// A setting that is stored as the file writes it.
+macro_rules! setting {
+    ($field:ident, $when:ident, $check:expr, $help:literal) => {
+        Setting {
+            key: stringify!($field),
+            when: When::$when,
+            help: $help,
+            get: |parts| written(&parts.$field),
+            set: |parts, value| read(value).map(|value| parts.$field = value),
+            check: |parts| $check(&parts.$field),
+        }
+    };
+}
+
+/// A setting with one word for each of its values.
+macro_rules! choice {
+    ($field:ident, $when:ident, $words:expr, $help:literal) => {
+        Setting {
+            key: stringify!($field),
+            when: When::$when,
+            help: $help,
+            get: |parts| {
+                $words.iter().find(|(_, value)| *value == parts.$field).map(|(word, _)| toml::Value::from(*word))
+            },
+            set: |parts, value| {
+                let text: String = read(value)?;
+                match $words.iter().find(|(word, _)| *word == text) {
+                    Some((_, value)) => parts.$field = *value,
+                    None => return Err(one_of($words.iter().map(|(word, _)| *word))),
+                }
+                Ok(())
+            },
+            check: |_| Ok(()),
+        }
+    };
+}
+
+pub(super) static GENERAL: [Setting<ConfigParts>; 15] = [
+    setting!(data_dir, Restart, directory, "Directory for the daemon's files; made if it is not there."),
+    setting!(
+        ingest,
+        Restart,
+        endpoint,
+        "Where transitions come in (PULL): tcp://HOST:PORT, port 0 for any, or ipc://PATH."
+    ),
+    setting!(control, Restart, endpoint, "Where requests are answered (ROUTER); forms as above."),
+    setting!(publish, Restart, endpoint, "Where snapshots and events are published (PUB); forms as above."),
+    setting!(
+        insecure_allow_remote,
+        Restart,
+        anything,
+        "Allow TCP endpoints that other machines can reach. There is neither encryption nor a password: anybody who \
+         can connect can teach and read the model."
+    ),
+    setting!(
+        log,
+        Running,
+        |level: &String| match LEVELS.contains(&level.as_str()) {
+            true => Ok(()),
+            false => Err(one_of(LEVELS.into_iter())),
+        },
+        "Least severe level that is logged: off, error, warn, info, debug or trace."
+    ),
+    setting!(
+        state_dim,
+        Restart,
+        optional(within(1..=4096)),
+        "Numbers in a state, 1 to 4096; if not set, as many as in the first row."
+    ),
+    setting!(
+        state_names,
+        Restart,
+        anything,
+        "Names of the state variables, for people; as many as state_dim, which must be set too."
+    ),
+    setting!(
+        snapshot_interval_ms,
+        Running,
+        within(10..=3_600_000),
+        "Milliseconds between two whole snapshots while rows arrive, 10 to 3600000."
+    ),
+    setting!(
+        publish_bytes_max,
+        Restart,
+        within(1024..=1 << 30),
+        "Bytes of the largest snapshot that is published, 1024 to 1 GiB; larger ones are announced, and fetched from \
+         the control socket."
+    ),
+    setting!(
+        publish_variance,
+        Running,
+        anything,
+        "Whether published snapshots carry what a client needs for the variance of V."
+    ),
+    setting!(
+        batch_rows_max,
+        Restart,
+        within(1..=65_536),
+        "Most rows learned before queries and refits get their turn, 1 to 65536."
+    ),
+    setting!(
+        inbox_messages,
+        Restart,
+        within(1..=1 << 20),
+        "Messages that may wait to be learned, 1 to 1048576; then producers have to wait."
+    ),
+    setting!(
+        window_rows,
+        Restart,
+        within(16..=100_000_000),
+        "Most recent rows that are kept for refits, 16 to 100 million; each takes 16 bytes per state variable and some \
+         30 more."
+    ),
+    setting!(streams_max, Restart, within(1..=1 << 24), "Most streams that are told apart, 1 to 16777216."),
+];
+
+pub(super) static LIMITS: [Setting<Limits>; 10] = [
+    setting!(message_bytes_max, Restart, within(1024..=1 << 30), "Bytes of one message, 1024 to 1 GiB."),
+    setting!(rows_per_batch_max, Restart, within(1..=1 << 20), "Rows of one batch, 1 to 1048576."),
+    setting!(query_rows_max, Restart, within(1..=1 << 24), "States of one value request, 1 to 16777216."),
+    setting!(parts_max, Restart, within(3..=64), "Frames of one message, 3 to 64."),
+    setting!(connections_max, Restart, within(1..=65_536), "Connections at a time to one socket, 1 to 65536."),
+    setting!(
+        connections_per_address_max,
+        Restart,
+        within(1..=65_536),
+        "Connections at a time from one address to one socket, 1 to 65536; all local TCP clients share one address."
+    ),
+    setting!(subscriptions_max, Restart, within(1..=65_536), "Topics that one subscriber may ask for, 1 to 65536."),
+    setting!(
+        handshake_timeout_ms,
+        Restart,
+        within(100..=600_000),
+        "Milliseconds a new connection has to say who it is, 100 to 600000."
+    ),
+    setting!(
+        stall_timeout_ms,
+        Restart,
+        within(100..=600_000),
+        "A peer that accepts no byte for so many milliseconds is cut off, 100 to 600000."
+    ),
+    setting!(
+        saturated_timeout_ms,
+        Restart,
+        within(100..=3_600_000),
+        "A peer that does not catch up for so many milliseconds is cut off, 100 to 3600000."
+    ),
+];
+
+pub(super) static CRITIC: [Setting<Settings>; 21] = [
+    setting!(
+        name,
+        Restart,
+        |name: &String| {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+            expect((1..=64).contains(&name.len()) && name.bytes().all(plain), "1 to 64 of A-Z a-z 0-9 _ -")
+        },
+        "What requests and topics call it: 1 to 64 of A-Z a-z 0-9 _ -, distinct."
+    ),
+    setting!(discount, Restart, within(0.0..=1.0), "Discount of rows that carry none, 0 to 1."),
+    setting!(
+        rewards,
+        Restart,
+        |columns: &Vec<usize>| {
+            let distinct = (1..columns.len()).all(|i| !columns[..i].contains(&columns[i]));
+            expect(
+                !columns.is_empty() && distinct && columns.iter().all(|&c| c < 4096),
+                "distinct columns, 0 to 4095, at least one",
+            )
+        },
+        "Reward columns that it learns, counted from 0: one value function each, one kernel for all."
+    ),
+    choice!(
+        kernel,
+        Restart,
+        [("ard", KernelKind::Ard), ("isotropic", KernelKind::Isotropic)],
+        "Covariance: \"ard\", a relevance for each state variable, or \"isotropic\", one for all."
+    ),
+    choice!(
+        noise,
+        Restart,
+        [("correlated", NoiseModel::Correlated), ("white", NoiseModel::White)],
+        "Noise: \"correlated\", that of returns, or \"white\", that of single rewards: right only if transitions are \
+         deterministic."
+    ),
+    choice!(
+        variance,
+        Restart,
+        [("model", VarianceKind::Model), ("clustered", VarianceKind::Clustered)],
+        "Published variance: \"model\", as the model states it, or \"clustered\", which grants that the returns of one \
+         chain share their noise."
+    ),
+    setting!(
+        tolerance,
+        Restart,
+        |&value: &f64| expect(value > 0.0 && value < 1.0, "between 0 and 1"),
+        "A state enters the dictionary when more than this share of its prior variance is not explained by those in \
+         it, between 0 and 1."
+    ),
+    setting!(
+        dictionary_max,
+        Restart,
+        within(1..=20_000),
+        "Largest dictionary, 1 to 20000; a row costs time and memory by its square."
+    ),
+    setting!(
+        backfill_rows,
+        Restart,
+        within(0..=1_000_000),
+        "Recent rows from which a new dictionary element learns its past, 0 to 1000000."
+    ),
+    setting!(
+        refresh_rows,
+        Restart,
+        within(1..=65_536),
+        "Rows between two refreshes of the weights that score incoming rows, and the largest block learned at once, 1 \
+         to 65536."
+    ),
+    setting!(tune_noise, Running, anything, "Estimate the scale of noise and values anew at each refresh."),
+    setting!(
+        noise_floor,
+        Restart,
+        |&value: &f64| expect(value > 0.0 && value <= 1.0, "above 0, at most 1"),
+        "Smallest noise variance, as a share of the variance of the targets, above 0, at most 1; lower it only for \
+         deterministic streams."
+    ),
+    setting!(warmup_rows, Restart, within(2..=1_000_000), "Rows before there is a first model, 2 to 1000000."),
+    setting!(
+        refit_first_rows,
+        Running,
+        within(0..=ROWS_MAX),
+        "Rows at which the first refit is due; 0 for no refits by number of rows."
+    ),
+    setting!(
+        refit_growth,
+        Running,
+        within(1.0..=1e6),
+        "Factor by which the number of rows grows from one refit to the next, 1 to 1e6."
+    ),
+    setting!(refit_rows_max, Running, within(1..=ROWS_MAX), "Most rows between two refits, at least 1."),
+    setting!(
+        refit_score_drop,
+        Running,
+        within(0.0..=1e6),
+        "Loss of predictive log score, nats per transition, that asks for a refit, 0 to 1e6; 0 for never."
+    ),
+    setting!(
+        evidence_rows,
+        Running,
+        within(2..=20_000),
+        "Rows that the evidence is computed on, 2 to 20000; time grows by their cube."
+    ),
+    setting!(starts, Running, within(1..=1000), "Starts of the optimiser in each refit, 1 to 1000."),
+    setting!(
+        refit_budget_s,
+        Running,
+        within(0.01..=86_400.0),
+        "Most seconds that the search of one refit may take, 0.01 to 86400."
+    ),
+    setting!(seed, Restart, within(0..=ROWS_MAX), "Seed of everything random in refits, from 0."),
+];
+
+/// Largest integer that a TOML file can hold.
+const ROWS_MAX: u64 = i64::MAX as u64;
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+fn read<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T, String> {
+    T::deserialize(ValueDeserializer::from(value)).map_err(|e| format!("cannot be read: {}", e.message()))
+}
+
+fn written(value: &impl Serialize) -> Option<toml::Value> {
+    toml::Value::try_from(value).ok()
+}
+
+fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    format!("must be one of {}", words.collect::<Vec<_>>().join(", "))
+}
+
+fn expect(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(format!("must be {what}")) }
+}
+
+fn anything<T>(_: &T) -> Result<(), String> {
+    Ok(())
+}
+
+fn within<T: PartialOrd + Display>(range: RangeInclusive<T>) -> impl Fn(&T) -> Result<(), String> {
+    move |value| expect(range.contains(value), &format!("from {} to {}, is {value}", range.start(), range.end()))
+}
+
+fn optional<T>(check: impl Fn(&T) -> Result<(), String>) -> impl Fn(&Option<T>) -> Result<(), String> {
+    move |value| value.as_ref().map_or(Ok(()), &check)
+}
+
+fn directory(path: &Path) -> Result<(), String> {
+    let named = path.to_str().is_some_and(|text| !text.is_empty());
+    expect(named, "a path in UTF-8")
+}
+
+/// Host of a `tcp://HOST:PORT` endpoint, None for `ipc://PATH`.
+pub(super) fn host(endpoint: &str) -> Result<Option<&str>, String> {
+    const FORMS: &str = "must be tcp://HOST:PORT or ipc://PATH";
+    if let Some(path) = endpoint.strip_prefix("ipc://") {
+        return if path.is_empty() { Err(FORMS.into()) } else { Ok(None) };
+    }
+    let (host, port) = endpoint.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':')).ok_or(FORMS)?;
+    port.parse::<u16>().map_err(|_| format!("has a port that is no number from 0 to 65535: {port:?}"))?;
+    if host.is_empty() || host.contains(['/', ' ']) {
+        return Err(FORMS.into());
+    }
+    Ok(Some(host))
+}
+
+fn endpoint(endpoint: &str) -> Result<(), String> {
+    host(endpoint).map(drop)
+}
