@@ -1,5 +1,6 @@
 //! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
 pub mod config;
+pub mod daemon;
 pub mod learner;
 pub mod math;
 pub mod picture;

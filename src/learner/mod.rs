@@ -158,8 +158,8 @@ pub enum Rejection {
         /// Rows scored.
         rows: u64,
     },
-    /// It has no posterior.
-    Solve(SolveError),
+    /// Its system could not be solved.
+    NoPosterior,
 }
 
 impl fmt::Display for Rejection {
@@ -173,7 +173,7 @@ impl fmt::Display for Rejection {
                 f,
                 "predicts the {rows} rows scored meanwhile worse: {after:.3} against {before:.3} nats per row"
             ),
-            Self::Solve(e) => write!(f, "{e}"),
+            Self::NoPosterior => write!(f, "its system could not be solved"),
         }
     }
 }
@@ -435,7 +435,7 @@ impl Learner {
             if behind > tail {
                 return Verdict::Behind(candidate);
             }
-            candidate.catch_up(window, behind as usize);
+            candidate.take_tail(window);
             self.objection(&candidate)
         };
         let report = candidate.report.clone();
@@ -458,8 +458,8 @@ impl Learner {
     fn objection(&self, candidate: &Candidate) -> Option<Rejection> {
         // The data-driven first model is only a stopgap: any fitted model replaces it.
         let stopgap = self.generation <= 1;
-        if let Err(e) = candidate.model.solve() {
-            return Some(Rejection::Solve(e));
+        if !candidate.model.is_sound() {
+            return Some(Rejection::NoPosterior);
         }
         if !candidate.report.evidence_after.is_finite() {
             let before = candidate.report.evidence_before.unwrap_or(f64::NEG_INFINITY);

@@ -674,6 +674,11 @@ impl Model {
         }
     }
 
+    /// Whether the last refresh found a posterior.
+    pub fn is_sound(&self) -> bool {
+        self.posterior.is_some()
+    }
+
     /// Forget the score: it is counted from an adoption on.
     pub fn reset_score(&mut self) {
         self.score = Score::default();

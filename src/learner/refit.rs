@@ -118,19 +118,26 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Learn the rows of `window` from [`Candidate::through`] on, at most `limit` of them.
+    /// Learn all rows of `window` from [`Candidate::through`] on, and refresh: this may take its time.
     ///
     /// # Panics
     /// If the window has forgotten those rows.
-    pub fn catch_up(&mut self, window: &Window, limit: usize) {
-        let mut left = limit;
-        for (rows, range, offset) in window.since(self.through) {
-            let count = range.len().min(left);
-            self.model.learn(rows, range.start..range.start + count, offset);
-            self.through += count as u64;
-            left -= count;
-        }
+    pub fn catch_up(&mut self, window: &Window) {
+        self.take_tail(window);
+        // The next refresh is then a whole interval away, and not in the pause of the adoption.
+        self.model.refresh();
         self.rounds += 1;
+    }
+
+    /// Learn the last few rows, between two batches.
+    ///
+    /// # Panics
+    /// If the window has forgotten those rows.
+    pub fn take_tail(&mut self, window: &Window) {
+        for (rows, range, offset) in window.since(self.through) {
+            self.model.learn(rows, range, offset);
+        }
+        self.through = window.end();
     }
 
     /// Score of rows that it has seen only after it was fitted.

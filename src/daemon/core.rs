@@ -1,0 +1,790 @@
+//! What the daemon does with what it is told: batches, requests, candidates and ticks in, outputs out. No threads, no
+//! sockets, no clock of its own: every moment is passed in.
+
+use super::streams::Streams;
+use crate::config::Config;
+use crate::learner::model::Model;
+use crate::learner::refit::{Candidate, RefitJob, RefitReport};
+use crate::learner::window::Window;
+use crate::learner::{Event, Learner, Verdict};
+use crate::math::posterior::Scale;
+use crate::snapshot::Snapshot;
+use crate::transition::{Batch, Rows};
+use crate::transport::{Peer, Publication, Reply};
+use crate::wire::{self, ArrayForm, ErrorCode, Id, Op, Optimised, WireError};
+use parking_lot::RwLock;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Adoption pauses remembered for the percentiles of `status`.
+const PAUSES: usize = 1024;
+/// Share of the learner's time that refreshing the answering snapshot may take while rows wait.
+const REFRESH_SHARE: f64 = 0.25;
+/// Least time between two `weights` publications, seconds.
+const WEIGHTS_INTERVAL_S: f64 = 0.1;
+/// Least time between two log lines or events about rejected rows, seconds.
+const REJECTED_INTERVAL_S: f64 = 1.0;
+/// `optimise` requests that may wait for one critic.
+const WAITERS_MAX: usize = 64;
+
+/// A moment: both clocks at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Now {
+    /// Seconds since the daemon started; never goes back.
+    pub uptime: f64,
+    /// Unix seconds, for people.
+    pub unix: f64,
+}
+
+/// The snapshots that queries are answered from: one slot per critic, replaced whole.
+#[derive(Debug, Default)]
+pub struct Board {
+    slots: Vec<(String, RwLock<Option<Arc<Snapshot>>>)>,
+}
+
+impl Board {
+    fn new(names: impl Iterator<Item = String>) -> Self {
+        Self { slots: names.map(|name| (name, RwLock::new(None))).collect() }
+    }
+
+    /// Index of the critic called `name`; the first one if no name is given.
+    ///
+    /// # Errors
+    /// `unknown_critic`, with those there are.
+    pub fn critic(&self, name: Option<&str>) -> Result<usize, WireError> {
+        let Some(name) = name else { return Ok(0) };
+        self.slots.iter().position(|(known, _)| known == name).ok_or_else(|| {
+            let known: Vec<&str> = self.slots.iter().map(|(known, _)| known.as_str()).collect();
+            let message = format!("there is no critic \"{name}\"; there is {}", known.join(", "));
+            WireError::of(ErrorCode::UnknownCritic, "critic", message)
+        })
+    }
+
+    /// The present snapshot of a critic, if it has one.
+    pub fn get(&self, critic: usize) -> Option<Arc<Snapshot>> {
+        self.slots[critic].1.read().clone()
+    }
+
+    fn set(&self, critic: usize, snapshot: Arc<Snapshot>) {
+        *self.slots[critic].1.write() = Some(snapshot);
+    }
+}
+
+/// A request that only the core can answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Who asked.
+    pub peer: Peer,
+    /// Echoed.
+    pub id: Id,
+    /// How tensors are written.
+    pub form: ArrayForm,
+    /// What is asked.
+    pub op: Op,
+}
+
+/// Something for the threads around the core to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Answer a peer.
+    Reply(Reply),
+    /// Publish; dropped if the publisher's queue is full, a later one replaces it.
+    Publish(Publication),
+    /// Select a model.
+    Refit {
+        /// Index of the critic.
+        critic: usize,
+        /// What it needs.
+        job: Box<RefitJob>,
+    },
+    /// Let a candidate learn what arrived since it was fitted.
+    CatchUp {
+        /// Index of the critic.
+        critic: usize,
+        /// The candidate.
+        candidate: Candidate,
+        /// The retained rows.
+        window: Window,
+    },
+    /// Drop this elsewhere: it is large.
+    Garbage(Box<Model>),
+}
+
+/// How a refit ended, told by the thread that ran it.
+#[derive(Debug)]
+pub struct RefitDone {
+    /// Index of the critic.
+    pub critic: usize,
+    /// The candidate, or why there is none.
+    pub result: Result<Candidate, String>,
+    /// Seconds since it was started; of catching up, since that was.
+    pub seconds: f64,
+}
+
+#[derive(Debug, Default)]
+struct RefitCounts {
+    started: u64,
+    adopted: u64,
+    rejected: u64,
+    failed: u64,
+}
+
+#[derive(Debug)]
+struct Critic {
+    name: String,
+    learner: Learner,
+    /// Why it no longer learns, if it does not.
+    failed: Option<String>,
+    revision: u64,
+    /// Generation and dictionary size of the last publication.
+    published: Option<(u64, usize)>,
+    published_whole_at: f64,
+    published_at: f64,
+    refits: RefitCounts,
+    refit_seconds: f64,
+    last_refit: Value,
+    pauses: VecDeque<f64>,
+    waiting: Vec<(Peer, Id, ArrayForm)>,
+    waiting_for_running: Vec<(Peer, Id, ArrayForm)>,
+    failed_snapshots: u64,
+}
+
+/// The state of the whole daemon but its threads and sockets.
+#[derive(Debug)]
+pub struct Core {
+    config: Arc<Config>,
+    streams: Streams,
+    window: Option<Window>,
+    critics: Vec<Critic>,
+    board: Arc<Board>,
+    refit_busy: bool,
+    rejected: BTreeMap<&'static str, u64>,
+    rejected_since_report: u64,
+    rejected_reported_at: f64,
+    last_rejected: Option<WireError>,
+    /// Somebody waits for a snapshot that has learned this far.
+    wanted: u64,
+    next_refresh: f64,
+    offset_at_refresh: u64,
+    rate: Rate,
+    out: Vec<Output>,
+}
+
+/// Rows per second, averaged over a few seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    at: f64,
+    rows: u64,
+    per_second: f64,
+}
+
+impl Core {
+    /// A daemon that has seen nothing.
+    pub fn new(config: Arc<Config>) -> Self {
+        let critics: Vec<Critic> = config
+            .critics
+            .iter()
+            .map(|settings| Critic {
+                name: settings.name.clone(),
+                learner: Learner::new(settings.clone(), config.state_names.clone()),
+                failed: None,
+                revision: 0,
+                published: None,
+                published_whole_at: f64::NEG_INFINITY,
+                published_at: f64::NEG_INFINITY,
+                refits: RefitCounts::default(),
+                refit_seconds: 0.0,
+                last_refit: Value::Null,
+                pauses: VecDeque::new(),
+                waiting: Vec::new(),
+                waiting_for_running: Vec::new(),
+                failed_snapshots: 0,
+            })
+            .collect();
+        Self {
+            board: Arc::new(Board::new(critics.iter().map(|critic| critic.name.clone()))),
+            streams: Streams::new(config.streams_max),
+            window: None,
+            critics,
+            refit_busy: false,
+            rejected: BTreeMap::new(),
+            rejected_since_report: 0,
+            rejected_reported_at: f64::NEG_INFINITY,
+            last_rejected: None,
+            wanted: 0,
+            next_refresh: 0.0,
+            offset_at_refresh: 0,
+            rate: Rate::default(),
+            out: Vec::new(),
+            config,
+        }
+    }
+
+    /// Where queries are answered from.
+    pub fn board(&self) -> Arc<Board> {
+        Arc::clone(&self.board)
+    }
+
+    /// Rows taken in so far.
+    pub fn offset(&self) -> u64 {
+        self.window.as_ref().map_or(0, Window::end)
+    }
+
+    /// What there is to do, in order; the list is empty afterwards.
+    pub fn take_outputs(&mut self) -> std::vec::Drain<'_, Output> {
+        self.out.drain(..)
+    }
+
+    /// Take a message of the ingest socket in. What is wrong with it is counted and reported at a bounded rate.
+    pub fn ingest(&mut self, payload: &[u8], now: Now) {
+        let taken = wire::decode_ingest(payload, &self.config.limits.wire()).and_then(|b| self.take(&b, false, now));
+        if let Err(error) = taken {
+            *self.rejected.entry(error.code.name()).or_default() += 1;
+            self.rejected_since_report += 1;
+            self.last_rejected = Some(error);
+        }
+    }
+
+    /// Number a batch and put its new rows behind the others: all of them or none.
+    fn take(&mut self, batch: &Batch, strict: bool, now: Now) -> Result<(u64, u64, u64), WireError> {
+        self.check_dimensions(batch)?;
+        let admission = self.streams.admit(batch, strict)?;
+        let (dim, rewards) = (batch.dim(), batch.rewards_per_row());
+        let window = self.window.get_or_insert_with(|| Window::new(dim, rewards, self.config.window_rows));
+        let before = window.end();
+        self.streams.commit(batch, &admission, now.unix, |stream, starts_chain, i| {
+            window.push(stream, starts_chain, batch, i);
+        });
+        Ok((window.end() - before, admission.duplicates as u64, admission.next_seq))
+    }
+
+    fn check_dimensions(&self, batch: &Batch) -> Result<(), WireError> {
+        let expected = self.window.as_ref().map(Window::dim).or(self.config.state_dim);
+        if let Some(dim) = expected.filter(|&dim| dim != batch.dim()) {
+            let message = format!("states have {dim} numbers here, these have {}", batch.dim());
+            return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
+        }
+        let found = batch.rewards_per_row();
+        if let Some(rewards) = self.window.as_ref().map(Window::rewards_per_row).filter(|&h| h != found) {
+            let message = format!("rows have {rewards} rewards here, these have {found}");
+            return Err(WireError::of(ErrorCode::WrongDimension, "reward", message));
+        }
+        for critic in &self.config.critics {
+            if let Some(column) = critic.rewards.iter().find(|&&column| column >= found) {
+                let message = format!("critic \"{}\" learns reward {column}, rows have {found} rewards", critic.name);
+                return Err(WireError::of(ErrorCode::WrongDimension, "reward", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Answer a request, now or later.
+    pub fn call(&mut self, call: Call, now: Now) {
+        let Call { peer, id, form, op } = call;
+        let result = match op {
+            Op::Append(batch) => self.take(&batch, true, now).map(|(accepted, duplicates, next_seq)| {
+                let offset = self.offset();
+                Some(wire::encode_reply(&id, form, &wire::Reply::Append { accepted, duplicates, next_seq, offset }))
+            }),
+            Op::Status => {
+                let status = self.status(now);
+                Ok(Some(wire::encode_reply(&id, form, &wire::Reply::Status(&status))))
+            }
+            Op::Streams => {
+                let positions = self.streams.positions();
+                Ok(Some(wire::encode_reply(&id, form, &wire::Reply::Streams(&positions))))
+            }
+            Op::Optimise { critic, wait } => self.optimise(critic.as_deref(), wait, (peer, id.clone(), form)),
+            // Without a journal there is nothing to write a checkpoint beside.
+            Op::Checkpoint => Err(WireError::new(
+                ErrorCode::NotReady,
+                "this version keeps nothing on disk yet: there is no checkpoint to make",
+            )),
+            Op::Value { .. } | Op::Snapshot { .. } | Op::Ping => {
+                Err(WireError::new(ErrorCode::Internal, "a query reached the learner"))
+            }
+        };
+        match result {
+            Ok(Some(payload)) => self.out.push(Output::Reply(Reply { peer, payload })),
+            Ok(None) => {}
+            Err(error) => {
+                let payload = wire::encode_error(&id, &error);
+                self.out.push(Output::Reply(Reply { peer, payload }));
+            }
+        }
+    }
+
+    fn optimise(
+        &mut self,
+        critic: Option<&str>,
+        wait: bool,
+        (peer, id, form): (Peer, Id, ArrayForm),
+    ) -> Result<Option<Vec<u8>>, WireError> {
+        let critic = &mut self.critics[self.board.critic(critic)?];
+        if let Some(why) = &critic.failed {
+            return Err(WireError::new(ErrorCode::Internal, format!("this critic has failed: {why}")));
+        }
+        if critic.learner.model().is_none() {
+            let needed = critic.learner.settings().warmup_rows;
+            let message = format!("no model yet: {} of {needed} rows have arrived", critic.learner.learned());
+            return Err(WireError::new(ErrorCode::NotReady, message));
+        }
+        if wait && critic.waiting.len() + critic.waiting_for_running.len() >= WAITERS_MAX {
+            return Err(WireError::overloaded(1000));
+        }
+        critic.learner.request_refit();
+        if wait {
+            critic.waiting.push((peer, id, form));
+            return Ok(None);
+        }
+        Ok(Some(wire::encode_reply(&id, form, &wire::Reply::Optimise(&Optimised::Started))))
+    }
+
+    /// Somebody waits for a snapshot that has learned `offset` rows.
+    pub fn want(&mut self, offset: u64) {
+        self.wanted = self.wanted.max(offset);
+    }
+
+    /// Learn what has been taken in, and hand out a refit if one is due.
+    pub fn step(&mut self, now: Now) {
+        let mut failed = Vec::new();
+        if let Some(window) = &self.window {
+            for (index, critic) in self.critics.iter_mut().enumerate().filter(|(_, c)| c.failed.is_none()) {
+                // One critic's bug must not take the others down. Its learner is not looked at again.
+                match catch_unwind(AssertUnwindSafe(|| critic.learner.step(window))) {
+                    Ok(events) => {
+                        for event in events {
+                            report_event(critic, event, now, &mut self.out);
+                        }
+                    }
+                    Err(panic) => failed.push((index, panic_message(&panic))),
+                }
+            }
+        }
+        for (index, why) in failed {
+            self.fail(index, &why, now);
+        }
+        self.start_refit(now);
+        self.report_rejected(now);
+    }
+
+    fn fail(&mut self, index: usize, why: &str, now: Now) {
+        let critic = &mut self.critics[index];
+        log::error!("event=critic_failed critic={} offset={} why={why:?}", critic.name, critic.learner.learned());
+        critic.failed = Some(why.to_owned());
+        let details = map(json!({"critic": critic.name, "reason": why}));
+        self.out.push(event("critic_failed", now, &details));
+    }
+
+    fn start_refit(&mut self, now: Now) {
+        let Some(window) = &self.window else { return };
+        if self.refit_busy {
+            return;
+        }
+        // Those asked for come first.
+        let due = |critic: &Critic| critic.failed.is_none().then(|| critic.learner.refit_due()).flatten();
+        let asked = self.critics.iter().position(|c| !c.waiting.is_empty() && due(c).is_some());
+        let Some(index) = asked.or_else(|| self.critics.iter().position(|c| due(c).is_some())) else { return };
+        let critic = &mut self.critics[index];
+        let reason = critic.learner.refit_due().expect("it was due a moment ago");
+        critic.waiting_for_running.append(&mut critic.waiting);
+        match critic.learner.refit_job(window, reason) {
+            Ok(job) => {
+                critic.refits.started += 1;
+                self.refit_busy = true;
+                log::info!(
+                    "event=refit_started critic={} reason={} rows={} generation={}",
+                    critic.name,
+                    reason.name(),
+                    window.len(),
+                    critic.learner.generation()
+                );
+                let details = map(json!({
+                    "critic": critic.name, "reason": reason.name(), "rows": window.len(),
+                    "generation": critic.learner.generation(), "offset": window.end(),
+                }));
+                self.out.push(event("refit_started", now, &details));
+                self.out.push(Output::Refit { critic: index, job: Box::new(job) });
+            }
+            Err(e) => {
+                critic.refits.failed += 1;
+                self.reject(index, &e.to_string(), None, now);
+            }
+        }
+    }
+
+    /// A refit thread has something to say. Returns whether a model was adopted.
+    pub fn refit_done(&mut self, done: RefitDone, now: Now) -> bool {
+        let RefitDone { critic: index, result, seconds } = done;
+        let critic = &mut self.critics[index];
+        critic.refit_seconds += seconds;
+        let window = self.window.as_ref().expect("a refit ran on rows");
+        match result {
+            Err(why) => {
+                critic.learner.refit_failed();
+                critic.refits.failed += 1;
+                self.refit_busy = false;
+                self.reject(index, &why, None, now);
+                false
+            }
+            Ok(candidate) => match catch_unwind(AssertUnwindSafe(|| critic.learner.consider(candidate, window))) {
+                Ok(Verdict::Behind(candidate)) => {
+                    self.out.push(Output::CatchUp { critic: index, candidate, window: window.clone() });
+                    false
+                }
+                Ok(Verdict::Adopted { report, scores, old }) => {
+                    self.refit_busy = false;
+                    self.adopted(index, &report, scores, now);
+                    self.out.extend(old.map(Output::Garbage));
+                    true
+                }
+                Ok(Verdict::Rejected { report, why }) => {
+                    self.refit_busy = false;
+                    critic.refits.rejected += 1;
+                    self.reject(index, &why.to_string(), Some(&report), now);
+                    false
+                }
+                Err(panic) => {
+                    self.refit_busy = false;
+                    self.fail(index, &panic_message(&panic), now);
+                    false
+                }
+            },
+        }
+    }
+
+    fn adopted(&mut self, index: usize, report: &RefitReport, scores: Option<(f64, f64)>, now: Now) {
+        let critic = &mut self.critics[index];
+        critic.refits.adopted += 1;
+        let mut details = refit_details(critic, report);
+        details.insert("outcome".into(), "adopted".into());
+        if let Some((before, after)) = scores {
+            details.insert("score_before".into(), before.into());
+            details.insert("score_after".into(), after.into());
+        }
+        log::info!(
+            "event=adopted critic={} generation={} seq={} evidence={:.1} evidence_before={} dictionary={} seconds={:.2}",
+            critic.name,
+            critic.learner.generation(),
+            critic.learner.learned(),
+            report.evidence_after,
+            report.evidence_before.map_or("none".into(), |e| format!("{e:.1}")),
+            report.dictionary_size,
+            critic.refit_seconds
+        );
+        critic.refit_seconds = 0.0;
+        critic.last_refit = Value::Object(details.clone());
+        let generation = critic.learner.generation();
+        answer(&mut critic.waiting_for_running, &Optimised::Adopted { generation }, &mut self.out);
+        self.out.push(event("adopted", now, &details));
+        self.next_refresh = 0.0;
+    }
+
+    fn reject(&mut self, index: usize, why: &str, report: Option<&RefitReport>, now: Now) {
+        let critic = &mut self.critics[index];
+        log::info!(
+            "event=refit_rejected critic={} generation={} seq={} why={why:?}",
+            critic.name,
+            critic.learner.generation(),
+            critic.learner.learned()
+        );
+        let mut details = report.map_or_else(
+            || map(json!({"critic": critic.name, "generation": critic.learner.generation()})),
+            |report| refit_details(critic, report),
+        );
+        details.insert("outcome".into(), "rejected".into());
+        details.insert("reason".into(), why.into());
+        critic.refit_seconds = 0.0;
+        critic.last_refit = Value::Object(details.clone());
+        let rejected = Optimised::Rejected { generation: critic.learner.generation(), reason: why.to_owned() };
+        answer(&mut critic.waiting_for_running, &rejected, &mut self.out);
+        self.out.push(event("refit_rejected", now, &details));
+    }
+
+    /// How long the learner stood still for an adoption, seconds.
+    pub fn record_pause(&mut self, critic: usize, seconds: f64) {
+        let pauses = &mut self.critics[critic].pauses;
+        if pauses.len() == PAUSES {
+            pauses.pop_front();
+        }
+        pauses.push_back(seconds);
+    }
+
+    /// Whether the answering snapshots should be made anew: at once after an adoption or where somebody waits for it, else
+    /// within a share of the learner's time. `idle` says that no rows wait.
+    pub fn refresh_due(&self, now: Now, idle: bool) -> bool {
+        let stale = self.offset() > self.offset_at_refresh || self.next_refresh == 0.0;
+        stale
+            && (self.next_refresh == 0.0 || self.wanted > self.offset_at_refresh || now.uptime >= self.next_refresh)
+            && (idle || self.wanted > self.offset_at_refresh || now.uptime >= self.next_refresh)
+    }
+
+    /// Make the answering snapshots anew and publish what is due. `clock` is read again afterwards, since this takes time.
+    pub fn refresh(&mut self, now: Now, clock: &dyn Fn() -> Now) {
+        for index in 0..self.critics.len() {
+            self.refresh_critic(index, now);
+        }
+        self.offset_at_refresh = self.offset();
+        let spent = clock().uptime - now.uptime;
+        self.next_refresh = (now.uptime + spent / REFRESH_SHARE).max(f64::MIN_POSITIVE);
+    }
+
+    fn refresh_critic(&mut self, index: usize, now: Now) {
+        let config = Arc::clone(&self.config);
+        let critic = &mut self.critics[index];
+        if critic.failed.is_some() || critic.learner.model().is_none() {
+            return;
+        }
+        let snapshot = match catch_unwind(AssertUnwindSafe(|| critic.learner.snapshot(true))) {
+            Ok(Ok(snapshot)) => snapshot,
+            Ok(Err(e)) => {
+                // The last good snapshot stays.
+                if critic.failed_snapshots.is_power_of_two() || critic.failed_snapshots == 0 {
+                    log::warn!("event=snapshot_failed critic={} why={e}", critic.name);
+                }
+                critic.failed_snapshots += 1;
+                return;
+            }
+            Err(panic) => return self.fail(index, &panic_message(&panic), now),
+        };
+        let present = (snapshot.generation, snapshot.dictionary.nrows());
+        let same_generation = critic.published.is_some_and(|(generation, _)| generation == present.0);
+        let whole =
+            !same_generation || now.uptime - critic.published_whole_at >= config.snapshot_interval_ms as f64 / 1000.0;
+        let weights = same_generation && now.uptime - critic.published_at >= WEIGHTS_INTERVAL_S;
+        let mut snapshot = Snapshot { revision: critic.revision, time: now.unix, ..snapshot };
+        if whole || weights {
+            critic.revision += 1;
+            snapshot.revision = critic.revision;
+            let known = critic.published.map_or(0, |(_, rows)| rows);
+            let publication = if whole {
+                critic.published_whole_at = now.uptime;
+                let payload = encode_bounded(&snapshot, config.publish_variance, config.publish_bytes_max);
+                Publication { topic: format!("snapshot.{}", critic.name), payload: payload.into() }
+            } else {
+                // A grown dictionary needs a variance of its own size.
+                let grown = known < present.1 && config.publish_variance;
+                let payload = wire::encode_weights(&snapshot, known, grown);
+                Publication { topic: format!("weights.{}", critic.name), payload: payload.into() }
+            };
+            critic.published = Some(present);
+            critic.published_at = now.uptime;
+            if publication.payload.len() <= config.publish_bytes_max || whole {
+                self.out.push(Output::Publish(publication));
+            }
+        }
+        self.board.set(index, Arc::new(snapshot));
+    }
+
+    /// The last snapshots before the end, whole.
+    pub fn publish_last(&mut self, now: Now) {
+        for index in 0..self.critics.len() {
+            self.critics[index].published_whole_at = f64::NEG_INFINITY;
+            self.refresh_critic(index, now);
+        }
+        self.rejected_reported_at = f64::NEG_INFINITY;
+        self.report_rejected(now);
+    }
+
+    fn report_rejected(&mut self, now: Now) {
+        if self.rejected_since_report == 0 || now.uptime - self.rejected_reported_at < REJECTED_INTERVAL_S {
+            return;
+        }
+        let last = self.last_rejected.take().expect("something was rejected");
+        log::warn!("event=rejected rows={} last={last}", self.rejected_since_report);
+        let details = map(json!({
+            "messages": self.rejected_since_report,
+            "code": last.code.name(),
+            "message": last.message,
+            "field": last.field,
+            "index": last.index,
+            "by_code": self.rejected,
+        }));
+        self.out.push(event("rejected", now, &details));
+        self.rejected_since_report = 0;
+        self.rejected_reported_at = now.uptime;
+    }
+
+    /// Once a second: the status publication.
+    pub fn tick(&mut self, now: Now) {
+        let elapsed = now.uptime - self.rate.at;
+        if elapsed >= 0.5 {
+            let rows = self.offset();
+            let latest = (rows - self.rate.rows) as f64 / elapsed;
+            // About three seconds of memory.
+            let weight = 1.0 - (-elapsed / 3.0).exp();
+            self.rate.per_second += weight * (latest - self.rate.per_second);
+            (self.rate.at, self.rate.rows) = (now.uptime, rows);
+        }
+        self.report_rejected(now);
+        let payload = wire::encode_status(&self.status(now)).into();
+        self.out.push(Output::Publish(Publication { topic: "status".into(), payload }));
+    }
+
+    /// Take over settings that may change at run time.
+    pub fn reload(&mut self, config: Arc<Config>) {
+        for (critic, settings) in self.critics.iter_mut().zip(&config.critics) {
+            critic.learner.set_settings(settings.clone());
+        }
+        self.config = config;
+    }
+
+    /// The state of everything, for people and dashboards (`proto/README.md`).
+    pub fn status(&self, now: Now) -> Map<String, Value> {
+        let bytes_per_row = self.window.as_ref().map(|w| Rows::bytes_per_row(w.dim(), w.rewards_per_row()));
+        let critics: Vec<Value> = self.critics.iter().map(critic_status).collect();
+        map(json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_s": now.uptime,
+            "time": now.unix,
+            "durable": false,
+            "offset": self.offset(),
+            "rows_per_second": self.rate.per_second,
+            "streams": self.streams.len(),
+            "state_dim": self.window.as_ref().map(Window::dim),
+            "rewards_per_row": self.window.as_ref().map(Window::rewards_per_row),
+            "window": {
+                "rows": self.window.as_ref().map_or(0, Window::len),
+                "rows_max": self.config.window_rows,
+                "bytes": self.window.as_ref().map_or(0, Window::bytes),
+                "bytes_per_row": bytes_per_row,
+            },
+            "rejected": self.rejected,
+            "critics": critics,
+        }))
+    }
+}
+
+fn critic_status(critic: &Critic) -> Value {
+    let learner = &critic.learner;
+    let mut pauses: Vec<f64> = critic.pauses.iter().copied().collect();
+    pauses.sort_by(f64::total_cmp);
+    let quantile =
+        |q: f64| (!pauses.is_empty()).then(|| 1000.0 * pauses[((pauses.len() - 1) as f64 * q).round() as usize]);
+    let counts = learner.counts();
+    let mut status = map(json!({
+        "name": critic.name,
+        "failed": critic.failed,
+        "generation": learner.generation(),
+        "revision": critic.revision,
+        "learned": learner.learned(),
+        "discount": learner.settings().discount,
+        "dictionary_max": learner.settings().dictionary_max,
+        "refit": {
+            "running": learner.refit_running(),
+            "next_at": learner.next_refit(),
+            "started": critic.refits.started,
+            "adopted": critic.refits.adopted,
+            "rejected": critic.refits.rejected,
+            "failed": critic.refits.failed,
+            "last": critic.last_refit,
+        },
+        "adoption_pause_ms": {
+            "count": pauses.len(), "p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0),
+        },
+        "counts": {
+            "novel_when_full": counts.novel_when_full,
+            "refreshes": counts.refreshes,
+            "failed_refreshes": counts.failed_refreshes,
+            "failed_snapshots": critic.failed_snapshots,
+            "cuts": counts.cuts,
+            "terminations": counts.terminations,
+        },
+    }));
+    if let Some(model) = learner.model() {
+        let hyper = model.hyperparameters();
+        let score = model.score();
+        let tolerance = model.dictionary().tolerance() / model.dictionary().kernel().diagonal();
+        status.extend(map(json!({
+            "dictionary_size": model.dictionary().len(),
+            "tolerance": tolerance,
+            "tolerance_to_noise": tolerance * hyper.kernel.diagonal() / hyper.noise_variance,
+            "running_chains": model.running_chains(),
+            "transitions": model.statistics().rows,
+            "bytes": model.bytes(),
+            "score": score.mean(),
+            "score_recent": (score.rows > 0).then_some(score.recent),
+        })));
+        status.extend(map(wire::hyperparameters_to_json(&hyper, Some(model.inputs()))));
+        if let Ok(posterior) = model.solve() {
+            status.insert("log_evidence".into(), posterior.log_evidence().into());
+            let Scale { signal, .. } = posterior.scale();
+            status.insert("scale_since_adoption".into(), signal.into());
+        }
+    }
+    Value::Object(status)
+}
+
+fn report_event(critic: &Critic, happened: Event, now: Now, out: &mut Vec<Output>) {
+    let (name, learner) = (&critic.name, &critic.learner);
+    match happened {
+        Event::FirstModel => log::info!("event=first_model critic={name} seq={}", learner.learned()),
+        Event::DictionaryFull => {
+            let size = learner.model().map_or(0, |model| model.dictionary().len());
+            log::warn!(
+                "event=dictionary_full critic={name} size={size} generation={} hint=\"the next refit chooses again; raise dictionary_max to keep more\"",
+                learner.generation()
+            );
+            let generation = learner.generation();
+            out.push(event(
+                "dictionary_full",
+                now,
+                &map(json!({"critic": name, "size": size, "generation": generation})),
+            ));
+        }
+    }
+}
+
+fn refit_details(critic: &Critic, report: &RefitReport) -> Map<String, Value> {
+    map(json!({
+        "critic": critic.name,
+        "generation": critic.learner.generation(),
+        "offset": critic.learner.learned(),
+        "trigger": report.reason.name(),
+        "rows": report.rows,
+        "evidence_rows": report.evidence_rows,
+        "evidence_before": report.evidence_before,
+        "evidence_after": report.evidence_after,
+        "evaluations": report.evaluations,
+        "active_bounds": report.active_bounds,
+        "out_of_time": report.out_of_time,
+        "dictionary_size": report.dictionary_size,
+        "trace_gap": report.trace_gap,
+        "tolerance": report.tolerance,
+        "seconds": critic.refit_seconds,
+    }))
+}
+
+/// Everybody who waited for a refit is told how it ended.
+fn answer(waiting: &mut Vec<(Peer, Id, ArrayForm)>, outcome: &Optimised, out: &mut Vec<Output>) {
+    for (peer, id, form) in waiting.drain(..) {
+        let payload = wire::encode_reply(&id, form, &wire::Reply::Optimise(outcome));
+        out.push(Output::Reply(Reply { peer, payload }));
+    }
+}
+
+/// The whole snapshot if it fits, without its variance if only that fits, else the announcement of it.
+fn encode_bounded(snapshot: &Snapshot, variance: bool, bytes_max: usize) -> Vec<u8> {
+    let whole = wire::encode_snapshot(snapshot, ArrayForm::Tensor, variance);
+    if whole.len() <= bytes_max { whole } else { wire::encode_announcement(snapshot, whole.len()) }
+}
+
+fn event(kind: &str, now: Now, details: &Map<String, Value>) -> Output {
+    let payload = wire::encode_event(kind, now.unix, details).into();
+    Output::Publish(Publication { topic: format!("event.{kind}"), payload })
+}
+
+fn map(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        other => unreachable!("not a map: {other}"),
+    }
+}
+
+/// What a caught panic said.
+pub(super) fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".into())
+}

@@ -1,0 +1,625 @@
+//! The running daemon: threads around [`core::Core`], and the order in which they start and stop.
+//!
+//! ```text
+//! transport (gate, PULL, ROUTER, PUB) --ingest--> core --publish--> transport
+//!                                     --control-> control --calls--> core --replies--> transport
+//!                                                 control answers queries from the board, without waiting for the core
+//!                                     core --tasks--> refit --done--> core
+//! ```
+//! Every arrow is a bounded queue. Full: ingest and control make the peers wait; calls are answered `overloaded`;
+//! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full.
+
+pub mod core;
+pub mod streams;
+
+use self::core::{Board, Call, Core, Now, Output, RefitDone};
+use crate::config::Config;
+use crate::learner::model::Model;
+use crate::learner::refit::{self, Candidate, RefitJob};
+use crate::learner::window::Window;
+use crate::transport::{self, Endpoints, Publication, Reply, Request, Transport};
+use crate::wire::{self, ErrorCode, Op, WireError};
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
+use parking_lot::Mutex;
+use serde_json::json;
+use std::fmt;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Calls that may wait for the core.
+const CALLS: usize = 256;
+/// Queries that may wait for rows to be learned.
+const QUERIES_WAITING: usize = 1024;
+/// Old models that may wait to be dropped elsewhere.
+const GARBAGE: usize = 4;
+/// Between two status publications.
+const TICK: Duration = Duration::from_secs(1);
+/// Most that the core goes without looking at its clock.
+const NAP: Duration = Duration::from_millis(10);
+/// At a stop, messages already taken are learned for at most so long.
+const DRAIN: Duration = Duration::from_millis(1000);
+/// At a stop, replies and publications are sent for at most so long.
+const FLUSH: Duration = Duration::from_millis(500);
+/// What a client is told to wait when the core's queue is full, milliseconds.
+const RETRY_MS: u64 = 50;
+
+/// Why the daemon did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An endpoint cannot be parsed.
+    Endpoint {
+        /// Which setting.
+        setting: &'static str,
+        /// Why.
+        source: transport::EndpointError,
+    },
+    /// The sockets cannot be bound.
+    Transport(transport::StartError),
+    /// The data directory cannot be written.
+    DataDir {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A thread cannot be started.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Endpoint { setting, source } => write!(f, "{setting}: {source}"),
+            Self::Transport(e) => write!(f, "{e}"),
+            Self::DataDir { path, source } => {
+                write!(f, "cannot write to {}: {source}; choose another with --data-dir", path.display())
+            }
+            Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Endpoint { source, .. } => Some(source),
+            Self::Transport(e) => Some(e),
+            Self::DataDir { source, .. } | Self::Thread(source) => Some(source),
+        }
+    }
+}
+
+/// What the core is told from outside besides messages.
+enum Command {
+    Reload(Arc<Config>),
+    /// Learn what has been taken, publish a last time, end.
+    Stop,
+}
+
+/// Work of the refit thread.
+enum Task {
+    Run { critic: usize, job: Box<RefitJob> },
+    CatchUp { critic: usize, candidate: Candidate, window: Window },
+}
+
+/// A running daemon. Dropping it without [`Daemon::stop`] closes its sockets at once.
+pub struct Daemon {
+    /// Where its sockets are bound.
+    pub endpoints: Endpoints,
+    config: Mutex<Arc<Config>>,
+    transport: Option<Transport>,
+    commands: Sender<Command>,
+    stop_refits: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    endpoints_file: PathBuf,
+}
+
+/// Both clocks, read together.
+#[derive(Clone, Copy)]
+struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        Now { uptime: self.started.elapsed().as_secs_f64(), unix }
+    }
+}
+
+impl Daemon {
+    /// Bind the sockets, start the threads, write `endpoints.json`.
+    ///
+    /// # Errors
+    /// If any of that fails; nothing stays bound.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let config = Arc::new(config);
+        prepare_directory(&config.data_dir)
+            .map_err(|source| StartError::DataDir { path: config.data_dir.clone(), source })?;
+        let transport = transport::start(transport_settings(&config)?).map_err(StartError::Transport)?;
+        let clock = Clock { started: Instant::now() };
+        let core = Core::new(Arc::clone(&config));
+        let board = core.board();
+        let stop_refits = Arc::new(AtomicBool::new(false));
+        let (commands, command_queue) = bounded(4);
+        let (calls, call_queue) = bounded(CALLS);
+        let (wants, want_queue) = bounded(CALLS);
+        let (fresh, fresh_queue) = bounded(1);
+        let (tasks, task_queue) = bounded(1);
+        let (done, done_queue) = bounded(2);
+        let (garbage, garbage_queue) = bounded(GARBAGE);
+
+        let mut daemon = Self {
+            endpoints: transport.endpoints.clone(),
+            commands,
+            stop_refits: Arc::clone(&stop_refits),
+            threads: Vec::new(),
+            endpoints_file: config.data_dir.join("endpoints.json"),
+            config: Mutex::new(Arc::clone(&config)),
+            transport: None,
+        };
+        let control = Control {
+            requests: transport.control.clone(),
+            replies: transport.replies.clone(),
+            calls,
+            wants,
+            fresh: fresh_queue,
+            board,
+            config: Arc::clone(&config),
+            clock,
+            waiting: Vec::new(),
+        };
+        let learning = Learning {
+            ingest: transport.ingest.clone(),
+            calls: call_queue,
+            wants: want_queue,
+            done: done_queue,
+            commands: command_queue,
+            tasks,
+            garbage,
+            fresh,
+            replies: transport.replies.clone(),
+            publish: transport.publish.clone(),
+            core,
+            config,
+            clock,
+            dropped_publications: 0,
+        };
+        let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits };
+        daemon.transport = Some(transport);
+        daemon.spawn("refit", move || refits.run())?;
+        daemon.spawn("control", move || control.run())?;
+        daemon.spawn("core", move || learning.run())?;
+        write_endpoints(&daemon.endpoints_file, &daemon.endpoints)
+            .map_err(|source| StartError::DataDir { path: daemon.endpoints_file.clone(), source })?;
+        Ok(daemon)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run).map_err(StartError::Thread)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// The name of a thread that has ended although nobody asked it to: a bug. The daemon should be stopped.
+    pub fn dead_thread(&self) -> Option<String> {
+        let own = self.threads.iter().find(|t| t.is_finished()).and_then(|t| t.thread().name());
+        own.or_else(|| self.transport.as_ref().and_then(Transport::dead_thread)).map(str::to_owned)
+    }
+
+    /// Take over what may change at run time.
+    ///
+    /// # Errors
+    /// The settings that differ and need a restart; nothing is taken over then.
+    pub fn reload(&self, config: Config) -> Result<Vec<String>, Vec<String>> {
+        let mut present = self.config.lock();
+        let changed = present.reloadable_from(&config)?;
+        let config = Arc::new(config);
+        *present = Arc::clone(&config);
+        drop(present);
+        // A full queue or a core that has ended: the next reload, or the watchdog, will tell.
+        drop(self.commands.try_send(Command::Reload(config)));
+        Ok(changed)
+    }
+
+    /// Stop: take no more, learn what has been taken (for at most a second), publish a last snapshot, close.
+    pub fn stop(mut self) {
+        self.stop_refits.store(true, Ordering::Relaxed);
+        if let Some(transport) = &self.transport {
+            transport.stop_receiving();
+        }
+        drop(self.commands.send_timeout(Command::Stop, DRAIN));
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            drop(thread.join());
+        }
+        if let Some(transport) = self.transport.take() {
+            transport.shutdown(FLUSH);
+        }
+        drop(std::fs::remove_file(&self.endpoints_file));
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop_refits.store(true, Ordering::Relaxed);
+    }
+}
+
+fn transport_settings(config: &Config) -> Result<transport::Settings, StartError> {
+    let parse = |setting, text: &str| text.parse().map_err(|source| StartError::Endpoint { setting, source });
+    let limits = &config.limits;
+    Ok(transport::Settings {
+        allow_remote: config.insecure_allow_remote,
+        inbox_messages: config.inbox_messages,
+        limits: transport::Limits {
+            message_bytes_max: limits.message_bytes_max,
+            frame_bytes_max: limits.message_bytes_max,
+            parts_max: limits.parts_max,
+            connections_max: limits.connections_max,
+            connections_per_address_max: limits.connections_per_address_max,
+            subscriptions_max: limits.subscriptions_max,
+            handshake_timeout: Duration::from_millis(limits.handshake_timeout_ms),
+            stall_timeout: Duration::from_millis(limits.stall_timeout_ms),
+            saturated_timeout: Duration::from_millis(limits.saturated_timeout_ms),
+            ..transport::Limits::default()
+        },
+        ingest: parse("ingest", &config.ingest)?,
+        control: parse("control", &config.control)?,
+        publish: parse("publish", &config.publish)?,
+        ..transport::Settings::default()
+    })
+}
+
+fn prepare_directory(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Written whole or not at all: clients wait for this file to appear.
+fn write_endpoints(path: &Path, endpoints: &Endpoints) -> std::io::Result<()> {
+    let text = json!({
+        "ingest": endpoints.ingest.to_string(),
+        "control": endpoints.control.to_string(),
+        "publish": endpoints.publish.to_string(),
+    });
+    let fresh = path.with_extension("json.new");
+    let mut file = std::fs::File::create(&fresh)?;
+    writeln!(file, "{text:#}")?;
+    file.sync_all()?;
+    std::fs::rename(fresh, path)
+}
+
+/// The core's thread.
+struct Learning {
+    ingest: Receiver<Bytes>,
+    calls: Receiver<Call>,
+    wants: Receiver<u64>,
+    done: Receiver<RefitDone>,
+    commands: Receiver<Command>,
+    tasks: Sender<Task>,
+    garbage: Sender<Box<Model>>,
+    fresh: Sender<()>,
+    replies: Sender<Reply>,
+    publish: Sender<Publication>,
+    core: Core,
+    config: Arc<Config>,
+    clock: Clock,
+    dropped_publications: u64,
+}
+
+impl Learning {
+    fn run(mut self) {
+        let mut next_tick = Instant::now() + TICK;
+        let mut deadline: Option<Instant> = None;
+        let (mut ingest_open, mut calls_open) = (true, true);
+        loop {
+            let ingest = if ingest_open { self.ingest.clone() } else { never() };
+            let calls = if calls_open { self.calls.clone() } else { never() };
+            let now = self.clock.now();
+            select! {
+                recv(ingest) -> message => match message {
+                    Ok(message) => self.core.ingest(&message, now),
+                    Err(_) => ingest_open = false,
+                },
+                recv(calls) -> call => match call {
+                    Ok(call) => self.core.call(call, now),
+                    Err(_) => calls_open = false,
+                },
+                recv(self.done) -> done => if let Ok(done) = done {
+                    self.refit_done(done, now);
+                },
+                recv(self.wants) -> offset => if let Ok(offset) = offset {
+                    self.core.want(offset);
+                },
+                recv(self.commands) -> command => match command {
+                    Ok(Command::Reload(config)) => {
+                        self.core.reload(Arc::clone(&config));
+                        self.config = config;
+                    }
+                    Ok(Command::Stop) => deadline = deadline.or(Some(Instant::now() + DRAIN)),
+                    // Dropped without a stop: nobody listens any more.
+                    Err(_) => break,
+                },
+                default(NAP) => {}
+            }
+            self.take_what_waits();
+            self.core.step(self.clock.now());
+            let idle = self.ingest.is_empty() && self.calls.is_empty();
+            self.refresh_if_due(idle);
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.core.tick(self.clock.now());
+            }
+            self.carry_out();
+            if deadline.is_some_and(|deadline| (!ingest_open && !calls_open) || Instant::now() >= deadline) {
+                break;
+            }
+        }
+        self.finish();
+    }
+
+    /// More of what is there already, up to one batch: rows are learned together, which is faster.
+    fn take_what_waits(&mut self) {
+        let before = self.core.offset();
+        let now = self.clock.now();
+        while self.core.offset() - before < self.config.batch_rows_max as u64 {
+            let mut idle = true;
+            if let Ok(message) = self.ingest.try_recv() {
+                self.core.ingest(&message, now);
+                idle = false;
+            }
+            if let Ok(call) = self.calls.try_recv() {
+                self.core.call(call, now);
+                idle = false;
+            }
+            if idle {
+                break;
+            }
+        }
+        while let Ok(offset) = self.wants.try_recv() {
+            self.core.want(offset);
+        }
+    }
+
+    /// What the learner stands still for at an adoption is measured here.
+    fn refit_done(&mut self, done: RefitDone, now: Now) {
+        // Rows already numbered belong to the model before.
+        self.core.step(now);
+        let (critic, started) = (done.critic, Instant::now());
+        if self.core.refit_done(done, now) {
+            self.core.record_pause(critic, started.elapsed().as_secs_f64());
+        }
+    }
+
+    fn refresh_if_due(&mut self, idle: bool) {
+        let now = self.clock.now();
+        if self.core.refresh_due(now, idle) {
+            let clock = self.clock;
+            self.core.refresh(now, &|| clock.now());
+            // One notice in the queue is enough.
+            let _ = self.fresh.try_send(());
+        }
+    }
+
+    fn carry_out(&mut self) {
+        for output in self.core.take_outputs() {
+            match output {
+                // The transport never waits for a peer here.
+                Output::Reply(reply) => drop(self.replies.send(reply)),
+                Output::Publish(publication) => {
+                    if let Err(TrySendError::Full(_)) = self.publish.try_send(publication) {
+                        self.dropped_publications += 1;
+                        if self.dropped_publications.is_power_of_two() {
+                            log::warn!("event=publications_dropped count={}", self.dropped_publications);
+                        }
+                    }
+                }
+                // The refit thread holds one task at a time, and the core hands out one.
+                Output::Refit { critic, job } => drop(self.tasks.send(Task::Run { critic, job })),
+                Output::CatchUp { critic, candidate, window } => {
+                    drop(self.tasks.send(Task::CatchUp { critic, candidate, window }));
+                }
+                Output::Garbage(model) => drop(self.garbage.try_send(model)),
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        let lost = self.ingest.len();
+        if lost > 0 {
+            log::warn!("event=not_learned messages={lost} why=\"the stop would have taken too long\"");
+        }
+        let now = self.clock.now();
+        self.core.step(now);
+        self.core.publish_last(now);
+        self.carry_out();
+        log::info!("event=stopped seq={}", self.core.offset());
+    }
+}
+
+/// The thread that answers clients: queries itself, the rest through the core.
+struct Control {
+    requests: Receiver<Request>,
+    replies: Sender<Reply>,
+    calls: Sender<Call>,
+    wants: Sender<u64>,
+    fresh: Receiver<()>,
+    board: Arc<Board>,
+    config: Arc<Config>,
+    clock: Clock,
+    waiting: Vec<Query>,
+}
+
+/// A `value` request.
+struct Query {
+    call: Call,
+    min_offset: u64,
+}
+
+impl Control {
+    fn run(mut self) {
+        let fresh = self.fresh.clone();
+        loop {
+            select! {
+                recv(self.requests) -> request => match request {
+                    Ok(request) => self.handle(request),
+                    Err(_) => break,
+                },
+                recv(fresh) -> notice => match notice {
+                    Ok(()) => self.answer_waiting(),
+                    Err(_) => break,
+                },
+            }
+        }
+    }
+
+    fn handle(&mut self, request: Request) {
+        let Request { peer, payload } = request;
+        let request = match wire::decode_request(&payload, &self.config.limits.wire()) {
+            Ok(request) => request,
+            Err(refused) => return self.reply(peer, wire::encode_error(&refused.id, &refused.error)),
+        };
+        let call = Call { peer, id: request.id, form: request.arrays, op: request.op };
+        match &call.op {
+            Op::Ping => {
+                let uptime_s = self.clock.now().uptime;
+                let reply = wire::Reply::Ping { version: env!("CARGO_PKG_VERSION"), uptime_s };
+                self.reply(peer, wire::encode_reply(&call.id, call.form, &reply));
+            }
+            Op::Snapshot { critic, variance } => {
+                let payload = match self.snapshot(critic.as_deref()) {
+                    Ok(snapshot) => {
+                        let reply = wire::Reply::Snapshot { snapshot: &snapshot, variance: *variance };
+                        wire::encode_reply(&call.id, call.form, &reply)
+                    }
+                    Err(error) => wire::encode_error(&call.id, &error),
+                };
+                self.reply(peer, payload);
+            }
+            Op::Value { min_offset, .. } => {
+                let query = Query { min_offset: min_offset.unwrap_or(0), call };
+                self.value(query);
+            }
+            _ => self.forward(call),
+        }
+    }
+
+    fn forward(&mut self, call: Call) {
+        if let Err(TrySendError::Full(call)) = self.calls.try_send(call) {
+            self.reply(call.peer, wire::encode_error(&call.id, &WireError::overloaded(RETRY_MS)));
+        }
+    }
+
+    fn snapshot(&self, critic: Option<&str>) -> Result<Arc<crate::snapshot::Snapshot>, WireError> {
+        let index = self.board.critic(critic)?;
+        self.board.get(index).ok_or_else(|| {
+            let needed = self.config.critics[index].warmup_rows;
+            WireError::new(ErrorCode::NotReady, format!("there is no model before {needed} rows have arrived"))
+        })
+    }
+
+    /// Answer from one snapshot, so that no answer mixes two; or wait until a snapshot has learned enough.
+    fn value(&mut self, query: Query) {
+        let Op::Value { states, rows: _, dim, critic, variance, min_offset } = &query.call.op else {
+            unreachable!("only value requests come here")
+        };
+        let evaluated = self.snapshot(critic.as_deref()).and_then(|snapshot| {
+            if *dim != snapshot.dim() {
+                let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
+                return Err(WireError::of(ErrorCode::WrongDimension, "states", message));
+            }
+            if snapshot.offset < query.min_offset {
+                return Ok(None);
+            }
+            let evaluation = snapshot.evaluate(states, *variance)?;
+            Ok(Some((evaluation, snapshot.generation, snapshot.offset)))
+        });
+        let evaluated = match evaluated {
+            // Rows that are to be waited for may be the ones that make the first model.
+            Err(e) if e.code == ErrorCode::NotReady && min_offset.is_some() => Ok(None),
+            other => other,
+        };
+        let payload = match evaluated {
+            Ok(Some((evaluation, generation, offset))) => {
+                let reply = wire::Reply::Value { evaluation: &evaluation, generation, offset };
+                wire::encode_reply(&query.call.id, query.call.form, &reply)
+            }
+            Ok(None) if self.waiting.len() < QUERIES_WAITING => {
+                // If the queue is full the core is about to look at it anyway.
+                let _ = self.wants.try_send(query.min_offset);
+                return self.waiting.push(query);
+            }
+            Ok(None) => wire::encode_error(&query.call.id, &WireError::overloaded(RETRY_MS)),
+            Err(error) => wire::encode_error(&query.call.id, &error),
+        };
+        self.reply(query.call.peer, payload);
+    }
+
+    fn answer_waiting(&mut self) {
+        for query in std::mem::take(&mut self.waiting) {
+            self.value(query);
+        }
+    }
+
+    fn reply(&self, peer: transport::Peer, payload: Vec<u8>) {
+        // A transport that has ended has no use for it.
+        drop(self.replies.send(Reply { peer, payload }));
+    }
+}
+
+/// The thread that selects models.
+struct Refits {
+    tasks: Receiver<Task>,
+    garbage: Receiver<Box<Model>>,
+    done: Sender<RefitDone>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Refits {
+    fn run(self) {
+        loop {
+            select! {
+                recv(self.tasks) -> task => match task {
+                    Ok(task) => self.carry_out(task),
+                    Err(_) => break,
+                },
+                recv(self.garbage) -> model => match model {
+                    Ok(model) => drop(model),
+                    Err(_) => break,
+                },
+            }
+        }
+    }
+
+    fn carry_out(&self, task: Task) {
+        let started = Instant::now();
+        let critic = match &task {
+            Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
+        };
+        let keep_going = || !self.stop.load(Ordering::Relaxed);
+        // A bug in model selection costs this candidate, not the daemon.
+        let result = catch_unwind(AssertUnwindSafe(|| match task {
+            Task::Run { job, .. } => {
+                let budget = Duration::from_secs_f64(job.settings.refit_budget_s);
+                refit::run(&job, &keep_going, &|| started.elapsed() < budget).map_err(|e| e.to_string())
+            }
+            Task::CatchUp { mut candidate, window, .. } => {
+                if candidate.through >= window.start() {
+                    candidate.catch_up(&window);
+                }
+                Ok(candidate)
+            }
+        }));
+        let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", core::panic_message(&panic))));
+        let seconds = started.elapsed().as_secs_f64();
+        drop(self.done.send(RefitDone { critic, result, seconds }));
+    }
+}
