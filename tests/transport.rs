@@ -468,11 +468,16 @@ fn a_full_inbox_slows_the_producer_and_loses_nothing() {
 }
 
 #[test]
-fn a_producer_that_pings_hears_from_us_while_it_waits() {
+fn a_producer_whose_pings_cannot_be_read_hears_from_us_all_the_same() {
     let transport = transport::start(Settings { inbox_messages: 1, ..settings() }).unwrap();
-    let mut producer = Client::connect(&transport.endpoints.ingest, "PUSH");
-    producer.write(&frame(COMMAND, b"\x04PING\x00\x64first"));
-    assert_eq!(producer.read_frame().unwrap(), (COMMAND, b"\x04PONGfirst".to_vec()));
+    // Version 3.1, as libzmq announces it; its first PING would come behind the messages.
+    let mut producer = Client { stream: Stream::connect(&transport.endpoints.ingest) };
+    let mut first = greeting();
+    first[11] = 1;
+    producer.write(&first);
+    producer.stream.read_exact(&mut [0; 64]).unwrap();
+    producer.write(&ready("PUSH", b""));
+    producer.read_frame().unwrap();
     let (_, writer) = push_numbered(&producer, 1024);
     for _ in 0..3 {
         assert_eq!(producer.read_frame().unwrap(), (COMMAND, b"\x04PONG".to_vec()));

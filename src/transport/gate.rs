@@ -43,7 +43,7 @@ type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 const CHUNK: usize = 64 << 10;
 
 /// A buffer that is empty gives memory beyond this back, in bytes.
-const IDLE_CAPACITY: usize = 128 << 10;
+const IDLE_CAPACITY: usize = 16 << 10;
 
 /// How often a link with bytes waiting looks at the time.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -341,8 +341,8 @@ fn prepare(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
 async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: PathBuf, phase: watch::Receiver<Phase>) {
     let timeout = seat.gate.limits.handshake_timeout;
     let handshake = tokio::time::timeout(timeout, shake_hands(&mut seat, &mut reader, &mut writer));
-    let read_ahead = match handshake.await.unwrap_or(Err(Some(Reason::HandshakeTimeout))) {
-        Ok(read_ahead) => read_ahead,
+    let peer = match handshake.await.unwrap_or(Err(Some(Reason::HandshakeTimeout))) {
+        Ok(peer) => peer,
         Err(reason) => {
             reason.into_iter().for_each(|reason| seat.count_cut(reason));
             return;
@@ -354,8 +354,8 @@ async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: P
         }
         return;
     };
-    let mut link = Link::new(seat, reader, writer, inner, phase);
-    link.from_peer(&read_ahead);
+    let mut link = Link::new(seat, reader, writer, inner, phase, peer.knows_pong);
+    link.pass_up(&peer.read_ahead);
     while !link.is_over() {
         poll_fn(|cx| link.poll_step(cx)).await;
     }
@@ -370,15 +370,22 @@ fn socket_types(socket: SocketName) -> (&'static str, &'static str, &'static [&'
     }
 }
 
-/// Exchange greeting and READY with the peer; gives what it sent beyond them. An error without a reason: it left.
-async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) -> Result<BytesMut, Option<Reason>> {
+/// What a handshake tells beside the identity.
+struct Introduced {
+    /// What the peer sent beyond its READY.
+    read_ahead: BytesMut,
+    knows_pong: bool,
+}
+
+/// Exchange greeting and READY with the peer. An error without a reason: it left.
+async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) -> Result<Introduced, Option<Reason>> {
     let (own_type, _, peer_types) = socket_types(seat.socket);
     let bytes_max = seat.gate.limits.handshake_bytes_max;
     let mut bytes = BytesMut::new();
     // Old and new libzmq both wait for the beginning of ours before they go on.
     writer.write_all(&zmtp::greeting(1)).await.map_err(|_| None)?;
     read_until(seat, reader, &mut bytes, GREETING_LEN).await?;
-    zmtp::check_greeting(&bytes.split_to(GREETING_LEN))?;
+    let knows_pong = zmtp::check_greeting(&bytes.split_to(GREETING_LEN))?;
     writer.write_all(&zmtp::ready(own_type, b"")).await.map_err(|_| None)?;
 
     let mut header = HeaderReader::default();
@@ -405,11 +412,11 @@ async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) 
         return Err(Some(Reason::WrongSocketType));
     }
     seat.claim(ready.identity)?;
-    Ok(bytes)
+    Ok(Introduced { read_ahead: bytes, knows_pong })
 }
 
-/// Read until `bytes` holds at least `len`. Never reads more than the handshake may have, so what a peer sends at once
-/// with its READY stays in the kernel for the most part.
+/// Read until `bytes` holds at least `len`, in small pieces: most of what a peer sends beyond its READY stays in the
+/// kernel, and a handshake holds hardly more than it may have.
 async fn read_until(seat: &Seat, reader: &mut Reader, bytes: &mut BytesMut, len: usize) -> Result<(), Option<Reason>> {
     while bytes.len() < len {
         let mut chunk = [0; 512];
@@ -452,13 +459,20 @@ struct Link {
 }
 
 impl Link {
-    fn new(seat: Seat, reader: Reader, writer: Writer, inner: UnixStream, phase: watch::Receiver<Phase>) -> Self {
+    fn new(
+        seat: Seat,
+        reader: Reader,
+        writer: Writer,
+        inner: UnixStream,
+        phase: watch::Receiver<Phase>,
+        knows_pong: bool,
+    ) -> Self {
         let (_, own_type, _) = socket_types(seat.socket);
         let (inner_reader, inner_writer) = inner.into_split();
         let mut up = BytesMut::from(&zmtp::greeting(0)[..]);
         let identity = connection_identity(seat.connection);
         up.extend_from_slice(&zmtp::ready(own_type, &identity));
-        let scanner = Scanner::new(&seat.gate.limits, seat.socket == SocketName::Publish);
+        let scanner = Scanner::new(&seat.gate.limits, seat.socket == SocketName::Publish, knows_pong);
         Self {
             seat,
             phase,
@@ -499,7 +513,7 @@ impl Link {
     }
 
     /// Check bytes of the peer and pass them on, or cut it.
-    fn from_peer(&mut self, bytes: &[u8]) {
+    fn pass_up(&mut self, bytes: &[u8]) {
         if let Err(reason) = self.scanner.scan(bytes, &mut self.up) {
             self.cut(reason);
         }
@@ -541,7 +555,7 @@ impl Link {
             self.seat.release_identity();
         } else {
             self.seat.gate.counters.socket(self.seat.socket).bytes_in.add(chunk.filled().len() as u64);
-            self.from_peer(chunk.filled());
+            self.pass_up(chunk.filled());
         }
         Poll::Ready(())
     }
@@ -645,8 +659,8 @@ impl Link {
 
     /// While bytes wait, look now and then whether they wait too long.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let pings_unread = self.scanner.has_pinged && self.is_held() && self.writer.is_some();
-        if self.behind_since.is_none() && !pings_unread {
+        let is_kept_waiting = self.scanner.knows_pong && self.is_held() && self.writer.is_some();
+        if self.behind_since.is_none() && !is_kept_waiting {
             return Poll::Pending;
         }
         let interval = WATCH_INTERVAL.min(self.seat.gate.limits.stall_timeout / 4).max(Duration::from_millis(1));
@@ -663,9 +677,9 @@ impl Link {
             Some(_) if self.last_progress.elapsed() >= limits.stall_timeout => self.cut(Reason::Stalled),
             Some(since) if since.elapsed() >= limits.saturated_timeout => self.cut(Reason::Saturated),
             Some(_) => {}
-            // The peer's PING waits behind messages that cannot be read yet, and libzmq would give the connection up,
-            // with what is under way: any sign of life keeps it.
-            None if self.scanner.has_pinged && self.is_held() => {
+            // A PING may wait behind messages that cannot be read yet. Unanswered, libzmq gives the connection up and
+            // with it what is under way; any sign of life prevents that.
+            None if self.scanner.knows_pong && self.is_held() => {
                 self.scanner.pongs.extend_from_slice(&zmtp::pong(b""));
             }
             None => {}

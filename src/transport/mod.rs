@@ -79,8 +79,8 @@ pub struct Limits {
     pub frame_bytes_max: usize,
     /// Frames in one message.
     pub parts_max: usize,
-    /// Connections of all three sockets together. Lowered at start if the process may not open enough descriptors
-    /// (each connection needs three).
+    /// Connections of all three sockets together. Each needs three descriptors: [`start`] raises the process's limit on
+    /// those as far as it may, and lowers this if that is too little.
     pub connections_max: usize,
     /// Connections from one IP address, all three sockets together; peers on unix sockets have no address.
     pub connections_per_address_max: usize,
@@ -530,7 +530,7 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
     let counters = Arc::new(Counters::default());
     let (phase, watch) = tokio::sync::watch::channel(Phase::Running);
     let (closing, closing_watch) = crossbeam_channel::bounded(0);
-    let mut running = Running { phase, closing: Some(closing), threads: Vec::new(), gate: None, directory: directory };
+    let mut running = Running { phase, closing: Some(closing), threads: Vec::new(), gate: None, directory };
 
     // If a later step fails, dropping `running` ends the threads that exist.
     let behind = zmq::Behind { counters: Arc::clone(&counters), phase: watch.clone(), closing: closing_watch };

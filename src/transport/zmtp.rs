@@ -32,8 +32,8 @@ pub(super) fn greeting(minor: u8) -> [u8; GREETING_LEN] {
     bytes
 }
 
-/// Whether a peer's greeting is one we can talk to.
-pub(super) fn check_greeting(bytes: &[u8]) -> Result<(), Reason> {
+/// Check that a peer's greeting is one we can talk to; gives whether it knows PING and PONG, as from version 3.1.
+pub(super) fn check_greeting(bytes: &[u8]) -> Result<bool, Reason> {
     assert_eq!(bytes.len(), GREETING_LEN, "the caller waited for a whole greeting");
     if bytes[0] != 0xff || bytes[9] != 0x7f {
         return Err(Reason::BadGreeting);
@@ -44,7 +44,7 @@ pub(super) fn check_greeting(bytes: &[u8]) -> Result<(), Reason> {
     if &bytes[12..16] != b"NULL" || bytes[16..32].iter().any(|&b| b != 0) {
         return Err(Reason::UnsupportedMechanism);
     }
-    Ok(())
+    Ok(bytes[10] > 3 || bytes[11] >= 1)
 }
 
 /// A READY command as a whole frame.
@@ -179,14 +179,14 @@ pub(super) struct Scanner {
     message_bytes: u64,
     captured: Vec<u8>,
     subscriptions: Vec<Vec<u8>>,
-    /// Whether the peer has ever sent a PING: it gives up on a silent connection.
-    pub(super) has_pinged: bool,
+    /// Whether the peer knows what a PONG is, by its version or because it has sent a PING.
+    pub(super) knows_pong: bool,
     /// PONG frames to send to the peer, between two messages.
     pub(super) pongs: Vec<u8>,
 }
 
 impl Scanner {
-    pub(super) fn new(limits: &Limits, subscriber: bool) -> Self {
+    pub(super) fn new(limits: &Limits, subscriber: bool, knows_pong: bool) -> Self {
         Self {
             frame_bytes_max: limits.frame_bytes_max as u64,
             message_bytes_max: limits.message_bytes_max as u64,
@@ -198,7 +198,7 @@ impl Scanner {
             message_bytes: 0,
             captured: Vec::new(),
             subscriptions: Vec::new(),
-            has_pinged: false,
+            knows_pong,
             pongs: Vec::new(),
         }
     }
@@ -208,6 +208,7 @@ impl Scanner {
     /// # Errors
     /// Why the peer must be cut. What was appended before the fault is sound and may still be delivered.
     pub(super) fn scan(&mut self, mut input: &[u8], out: &mut BytesMut) -> Result<(), Reason> {
+        out.reserve(input.len());
         while !input.is_empty() {
             let Some((header, missing)) = self.frame.take() else {
                 if let Some(header) = self.header.take(&mut input)? {
@@ -289,7 +290,7 @@ impl Scanner {
         if context.len() > PING_CONTEXT_MAX {
             return Err(Reason::BadCommand);
         }
-        self.has_pinged = true;
+        self.knows_pong = true;
         if self.pongs.len() < PONGS_BYTES_MAX {
             self.pongs.extend_from_slice(&pong(context));
         }
@@ -409,7 +410,7 @@ mod tests {
             subscriptions_max: 2,
             ..Limits::default()
         };
-        Scanner::new(&limits, subscriber)
+        Scanner::new(&limits, subscriber, false)
     }
 
     fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
@@ -438,7 +439,7 @@ mod tests {
         bytes.chunks(1).for_each(|chunk| scanner.scan(chunk, &mut out).unwrap());
         assert_eq!(out, [frame(MORE, b"a"), frame(0, b"b")].concat());
         assert_eq!(scanner.pongs, frame(COMMAND, b"\x04PONGcontext"));
-        assert!(scanner.has_pinged);
+        assert!(scanner.knows_pong);
     }
 
     #[test]
@@ -507,7 +508,8 @@ mod tests {
             bytes[at] = byte;
             check_greeting(&bytes)
         };
-        assert_eq!(change(11, 7), Ok(()), "later minor versions are welcome");
+        assert_eq!(change(11, 0), Ok(false));
+        assert_eq!(change(11, 7), Ok(true), "later minor versions are welcome");
         assert_eq!(change(0, b'G'), Err(Reason::BadGreeting));
         assert_eq!(change(10, 2), Err(Reason::UnsupportedVersion));
         assert_eq!(change(12, b'C'), Err(Reason::UnsupportedMechanism));
