@@ -673,6 +673,61 @@ fn publications_read_as_the_contract_says() {
     assert_eq!(wire::to_json(&wire::encode_status(&details)).unwrap()["type"], "status");
 }
 
+// ---- golden messages, written by Python
+
+fn vector(name: &str) -> Vec<u8> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/vectors").join(name);
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[test]
+fn golden_transitions_are_understood() {
+    let batch = ingest(&vector("transition.msgpack")).unwrap();
+    assert_eq!((batch.state(0), batch.next_state(0), batch.reward(0)), (&[0.1, -2.0][..], &[0.3, 4.0][..], &[1.0][..]));
+    let batch = ingest(&vector("transition_numpy_scalars.msgpack")).unwrap();
+    assert_eq!((batch.reward(0), batch.seq(), batch.terminated(0)), (&[1.0][..], Some(3), false));
+    let piece = ingest(&vector("piece.msgpack")).unwrap();
+    assert_eq!((piece.len(), piece.next_state(1)), (2, &[-0.5, 1e9][..]));
+    assert_eq!(ingest(&vector("batch.msgpack")).unwrap(), ingest(&vector("batch_numpy.msgpack")).unwrap());
+}
+
+#[test]
+fn golden_messages_encode_to_the_same_bytes() {
+    let bytes = vector("batch_numpy.msgpack");
+    let batch = ingest(&bytes).unwrap();
+    assert_eq!(wire::encode_ingest(&batch), bytes);
+    let bytes = vector("append.msgpack");
+    assert_eq!(request(&bytes).unwrap().op, Op::Append(batch.clone()));
+    assert_eq!(wire::encode_append(9, &batch), bytes);
+}
+
+#[test]
+fn golden_requests_are_understood() {
+    let asked = request(&vector("value.msgpack")).unwrap();
+    assert_eq!(asked.id.as_bytes(), b"\xa1q");
+    assert!(matches!(asked.op, Op::Value { rows: 3, dim: 2, variance: true, min_offset: Some(12), .. }), "{asked:?}");
+    let asked = request(&vector("snapshot_request.msgpack")).unwrap();
+    assert_eq!((asked.id, asked.op), (Id::nil(), Op::Snapshot { critic: Some("default".into()), variance: true }));
+}
+
+#[test]
+fn golden_snapshots_give_the_expected_values() {
+    for kind in ["isotropic", "ard", "factor"] {
+        let bytes = vector(&format!("snapshot_{kind}.msgpack"));
+        let model = wire::decode_snapshot(&bytes).unwrap();
+        assert_eq!(wire::encode_snapshot(&model, ArrayForm::Tensor, true), bytes, "{kind}");
+        let expected: Value = serde_json::from_slice(&vector(&format!("snapshot_{kind}.json"))).unwrap();
+        let numbers = |value: &Value| value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect::<Vec<_>>();
+        let states: Vec<f64> = expected["states"].as_array().unwrap().iter().flat_map(numbers).collect();
+        let found = model.evaluate(&states, true).unwrap();
+        let pairs = found.mean.iter().copied().zip(numbers(&expected["mean"]));
+        let variances = found.variance.unwrap().into_iter().zip(numbers(&expected["variance"]));
+        for (found, expected) in pairs.chain(variances) {
+            assert!((found - expected).abs() < 1e-12, "{kind}: {found} {expected}");
+        }
+    }
+}
+
 // ---- hyperparameter files
 
 #[test]

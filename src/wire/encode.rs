@@ -277,7 +277,7 @@ fn json_value(reader: &mut Reader<'_>) -> Result<Value, WireError> {
         Head::Map(pairs) => {
             let mut map = Map::new();
             for _ in 0..pairs {
-                let Head::Str(key) = reader.head()? else {
+                let (Head::Str(key) | Head::Bin(key)) = reader.head()? else {
                     return Err(WireError::malformed("a key is not a string"));
                 };
                 map.insert(text(key)?, json_value(reader)?);
@@ -365,7 +365,7 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         seq: batch.seq(),
         states: Written::of(n, dim, move |i, j| batch.state(i)[j], form),
         next_states: Written::of(n, dim, move |i, j| batch.next_state(i)[j], form),
-        rewards: Written::of(n, batch.rewards_per_row(), move |i, j| batch.reward(i)[j], form),
+        rewards: Written::of(n, batch.rewards_per_row(), move |i, j| batch.reward(i)[j], form).flat(),
         terminated: Flags((0..n).map(|i| batch.terminated(i)).collect()),
         truncated: Flags((0..n).map(|i| batch.truncated(i)).collect()),
         discounts: batch.discount(0).map(|_| {
@@ -374,7 +374,7 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         }),
         actions: batch.action(0).map(|first| {
             let value = move |i, j| batch.action(i).expect("all rows have one")[j];
-            Written::of(n, first.len(), value, form)
+            Written::of(n, first.len(), value, form).flat()
         }),
     };
     to_map(&body)

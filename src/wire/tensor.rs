@@ -370,26 +370,27 @@ pub(super) struct Flags(pub(super) Vec<bool>);
 
 impl Serialize for Flags {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let data = Bytes(self.0.iter().map(|&flag| u8::from(flag)).collect());
+        let data: Vec<u8> = self.0.iter().map(|&flag| u8::from(flag)).collect();
         numpy(serializer, "|b1", &[self.0.len()], &data)
     }
 }
 
-fn numpy<S: Serializer>(serializer: S, dtype: &str, shape: &[usize], data: &Bytes) -> Result<S::Ok, S::Error> {
+/// Byte for byte what `msgpack-numpy` writes: it knows arrays by their binary keys alone.
+fn numpy<S: Serializer>(serializer: S, dtype: &str, shape: &[usize], data: &[u8]) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(5))?;
-    map.serialize_entry("nd", &true)?;
-    map.serialize_entry("type", dtype)?;
-    map.serialize_entry("kind", "")?;
-    map.serialize_entry("shape", shape)?;
-    map.serialize_entry("data", data)?;
+    map.serialize_entry(&Bytes(b"nd"), &true)?;
+    map.serialize_entry(&Bytes(b"type"), dtype)?;
+    map.serialize_entry(&Bytes(b"kind"), &Bytes(b""))?;
+    map.serialize_entry(&Bytes(b"shape"), shape)?;
+    map.serialize_entry(&Bytes(b"data"), &Bytes(data))?;
     map.end()
 }
 
-struct Bytes(Vec<u8>);
+struct Bytes<'a>(&'a [u8]);
 
-impl Serialize for Bytes {
+impl Serialize for Bytes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
+        serializer.serialize_bytes(self.0)
     }
 }
 
@@ -406,7 +407,7 @@ impl Serialize for Written<'_> {
                 seq.end()
             }
             (ArrayForm::Tensor, width) => {
-                let data = Bytes((0..self.rows).flat_map(row).flat_map(f64::to_le_bytes).collect());
+                let data: Vec<u8> = (0..self.rows).flat_map(row).flat_map(f64::to_le_bytes).collect();
                 match width {
                     None => numpy(serializer, "<f8", &[self.rows], &data),
                     Some(width) => numpy(serializer, "<f8", &[self.rows, width], &data),
