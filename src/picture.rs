@@ -70,9 +70,10 @@ impl Axis {
         low + (high - low) * (k as f64 + 0.5) / count as f64
     }
 
-    fn ticks(&self) -> Ticks {
+    /// About `count` ticks; as many as fit where they count in π.
+    fn ticks(&self, count: usize) -> Ticks {
         assert_extent(self.range);
-        if self.in_pi { ticks::in_pi(self.range) } else { ticks::decimal(self.range, 6) }
+        if self.in_pi { ticks::in_pi(self.range) } else { ticks::decimal(self.range, count) }
     }
 }
 
@@ -423,6 +424,18 @@ impl Canvas {
         ticks.0.iter().map(|(_, text)| self.width(text, TICK_SIZE)).fold(0.0, f32::max)
     }
 
+    /// Ticks of a horizontal axis over `width` pixels, as many as have room for their texts.
+    fn ticks_across(&self, axis: &Axis, width: f32) -> Ticks {
+        let fits = |ticks: &Ticks| match &ticks.0[..] {
+            [first, second, ..] => {
+                let share = (second.0 - first.0) / (axis.range[1] - axis.range[0]);
+                share as f32 * width >= self.widest(ticks) + 16.0
+            }
+            _ => true,
+        };
+        (1..=6).rev().map(|count| axis.ticks(count)).find(fits).unwrap_or_else(|| axis.ticks(1))
+    }
+
     fn points(&mut self, plot: &Plot, points: &[Points]) {
         for set in points {
             for &at in set.at.iter().filter(|at| plot.holds(**at)) {
@@ -480,12 +493,13 @@ impl Heatmap {
         assert!(fade.is_none_or(|f| f.len() == self.values.len()), "fade has an amount for each value");
         let range = self.value_range.unwrap_or_else(|| extent(self.values.iter().copied()));
         assert_extent(range);
-        let (x_ticks, y_ticks, bar_ticks) = (self.x.ticks(), self.y.ticks(), ticks::decimal(range, 6));
+        let (y_ticks, bar_ticks) = (self.y.ticks(6), ticks::decimal(range, 6));
 
         let (bar_width, bar_gap) = (20.0, 18.0);
         let left = (panel.left + 40.0 + canvas.widest(&y_ticks) + TICK + 8.0).ceil();
         let bar_right = (panel.right - 40.0 - canvas.widest(&bar_ticks) - TICK - 8.0).floor();
         let frame = Frame { left, right: bar_right - bar_width - bar_gap, ..panel };
+        let x_ticks = canvas.ticks_across(&self.x, frame.right - frame.left);
         let bar = Frame { left: bar_right - bar_width, right: bar_right, ..panel };
 
         let share = |value: f64| (value - range[0]) / (range[1] - range[0]);
@@ -565,9 +579,12 @@ impl Curves {
         let [low, high] = extent(self.heights());
         let margin = 0.05 * (high - low);
         let y = [low - margin, high + margin];
-        let (x_ticks, y_ticks) = (self.x.ticks(), ticks::decimal(y, 6));
+        let y_ticks = ticks::decimal(y, 6);
         let left = (panel.left + 40.0 + canvas.widest(&y_ticks) + TICK + 8.0).ceil();
-        let frame = Frame { left, right: panel.right - 24.0, ..panel };
+        // The text of a tick at the right end reaches beyond it.
+        let beyond = 0.5 * canvas.widest(&self.x.ticks(6)) + 12.0;
+        let frame = Frame { left, right: (panel.right - beyond.max(24.0)).floor(), ..panel };
+        let x_ticks = canvas.ticks_across(&self.x, frame.right - frame.left);
         let plot = Plot { frame: grown(frame), x: self.x.range, y };
         for (value, _) in &x_ticks.0 {
             let at = sharp(plot.x(*value));
@@ -776,6 +793,20 @@ mod tests {
         assert_eq!(legend_rows(&canvas, &[]), 0);
         assert_eq!(legend_rows(&canvas, &[entry]), 1);
         assert_eq!(legend_rows(&canvas, &[entry; 3]), 3);
+    }
+
+    #[test]
+    fn texts_of_ticks_keep_apart() {
+        let canvas = Canvas::new(PANEL_WIDTH, PANEL_HEIGHT);
+        let axis = Axis::new("x", 123_456.0, 123_457.0);
+        for width in [200.0, 400.0, 800.0] {
+            let ticks = canvas.ticks_across(&axis, width).0;
+            let place = |v: f64| (v - axis.range[0]) as f32 * width;
+            for pair in ticks.windows(2) {
+                let room = place(pair[1].0) - place(pair[0].0);
+                assert!(room > canvas.width(&pair[0].1, TICK_SIZE), "{width} {pair:?}");
+            }
+        }
     }
 
     #[test]
