@@ -459,3 +459,122 @@ pub fn starts(
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const GO: KeepGoing<'static> = &|| true;
+    type Objective = Result<(f64, Vec<f64>), EvidenceError>;
+
+    fn bounds(lower: &[f64], upper: &[f64]) -> Bounds {
+        Bounds { lower: lower.to_vec(), upper: upper.to_vec() }
+    }
+
+    /// A curved ridge with its top, 0, at (1, 1).
+    fn ridge(x: &[f64]) -> Objective {
+        let (a, b) = (1.0 - x[0], x[1] - x[0] * x[0]);
+        Ok((-a * a - 100.0 * b * b, vec![2.0 * a + 400.0 * x[0] * b, -200.0 * b]))
+    }
+
+    #[test]
+    fn climbs_a_curved_ridge() {
+        let starts = [vec![-1.2, 1.0], vec![2.0, -2.0]];
+        let found = maximise(ridge, &starts, &bounds(&[-5.0; 2], &[5.0; 2]), &[], Budget::new(300, GO));
+        for ascent in &found {
+            assert_eq!(ascent.outcome, Outcome::Converged);
+            assert!(ascent.objective > -1e-6, "{ascent:?}");
+            assert!(ascent.active.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_optimum_on_a_face_is_on_the_face() {
+        let found = maximise(ridge, &[vec![-1.0, 2.0]], &bounds(&[-5.0; 2], &[0.5, 5.0]), &[], Budget::new(300, GO));
+        let best = &found[0];
+        assert_eq!(best.parameters[0], 0.5);
+        assert!((best.parameters[1] - 0.25).abs() < 1e-5);
+        assert_eq!((best.active.len(), best.active[0].parameter, best.active[0].upper), (1, 0, true));
+        assert!((best.active[0].pressure - 1.0).abs() < 1e-2);
+        assert!(best.report(&["a".into(), "b".into()]).contains("a at its upper bound"));
+    }
+
+    #[test]
+    fn backs_off_where_the_objective_fails() {
+        // A parabola with its top at 3, beyond which it soon fails; the first steps overshoot.
+        let objective = |x: &[f64]| -> Objective {
+            if x[0] > 3.2 {
+                Err(EvidenceError::NotFinite)
+            } else {
+                Ok((-(x[0] - 3.0).powi(2), vec![-2.0 * (x[0] - 3.0)]))
+            }
+        };
+        let all = bounds(&[-10.0], &[10.0]);
+        let found = maximise(objective, &[vec![2.7], vec![5.0], vec![-8.0]], &all, &[], Budget::new(100, GO));
+        assert!(found[..2].iter().all(|a| a.outcome == Outcome::Converged && (a.parameters[0] - 3.0).abs() < 1e-3));
+        assert_eq!(found[2].outcome, Outcome::Failed(EvidenceError::NotFinite));
+        assert_eq!((found[2].start, found[2].parameters[0]), (1, 5.0));
+        assert!(found[2].active.is_empty());
+    }
+
+    #[test]
+    fn a_fixed_parameter_stays_even_at_negative_infinity() {
+        let objective = |x: &[f64]| -> Objective {
+            let relevance = x[1].exp();
+            Ok((-(x[0] - 1.0).powi(2) - relevance, vec![-2.0 * (x[0] - 1.0), -relevance]))
+        };
+        let fixed = bounds(&[-3.0, f64::NEG_INFINITY], &[3.0, f64::NEG_INFINITY]);
+        let prior = [None, Some(Prior { mean: 0.0, sd: 5.0 })];
+        let found = maximise(objective, &[vec![-2.0, 0.0]], &fixed, &prior, Budget::new(100, GO));
+        assert!((found[0].parameters[0] - 1.0).abs() < 1e-3);
+        assert_eq!(found[0].parameters[1], f64::NEG_INFINITY);
+        assert!(found[0].active.is_empty());
+    }
+
+    #[test]
+    fn a_prior_pulls_and_is_taken_off_again() {
+        let flat = |x: &[f64]| -> Objective { Ok((7.0, vec![0.0; x.len()])) };
+        let prior = [Some(Prior { mean: 0.5, sd: 0.1 })];
+        let found = maximise(flat, &[vec![3.0]], &bounds(&[-9.0], &[9.0]), &prior, Budget::new(100, GO));
+        assert!((found[0].parameters[0] - 0.5).abs() < 1e-4);
+        assert!((found[0].log_evidence - 7.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn stops_when_told_and_when_the_budget_is_spent() {
+        let all = bounds(&[-5.0; 2], &[5.0; 2]);
+        let left = Cell::new(10);
+        let counting = || {
+            left.set(left.get() - 1);
+            left.get() > 0
+        };
+        let starts = [vec![-1.2, 1.0], vec![2.0, 2.0]];
+        let found = maximise(ridge, &starts, &all, &[], Budget::new(300, &counting));
+        assert_eq!(found.len(), 1, "the second was not begun");
+        assert_eq!(found[0].outcome, Outcome::Stopped);
+        assert!(found[0].objective > ridge(&starts[0]).unwrap().0, "what was reached is kept");
+        let found = maximise(ridge, &starts, &all, &[], Budget::new(5, GO));
+        assert!(found.iter().all(|a| a.outcome == Outcome::OutOfBudget && a.evaluations == 5));
+    }
+
+    #[test]
+    fn starts_lie_in_the_box_and_come_from_the_seed() {
+        let metric = Metric::Factor { relevance: vec![1.0; 3], factors: vec![vec![0.0; 3]; 2] };
+        let y = Matrix::from_columns(4, 1, vec![1.0, 2.0, 3.0, 6.0]);
+        let size = 3 + 3 + 6;
+        let all = bounds(&vec![-2.0; size], &vec![1.5; size]);
+        let found = starts(&metric, 3, &y, None, &all, 4, 9);
+        assert_eq!(found.len(), 6);
+        assert!(found.iter().flatten().all(|v| (-2.0..=1.5).contains(v)));
+        assert_eq!(found, starts(&metric, 3, &y, None, &all, 4, 9));
+        assert_ne!(found[2..], starts(&metric, 3, &y, None, &all, 4, 8)[2..]);
+        let wide = bounds(&vec![-20.0; size], &vec![20.0; size]);
+        let first = &starts(&metric, 3, &y, None, &wide, 0, 9)[0];
+        assert!((first[0] - 3.5f64.ln()).abs() < 1e-12);
+        assert!((first[1] - 12.5f64.ln()).abs() < 1e-12);
+        assert!((first[2] - 0.35f64.ln()).abs() < 1e-12);
+        assert!((first[3] + 3.0f64.ln()).abs() < 1e-12);
+        assert!(first[6..9].iter().all(|f| *f > 0.0) && first[9..].iter().any(|f| *f < 0.0));
+    }
+}
