@@ -1,2 +1,10 @@
 //! The program: arguments in, exit code out.
-fn main() {}
+
+mod commands;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    commands::run(commands::Arguments::parse())
+}

@@ -1,0 +1,67 @@
+//! What the program can be asked to do, one file per command or family of commands.
+
+mod serve;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Learn a value function, with its uncertainty, from a live stream of transitions.
+#[derive(Debug, Parser)]
+#[command(
+    name = "criticd",
+    version,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "First steps:\n  criticd demo pendulum        see it learn, nothing else needed\n  criticd serve                start the daemon, then send it transitions (proto/README.md)\n  criticd COMMAND --help       what a command does, with examples"
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+}
+
+/// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
+pub(crate) fn run(arguments: Arguments) -> ExitCode {
+    let result = match arguments.command {
+        Command::Serve(serve) => serve.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { message, usage }) => {
+            eprintln!("criticd: {message}");
+            ExitCode::from(if usage { 2 } else { 1 })
+        }
+    }
+}
+
+/// Why a command did not do what was asked, in a sentence that says what to do next.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    /// Whether the arguments or the configuration were wrong (exit status 2).
+    usage: bool,
+}
+
+impl Failure {
+    /// The arguments or the configuration are wrong.
+    pub(crate) fn usage(message: impl ToString) -> Self {
+        Self { message: message.to_string(), usage: true }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { message: error.to_string(), usage: false }
+    }
+}
+
+/// Log to standard error at `level`; the variable `RUST_LOG` counts more.
+pub(crate) fn start_log(level: &str) {
+    let environment = env_logger::Env::default().default_filter_or(level);
+    env_logger::Builder::from_env(environment).format_timestamp_millis().format_target(false).init();
+}

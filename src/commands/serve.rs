@@ -1,0 +1,90 @@
+//! `criticd serve`.
+
+use super::{Failure, start_log};
+use criticd::config::{Config, Options};
+use criticd::daemon::Daemon;
+use crossbeam_channel::{RecvTimeoutError, bounded};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::time::Duration;
+
+/// How often the daemon's threads are looked at.
+const WATCH: Duration = Duration::from_millis(200);
+
+/// Run the daemon until SIGTERM or SIGINT (Ctrl-C)
+///
+/// Transitions come in over ZeroMQ on the ingest and control sockets, queries are answered on the control socket, snapshots and
+/// events go out on the publish socket. The bound addresses are logged and written to endpoints.json in the data directory.
+/// SIGHUP reads the configuration again and takes over what may change at run time.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  criticd serve\n  criticd serve --config robot.toml --ingest tcp://127.0.0.1:6000\n  criticd serve --set critic.discount=0.95 --set critic.dictionary_max=500\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit"
+)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    options: Options,
+    /// Print the settings that would be used, as a commented TOML file, and exit
+    #[arg(long)]
+    print_config: bool,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let config = Config::load(&self.options).map_err(Failure::usage)?;
+        if self.print_config {
+            print!("{}", config.print());
+            return Ok(());
+        }
+        start_log(&config.log);
+        // Caught before anything starts, so that no signal falls between.
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+        let daemon = Daemon::start(config)?;
+        let (sender, received) = bounded(4);
+        let handle = signals.handle();
+        let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {
+            for signal in signals.forever() {
+                if sender.send(signal).is_err() {
+                    break;
+                }
+            }
+        })?;
+        let failure = loop {
+            match received.recv_timeout(WATCH) {
+                Ok(SIGHUP) => self.reload(&daemon),
+                Ok(_) | Err(RecvTimeoutError::Disconnected) => break None,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(thread) = daemon.dead_thread() {
+                        break Some(format!("the {thread} thread ended unexpectedly; please report this with the log"));
+                    }
+                }
+            }
+        };
+        log::info!("event=stopping");
+        daemon.stop();
+        handle.close();
+        drop(received);
+        // It only waits for signals; one that panicked has said so.
+        drop(watcher.join());
+        failure.map_or(Ok(()), |message| Err(std::io::Error::other(message).into()))
+    }
+
+    fn reload(&self, daemon: &Daemon) {
+        match Config::load(&self.options) {
+            Err(e) => log::error!("event=reload_refused why={:?}", e.to_string()),
+            Ok(config) => {
+                let level = config.log.parse().unwrap_or(log::LevelFilter::Info);
+                match daemon.reload(config) {
+                    Ok(changed) => {
+                        if changed.iter().any(|key| key == "log") {
+                            log::set_max_level(level);
+                        }
+                        log::info!("event=reloaded changed={changed:?}");
+                    }
+                    Err(fixed) => {
+                        log::error!("event=reload_refused why=\"these need a restart: {}\"", fixed.join(", "))
+                    }
+                }
+            }
+        }
+    }
+}
