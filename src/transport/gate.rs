@@ -27,7 +27,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -80,7 +80,6 @@ pub(super) fn start(
         limits,
         counters,
         register: Mutex::new(Register::default()),
-        backlog: AtomicUsize::new(0),
         next_connection: AtomicU64::new(1),
     });
     let doors = {
@@ -129,8 +128,6 @@ struct Gate {
     limits: Limits,
     counters: Arc<Counters>,
     register: Mutex<Register>,
-    /// Sum of the backlogs of all links in bytes.
-    backlog: AtomicUsize,
     next_connection: AtomicU64,
 }
 
@@ -165,7 +162,9 @@ impl Gate {
 
     /// Bytes that may wait for one peer now.
     fn room(&self) -> usize {
-        if self.backlog.load(Ordering::Relaxed) < self.limits.backlog_bytes_total_max {
+        let sockets = [&self.counters.ingest, &self.counters.control, &self.counters.publish];
+        let total: u64 = sockets.iter().map(|s| s.backlog_bytes.get()).sum();
+        if total < self.limits.backlog_bytes_total_max as u64 {
             self.limits.backlog_bytes_max
         } else {
             self.limits.backlog_bytes_max.min(self.limits.message_bytes_max)
@@ -448,8 +447,8 @@ struct Link {
     up: BytesMut,
     /// Bytes for the peer.
     down: BytesMut,
-    /// As much of `down` as is counted in the gate's sum.
-    down_counted: usize,
+    /// As much of `down` as is in the counters.
+    down_counted: u64,
     /// When `down` last stopped being empty, if it is not.
     behind_since: Option<Instant>,
     /// When the peer last accepted a byte, or `down` last stopped being empty.
@@ -639,15 +638,12 @@ impl Link {
         self.scanner.pongs.clear();
     }
 
-    /// Keep the sum over all links, and the time since when the peer is behind, in step with `down`.
+    /// Keep the counter, and the time since when the peer is behind, in step with `down`.
     fn note_backlog(&mut self) {
-        let backlog = &self.seat.gate.backlog;
-        if self.down.len() >= self.down_counted {
-            backlog.fetch_add(self.down.len() - self.down_counted, Ordering::Relaxed);
-        } else {
-            backlog.fetch_sub(self.down_counted - self.down.len(), Ordering::Relaxed);
-        }
-        self.down_counted = self.down.len();
+        let backlog = &self.seat.gate.counters.socket(self.seat.socket).backlog_bytes;
+        backlog.add(self.down.len() as u64);
+        backlog.subtract(self.down_counted);
+        self.down_counted = self.down.len() as u64;
         if self.down.is_empty() {
             self.behind_since = None;
         } else if self.behind_since.is_none() {
@@ -689,7 +685,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.seat.gate.backlog.fetch_sub(self.down_counted, Ordering::Relaxed);
+        self.seat.gate.counters.socket(self.seat.socket).backlog_bytes.subtract(self.down_counted);
     }
 }
 

@@ -312,6 +312,8 @@ pub struct SocketCounters {
     pub bytes_in: Count,
     /// Bytes written to peers.
     pub bytes_out: Count,
+    /// Bytes that wait for peers now.
+    pub backlog_bytes: Count,
     /// Messages that were meant for a peer and dropped because its backlog was full.
     pub backlog_dropped: Count,
     cut: [Count; Reason::ALL.len()],
