@@ -51,7 +51,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Pause after a connection could not be accepted: without descriptors the listener stays ready.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A log line about refused and cut peers at most this often.
+/// A log line about peers at most this often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Descriptors of one connection: the peer's stream, and both ends of the one behind the gate.
@@ -142,22 +142,34 @@ struct Register {
 }
 
 impl Gate {
-    /// Count a peer that is refused or cut, and say so unless something was said just before.
+    /// Count a peer that is refused or cut, and say so at a bounded rate.
     fn count_cut(&self, socket: SocketName, connection: u64, address: Option<IpAddr>, reason: Reason) {
         self.counters.socket(socket).cut[reason as usize].add(1);
-        let mut register = self.register.lock();
-        if register.last_log.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
-            register.unlogged += 1;
-            return;
-        }
-        register.last_log = Some(Instant::now());
-        let unlogged = std::mem::take(&mut register.unlogged);
-        drop(register);
+        let Some(unlogged) = self.may_log() else { return };
         let address = address.map_or_else(|| "ipc".to_owned(), |a| a.to_string());
         let reason = reason.name();
         log::warn!(
             "event=peer_cut socket={socket} reason={reason} connection={connection} peer={address} unlogged={unlogged}"
         );
+    }
+
+    /// Count a connection that could not be accepted, and say so at a bounded rate.
+    fn count_accept_failed(&self, socket: SocketName, error: &io::Error) {
+        self.counters.accept_failed.add(1);
+        if let Some(unlogged) = self.may_log() {
+            log::warn!("event=accept_failed socket={socket} error={error:?} unlogged={unlogged}");
+        }
+    }
+
+    /// Whether a line about peers may be logged now, and if so how many were left out since the last.
+    fn may_log(&self) -> Option<u64> {
+        let mut register = self.register.lock();
+        if register.last_log.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
+            register.unlogged += 1;
+            return None;
+        }
+        register.last_log = Some(Instant::now());
+        Some(std::mem::take(&mut register.unlogged))
     }
 
     /// Bytes that may wait for one peer now.
@@ -282,8 +294,7 @@ impl Door {
             match accepted {
                 Ok((reader, writer, address)) => self.admit(&gate, &phase, reader, writer, address),
                 Err(error) => {
-                    gate.counters.accept_failed.add(1);
-                    log::debug!("event=accept_failed socket={} error={error:?}", self.socket);
+                    gate.count_accept_failed(self.socket, &error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

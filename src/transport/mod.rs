@@ -73,7 +73,8 @@ impl fmt::Display for SocketName {
 /// What one peer, or all of them together, may cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Longest message that is taken, all its frames together, in bytes.
+    /// Longest message that is taken, all its frames together, in bytes. Each connection may make us hold one that it
+    /// never finishes.
     pub message_bytes_max: usize,
     /// Longest frame that is taken in bytes; the announcement is believed only below it.
     pub frame_bytes_max: usize,
