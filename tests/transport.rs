@@ -543,6 +543,33 @@ fn messages_of_too_many_frames_or_bytes_are_cut() {
 }
 
 #[test]
+fn noise_harms_nobody() {
+    use rand::{RngExt, SeedableRng};
+    let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(1);
+    let transport = start();
+    let endpoints = transport.endpoints.clone();
+    for (endpoint, kind) in [(&endpoints.ingest, "PUSH"), (&endpoints.control, "DEALER"), (&endpoints.publish, "SUB")] {
+        for _ in 0..30 {
+            let mut noise = [0; 512];
+            random.fill(&mut noise);
+            // Some frames start well, so that the noise gets further.
+            noise[0] &= 7;
+            let _ = Client::greet(endpoint).stream.write_all(&noise);
+            let mut introduced = Client::connect(endpoint, kind);
+            let _ = introduced.stream.write_all(&noise);
+        }
+    }
+    // What of it was a whole message has arrived like any other.
+    until("the noise to be over", || {
+        transport.ingest.try_iter().chain(transport.control.try_iter().map(|r| r.payload)).for_each(drop);
+        let counters = &transport.counters;
+        [&counters.ingest, &counters.control, &counters.publish].iter().all(|c| c.connections.get() == 0)
+    });
+    round_trips(&transport);
+    assert_eq!(transport.dead_thread(), None);
+}
+
+#[test]
 fn a_peer_that_does_not_finish_its_handshake_is_cut() {
     let transport = start_with(Limits { handshake_timeout: Duration::from_millis(100), ..Limits::default() });
     let mut silent = Client { stream: Stream::connect(&transport.endpoints.ingest) };
@@ -754,6 +781,19 @@ fn after_stop_receiving_the_queues_end_with_what_was_taken() {
 }
 
 #[test]
+fn stop_receiving_does_not_lose_the_message_that_waits_for_the_inbox() {
+    let transport = transport::start(Settings { inbox_messages: 1, ..settings() }).unwrap();
+    let mut producer = Client::connect(&transport.endpoints.ingest, "PUSH");
+    (0..100_u8).for_each(|i| producer.send(&[&[i]]));
+    until("the inbox to be full", || transport.ingest.is_full());
+    transport.stop_receiving();
+    let taken: Vec<_> = transport.ingest.iter().map(|m| m[0]).collect();
+    assert_eq!(taken, (0..taken.len() as u8).collect::<Vec<_>>());
+    assert_eq!(taken.len() as u64, transport.counters.ingest_messages.get());
+    producer.assert_closed();
+}
+
+#[test]
 fn shutdown_sends_what_is_queued() {
     let transport = start();
     let mut client = Client::connect(&transport.endpoints.control, "DEALER");
@@ -761,17 +801,37 @@ fn shutdown_sends_what_is_queued() {
     subscriber.subscribe(&transport, "n");
     client.send(&[b"question"]);
     let peer = transport.control.recv_timeout(DEADLINE).unwrap().peer;
-    for i in 0..100_u8 {
-        transport.replies.send(Reply { peer, payload: vec![i; 1 << 10] }).unwrap();
-        transport.publish.send(publication("n", &[i; 1 << 10])).unwrap();
+    // More than the kernel's buffers hold, read while the transport closes.
+    let body = |i: u8| vec![i; 64 << 10];
+    let reader = thread::spawn(move || {
+        (0..150_u8).for_each(|i| assert_eq!(client.receive(), [body(i)]));
+        client.assert_closed();
+    });
+    let listener = thread::spawn(move || {
+        (0..150_u8).for_each(|i| assert_eq!(subscriber.next_publication()[1], body(i)));
+        subscriber.assert_closed();
+    });
+    for i in 0..150_u8 {
+        transport.replies.send(Reply { peer, payload: body(i) }).unwrap();
+        transport.publish.send(publication("n", &body(i))).unwrap();
     }
     transport.shutdown(DEADLINE);
-    for i in 0..100_u8 {
-        assert_eq!(client.receive(), [[i; 1 << 10]]);
-        assert_eq!(subscriber.next_publication()[1], [i; 1 << 10]);
+    reader.join().unwrap();
+    listener.join().unwrap();
+}
+
+#[test]
+fn shutdown_gives_up_on_a_peer_that_takes_nothing() {
+    let transport = start();
+    let mut deaf = Client::connect(&transport.endpoints.control, "DEALER");
+    deaf.send(&[b"question"]);
+    let peer = transport.control.recv_timeout(DEADLINE).unwrap().peer;
+    for _ in 0..200 {
+        transport.replies.send(Reply { peer, payload: vec![0; 64 << 10] }).unwrap();
     }
-    client.assert_closed();
-    subscriber.assert_closed();
+    let start = Instant::now();
+    transport.shutdown(2 * DEADLINE);
+    assert!(start.elapsed() < DEADLINE);
 }
 
 #[test]

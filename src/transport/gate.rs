@@ -27,7 +27,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Pause after a connection could not be accepted: without descriptors the listener stays ready.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A log line about refused and cut peers at most this often.
+/// A log line about peers at most this often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Descriptors of one connection: the peer's stream, and both ends of the one behind the gate.
@@ -80,7 +80,6 @@ pub(super) fn start(
         limits,
         counters,
         register: Mutex::new(Register::default()),
-        backlog: AtomicUsize::new(0),
         next_connection: AtomicU64::new(1),
     });
     let doors = {
@@ -129,8 +128,6 @@ struct Gate {
     limits: Limits,
     counters: Arc<Counters>,
     register: Mutex<Register>,
-    /// Sum of the backlogs of all links in bytes.
-    backlog: AtomicUsize,
     next_connection: AtomicU64,
 }
 
@@ -145,17 +142,10 @@ struct Register {
 }
 
 impl Gate {
-    /// Count a peer that is refused or cut, and say so unless something was said just before.
+    /// Count a peer that is refused or cut, and say so at a bounded rate.
     fn count_cut(&self, socket: SocketName, connection: u64, address: Option<IpAddr>, reason: Reason) {
         self.counters.socket(socket).cut[reason as usize].add(1);
-        let mut register = self.register.lock();
-        if register.last_log.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
-            register.unlogged += 1;
-            return;
-        }
-        register.last_log = Some(Instant::now());
-        let unlogged = std::mem::take(&mut register.unlogged);
-        drop(register);
+        let Some(unlogged) = self.may_log() else { return };
         let address = address.map_or_else(|| "ipc".to_owned(), |a| a.to_string());
         let reason = reason.name();
         log::warn!(
@@ -163,9 +153,30 @@ impl Gate {
         );
     }
 
+    /// Count a connection that could not be accepted, and say so at a bounded rate.
+    fn count_accept_failed(&self, socket: SocketName, error: &io::Error) {
+        self.counters.accept_failed.add(1);
+        if let Some(unlogged) = self.may_log() {
+            log::warn!("event=accept_failed socket={socket} error={error:?} unlogged={unlogged}");
+        }
+    }
+
+    /// Whether a line about peers may be logged now, and if so how many were left out since the last.
+    fn may_log(&self) -> Option<u64> {
+        let mut register = self.register.lock();
+        if register.last_log.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
+            register.unlogged += 1;
+            return None;
+        }
+        register.last_log = Some(Instant::now());
+        Some(std::mem::take(&mut register.unlogged))
+    }
+
     /// Bytes that may wait for one peer now.
     fn room(&self) -> usize {
-        if self.backlog.load(Ordering::Relaxed) < self.limits.backlog_bytes_total_max {
+        let sockets = [&self.counters.ingest, &self.counters.control, &self.counters.publish];
+        let total: u64 = sockets.iter().map(|s| s.backlog_bytes.get()).sum();
+        if total < self.limits.backlog_bytes_total_max as u64 {
             self.limits.backlog_bytes_max
         } else {
             self.limits.backlog_bytes_max.min(self.limits.message_bytes_max)
@@ -283,8 +294,7 @@ impl Door {
             match accepted {
                 Ok((reader, writer, address)) => self.admit(&gate, &phase, reader, writer, address),
                 Err(error) => {
-                    gate.counters.accept_failed.add(1);
-                    log::debug!("event=accept_failed socket={} error={error:?}", self.socket);
+                    gate.count_accept_failed(self.socket, &error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -448,8 +458,8 @@ struct Link {
     up: BytesMut,
     /// Bytes for the peer.
     down: BytesMut,
-    /// As much of `down` as is counted in the gate's sum.
-    down_counted: usize,
+    /// As much of `down` as is in the counters.
+    down_counted: u64,
     /// When `down` last stopped being empty, if it is not.
     behind_since: Option<Instant>,
     /// When the peer last accepted a byte, or `down` last stopped being empty.
@@ -639,15 +649,12 @@ impl Link {
         self.scanner.pongs.clear();
     }
 
-    /// Keep the sum over all links, and the time since when the peer is behind, in step with `down`.
+    /// Keep the counter, and the time since when the peer is behind, in step with `down`.
     fn note_backlog(&mut self) {
-        let backlog = &self.seat.gate.backlog;
-        if self.down.len() >= self.down_counted {
-            backlog.fetch_add(self.down.len() - self.down_counted, Ordering::Relaxed);
-        } else {
-            backlog.fetch_sub(self.down_counted - self.down.len(), Ordering::Relaxed);
-        }
-        self.down_counted = self.down.len();
+        let backlog = &self.seat.gate.counters.socket(self.seat.socket).backlog_bytes;
+        backlog.add(self.down.len() as u64);
+        backlog.subtract(self.down_counted);
+        self.down_counted = self.down.len() as u64;
         if self.down.is_empty() {
             self.behind_since = None;
         } else if self.behind_since.is_none() {
@@ -689,7 +696,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.seat.gate.backlog.fetch_sub(self.down_counted, Ordering::Relaxed);
+        self.seat.gate.counters.socket(self.seat.socket).backlog_bytes.subtract(self.down_counted);
     }
 }
 

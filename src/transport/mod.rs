@@ -73,7 +73,8 @@ impl fmt::Display for SocketName {
 /// What one peer, or all of them together, may cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Longest message that is taken, all its frames together, in bytes.
+    /// Longest message that is taken, all its frames together, in bytes. Each connection may make us hold one that it
+    /// never finishes.
     pub message_bytes_max: usize,
     /// Longest frame that is taken in bytes; the announcement is believed only below it.
     pub frame_bytes_max: usize,
@@ -312,6 +313,8 @@ pub struct SocketCounters {
     pub bytes_in: Count,
     /// Bytes written to peers.
     pub bytes_out: Count,
+    /// Bytes that wait for peers now.
+    pub backlog_bytes: Count,
     /// Messages that were meant for a peer and dropped because its backlog was full.
     pub backlog_dropped: Count,
     cut: [Count; Reason::ALL.len()],

@@ -29,8 +29,14 @@ const TURN: usize = 64;
 /// Items between a thread that waits on a queue of the daemon and a runtime.
 const HANDOVER: usize = 64;
 
-/// What has left the gate for this long has left altogether.
+/// At closing, everything has left when nothing left the gate for this long.
 const QUIET: Duration = Duration::from_millis(200);
+
+/// How often that is looked at.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// At closing, peers for which something waits in the gate are given up when they all take nothing for this long.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Identities that the gate gives its connections have this many bytes.
 const CONNECTION_BYTES: usize = size_of::<u64>();
@@ -323,10 +329,15 @@ async fn settle(socket: SocketName, phase: &watch::Receiver<Phase>, counters: &C
         _ => return,
     };
     let socket = counters.socket(socket);
-    while socket.connections.get() > 0 {
-        let before = socket.bytes_out.get();
-        tokio::time::sleep(QUIET.min(deadline.saturating_duration_since(Instant::now()))).await;
-        if socket.bytes_out.get() == before || Instant::now() >= deadline {
+    let mut sent = socket.bytes_out.get();
+    let mut quiet_since = Instant::now();
+    while socket.connections.get() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(SETTLE_INTERVAL).await;
+        let patience = if socket.backlog_bytes.get() > 0 { PATIENCE } else { QUIET };
+        if socket.bytes_out.get() != sent {
+            sent = socket.bytes_out.get();
+            quiet_since = Instant::now();
+        } else if quiet_since.elapsed() >= patience {
             return;
         }
     }
