@@ -11,7 +11,7 @@ use std::f64::consts::LN_10;
 /// Pairs of step and change of gradient that the curvature is estimated from.
 const MEMORY: usize = 20;
 /// Longest move of one parameter in one trial, in its own (logarithmic) unit.
-const STEP_MAX: f64 = 2.0;
+const STEP_MAX: f64 = 1.0;
 /// Sufficient increase (Armijo) and, for the slope that must be left behind (Wolfe), the usual constants of quasi-Newton
 /// methods.
 const INCREASE: f64 = 1e-4;
@@ -203,6 +203,12 @@ impl<F: FnMut(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>> Climb<'_, F> {
             let direction = direction(&at.gradient, &free, &pairs);
             let next = match self.search(&at, &direction, pairs.is_empty()) {
                 Ok(next) => next,
+                // So near the top that the gain still to be had drowns in rounding.
+                Err(Missed::NothingUphill)
+                    if !pairs.is_empty() && -dot(&direction, &at.gradient) < self.budget.gain_tolerance =>
+                {
+                    return self.finish(start, at, Outcome::Converged);
+                }
                 // What was learned of the curvature may be to blame: once more along the gradient.
                 Err(Missed::NothingUphill) if !pairs.is_empty() => {
                     pairs.clear();
@@ -402,7 +408,7 @@ fn direction(gradient: &[f64], free: &[bool], pairs: &VecDeque<(Vec<f64>, Vec<f6
 /// ```
 /// (over all columns of `targets` (n, H); coordinates are taken as normalised). Directions of a factor model start at
 /// unit length along different pairs of coordinates, their entries positive then negative. Random starts are uniform in
-/// the box (logarithms where parameters are logarithms), narrowed to four decades either way of the first start. They
+/// the box (logarithms where parameters are logarithms), narrowed to two decades either way of the first start. They
 /// come from `seed` alone.
 ///
 /// # Panics
@@ -444,8 +450,8 @@ pub fn starts(
         out.push(
             (0..centre.len())
                 .map(|i| {
-                    let lower = bounds.lower[i].max((centre[i] - 4.0 * LN_10).min(bounds.upper[i]));
-                    let upper = bounds.upper[i].min((centre[i] + 4.0 * LN_10).max(bounds.lower[i]));
+                    let lower = bounds.lower[i].max((centre[i] - 2.0 * LN_10).min(bounds.upper[i]));
+                    let upper = bounds.upper[i].min((centre[i] + 2.0 * LN_10).max(bounds.lower[i]));
                     lower + (upper - lower) * rng.random::<f64>()
                 })
                 .collect(),
