@@ -1,4 +1,30 @@
 //! The search for the parameters of highest log evidence, inside a box.
+//!
+//! # Method
+//! Limited-memory BFGS in the subspace of the parameters that no bound holds, with a line search along the projection of
+//! the ray onto the box, so that an optimum on a face is found exactly on it. Three things are ours, because a log
+//! evidence costs milliseconds, has many optima and may fail:
+//! - No trial moves a parameter by more than one unit of its logarithm: the climb tends to stay in the basin where it began.
+//! - A trial that fails shortens the step, and enters the model as a stiff wall across it: the next direction turns along it.
+//! - Every evaluation is asked for first ([`Budget::keep_going`]), and the best point so far survives being stopped.
+//!
+//! # Why no library
+//! Measured on the exact evidence of three recorded data sets (n = 500 to 1032, 4 to 7 parameters; the noise ends on its
+//! floor), targets fixed, the same starts for all: how many came within half a nat of the best known, and evaluations of
+//! the objective with its gradient.
+//! ```text
+//!                                                    this module    basin 3.2 Lbfgsb   slsqp 1.0
+//! gridworld, isotropic (26 starts)                   25    973      13    736          11    685
+//! gridworld, ARD (26)                                12    925      13    611           7    613
+//! pendulum, two data sets, ARD (12)                  12    447      12    353          12    423
+//! the first of them, factor (6)                       6    130       6    228           6    209
+//! gridworld, isotropic, made to fail where log v0 /
+//!   sigma0^2 is 0.6 above the optimum's (12)         11    544       3    202           7    402
+//! ```
+//! `basin` is a faithful, living port of L-BFGS-B, but ends with an error where the objective fails. `slsqp` is translated C
+//! full of `unsafe`, cannot be stopped, and sometimes reported success at its start. `lbfgsb-rs-pure` 0.1 failed in its line
+//! search from every start (0 of 36); `optimization_engine` 0.12 (PANOC) evaluates points outside the box and arrived from
+//! 13 of 36; `argmin` 0.11 has no bounds for its quasi-Newton methods; `lbfgsb` and `nlopt` bind C.
 
 use super::dense::{Matrix, dot};
 use super::evidence::{EvidenceError, KeepGoing};
@@ -149,7 +175,7 @@ pub fn maximise(
             break;
         }
         out.push(
-            Climb { objective: &mut objective, bounds, priors, budget, evaluations: 0, radius: STEP_MAX }
+            Climb { objective: &mut objective, bounds, priors, budget, evaluations: 0, radius: STEP_MAX, wall: None }
                 .run(start, parameters),
         );
     }
@@ -173,6 +199,8 @@ struct Climb<'a, F> {
     evaluations: usize,
     /// Longest move of one parameter in one trial: at most [`STEP_MAX`], less for a while after a failure.
     radius: f64,
+    /// Where the last line search failed, relative to where it began.
+    wall: Option<Vec<f64>>,
 }
 
 /// Why a line search gave no point.
@@ -229,6 +257,16 @@ impl<F: FnMut(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>> Climb<'_, F> {
             // A fixed parameter may stand at negative infinity.
             step.iter_mut().filter(|s| s.is_nan()).for_each(|s| *s = 0.0);
             pairs.push_back((step, difference(&next.gradient, &at.gradient)));
+            // A failure stands for a steep wall across the step that met it: a Newton step would go a tenth of the way.
+            // As the newest pair it also scales the rest of the model down. Put in as the oldest one, it did not help.
+            if let Some(wall) = self.wall.take() {
+                let stiffness = 10.0 * dot(&wall, &at.gradient).abs() / dot(&wall, &wall);
+                let push = wall.iter().map(|w| stiffness * w).collect();
+                pairs.push_back((wall, push));
+                if pairs.len() > MEMORY {
+                    pairs.pop_front();
+                }
+            }
             at = next;
             if idle == 3 {
                 return self.finish(start, at, Outcome::Converged);
@@ -299,6 +337,7 @@ impl<F: FnMut(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>> Climb<'_, F> {
             match self.evaluate(x) {
                 Err(EvidenceError::Stopped) => return best.ok_or(Missed::Stopped),
                 Err(_) => {
+                    self.wall = Some(direction.iter().map(|d| t * d).collect());
                     // Whatever lies beyond, do not feel along its edge: the first gain on this side will do.
                     long = t;
                     shorten = 0.25;
