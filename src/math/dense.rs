@@ -582,6 +582,20 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     (sums[0] + sums[1]) + (sums[2] + sums[3]) + tail
 }
 
+/// Sum of a vector, in eight interleaved partial sums.
+#[inline]
+pub fn sum(a: &[f64]) -> f64 {
+    let mut sums = [0.0; 8];
+    let chunks = a.chunks_exact(8);
+    let tail: f64 = chunks.remainder().iter().sum();
+    for chunk in chunks {
+        for k in 0..8 {
+            sums[k] += chunk[k];
+        }
+    }
+    ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7])) + tail
+}
+
 /// y <- y + alpha x.
 #[inline]
 pub fn axpy(y: &mut [f64], alpha: f64, x: &[f64]) {
@@ -690,5 +704,7 @@ mod tests {
         assert_eq!(x, y);
         let b = [1.0, 2.0, 3.0, 4.0, 5.0];
         assert_eq!(dot(&b, &b), 55.0);
+        let c: Vec<f64> = (1..=21).map(f64::from).collect();
+        assert_eq!((sum(&b), sum(&c), sum(&[])), (15.0, 231.0, 0.0));
     }
 }

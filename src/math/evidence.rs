@@ -19,7 +19,7 @@
 //!
 //! Parameters stand in one order everywhere: [`parameter_names`].
 
-use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, Singular, dot};
+use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, Singular, dot, sum};
 use super::exp::scaled_exp;
 use super::kernel::{Hyperparameters, Kernel, Metric};
 use std::fmt;
@@ -735,16 +735,15 @@ impl Pull {
         for j in 0..n {
             let column = &mut weights.col_mut(j)[j..];
             let signal = &signal.col(j)[j..];
-            self.bias += column[0] + 2.0 * column[1..].iter().sum::<f64>();
+            self.bias += column[0] + 2.0 * sum(&column[1..]);
             self.signal += column[0] * signal[0];
             column[0] = 0.0;
             let (own, others) = sums[j..].split_first_mut().expect("the column has its diagonal");
-            let mut total = 0.0;
             for ((w, s), sum) in column[1..].iter_mut().zip(&signal[1..]).zip(others) {
                 *w *= s;
                 *sum += *w;
-                total += *w;
             }
+            let total = sum(&column[1..]);
             *own += total;
             self.signal += 2.0 * total;
             // Strictly lower M: sum_i>j M_ij x_i x_j', which the other triangle mirrors.
@@ -814,14 +813,12 @@ impl CrossWeights {
 
     /// scale times `weights` of `state` against the dictionary, where the kernel without bias is `signal`.
     fn add(&mut self, pull: &mut Pull, state: &[f64], scale: f64, weights: &[f64], signal: &[f64]) {
-        let (mut plain, mut total) = (0.0, 0.0);
         for (((m, w), s), sum) in self.column.iter_mut().zip(weights).zip(signal).zip(&mut self.sums) {
-            plain += w;
             *m = scale * w * s;
             *sum += *m;
-            total += *m;
         }
-        pull.bias += scale * plain;
+        let total = sum(&self.column);
+        pull.bias += scale * sum(weights);
         pull.signal += total;
         let x: Vec<f64> = state.iter().zip(&self.mean).map(|(v, mean)| v - mean).collect();
         // sum_j M_j (x - z_j)(x - z_j)' less the terms z_j z_j', which `finish` adds for all rows at once.

@@ -1,4 +1,34 @@
 //! The search for the parameters of highest log evidence, inside a box.
+//!
+//! # Method
+//! Limited-memory BFGS in the subspace of the parameters that no bound holds, with a line search along the projection of
+//! the ray onto the box, so that an optimum on a face is found exactly on it. Three things are ours, because a log
+//! evidence costs milliseconds, has many optima and may fail:
+//! - No trial moves a parameter by more than one unit of its logarithm: the climb tends to stay in the basin where it began.
+//! - A trial that fails shortens the step, and enters the model as a stiff wall across it: the next direction turns along it.
+//! - Every evaluation is asked for first ([`Budget::keep_going`]), and the best point so far survives being stopped.
+//!
+//! # Why no library
+//! Measured on the exact evidence of three recorded data sets (n = 500 to 1032, 4 to 7 parameters; the noise ends on its
+//! floor), targets fixed, the same starts for all: how many came within half a nat of the best known, and evaluations of
+//! the objective with its gradient.
+//! ```text
+//!                                                    this module    basin 3.2 Lbfgsb   slsqp 1.0
+//! gridworld, isotropic (26 starts)                   25    973      13    736          11    685
+//! gridworld, ARD (26)                                12    925      13    611           7    613
+//! pendulum, two data sets, ARD (12)                  12    447      12    353          12    423
+//! the first of them, factor (6)                       6    130       6    228           6    209
+//! gridworld, isotropic, made to fail where log v0 /
+//!   sigma0^2 is 0.6 above the optimum's (12)         11    544       3    202           7    402
+//! ```
+//! Mind that the step limit, the wall and the width of the random starts were settled on the gridworld rows of this table
+//! (one seed), while the libraries ran with their own constants: on the pendulums, where nothing was tuned, all three
+//! arrive from every start, and `basin` is the most frugal with ARD.
+//!
+//! `basin` is a faithful, living port of L-BFGS-B, but ends with an error where the objective fails. `slsqp` is translated C
+//! full of `unsafe`, cannot be stopped, and sometimes reported success at its start. `lbfgsb-rs-pure` 0.1 failed in its line
+//! search from every start (0 of 36); `optimization_engine` 0.12 (PANOC) evaluates points outside the box and arrived from
+//! 13 of 36; `argmin` 0.11 has no bounds for its quasi-Newton methods; `lbfgsb` and `nlopt` bind C.
 
 use super::dense::{Matrix, dot};
 use super::evidence::{EvidenceError, KeepGoing};
@@ -11,7 +41,7 @@ use std::f64::consts::LN_10;
 /// Pairs of step and change of gradient that the curvature is estimated from.
 const MEMORY: usize = 20;
 /// Longest move of one parameter in one trial, in its own (logarithmic) unit.
-const STEP_MAX: f64 = 2.0;
+const STEP_MAX: f64 = 1.0;
 /// Sufficient increase (Armijo) and, for the slope that must be left behind (Wolfe), the usual constants of quasi-Newton
 /// methods.
 const INCREASE: f64 = 1e-4;
@@ -149,7 +179,7 @@ pub fn maximise(
             break;
         }
         out.push(
-            Climb { objective: &mut objective, bounds, priors, budget, evaluations: 0, radius: STEP_MAX }
+            Climb { objective: &mut objective, bounds, priors, budget, evaluations: 0, radius: STEP_MAX, wall: None }
                 .run(start, parameters),
         );
     }
@@ -173,6 +203,8 @@ struct Climb<'a, F> {
     evaluations: usize,
     /// Longest move of one parameter in one trial: at most [`STEP_MAX`], less for a while after a failure.
     radius: f64,
+    /// Where the last line search failed, relative to where it began.
+    wall: Option<Vec<f64>>,
 }
 
 /// Why a line search gave no point.
@@ -203,6 +235,12 @@ impl<F: FnMut(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>> Climb<'_, F> {
             let direction = direction(&at.gradient, &free, &pairs);
             let next = match self.search(&at, &direction, pairs.is_empty()) {
                 Ok(next) => next,
+                // So near the top that the gain still to be had drowns in rounding.
+                Err(Missed::NothingUphill)
+                    if !pairs.is_empty() && -dot(&direction, &at.gradient) < self.budget.gain_tolerance =>
+                {
+                    return self.finish(start, at, Outcome::Converged);
+                }
                 // What was learned of the curvature may be to blame: once more along the gradient.
                 Err(Missed::NothingUphill) if !pairs.is_empty() => {
                     pairs.clear();
@@ -223,6 +261,16 @@ impl<F: FnMut(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>> Climb<'_, F> {
             // A fixed parameter may stand at negative infinity.
             step.iter_mut().filter(|s| s.is_nan()).for_each(|s| *s = 0.0);
             pairs.push_back((step, difference(&next.gradient, &at.gradient)));
+            // A failure stands for a steep wall across the step that met it: a Newton step would go a tenth of the way.
+            // As the newest pair it also scales the rest of the model down. Put in as the oldest one, it did not help.
+            if let Some(wall) = self.wall.take() {
+                let stiffness = 10.0 * dot(&wall, &at.gradient).abs() / dot(&wall, &wall);
+                let push = wall.iter().map(|w| stiffness * w).collect();
+                pairs.push_back((wall, push));
+                if pairs.len() > MEMORY {
+                    pairs.pop_front();
+                }
+            }
             at = next;
             if idle == 3 {
                 return self.finish(start, at, Outcome::Converged);
@@ -293,6 +341,7 @@ impl<F: FnMut(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>> Climb<'_, F> {
             match self.evaluate(x) {
                 Err(EvidenceError::Stopped) => return best.ok_or(Missed::Stopped),
                 Err(_) => {
+                    self.wall = Some(direction.iter().map(|d| t * d).collect());
                     // Whatever lies beyond, do not feel along its edge: the first gain on this side will do.
                     long = t;
                     shorten = 0.25;
@@ -402,7 +451,7 @@ fn direction(gradient: &[f64], free: &[bool], pairs: &VecDeque<(Vec<f64>, Vec<f6
 /// ```
 /// (over all columns of `targets` (n, H); coordinates are taken as normalised). Directions of a factor model start at
 /// unit length along different pairs of coordinates, their entries positive then negative. Random starts are uniform in
-/// the box (logarithms where parameters are logarithms), narrowed to four decades either way of the first start. They
+/// the box (logarithms where parameters are logarithms), narrowed to two decades either way of the first start. They
 /// come from `seed` alone.
 ///
 /// # Panics
@@ -444,8 +493,8 @@ pub fn starts(
         out.push(
             (0..centre.len())
                 .map(|i| {
-                    let lower = bounds.lower[i].max((centre[i] - 4.0 * LN_10).min(bounds.upper[i]));
-                    let upper = bounds.upper[i].min((centre[i] + 4.0 * LN_10).max(bounds.lower[i]));
+                    let lower = bounds.lower[i].max((centre[i] - 2.0 * LN_10).min(bounds.upper[i]));
+                    let upper = bounds.upper[i].min((centre[i] + 2.0 * LN_10).max(bounds.lower[i]));
                     lower + (upper - lower) * rng.random::<f64>()
                 })
                 .collect(),
