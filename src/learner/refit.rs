@@ -4,7 +4,7 @@ use super::model::{Model, Score, effective_tolerance};
 use super::window::Window;
 use super::{KernelKind, Settings};
 use crate::math::dense::Matrix;
-use crate::math::dictionary;
+use crate::math::dictionary::{self, Enough};
 use crate::math::evidence::{Difference, EvidenceError, Problem, exact, exact_value, from_parameters, parameter_names};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use crate::math::optimise::{Ascent, Bounds, Budget, Prior, maximise, starts};
@@ -28,6 +28,10 @@ const EVALUATIONS: usize = 80;
 const DICTIONARY_CANDIDATES: usize = 20_000;
 /// Share of the cap that batch selection may fill: the rest is for what is new before the next refit.
 const DICTIONARY_SHARE: f64 = 0.9;
+/// Trace gap that a rebuilt dictionary aims at, nats: what it leaves out then hardly moves evidence or mean (MATHS.md 2).
+const TRACE_GAP: f64 = 2.0;
+/// Finest tolerance relative to v0 + b: below it features are rounding.
+const TOLERANCE_MIN: f64 = 1e-8;
 /// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
 const ROUNDS: usize = 3;
 /// Targets that move by less, in standard deviations, do not ask for another round.
@@ -557,13 +561,23 @@ fn rebuild(
     returns: &Returns,
     keep_going: &dyn Fn() -> bool,
 ) -> Result<Model, RefitError> {
+    // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
+    // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);
     let stride = (rows.len() + returns.cuts.len()).div_ceil(DICTIONARY_CANDIDATES).max(1);
     let mut nodes: Vec<f64> = (0..rows.len()).step_by(stride).flat_map(|i| rows.state(i).to_vec()).collect();
     nodes.extend(returns.cuts.iter().step_by(stride).flat_map(|&i| rows.next_state(i).to_vec()));
     let nodes = inputs.normalise(&nodes);
     let room = ((settings.dictionary_max as f64 * DICTIONARY_SHARE) as usize).max(1);
-    let (mut dictionary, _) = dictionary::select(&hyperparameters.kernel, inputs.dim(), &nodes, tolerance, room);
+    let share = (nodes.len() / inputs.dim()) as f64 / rows.len() as f64;
+    let enough = Enough {
+        tolerance: TOLERANCE_MIN * hyperparameters.kernel.diagonal(),
+        trace: TRACE_GAP * 2.0 * hyperparameters.noise_variance * share,
+    };
+    let kernel = &hyperparameters.kernel;
+    let (mut dictionary, pivots) = dictionary::select_until(kernel, inputs.dim(), &nodes, enough, room);
+    let finest = pivots.residuals.last().copied().unwrap_or(tolerance);
+    dictionary.set_tolerance(tolerance.min(finest).max(enough.tolerance));
     dictionary.set_max(settings.dictionary_max);
     let mut model = Model::with_dictionary(settings.clone(), inputs.clone(), hyperparameters, dictionary);
     for start in (0..rows.len()).step_by(REBUILD_ROWS) {

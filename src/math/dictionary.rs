@@ -96,6 +96,12 @@ impl Dictionary {
         self.max = max.max(self.len());
     }
 
+    /// Admit residuals above `tolerance` (value^2, positive) from now on.
+    pub fn set_tolerance(&mut self, tolerance: f64) {
+        assert!(tolerance > 0.0, "a tolerance is positive: pivots are divided by");
+        self.tolerance = tolerance;
+    }
+
     /// Residual above which a state is admitted, value^2.
     pub fn tolerance(&self) -> f64 {
         self.tolerance
@@ -184,9 +190,24 @@ pub struct Pivots {
     pub capped: bool,
 }
 
+/// When batch selection ends, besides at the cap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Enough {
+    /// No residual exceeds this, value^2, positive.
+    pub tolerance: f64,
+    /// The residuals of all states together do not exceed this, value^2; 0 to go by the tolerance alone.
+    pub trace: f64,
+}
+
 /// Pivoted incomplete Cholesky of the kernel matrix of `states` (n, D), row-major: largest residual first, the earliest
-/// of equals, until none exceeds `tolerance` (absolute, value^2) or `max` are chosen. O(n m^2) time, O(n m) memory.
+/// of equals, until no residual exceeds `tolerance` (absolute, value^2) or `max` are chosen. O(n m^2) time, O(n m) memory.
 pub fn select(kernel: &Kernel, dim: usize, states: &[f64], tolerance: f64, max: usize) -> (Dictionary, Pivots) {
+    select_until(kernel, dim, states, Enough { tolerance, trace: 0.0 }, max)
+}
+
+/// [`select`], ending as soon as either of `enough` is reached.
+pub fn select_until(kernel: &Kernel, dim: usize, states: &[f64], enough: Enough, max: usize) -> (Dictionary, Pivots) {
+    let tolerance = enough.tolerance;
     let mut dictionary = Dictionary::new(kernel.clone(), dim, tolerance, max);
     let projected = kernel.project(dim, states);
     let width = kernel.projected_dim(dim);
@@ -205,6 +226,9 @@ pub fn select(kernel: &Kernel, dim: usize, states: &[f64], tolerance: f64, max: 
             _ => Some(i),
         });
         let Some(pivot) = best.filter(|&i| residuals[i] > tolerance) else { break };
+        if residuals.iter().sum::<f64>() <= enough.trace {
+            break;
+        }
         if dictionary.is_full() {
             pivots.capped = true;
             break;
