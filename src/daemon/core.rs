@@ -419,6 +419,12 @@ impl Core {
     pub fn refit_done(&mut self, done: RefitDone, now: Now) -> bool {
         let RefitDone { critic: index, result, seconds } = done;
         let critic = &mut self.critics[index];
+        if let Some(why) = critic.failed.clone() {
+            // It failed while the refit ran: whoever waits is told, and the thread is free for the others.
+            self.refit_busy = false;
+            self.reject(index, &why, None, now);
+            return false;
+        }
         critic.refit_seconds += seconds;
         let window = self.window.as_ref().expect("a refit ran on rows");
         match result {

@@ -1,6 +1,7 @@
 //! The covariance functions of \[JS09, eq. 18\] and the hyperparameters of a model.
 
 use super::dense::ViewMut;
+use super::exp::scaled_exp;
 
 /// The metric Omega of the kernel, in the coordinates that the kernel is given.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,9 +132,12 @@ impl Kernel {
         assert_eq!(out.rows() * width, a.len(), "as many rows as points");
         assert_eq!(out.cols() * width, b.len(), "as many columns as points");
         for (j, y) in b.chunks_exact(width).enumerate() {
-            for (value, x) in out.col_mut(j).iter_mut().zip(a.chunks_exact(width)) {
-                *value = self.eval(x, y);
+            let column = out.col_mut(j);
+            for (value, x) in column.iter_mut().zip(a.chunks_exact(width)) {
+                *value = -0.5 * x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();
             }
+            scaled_exp(column, self.signal_variance);
+            column.iter_mut().for_each(|value| *value += self.bias_variance);
         }
     }
 }
