@@ -3,7 +3,7 @@
 use criticd::learner::model::Model;
 use criticd::learner::refit;
 use criticd::learner::window::Window;
-use criticd::learner::{Learner, Settings, Verdict};
+use criticd::learner::{Learner, Settings, VarianceKind, Verdict};
 use criticd::math::returns::Returns;
 use criticd::sim::pendulum::Pendulum;
 use criticd::sim::{self, Step, walk};
@@ -148,4 +148,34 @@ fn one_pass_with_backfill_stays_close_to_batch() {
     assert!(errors[0] > 3.0 * errors[3], "backfill should make a difference, or this test shows nothing: {errors:?}");
     assert!(errors[3] < 0.1, "the default leaves {} standard deviations", errors[3]);
     assert!(exact < 1e-9, "backfill over everything is batch, but {exact:e} of the value is left");
+}
+
+#[test]
+fn clustering_by_chain_widens_intervals_that_are_too_narrow() {
+    // Returns of one chain share their noise: the model's own intervals miss, the clustered ones less so (MATHS.md 1).
+    let covered = |variance| {
+        let (mut inside, mut total) = (0, 0);
+        for seed in 1..=12 {
+            let settings = Settings { discount: 0.95, variance, evidence_rows: 300, ..Settings::default() };
+            let (mut learner, mut feed) = (Learner::new(settings, None), Feed::new(1));
+            let mut walk = walk::Walk::new(seed, Some(40), 0.0);
+            for _ in 0..4 {
+                let steps: Vec<Step> = (0..1000).map(|_| walk.step()).collect();
+                sim::batches("walk", "", &steps).iter().for_each(|batch| feed.push(batch));
+                learner.step(&feed.window);
+            }
+            learner.request_refit();
+            refit(&mut learner, &feed.window);
+            let found = learner.snapshot(true).unwrap().evaluate(&walk::states(), true).unwrap();
+            let (truth, variance) = (walk::true_values(0.95), found.variance.unwrap());
+            for (k, v) in truth.iter().enumerate() {
+                inside += usize::from((found.mean[(k, 0)] - v).abs() <= 1.96 * variance[k].sqrt());
+                total += 1;
+            }
+        }
+        inside as f64 / total as f64
+    };
+    let (model, clustered) = (covered(VarianceKind::Model), covered(VarianceKind::Clustered));
+    eprintln!("coverage of 95 % intervals of V: {model:.2} as the model states it, {clustered:.2} clustered");
+    assert!(clustered > model + 0.1 && clustered > 0.7, "model {model}, clustered {clustered}");
 }
