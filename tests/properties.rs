@@ -160,7 +160,8 @@ fn termination_cuts_the_bootstrap_and_truncation_does_not() {
 fn degenerate_streams_give_a_model_that_can_be_read() {
     use criticd::learner::Learner;
     use criticd::learner::window::Window;
-    let cases: [(&str, fn(usize) -> (Vec<f64>, f64)); 4] = [
+    type Row = fn(usize) -> (Vec<f64>, f64);
+    let cases: [(&str, Row); 4] = [
         ("one state over and over", |_| (vec![0.5, -3.0], 1.0)),
         ("no reward at all", |i| (vec![(i as f64).sin(), (i as f64).cos()], 0.0)),
         ("a constant coordinate", |i| (vec![(i as f64 * 0.1).sin(), 7.0], (i as f64 * 0.1).sin())),

@@ -14,7 +14,7 @@ use crate::transport::{Peer, Publication, Reply};
 use crate::wire::{self, ArrayForm, ErrorCode, Id, Op, Optimised, WireError};
 use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ use std::sync::Arc;
 const PAUSES: usize = 1024;
 /// Share of the learner's time that refreshing the answering snapshot may take while rows wait.
 const REFRESH_SHARE: f64 = 0.25;
+/// Offsets that are remembered as waited for.
+const WANTED_MAX: usize = 1024;
 /// Least time between two `weights` publications, seconds.
 const WEIGHTS_INTERVAL_S: f64 = 0.1;
 /// Least time between two log lines or events about rejected rows, seconds.
@@ -164,8 +166,8 @@ pub struct Core {
     rejected_since_report: u64,
     rejected_reported_at: f64,
     last_rejected: Option<WireError>,
-    /// Somebody waits for a snapshot that has learned this far.
-    wanted: u64,
+    /// Offsets that somebody waits for a snapshot to have learned.
+    wanted: BTreeSet<u64>,
     next_refresh: f64,
     offset_at_refresh: u64,
     rate: Rate,
@@ -213,8 +215,8 @@ impl Core {
             rejected_since_report: 0,
             rejected_reported_at: f64::NEG_INFINITY,
             last_rejected: None,
-            wanted: 0,
-            next_refresh: 0.0,
+            wanted: BTreeSet::new(),
+            next_refresh: f64::MIN_POSITIVE,
             offset_at_refresh: 0,
             rate: Rate::default(),
             out: Vec::new(),
@@ -342,9 +344,12 @@ impl Core {
         Ok(Some(wire::encode_reply(&id, form, &wire::Reply::Optimise(&Optimised::Started))))
     }
 
-    /// Somebody waits for a snapshot that has learned `offset` rows.
+    /// Somebody waits for a snapshot that has learned `offset` rows. At most [`WANTED_MAX`] are remembered, the nearest.
     pub fn want(&mut self, offset: u64) {
-        self.wanted = self.wanted.max(offset);
+        self.wanted.insert(offset);
+        if self.wanted.len() > WANTED_MAX {
+            self.wanted.pop_last();
+        }
     }
 
     /// Learn what has been taken in, and hand out a refit if one is due.
@@ -518,13 +523,12 @@ impl Core {
         pauses.push_back(seconds);
     }
 
-    /// Whether the answering snapshots should be made anew: at once after an adoption or where somebody waits for it, else
-    /// within a share of the learner's time. `idle` says that no rows wait.
-    pub fn refresh_due(&self, now: Now, idle: bool) -> bool {
-        let stale = self.offset() > self.offset_at_refresh || self.next_refresh == 0.0;
-        stale
-            && (self.next_refresh == 0.0 || self.wanted > self.offset_at_refresh || now.uptime >= self.next_refresh)
-            && (idle || self.wanted > self.offset_at_refresh || now.uptime >= self.next_refresh)
+    /// Whether the answering snapshots should be made anew: at once after an adoption or where somebody waits for what has
+    /// been learned, else within a share of the learner's time.
+    pub fn refresh_due(&self, now: Now) -> bool {
+        let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= self.offset());
+        let stale = self.offset() > self.offset_at_refresh;
+        self.next_refresh == 0.0 || (stale && (awaited || now.uptime >= self.next_refresh))
     }
 
     /// Make the answering snapshots anew and publish what is due. `clock` is read again afterwards, since this takes time.
@@ -533,6 +537,7 @@ impl Core {
             self.refresh_critic(index, now);
         }
         self.offset_at_refresh = self.offset();
+        self.wanted = self.wanted.split_off(&(self.offset_at_refresh + 1));
         let spent = clock().uptime - now.uptime;
         self.next_refresh = (now.uptime + spent / REFRESH_SHARE).max(f64::MIN_POSITIVE);
     }

@@ -36,6 +36,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const CALLS: usize = 256;
 /// Queries that may wait for rows to be learned.
 const QUERIES_WAITING: usize = 1024;
+/// A query that waits for rows is answered after so long that they have not come.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Old models that may wait to be dropped elsewhere.
 const GARBAGE: usize = 4;
 /// Between two status publications.
@@ -352,8 +354,7 @@ impl Learning {
             }
             self.take_what_waits();
             self.core.step(self.clock.now());
-            let idle = self.ingest.is_empty() && self.calls.is_empty();
-            self.refresh_if_due(idle);
+            self.refresh_if_due();
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.core.tick(self.clock.now());
@@ -399,9 +400,9 @@ impl Learning {
         }
     }
 
-    fn refresh_if_due(&mut self, idle: bool) {
+    fn refresh_if_due(&mut self) {
         let now = self.clock.now();
-        if self.core.refresh_due(now, idle) {
+        if self.core.refresh_due(now) {
             let clock = self.clock;
             self.core.refresh(now, &|| clock.now());
             // One notice in the queue is enough.
@@ -462,6 +463,7 @@ struct Control {
 struct Query {
     call: Call,
     min_offset: u64,
+    since: Instant,
 }
 
 impl Control {
@@ -477,6 +479,7 @@ impl Control {
                     Ok(()) => self.answer_waiting(),
                     Err(_) => break,
                 },
+                default(TICK) => self.answer_waiting(),
             }
         }
     }
@@ -505,7 +508,7 @@ impl Control {
                 self.reply(peer, payload);
             }
             Op::Value { min_offset, .. } => {
-                let query = Query { min_offset: min_offset.unwrap_or(0), call };
+                let query = Query { min_offset: min_offset.unwrap_or(0), call, since: Instant::now() };
                 self.value(query);
             }
             _ => self.forward(call),
@@ -551,6 +554,11 @@ impl Control {
             Ok(Some((evaluation, generation, offset))) => {
                 let reply = wire::Reply::Value { evaluation: &evaluation, generation, offset };
                 wire::encode_reply(&query.call.id, query.call.form, &reply)
+            }
+            Ok(None) if query.since.elapsed() > WAIT_MAX => {
+                let message = format!("row {} has not been learned for {} s", query.min_offset, WAIT_MAX.as_secs());
+                let error = WireError::of(ErrorCode::NotReady, "min_offset", message);
+                wire::encode_error(&query.call.id, &error)
             }
             Ok(None) if self.waiting.len() < QUERIES_WAITING => {
                 // If the queue is full the core is about to look at it anyway.

@@ -1,0 +1,187 @@
+//! The whole control loop without threads, sockets or a clock: what it answers, publishes and adopts.
+
+use criticd::config::Config;
+use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
+use criticd::learner::refit;
+use criticd::sim::{self, Step, gridworld::Gridworld, pendulum::Pendulum};
+use criticd::transition::Batch;
+use criticd::transport::Peer;
+use criticd::wire::{self, ArrayForm, Id, Op};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A core with a hand-turned clock, whose refits run when they are asked to.
+struct Harness {
+    core: Core,
+    now: f64,
+    replies: Vec<Value>,
+    published: Vec<(String, Vec<u8>)>,
+    refits: Vec<Output>,
+    adopted: usize,
+}
+
+impl Harness {
+    fn new(toml: &str) -> Self {
+        let core = Core::new(Arc::new(Config::from_toml(toml).unwrap()));
+        Self { core, now: 0.0, replies: Vec::new(), published: Vec::new(), refits: Vec::new(), adopted: 0 }
+    }
+
+    fn at(&mut self) -> Now {
+        self.now += 0.001;
+        Now { uptime: self.now, unix: 1e9 + self.now }
+    }
+
+    fn turn(&mut self) {
+        let now = self.at();
+        self.core.step(now);
+        if self.core.refresh_due(now) {
+            self.core.refresh(now, &|| now);
+        }
+        for output in self.core.take_outputs() {
+            match output {
+                Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
+                Output::Publish(publication) => self.published.push((publication.topic, publication.payload.to_vec())),
+                Output::Garbage(_) => {}
+                refit => self.refits.push(refit),
+            }
+        }
+    }
+
+    fn ingest(&mut self, payload: &[u8]) {
+        let now = self.at();
+        self.core.ingest(payload, now);
+    }
+
+    fn call(&mut self, op: Op) -> Option<Value> {
+        let peer = Peer { connection: 1, delimiter: false };
+        let now = self.at();
+        self.core.call(Call { peer, id: Id::nil(), form: ArrayForm::List, op }, now);
+        self.turn();
+        self.replies.pop()
+    }
+
+    /// Finish the refits that have been handed out.
+    fn finish_refits(&mut self) {
+        while let Some(task) = self.refits.pop() {
+            let (critic, result) = match task {
+                Output::Refit { critic, job } => {
+                    (critic, refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string()))
+                }
+                Output::CatchUp { critic, mut candidate, window } => {
+                    candidate.catch_up(&window);
+                    (critic, Ok(candidate))
+                }
+                other => unreachable!("{other:?}"),
+            };
+            let now = self.at();
+            self.adopted += usize::from(self.core.refit_done(RefitDone { critic, result, seconds: 0.0 }, now));
+            self.turn();
+        }
+    }
+
+    fn events(&self, kind: &str) -> Vec<Value> {
+        let topic = format!("event.{kind}");
+        self.published.iter().filter(|(t, _)| *t == topic).map(|(_, p)| wire::to_json(p).unwrap()).collect()
+    }
+}
+
+fn pendulum(rows: usize, seed: u64) -> Vec<Batch> {
+    let mut pendulum = Pendulum::new(seed, 0.3);
+    let steps: Vec<Step> = (0..rows).map(|_| pendulum.step()).collect();
+    steps.chunks(50).flat_map(|part| sim::batches("pendulum", "run", part)).collect()
+}
+
+const QUICK: &str = "window_rows = 5000\n[[critic]]\nname = \"default\"\ndiscount = 0.95\nevidence_rows = 60\nstarts = 2\n\
+                     dictionary_max = 40\nrefit_first_rows = 300\n";
+
+#[test]
+fn adoptions_lose_and_repeat_nothing() {
+    let mut harness = Harness::new(QUICK);
+    let batches = pendulum(6000, 1);
+    let (mut sent, mut generation) = (0, 0);
+    for batch in &batches {
+        harness.ingest(&wire::encode_ingest(batch));
+        sent += batch.len() as u64;
+        harness.turn();
+        assert_eq!(harness.core.offset(), sent);
+        if sent < 300 {
+            continue;
+        }
+        // Somebody always wants a refit; candidates come back after more rows have arrived.
+        if harness.refits.is_empty() {
+            harness.call(Op::Optimise { critic: None, wait: true });
+        } else if sent % 3 == 0 {
+            harness.finish_refits();
+        }
+        let snapshot = harness.core.board().get(0).unwrap();
+        assert!(snapshot.generation >= generation);
+        generation = snapshot.generation;
+    }
+    harness.finish_refits();
+    let status = harness.call(Op::Status).unwrap();
+    let critic = &status["critics"][0];
+    assert_eq!(critic["learned"], sent);
+    assert_eq!(status["rejected"], serde_json::json!({}));
+    assert!(harness.adopted >= 20, "only {} adoptions: {}", harness.adopted, critic["refit"]);
+    assert_eq!(critic["generation"], 1 + harness.adopted as u64);
+    assert_eq!(harness.events("adopted").len(), harness.adopted);
+}
+
+#[test]
+fn the_same_messages_give_the_same_model_bit_for_bit() {
+    let run = || {
+        let mut harness = Harness::new(QUICK);
+        for batch in pendulum(1500, 2) {
+            harness.ingest(&wire::encode_ingest(&batch));
+            harness.turn();
+            harness.finish_refits();
+        }
+        assert!(harness.adopted >= 2);
+        (*harness.core.board().get(0).unwrap()).clone()
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn critics_learn_side_by_side() {
+    let mut harness = Harness::new(
+        "[[critic]]\nname = \"near\"\ndiscount = 0.5\n[[critic]]\nname = \"far\"\ndiscount = 0.99\nkernel = \"isotropic\"\n",
+    );
+    let mut world = Gridworld::new(3);
+    let steps: Vec<Step> = (0..600).map(|_| world.step()).collect();
+    for batch in sim::batches("grid", "", &steps) {
+        harness.ingest(&wire::encode_ingest(&batch));
+    }
+    harness.turn();
+    harness.finish_refits();
+    let board = harness.core.board();
+    let at = |critic: &str| {
+        let snapshot = board.get(board.critic(Some(critic)).unwrap()).unwrap();
+        snapshot.evaluate(&[1.0, 5.0], false).unwrap().mean[(0, 0)]
+    };
+    // Five steps of -1 from column 1 to column 6.
+    assert!((at("near") + 1.9375).abs() < 0.3, "{}", at("near"));
+    assert!((at("far") + 4.90).abs() < 0.5, "{}", at("far"));
+    assert!(board.critic(Some("nobody")).is_err());
+}
+
+#[test]
+fn what_is_refused_changes_nothing_and_is_reported() {
+    let mut harness = Harness::new(QUICK);
+    let good = &pendulum(50, 4)[0];
+    harness.ingest(&wire::encode_ingest(good));
+    harness.ingest(b"\x00garbage");
+    harness.ingest(&wire::encode_ingest(
+        &sim::batches("grid", "", &[Step { state: vec![1.0], next_state: vec![2.0], ..Gridworld::new(0).step() }])[0],
+    ));
+    harness.turn();
+    assert_eq!(harness.core.offset(), good.len() as u64);
+    let status = harness.call(Op::Status).unwrap();
+    assert_eq!(status["rejected"], serde_json::json!({"malformed": 1, "wrong_dimension": 1}));
+    let events = harness.events("rejected");
+    assert_eq!(events.len(), 1, "one report for both, at a bounded rate");
+    assert_eq!((&events[0]["code"], &events[0]["field"]), (&"wrong_dimension".into(), &"state".into()));
+    assert_eq!(harness.call(Op::Optimise { critic: None, wait: false }).map(|r| r["ok"].clone()), Some(true.into()));
+    let refused = harness.call(Op::Checkpoint).unwrap();
+    assert_eq!(refused["error"]["code"], "not_ready");
+}
