@@ -233,7 +233,7 @@ fn requests() {
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "status"})), Op::Status);
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "streams"})), Op::Streams);
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "checkpoint"})), Op::Checkpoint);
-    let snapshot = Op::Snapshot { critic: None, variance: false };
+    let snapshot = Op::Snapshot { critic: None, variance: false, page: None, revision: None };
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "snapshot"})), snapshot);
     let optimise = json!({"v": 1, "id": 0, "op": "optimise", "wait": true, "critic": "c"});
     assert_eq!(op(optimise), Op::Optimise { critic, wait: true });
@@ -707,7 +707,10 @@ fn golden_requests_are_understood() {
     assert_eq!(asked.id.as_bytes(), b"\xa1q");
     assert!(matches!(asked.op, Op::Value { rows: 3, dim: 2, variance: true, min_offset: Some(12), .. }), "{asked:?}");
     let asked = request(&vector("snapshot_request.msgpack")).unwrap();
-    assert_eq!((asked.id, asked.op), (Id::nil(), Op::Snapshot { critic: Some("default".into()), variance: true }));
+    assert_eq!(
+        (asked.id, asked.op),
+        (Id::nil(), Op::Snapshot { critic: Some("default".into()), variance: true, page: None, revision: None })
+    );
 }
 
 #[test]

@@ -577,14 +577,15 @@ impl Core {
             } else {
                 // A grown dictionary needs a variance of its own size.
                 let grown = known < present.1 && config.publish_variance;
-                let payload = wire::encode_weights(&snapshot, known, grown);
+                let mut payload = wire::encode_weights(&snapshot, known, grown);
+                if payload.len() > config.publish_bytes_max {
+                    payload = wire::encode_weights(&snapshot, known, false);
+                }
                 Publication { topic: format!("weights.{}", critic.name), payload: payload.into() }
             };
             critic.published = Some(present);
             critic.published_at = now.uptime;
-            if publication.payload.len() <= config.publish_bytes_max || whole {
-                self.out.push(Output::Publish(publication));
-            }
+            self.out.push(Output::Publish(publication));
         }
         self.board.set(index, Arc::new(snapshot));
     }
@@ -776,7 +777,7 @@ fn answer(waiting: &mut Vec<(Peer, Id, ArrayForm)>, outcome: &Optimised, out: &m
     }
 }
 
-/// The whole snapshot if it fits, without its variance if only that fits, else the announcement of it.
+/// The whole snapshot if it fits, else the announcement of it.
 fn encode_bounded(snapshot: &Snapshot, variance: bool, bytes_max: usize) -> Vec<u8> {
     let whole = wire::encode_snapshot(snapshot, ArrayForm::Tensor, variance);
     if whole.len() <= bytes_max { whole } else { wire::encode_announcement(snapshot, whole.len()) }

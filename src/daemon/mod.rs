@@ -18,11 +18,12 @@ use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::transport::{self, Endpoints, Publication, Reply, Request, Transport};
-use crate::wire::{self, ErrorCode, Op, WireError};
+use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
 use parking_lot::Mutex;
 use serde_json::json;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,6 +37,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const CALLS: usize = 256;
 /// Queries that may wait for rows to be learned.
 const QUERIES_WAITING: usize = 1024;
+/// Encoded snapshots kept for clients that fetch them page by page.
+const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Old models that may wait to be dropped elsewhere.
@@ -177,6 +180,7 @@ impl Daemon {
             config: Arc::clone(&config),
             clock,
             waiting: Vec::new(),
+            paged: VecDeque::new(),
         };
         let learning = Learning {
             ingest: transport.ingest.clone(),
@@ -457,6 +461,16 @@ struct Control {
     config: Arc<Config>,
     clock: Clock,
     waiting: Vec<Query>,
+    paged: VecDeque<Paged>,
+}
+
+/// An encoded snapshot that is being fetched in pages.
+struct Paged {
+    critic: usize,
+    variance: bool,
+    form: ArrayForm,
+    revision: u64,
+    bytes: Vec<u8>,
 }
 
 /// A `value` request.
@@ -497,14 +511,15 @@ impl Control {
                 let reply = wire::Reply::Ping { version: env!("CARGO_PKG_VERSION"), uptime_s };
                 self.reply(peer, wire::encode_reply(&call.id, call.form, &reply));
             }
-            Op::Snapshot { critic, variance } => {
-                let payload = match self.snapshot(critic.as_deref()) {
-                    Ok(snapshot) => {
+            Op::Snapshot { critic, variance, page, revision } => {
+                let payload = match page {
+                    None => self.snapshot(critic.as_deref()).map(|snapshot| {
                         let reply = wire::Reply::Snapshot { snapshot: &snapshot, variance: *variance };
                         wire::encode_reply(&call.id, call.form, &reply)
-                    }
-                    Err(error) => wire::encode_error(&call.id, &error),
+                    }),
+                    Some(page) => self.page(&call, critic.as_deref(), *variance, *page, *revision),
                 };
+                let payload = payload.unwrap_or_else(|error| wire::encode_error(&call.id, &error));
                 self.reply(peer, payload);
             }
             Op::Value { min_offset, .. } => {
@@ -527,6 +542,45 @@ impl Control {
             let needed = self.config.critics[index].warmup_rows;
             WireError::new(ErrorCode::NotReady, format!("there is no model before {needed} rows have arrived"))
         })
+    }
+
+    /// One page of a snapshot's encoding. All pages of one revision come from one encoding, kept while clients fetch it.
+    fn page(
+        &mut self,
+        call: &Call,
+        critic: Option<&str>,
+        variance: bool,
+        page: u64,
+        revision: Option<u64>,
+    ) -> Result<Vec<u8>, WireError> {
+        let index = self.board.critic(critic)?;
+        let fits = |kept: &Paged| {
+            (kept.critic, kept.variance, kept.form) == (index, variance, call.form)
+                && revision.is_none_or(|revision| revision == kept.revision)
+        };
+        if revision.is_none() || !self.paged.iter().any(fits) {
+            let snapshot = self.snapshot(critic)?;
+            if let Some(asked) = revision.filter(|&revision| revision != snapshot.revision) {
+                let message =
+                    format!("revision {asked} is not kept any more; start again at page 0 without a revision");
+                return Err(WireError::of(ErrorCode::NotReady, "revision", message));
+            }
+            if self.paged.len() == PAGED_MAX {
+                self.paged.pop_front();
+            }
+            let bytes = wire::encode_snapshot(&snapshot, call.form, variance);
+            let (revision, form) = (snapshot.revision, call.form);
+            self.paged.push_back(Paged { critic: index, variance, form, revision, bytes });
+        }
+        let kept = self.paged.iter().rev().find(|kept| fits(kept)).expect("it has just been made sure of");
+        let mut pages = kept.bytes.chunks(wire::PAGE_BYTES);
+        let count = pages.len() as u64;
+        let Some(data) = usize::try_from(page).ok().and_then(|page| pages.nth(page)) else {
+            return Err(WireError::of(ErrorCode::OutOfRange, "page", format!("there are {count} pages, from 0")));
+        };
+        let (revision, bytes) = (kept.revision, kept.bytes.len() as u64);
+        let reply = wire::Reply::Page { page, pages: count, revision, bytes, data };
+        Ok(wire::encode_reply(&call.id, call.form, &reply))
     }
 
     /// Answer from one snapshot, so that no answer mixes two; or wait until a snapshot has learned enough.

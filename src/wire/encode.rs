@@ -40,6 +40,19 @@ pub enum Reply<'a> {
         /// Whether to include the variance matrix, if the snapshot carries one.
         variance: bool,
     },
+    /// To `snapshot` with a `page`.
+    Page {
+        /// Its number, from 0.
+        page: u64,
+        /// How many there are.
+        pages: u64,
+        /// Revision of the snapshot: the same for all of its pages.
+        revision: u64,
+        /// Bytes of all pages together.
+        bytes: u64,
+        /// Bytes of this page: all pages, one after the other, are what an unpaged snapshot is published as.
+        data: &'a [u8],
+    },
     /// To `status`: any keys but `v`, `id`, `ok` and `type`.
     Status(&'a Map<String, Value>),
     /// To `streams`: by name of the stream.
@@ -108,6 +121,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
             offset,
         }),
         Reply::Snapshot { snapshot, variance } => to_map(&SnapshotBody::new(snapshot, form, variance)),
+        Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
         Reply::Status(status) => status_body(status),
         Reply::Streams(streams) => to_map(&BTreeMap::from([("streams", streams)])),
         Reply::Optimise(outcome) => to_map(&OptimiseBody::from(outcome)),
@@ -395,6 +409,20 @@ struct ValueBody<'a> {
     variance: Option<Written<'a>>,
     generation: u64,
     offset: u64,
+}
+
+#[derive(Serialize)]
+struct PageBody<'a> {
+    page: u64,
+    pages: u64,
+    revision: u64,
+    bytes: u64,
+    #[serde(serialize_with = "as_binary")]
+    data: &'a [u8],
+}
+
+fn as_binary<S: serde::Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(data)
 }
 
 #[derive(Serialize)]

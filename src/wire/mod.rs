@@ -27,6 +27,8 @@ use std::fmt;
 /// The protocol's version, the value of `v` in every message.
 pub const VERSION: u64 = 1;
 
+/// Bytes of one page of a snapshot's encoding; the last page may be shorter.
+pub const PAGE_BYTES: usize = 512 << 10;
 /// Longest `id` of a request, in bytes of MessagePack.
 pub const ID_BYTES_MAX: usize = 256;
 
@@ -291,6 +293,10 @@ pub enum Op {
         critic: Option<String>,
         /// Whether the variance matrix is wanted.
         variance: bool,
+        /// Which page of its encoding, from 0; the model itself if left out.
+        page: Option<u64>,
+        /// Revision that the pages before came from; the present one if left out.
+        revision: Option<u64>,
     },
     /// Everything the daemon knows about itself.
     Status,

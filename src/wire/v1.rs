@@ -6,7 +6,9 @@ use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, Request, Request
 use crate::transition::{Batch, BatchParts};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 25] = [
+const KEYS: [&str; 27] = [
+    "page",
+    "revision",
     "v",
     "id",
     "op",
@@ -122,7 +124,11 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
             let min_offset = message.get("min_offset").map(|f| f.uint()).transpose()?;
             Op::Value { states, rows, dim, critic: critic()?, variance: flag("variance")?, min_offset }
         }
-        "snapshot" => Op::Snapshot { critic: critic()?, variance: flag("variance")? },
+        "snapshot" => {
+            let number = |name| message.get(name).map(|f| f.uint()).transpose();
+            let (page, revision) = (number("page")?, number("revision")?);
+            Op::Snapshot { critic: critic()?, variance: flag("variance")?, page, revision }
+        }
         "status" => Op::Status,
         "streams" => Op::Streams,
         "optimise" => Op::Optimise { critic: critic()?, wait: flag("wait")? },
