@@ -63,5 +63,10 @@ impl<E: std::error::Error> From<E> for Failure {
 /// Log to standard error at `level`; the variable `RUST_LOG` counts more.
 pub(crate) fn start_log(level: &str) {
     let environment = env_logger::Env::default().default_filter_or(level);
-    env_logger::Builder::from_env(environment).format_timestamp_millis().format_target(false).init();
+    // The transport library tells of every peer that leaves; our own gate does that at a bounded rate.
+    env_logger::Builder::from_env(environment)
+        .filter_module("zeromq", log::LevelFilter::Warn)
+        .format_timestamp_millis()
+        .format_target(false)
+        .init();
 }

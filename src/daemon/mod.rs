@@ -242,12 +242,22 @@ impl Daemon {
             transport.stop_receiving();
         }
         drop(self.commands.send_timeout(Command::Stop, DRAIN));
-        for thread in self.threads.drain(..) {
+        let deadline = Instant::now() + DRAIN + FLUSH;
+        let (refits, others): (Vec<_>, Vec<_>) =
+            self.threads.drain(..).partition(|thread| thread.thread().name() == Some("refit"));
+        for thread in others {
             // A thread that panicked has said so.
             drop(thread.join());
         }
         if let Some(transport) = self.transport.take() {
             transport.shutdown(FLUSH);
+        }
+        for thread in refits {
+            // A refit looks at the stop flag often, but not in the middle of a factorisation: if it takes too long, it is left to
+            // end by itself. It owns nothing but its copy of the rows.
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(NAP);
+            }
         }
         drop(std::fs::remove_file(&self.endpoints_file));
     }
