@@ -1,5 +1,6 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
+mod demo;
 mod serve;
 
 use clap::{Parser, Subcommand};
@@ -22,12 +23,14 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
     Serve(serve::Serve),
 }
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let result = match arguments.command {
+        Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
     };
     match result {

@@ -18,7 +18,6 @@ use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use zeromq::{
     DealerSocket, PushSocket, Socket, SocketOptions, SocketRecv, SocketSend, SubSocket, ZmqError,
-    ZmqMessage,
 };
 
 /// Messages between a caller and the thread of its socket.
