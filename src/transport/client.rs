@@ -16,9 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use zeromq::{
-    DealerSocket, PushSocket, Socket, SocketOptions, SocketRecv, SocketSend, SubSocket, ZmqError,
-};
+use zeromq::{DealerSocket, PushSocket, Socket, SocketOptions, SocketRecv, SocketSend, SubSocket, ZmqError};
 
 /// Messages between a caller and the thread of its socket.
 const QUEUE: usize = 64;
@@ -172,9 +170,7 @@ impl Push {
         drop(self.queue.take());
         match self.written.recv_timeout(timeout) {
             Ok(()) => Ok(()),
-            Err(crossbeam::RecvTimeoutError::Timeout) => {
-                Err(ConnectionError::NotWritten(self.worker.endpoint.clone()))
-            }
+            Err(crossbeam::RecvTimeoutError::Timeout) => Err(ConnectionError::NotWritten(self.worker.endpoint.clone())),
             Err(crossbeam::RecvTimeoutError::Disconnected) => Err(self.worker.lost()),
         }
     }

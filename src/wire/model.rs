@@ -150,9 +150,11 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
             Some(variance)
         }
         // k' C k is in the unit of k, so C scales inversely to it.
-        None => before.variance.as_ref().filter(|c| c.nrows() == start + new).map(|c| {
-            c * (before.hyperparameters.kernel.signal_variance / hyperparameters.kernel.signal_variance)
-        }),
+        None => before
+            .variance
+            .as_ref()
+            .filter(|c| c.nrows() == start + new)
+            .map(|c| c * (before.hyperparameters.kernel.signal_variance / hyperparameters.kernel.signal_variance)),
     };
     Ok(Some(Snapshot {
         critic: before.critic.clone(),

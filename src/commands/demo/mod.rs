@@ -12,7 +12,7 @@ mod world;
 use super::{Failure, start_log};
 use audience::Audience;
 use criticd::client::Requester;
-use criticd::config::{Config, ConfigParts};
+use criticd::config::{Config, ConfigParts, Options};
 use criticd::daemon::Daemon;
 use criticd::learner::Settings;
 use producers::Producers;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use world::World;
+use world::{Truth, World};
 
 /// How long connecting may take; the daemon is in this process.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -55,6 +55,9 @@ pub(crate) struct Demo {
     /// Where the picture goes [default: criticd-demo-<WORLD>.png]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Change any setting of the daemon, as in `criticd serve`: `critic.dictionary_max=100`, say
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Print the table at the end as JSON
     #[arg(long)]
     json: bool,
@@ -69,8 +72,10 @@ impl Demo {
         signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
 
         let directory = TemporaryDirectory::create()?;
-        let daemon = Daemon::start(config(self.world, &directory.0)?)?;
-        let report = self.watch(&daemon, &interrupted);
+        let config = config(self.world, &directory.0, self.set.clone())?;
+        let truth = Arc::new(self.world.truth(config.critics[0].discount));
+        let daemon = Daemon::start(config)?;
+        let report = self.watch(&daemon, truth, &interrupted);
         daemon.stop();
         let (report, out) = report?;
         if self.json {
@@ -83,9 +88,13 @@ impl Demo {
     }
 
     /// Stream, watch, and say what came of it.
-    fn watch(&self, daemon: &Daemon, interrupted: &AtomicBool) -> Result<(Report, PathBuf), Failure> {
+    fn watch(
+        &self,
+        daemon: &Daemon,
+        truth: Arc<Truth>,
+        interrupted: &AtomicBool,
+    ) -> Result<(Report, PathBuf), Failure> {
         let endpoints = &daemon.endpoints;
-        let truth = Arc::new(self.world.truth());
         let audience = Audience::join(endpoints, self.world, Arc::clone(&truth), CONNECT)?;
         let duration = Duration::from_secs(self.seconds);
         let producers = Producers::start(self.world, self.copies, self.rate, &endpoints.ingest, CONNECT)?;
@@ -115,16 +124,17 @@ impl Demo {
 }
 
 /// Settings suited to half a minute of watching. Nothing here says what the value function looks like.
-fn config(world: World, directory: &Path) -> Result<Config, Failure> {
+fn config(world: World, directory: &Path, set: Vec<String>) -> Result<Config, Failure> {
     let any_port = || "tcp://127.0.0.1:0".to_owned();
     let names: Vec<String> = world.variables().iter().map(|v| v.name.to_owned()).collect();
     let critic = Settings {
         discount: world.discount(),
-        dictionary_max: 400,
-        refit_first_rows: 2000,
-        refit_growth: 1.6,
+        dictionary_max: 300,
+        refit_first_rows: 1500,
+        refit_growth: 1.5,
+        refit_rows_max: 12_000,
         evidence_rows: 800,
-        refit_budget_s: 1.5,
+        refit_budget_s: 1.0,
         ..Settings::default()
     };
     let parts = ConfigParts {
@@ -134,11 +144,20 @@ fn config(world: World, directory: &Path) -> Result<Config, Failure> {
         publish: any_port(),
         state_dim: Some(names.len()),
         state_names: Some(names),
+        // A refit goes through all of the window: this bounds how long one takes.
+        window_rows: 20_000,
         publish_bytes_max: 4 << 20,
         critics: vec![critic],
         ..ConfigParts::default()
     };
-    Ok(Config::new(parts)?)
+    let config = Config::new(parts)?;
+    if set.is_empty() {
+        return Ok(config);
+    }
+    // Through a file, which is how settings count less than those of the command line.
+    let file = directory.join("demo.toml");
+    std::fs::write(&file, config.print())?;
+    Config::load(&Options { config: Some(file), set, ..Options::default() }).map_err(Failure::usage)
 }
 
 /// A directory of our own, removed at the end.

@@ -91,6 +91,7 @@ pub(super) struct Report {
     world: World,
     copies: u64,
     seconds: f64,
+    discount: f64,
     sent: u64,
     learned: u64,
     generation: u64,
@@ -121,6 +122,7 @@ impl Report {
             copies: scene.copies,
             seconds: scene.seconds,
             sent: scene.sent,
+            discount: snapshot.discount,
             learned: snapshot.offset,
             generation: snapshot.generation,
             adopted: count("adopted"),
@@ -151,7 +153,7 @@ impl Report {
             "world": self.world.name(),
             "copies": self.copies,
             "seconds": self.seconds,
-            "discount": self.world.discount(),
+            "discount": self.discount,
             "rows": {"streamed": self.sent, "learned": self.learned},
             "generation": self.generation,
             "refits": {"adopted": self.adopted, "rejected": self.rejected},
@@ -178,7 +180,7 @@ impl Report {
             self.world.name(),
             if self.copies == 1 { "1 copy".into() } else { format!("{} copies", self.copies) },
             self.seconds,
-            self.world.discount()
+            self.discount
         );
         let mut row = |label: &str, text: String| {
             // Writing into memory does not fail.
@@ -187,12 +189,22 @@ impl Report {
         row("rows", format!("{} streamed, {} learned", grouped(self.sent), grouped(self.learned)));
         let rejections = plural(self.rejected, "candidate");
         row("model", format!("generation {}, {} adopted, {rejections} rejected", self.generation, self.adopted));
-        row("pauses", format!("learning stood still for {} (p50), {} (p99) at an adoption", ms(self.pause_ms[0]), ms(self.pause_ms[1])));
+        row(
+            "pauses",
+            format!(
+                "learning stood still for {} (p50), {} (p99) at an adoption",
+                ms(self.pause_ms[0]),
+                ms(self.pause_ms[1])
+            ),
+        );
         row("evidence", format!("{:.1} nats on {} rows", self.log_evidence, grouped(self.transitions)));
         row("kernel", format!("amplitude {:.3}, bias {:.3}", self.kernel.amplitude, self.kernel.bias));
         for (i, v) in self.kernel.variables.iter().enumerate() {
             let scale = format!("lengthscale {} {}", lengthscale(v.lengthscale), v.unit);
-            row(&format!("  {}", v.name), format!("{:<16} {scale}, relevance {:.3e}", self.kernel.bar(i, 16), v.relevance));
+            row(
+                &format!("  {}", v.name),
+                format!("{:<16} {scale}, relevance {:.3e}", self.kernel.bar(i, 16), v.relevance),
+            );
         }
         for v in self.kernel.variables.iter().filter(|v| v.relative > IRRELEVANT) {
             let times = if v.relative < 1e4 { format!("{:.0} times", v.relative) } else { "far beyond".into() };
@@ -201,8 +213,24 @@ impl Report {
         row("noise", format!("{:.4}, the standard deviation of a return around its value", self.noise_variance.sqrt()));
         row("dictionary", format!("{} states of at most {}", self.dictionary, self.dictionary_max));
         let error = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.3}"));
-        row("RMS error", format!("{} before the first refit, {} after it, {:.3} now", error(self.before), error(self.after), self.accuracy.rms));
-        row("", format!("against {}, which lie between {:.2} and {:.2}", self.world.reference(), self.truth[0], self.truth[1]));
+        row(
+            "RMS error",
+            format!(
+                "{} before the first refit, {} after it, {:.3} now",
+                error(self.before),
+                error(self.after),
+                self.accuracy.rms
+            ),
+        );
+        row(
+            "",
+            format!(
+                "against {}, which lie between {:.2} and {:.2}",
+                self.world.reference(),
+                self.truth[0],
+                self.truth[1]
+            ),
+        );
         row("correlation", format!("{:.4}", self.accuracy.correlation));
         if let Some(coverage) = self.accuracy.coverage {
             row("coverage", format!("{:.1} % of single returns lie within their 90 % interval", 100.0 * coverage));

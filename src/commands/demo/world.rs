@@ -96,7 +96,7 @@ impl World {
 
     pub(super) fn discount(self) -> f64 {
         match self {
-            Self::Pendulum => 0.99,
+            Self::Pendulum => 0.9,
             Self::Gridworld => 1.0,
         }
     }
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// States all over the state space, and what follows from them.
-    pub(super) fn truth(self) -> Truth {
+    pub(super) fn truth(self, discount: f64) -> Truth {
         let mut truth = Truth { states: Vec::new(), values: Vec::new(), returns: Vec::new() };
         match self {
             Self::Pendulum => {
@@ -147,7 +147,7 @@ impl World {
                     let state = spread(i).map(|u| 2.0 * u - 1.0);
                     let state = [PI * state[0], SPEED_MAX * state[1]];
                     let seed = |j| i as u64 * ROLLOUTS + j;
-                    let run = |j| pendulum.rollout_return(state, self.discount(), seed(j));
+                    let run = |j| pendulum.rollout_return(state, discount, seed(j));
                     let returns: Vec<f64> = (0..ROLLOUTS).map(run).collect();
                     truth.states.extend(state);
                     truth.values.push(returns.iter().sum::<f64>() / returns.len() as f64);
@@ -157,7 +157,7 @@ impl World {
             Self::Gridworld => {
                 for (x, y) in (1..=gridworld::SIZE).flat_map(|x| (1..=gridworld::SIZE).map(move |y| (x, y))) {
                     truth.states.extend([f64::from(x), f64::from(y)]);
-                    truth.values.push(gridworld::true_value(x, self.discount()));
+                    truth.values.push(gridworld::true_value(x, discount));
                 }
                 truth.returns = truth.values.clone();
             }
@@ -196,9 +196,8 @@ fn dictionary(snapshot: &Snapshot) -> Points {
 }
 
 fn pendulum_figure(snapshot: &Snapshot, recent: Vec<[f64; 2]>) -> Figure {
-    let axes = || {
-        (Axis::angle("angle φ [rad], 0 is upright", -PI, PI), Axis::new("speed φ' [rad/s]", -SPEED_MAX, SPEED_MAX))
-    };
+    let axes =
+        || (Axis::angle("angle φ [rad], 0 is upright", -PI, PI), Axis::new("speed φ' [rad/s]", -SPEED_MAX, SPEED_MAX));
     let (x, y) = axes();
     let centres = Heatmap::centres(&x, &y, COLUMNS, ROWS);
     let (mean, deviation) = evaluate(snapshot, &centres);
@@ -219,7 +218,7 @@ fn gridworld_figure(snapshot: &Snapshot) -> Figure {
     let [low, high] = World::Gridworld.variables()[0].range;
     let (x, y) = (Axis::new("x", low, high), Axis::new("y", low, high));
     let (mean, _) = evaluate(snapshot, &Heatmap::centres(&x, &y, size as usize, size as usize));
-    let mut value = Heatmap::new("Value: y does not matter", x, y, size as usize, mean, "minus the steps to x = 6");
+    let mut value = Heatmap::new("Value: y does not matter", x, y, size as usize, mean, "value");
     value.smooth = false;
     value.points = vec![dictionary(snapshot)];
 
@@ -228,8 +227,8 @@ fn gridworld_figure(snapshot: &Snapshot) -> Figure {
         let (mean, deviation) = evaluate(snapshot, &at.iter().map(|&x| [x, y]).collect::<Vec<_>>());
         Line { label: label.into(), mean, deviation: band.then_some(deviation) }
     };
-    let discount = World::Gridworld.discount();
-    let true_values = (1..=size).map(|x| [f64::from(x), gridworld::true_value(x, discount)]).collect();
+    let true_value = |x| [f64::from(x), gridworld::true_value(x, snapshot.discount)];
+    let true_values = (1..=size).map(true_value).collect();
     let curves = Curves {
         title: "Value along x, with two standard deviations".into(),
         x: Axis::new("x", low, high),
