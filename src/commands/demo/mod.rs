@@ -133,8 +133,8 @@ fn config(world: World, directory: &Path, set: Vec<String>) -> Result<Config, Fa
         refit_first_rows: 1500,
         refit_growth: 1.5,
         refit_rows_max: 12_000,
-        evidence_rows: 800,
-        refit_budget_s: 1.0,
+        evidence_rows: 600,
+        refit_budget_s: 0.7,
         ..Settings::default()
     };
     let parts = ConfigParts {
