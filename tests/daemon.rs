@@ -353,7 +353,9 @@ fn two_critics_learn_from_one_stream() {
 
 #[test]
 fn optimise_waits_for_the_new_model() {
-    let running = start(|parts| parts.critics = vec![critic("main", 1.0)]);
+    // Time enough on any machine: what is asked is what comes out.
+    let patient = Settings { refit_budget_s: 30.0, ..critic("main", 1.0) };
+    let running = start(|parts| parts.critics = vec![patient]);
     let subscriber = running.subscriber();
     let mut requester = running.requester();
     let mut grid = Gridworld::new(5);

@@ -62,6 +62,7 @@ impl Audience {
             truth,
             models: Models::default(),
             adopted: None,
+            full: false,
             view: Arc::clone(&view),
             started: Instant::now(),
         };
@@ -103,6 +104,8 @@ struct Member {
     models: Models,
     /// An adoption whose model has not arrived yet.
     adopted: Option<Value>,
+    /// The dictionary has been full.
+    full: bool,
     view: Arc<Mutex<View>>,
     started: Instant,
 }
@@ -168,7 +171,11 @@ impl Member {
                 self.view().refitting = false;
                 self.say(&format!("kept the model: {}", event["reason"].as_str().unwrap_or("no reason given")));
             }
-            "dictionary_full" => self.say(&format!("the dictionary is full with {} states", event["size"])),
+            "dictionary_full" if !self.full => {
+                // Every later model fills it again; that is no news.
+                self.full = true;
+                self.say(&format!("the dictionary is full with {} states", event["size"]));
+            }
             "rejected" => self.say(&format!("rows were refused: {}", event["message"])),
             _ => {}
         }
@@ -201,13 +208,13 @@ impl Member {
             before
         };
         if let Some(event) = self.adopted.take_if(|event| event["generation"] == generation) {
-            self.say(&adoption(&event, &before, &kernel, size, accuracy.rms));
+            self.say(&adoption(&event, &before, &kernel, accuracy.rms));
         }
     }
 }
 
-/// One line on what an adoption changed.
-fn adoption(event: &Value, before: &View, kernel: &Kernel, size: usize, rms: f64) -> String {
+/// One line on what an adoption changed: evidence, lengthscales, error.
+fn adoption(event: &Value, before: &View, kernel: &Kernel, rms: f64) -> String {
     let number = |key: &str| event[key].as_f64();
     let evidence = match (number("evidence_before"), number("evidence_after")) {
         (Some(from), Some(to)) => format!("evidence {from:.0} → {to:.0}"),
@@ -224,10 +231,5 @@ fn adoption(event: &Value, before: &View, kernel: &Kernel, size: usize, rms: f64
         })
         .collect();
     let error = before.accuracy.map(|a| format!("{:.3} → ", a.rms)).unwrap_or_default();
-    format!(
-        "model {} adopted: {evidence} · lengthscales {} · dictionary {} → {size} · RMS error {error}{rms:.3}",
-        event["generation"],
-        scales.join(", "),
-        before.dictionary,
-    )
+    format!("model {}: {evidence}, {}, RMS error {error}{rms:.3}", event["generation"], scales.join(", "))
 }

@@ -15,6 +15,10 @@ const ROLLOUTS: u64 = 16;
 /// Cells of a picture.
 const COLUMNS: usize = 175;
 const ROWS: usize = 150;
+/// Cells of the picture of rollouts, and rollouts in each.
+const COARSE_COLUMNS: usize = 70;
+const COARSE_ROWS: usize = 60;
+const COARSE_ROLLOUTS: u64 = 4;
 /// Points of a curve.
 const CURVE: usize = 201;
 
@@ -203,14 +207,32 @@ fn pendulum_figure(snapshot: &Snapshot, recent: Vec<[f64; 2]>) -> Figure {
     let (mean, deviation) = evaluate(snapshot, &centres);
     let prior = snapshot.hyperparameters.kernel.signal_variance.sqrt();
     let amount = deviation.iter().map(|s| (s / prior).min(1.0)).collect();
-    let mut value = Heatmap::new("Value", x, y, COLUMNS, mean, "discounted sum of rewards");
+    let mut value = Heatmap::new("Value learned", x, y, COLUMNS, mean, "discounted sum of rewards");
     value.fade = Some(Fade { label: "pale: not known".into(), amount });
     value.points = vec![Points { label: "latest states".into(), at: recent, marker: Marker::Dot }];
     let (x, y) = axes();
-    let mut spread = Heatmap::new("Standard deviation of the value", x, y, COLUMNS, deviation, "standard deviation");
+    let rollouts: Vec<f64> = Heatmap::centres(&x, &y, COARSE_COLUMNS, COARSE_ROWS)
+        .iter()
+        .map(|&state| average_return(state, snapshot.discount, COARSE_ROLLOUTS))
+        .collect();
+    // One scale for both, set by what is true.
+    let bound = |f: fn(f64, f64) -> f64, start| rollouts.iter().copied().fold(start, f);
+    let range = [bound(f64::min, f64::INFINITY), bound(f64::max, f64::NEG_INFINITY)];
+    value.value_range = Some(range);
+    let title = format!("Truth: average of {COARSE_ROLLOUTS} rollouts");
+    let mut truth = Heatmap::new(title, x, y, COARSE_COLUMNS, rollouts, "discounted sum of rewards");
+    truth.value_range = Some(range);
+    let (x, y) = axes();
+    let mut spread =
+        Heatmap::new("Standard deviation of the learned value", x, y, COLUMNS, deviation, "standard deviation");
     spread.colours = Colours::Deviation;
     spread.points = vec![dictionary(snapshot)];
-    Figure { panels: vec![Panel::Heatmap(value), Panel::Heatmap(spread)] }
+    Figure { panels: vec![Panel::Heatmap(value), Panel::Heatmap(truth), Panel::Heatmap(spread)] }
+}
+
+fn average_return(state: [f64; 2], discount: f64, rollouts: u64) -> f64 {
+    let pendulum = Pendulum::new(0, TORQUE_NOISE);
+    (0..rollouts).map(|seed| pendulum.rollout_return(state, discount, seed)).sum::<f64>() / rollouts as f64
 }
 
 fn gridworld_figure(snapshot: &Snapshot) -> Figure {
