@@ -1,5 +1,8 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
+mod client;
+mod demo;
+mod replay;
 mod serve;
 
 use clap::{Parser, Subcommand};
@@ -22,13 +25,25 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
     Serve(serve::Serve),
+    Status(client::Status),
+    Snapshot(client::Snapshot),
+    Optimise(client::Optimise),
+    Checkpoint(client::Checkpoint),
+    Replay(replay::Replay),
 }
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let result = match arguments.command {
+        Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
+        Command::Status(status) => status.run(),
+        Command::Snapshot(snapshot) => snapshot.run(),
+        Command::Optimise(optimise) => optimise.run(),
+        Command::Checkpoint(checkpoint) => checkpoint.run(),
+        Command::Replay(replay) => replay.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -23,6 +23,7 @@
 //!
 //! A runtime of tokio lives in this folder and nowhere else.
 
+pub mod client;
 mod endpoint;
 mod gate;
 mod zmq;

@@ -11,6 +11,7 @@
 mod encode;
 mod model;
 mod reader;
+mod reply;
 mod tensor;
 mod v1;
 
@@ -18,7 +19,10 @@ pub use encode::{
     Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event, encode_ingest,
     encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
-pub use model::{HyperparameterFile, decode_snapshot, hyperparameters_from_str, hyperparameters_to_json};
+pub use model::{
+    HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
+};
+pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use v1::{decode_ingest, decode_request};
 
 use crate::transition::{Batch, Invalid, InvalidCode};

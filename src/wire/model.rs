@@ -29,6 +29,24 @@ const SNAPSHOT_KEYS: [&str; 17] = [
     "log_evidence",
     "score",
 ];
+const WEIGHTS_KEYS: [&str; 16] = [
+    "v",
+    "type",
+    "critic",
+    "generation",
+    "revision",
+    "offset",
+    "transitions",
+    "time",
+    "noise",
+    "kernel",
+    "dictionary_start",
+    "dictionary",
+    "weights",
+    "variance",
+    "log_evidence",
+    "score",
+];
 const FILE_KEYS: [&str; 3] = ["noise", "kernel", "inputs"];
 const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
 const KERNEL_KEYS: [&str; 5] =
@@ -93,6 +111,67 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         log_evidence: map.require("log_evidence")?.scalar()?,
         score: map.get("score").map(|f| f.scalar()).transpose()?,
     })
+}
+
+/// What `before` becomes by a `weights` publication; `None` if it does not follow on it: another generation, or a
+/// revision has been missed.
+///
+/// A variance that the publication leaves out stays, but for the scale of the kernel, which it follows.
+///
+/// # Errors
+/// As [`decode_snapshot`].
+pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot>, WireError> {
+    let mut map = Fields::new(&WEIGHTS_KEYS, "");
+    map.read_message(bytes)?;
+    check_version(map.get("v"))?;
+    let kind = map.require("type")?.string()?;
+    if kind != "weights" {
+        return Err(out_of_range("type", format!("must be \"weights\", is {}", excerpt(kind))));
+    }
+    let uint = |name| map.require(name)?.uint();
+    let (critic, generation, revision) = (map.require("critic")?.string()?, uint("generation")?, uint("revision")?);
+    if (critic, generation, revision) != (before.critic.as_str(), before.generation, before.revision + 1) {
+        return Ok(None);
+    }
+    let dim = before.dim();
+    let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, Some(dim))?;
+    let start = usize::try_from(uint("dictionary_start")?).unwrap_or(usize::MAX);
+    if start > before.dictionary.nrows() {
+        return Err(out_of_range("dictionary_start", format!("there are only {} rows", before.dictionary.nrows())));
+    }
+    let (new, rows_new) = rows(map.require("dictionary")?, dim)?;
+    let mut dictionary = before.dictionary.clone().resize_vertically(start + new, 0.0);
+    dictionary.rows_mut(start, new).copy_from(&rows_new);
+    let weights = weights(map.require("weights")?, start + new)?;
+    let variance = match map.get("variance") {
+        Some(field) => {
+            let (found, variance) = rows(field, start + new)?;
+            check_count(field.name, found, start + new)?;
+            Some(variance)
+        }
+        // k' C k is in the unit of k, so C scales inversely to it.
+        None => before
+            .variance
+            .as_ref()
+            .filter(|c| c.nrows() == start + new)
+            .map(|c| c * (before.hyperparameters.kernel.signal_variance / hyperparameters.kernel.signal_variance)),
+    };
+    Ok(Some(Snapshot {
+        critic: before.critic.clone(),
+        generation,
+        revision,
+        offset: uint("offset")?,
+        transitions: uint("transitions")?,
+        time: number(map.require("time")?)?,
+        discount: before.discount,
+        hyperparameters,
+        inputs: before.inputs.clone(),
+        dictionary,
+        weights,
+        variance,
+        log_evidence: map.require("log_evidence")?.scalar()?,
+        score: map.get("score").map(|f| f.scalar()).transpose()?,
+    }))
 }
 
 /// Read a hyperparameter file, JSON or TOML: `{"kernel": {...}, "noise": {...}, "inputs"?: {...}}`. The relevance of

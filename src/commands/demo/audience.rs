@@ -1,0 +1,235 @@
+//! A subscriber that puts the published models together and compares each with the truth, on a thread of its own.
+
+use super::report::{Kernel, lengthscale};
+use super::world::{Accuracy, Truth, World};
+use criticd::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
+use criticd::transport::Endpoints;
+use criticd::wire;
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the thread looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What has been seen so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct View {
+    /// Rows learned, and per second, as the daemon says.
+    pub(super) offset: u64,
+    pub(super) rows_per_second: f64,
+    /// Of the latest model.
+    pub(super) generation: Option<u64>,
+    pub(super) dictionary: usize,
+    pub(super) log_evidence: f64,
+    pub(super) kernel: Option<Kernel>,
+    pub(super) accuracy: Option<Accuracy>,
+    /// A refit runs.
+    pub(super) refitting: bool,
+    /// Errors of the last model before the first refit, and of the first one after it.
+    pub(super) before_first_refit: Option<f64>,
+    pub(super) after_first_refit: Option<f64>,
+    /// Models received.
+    pub(super) models: u64,
+    /// What happened, for people; taken by whoever shows it.
+    pub(super) news: Vec<String>,
+}
+
+/// The subscriber's thread.
+pub(super) struct Audience {
+    view: Arc<Mutex<View>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Audience {
+    /// Subscribe to everything.
+    pub(super) fn join(
+        endpoints: &Endpoints,
+        world: World,
+        truth: Arc<Truth>,
+        patience: Duration,
+    ) -> Result<Self, ClientError> {
+        let subscriber = Subscriber::connect(&endpoints.publish.to_string(), &[""], patience)?;
+        let requester = Requester::connect(&endpoints.control.to_string(), patience)?;
+        let (view, stop) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
+        let member = Member {
+            requester,
+            patience,
+            world,
+            truth,
+            models: Models::default(),
+            adopted: None,
+            full: false,
+            view: Arc::clone(&view),
+            started: Instant::now(),
+        };
+        let ends = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("audience".into())
+            .spawn(move || member.run(&subscriber, &ends))
+            .map_err(ConnectionError::Internal)?;
+        Ok(Self { view, stop, thread: Some(thread) })
+    }
+
+    pub(super) fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leave, and say what was seen.
+    pub(super) fn finish(mut self) -> View {
+        self.leave();
+        self.view().clone()
+    }
+
+    fn leave(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+impl Drop for Audience {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+struct Member {
+    requester: Requester,
+    patience: Duration,
+    world: World,
+    truth: Arc<Truth>,
+    models: Models,
+    /// An adoption whose model has not arrived yet.
+    adopted: Option<Value>,
+    /// The dictionary has been full.
+    full: bool,
+    view: Arc<Mutex<View>>,
+    started: Instant,
+}
+
+impl Member {
+    fn run(mut self, subscriber: &Subscriber, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            match subscriber.receive(LOOK) {
+                Ok(Some((topic, payload))) => {
+                    if let Err(e) = self.take(&topic, &payload) {
+                        self.say(&format!("a publication was of no use: {e}"));
+                    }
+                }
+                Ok(None) => {}
+                Err(e) => return self.say(&e.to_string()),
+            }
+        }
+    }
+
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, what: &str) {
+        let line = format!("{:6.1} s  {what}", self.started.elapsed().as_secs_f64());
+        self.view().news.push(line);
+    }
+
+    fn take(&mut self, topic: &str, payload: &[u8]) -> Result<(), ClientError> {
+        if topic == "status" {
+            let status = wire::to_json(payload)?;
+            let mut view = self.view();
+            view.offset = status["offset"].as_u64().unwrap_or(0);
+            view.rows_per_second = status["rows_per_second"].as_f64().unwrap_or(0.0);
+            return Ok(());
+        }
+        if let Some(kind) = topic.strip_prefix("event.") {
+            self.event(kind, wire::to_json(payload)?);
+            return Ok(());
+        }
+        match self.models.apply(topic, payload)? {
+            Update::Fresh(critic) => self.model(&critic),
+            Update::Missed(critic) => {
+                let snapshot = self.requester.snapshot(Some(&critic), self.patience)?;
+                self.models.insert(snapshot);
+                self.model(&critic);
+            }
+            Update::Other => {}
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, kind: &str, event: Value) {
+        match kind {
+            "refit_started" => {
+                self.view().refitting = true;
+            }
+            "adopted" => {
+                self.view().refitting = false;
+                self.adopted = Some(event);
+            }
+            "refit_rejected" => {
+                self.view().refitting = false;
+                self.say(&format!("kept the model: {}", event["reason"].as_str().unwrap_or("no reason given")));
+            }
+            "dictionary_full" if !self.full => {
+                // Every later model fills it again; that is no news.
+                self.full = true;
+                self.say(&format!("the dictionary is full with {} states", event["size"]));
+            }
+            "rejected" => self.say(&format!("rows were refused: {}", event["message"])),
+            _ => {}
+        }
+    }
+
+    /// Compare the critic's new model with the truth.
+    fn model(&mut self, critic: &str) {
+        let Some(snapshot) = self.models.get(critic) else { return };
+        let accuracy = self.truth.compare(snapshot);
+        let kernel = Kernel::new(self.world, snapshot);
+        let (generation, size) = (snapshot.generation, snapshot.dictionary.nrows());
+        let before = {
+            let mut view = self.view();
+            let before = view.clone();
+            match view.generation {
+                // The first model of all has seen no refit.
+                None => view.before_first_refit = Some(accuracy.rms),
+                Some(known) if known == generation && view.after_first_refit.is_none() => {
+                    view.before_first_refit = Some(accuracy.rms);
+                }
+                Some(_) if view.after_first_refit.is_none() => view.after_first_refit = Some(accuracy.rms),
+                Some(_) => {}
+            }
+            view.models += 1;
+            view.generation = Some(generation);
+            view.dictionary = size;
+            view.log_evidence = snapshot.log_evidence;
+            view.kernel = Some(kernel.clone());
+            view.accuracy = Some(accuracy);
+            before
+        };
+        if let Some(event) = self.adopted.take_if(|event| event["generation"] == generation) {
+            self.say(&adoption(&event, &before, &kernel, accuracy.rms));
+        }
+    }
+}
+
+/// One line on what an adoption changed: evidence, lengthscales, error.
+fn adoption(event: &Value, before: &View, kernel: &Kernel, rms: f64) -> String {
+    let number = |key: &str| event[key].as_f64();
+    let evidence = match (number("evidence_before"), number("evidence_after")) {
+        (Some(from), Some(to)) => format!("evidence {from:.0} → {to:.0}"),
+        (None, Some(to)) => format!("evidence {to:.0}"),
+        _ => "evidence unknown".into(),
+    };
+    let scales: Vec<String> = kernel
+        .variables
+        .iter()
+        .enumerate()
+        .map(|(i, v)| {
+            let from = before.kernel.as_ref().map(|k| format!("{} → ", lengthscale(k.variables[i].lengthscale)));
+            format!("{} {}{}", v.name, from.unwrap_or_default(), lengthscale(v.lengthscale))
+        })
+        .collect();
+    let error = before.accuracy.map(|a| format!("{:.3} → ", a.rms)).unwrap_or_default();
+    format!("model {}: {evidence}, {}, RMS error {error}{rms:.3}", event["generation"], scales.join(", "))
+}

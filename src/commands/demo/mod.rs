@@ -1,0 +1,179 @@
+//! `criticd demo`: the whole program in one command, seen from outside.
+//!
+//! The daemon runs in this process, but everybody here talks to it over real sockets: producers push what simulators do,
+//! a subscriber follows the published models and compares them with the truth.
+
+mod audience;
+mod producers;
+mod report;
+mod show;
+mod world;
+
+use super::{Failure, start_log};
+use audience::Audience;
+use criticd::client::Requester;
+use criticd::config::{Config, ConfigParts, Options};
+use criticd::daemon::Daemon;
+use criticd::learner::Settings;
+use producers::Producers;
+use report::Report;
+use serde_json::json;
+use show::Show;
+use signal_hook::consts::SIGINT;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use world::{Truth, World};
+
+/// How long connecting may take; the daemon is in this process.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long the daemon may take to learn what is under way when the producers have stopped.
+const CATCH_UP: Duration = Duration::from_secs(60);
+
+/// Watch a value function being learned; nothing else needed
+///
+/// Runs the daemon on free ports, simulators that stream to it over ZeroMQ, and a subscriber that compares every model it
+/// receives with what really follows from a state. Ends with a table and a picture. Ctrl-C ends it early.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  criticd demo\n  criticd demo gridworld --seconds 10\n  criticd demo pendulum --copies 16 --rate 0     as fast as it goes\n  criticd demo --json | jq .rms_error"
+)]
+pub(crate) struct Demo {
+    /// Which simulator
+    #[arg(value_enum, default_value_t = World::Pendulum)]
+    world: World,
+    /// Copies of it, each a stream of its own
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
+    copies: u64,
+    /// Rows per second of all copies together; 0 for as many as the daemon takes
+    #[arg(long, value_name = "HZ", default_value_t = 5000)]
+    rate: u64,
+    /// How long to stream
+    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Where the picture goes [default: criticd-demo-<WORLD>.png]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Change any setting of the daemon, as in `criticd serve`: `critic.dictionary_max=100`, say
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print the table at the end as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Demo {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        start_log("off");
+        let interrupted = Arc::new(AtomicBool::new(false));
+        // A second Ctrl-C ends the process.
+        signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&interrupted))?;
+        signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
+
+        let directory = TemporaryDirectory::create()?;
+        let config = config(self.world, &directory.0, self.set.clone())?;
+        let truth = Arc::new(self.world.truth(config.critics[0].discount));
+        let daemon = Daemon::start(config)?;
+        let report = self.watch(&daemon, truth, &interrupted);
+        daemon.stop();
+        let (report, out) = report?;
+        if self.json {
+            println!("{:#}", report.json());
+        } else {
+            print!("{}", report.text());
+            println!("\nThe picture is in {}", out.display());
+        }
+        Ok(())
+    }
+
+    /// Stream, watch, and say what came of it.
+    fn watch(
+        &self,
+        daemon: &Daemon,
+        truth: Arc<Truth>,
+        interrupted: &AtomicBool,
+    ) -> Result<(Report, PathBuf), Failure> {
+        let endpoints = &daemon.endpoints;
+        let audience = Audience::join(endpoints, self.world, Arc::clone(&truth), CONNECT)?;
+        let duration = Duration::from_secs(self.seconds);
+        let producers = Producers::start(self.world, self.copies, self.rate, &endpoints.ingest, CONNECT)?;
+        let mut show = Show::new(self.world, duration);
+        let started = Instant::now();
+        while started.elapsed() < duration && !interrupted.load(Ordering::Relaxed) && producers.running() {
+            std::thread::sleep(show.interval());
+            show.update(&audience, producers.sent(), started.elapsed());
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        show.message("learning what is under way");
+        let (sent, recent) = producers.finish(CATCH_UP)?;
+        let mut requester = Requester::connect(&endpoints.control.to_string(), CONNECT)?;
+        // Answered once every row has been learned.
+        let all = json!({"states": [truth.states[..2]], "min_offset": sent});
+        requester.ask("value", all, CATCH_UP)?;
+        let snapshot = requester.snapshot(None, CONNECT)?;
+        let status = requester.ask("status", json!({}), CONNECT)?;
+        show.message("drawing");
+        let out = self.out.clone().unwrap_or_else(|| format!("criticd-demo-{}.png", self.world.name()).into());
+        let figure = self.world.figure(&snapshot, recent);
+        figure.write_png(&out).map_err(|e| Failure::usage(format!("cannot write {}: {e}", out.display())))?;
+        show.finish(&audience);
+        let scene = report::Scene { world: self.world, copies: self.copies, seconds, sent };
+        Ok((Report::new(&scene, &snapshot, &status, &truth, &audience.finish()), out))
+    }
+}
+
+/// Settings suited to half a minute of watching. Nothing here says what the value function looks like.
+fn config(world: World, directory: &Path, set: Vec<String>) -> Result<Config, Failure> {
+    let any_port = || "tcp://127.0.0.1:0".to_owned();
+    let names: Vec<String> = world.variables().iter().map(|v| v.name.to_owned()).collect();
+    let critic = Settings {
+        discount: world.discount(),
+        dictionary_max: 300,
+        refit_first_rows: 1500,
+        refit_growth: 1.5,
+        refit_rows_max: 12_000,
+        evidence_rows: 600,
+        refit_budget_s: 0.7,
+        ..Settings::default()
+    };
+    let parts = ConfigParts {
+        data_dir: directory.to_owned(),
+        ingest: any_port(),
+        control: any_port(),
+        publish: any_port(),
+        state_dim: Some(names.len()),
+        state_names: Some(names),
+        // A refit goes through all of the window: this bounds how long one takes.
+        window_rows: 20_000,
+        publish_bytes_max: 4 << 20,
+        critics: vec![critic],
+        ..ConfigParts::default()
+    };
+    let config = Config::new(parts)?;
+    if set.is_empty() {
+        return Ok(config);
+    }
+    // Through a file, which is how settings count less than those of the command line.
+    let file = directory.join("demo.toml");
+    std::fs::write(&file, config.print())?;
+    Config::load(&Options { config: Some(file), set, ..Options::default() }).map_err(Failure::usage)
+}
+
+/// A directory of our own, removed at the end.
+struct TemporaryDirectory(PathBuf);
+
+impl TemporaryDirectory {
+    fn create() -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("criticd-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        // The system clears what stays.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,256 @@
+//! What came of it: the table at the end.
+
+use super::audience::View;
+use super::world::{Accuracy, Truth, World};
+use criticd::snapshot::Snapshot;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A variable whose lengthscale is so many times its range does not matter.
+const IRRELEVANT: f64 = 3.0;
+
+/// The kernel in the environment's units.
+#[derive(Clone, Debug)]
+pub(super) struct Kernel {
+    pub(super) amplitude: f64,
+    pub(super) bias: f64,
+    pub(super) variables: Vec<Scale>,
+}
+
+/// What the kernel says about one state variable.
+#[derive(Clone, Debug)]
+pub(super) struct Scale {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    /// In normalised coordinates.
+    pub(super) relevance: f64,
+    /// In the variable's unit; infinite if it is irrelevant.
+    pub(super) lengthscale: f64,
+    /// The same relative to the variable's range.
+    pub(super) relative: f64,
+}
+
+impl Kernel {
+    pub(super) fn new(world: World, snapshot: &Snapshot) -> Self {
+        let kernel = &snapshot.hyperparameters.kernel;
+        let relevance = kernel.metric.relevance(snapshot.dim());
+        let variables = world.variables().into_iter().enumerate().map(|(i, variable)| {
+            let lengthscale = snapshot.inputs.scale[i] / relevance[i].sqrt();
+            let relative = lengthscale / (variable.range[1] - variable.range[0]);
+            Scale { name: variable.name, unit: variable.unit, relevance: relevance[i], lengthscale, relative }
+        });
+        Self {
+            amplitude: kernel.signal_variance.sqrt(),
+            bias: kernel.bias_variance.sqrt(),
+            variables: variables.collect(),
+        }
+    }
+
+    /// A bar for each variable, together at most `width` wide at the most relevant one.
+    pub(super) fn bar(&self, i: usize, width: usize) -> String {
+        let short = |v: &Scale| 1.0 / v.lengthscale.max(f64::MIN_POSITIVE) * (v.lengthscale / v.relative);
+        let most = self.variables.iter().map(short).fold(0.0, f64::max);
+        let eighths = (short(&self.variables[i]) / most * (8 * width) as f64).round() as usize;
+        let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+        format!("{}{part}", "█".repeat(eighths / 8))
+    }
+}
+
+/// A lengthscale as people read it.
+pub(super) fn lengthscale(value: f64) -> String {
+    match value {
+        v if !v.is_finite() || v >= 1e5 => "∞".into(),
+        v if v >= 100.0 => format!("{v:.0}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+/// 1234567 as `1 234 567`.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// What was done.
+pub(super) struct Scene {
+    pub(super) world: World,
+    pub(super) copies: u64,
+    pub(super) seconds: f64,
+    pub(super) sent: u64,
+}
+
+/// Everything that the table says.
+pub(super) struct Report {
+    world: World,
+    copies: u64,
+    seconds: f64,
+    discount: f64,
+    sent: u64,
+    learned: u64,
+    generation: u64,
+    adopted: u64,
+    rejected: u64,
+    pause_ms: [Option<f64>; 2],
+    log_evidence: f64,
+    transitions: u64,
+    kernel: Kernel,
+    noise_variance: f64,
+    dictionary: usize,
+    dictionary_max: u64,
+    models: u64,
+    before: Option<f64>,
+    after: Option<f64>,
+    accuracy: Accuracy,
+    truth: [f64; 2],
+}
+
+impl Report {
+    pub(super) fn new(scene: &Scene, snapshot: &Snapshot, status: &Value, truth: &Truth, view: &View) -> Self {
+        let critic = &status["critics"][0];
+        let count = |key: &str| critic["refit"][key].as_u64().unwrap_or(0);
+        let pause = |key: &str| critic["adoption_pause_ms"][key].as_f64();
+        let bound = |f: fn(f64, f64) -> f64, start| truth.values.iter().copied().fold(start, f);
+        Self {
+            world: scene.world,
+            copies: scene.copies,
+            seconds: scene.seconds,
+            sent: scene.sent,
+            discount: snapshot.discount,
+            learned: snapshot.offset,
+            generation: snapshot.generation,
+            adopted: count("adopted"),
+            rejected: count("rejected"),
+            pause_ms: [pause("p50"), pause("p99")],
+            log_evidence: snapshot.log_evidence,
+            transitions: snapshot.transitions,
+            kernel: Kernel::new(scene.world, snapshot),
+            noise_variance: snapshot.hyperparameters.noise_variance,
+            dictionary: snapshot.dictionary.nrows(),
+            dictionary_max: critic["dictionary_max"].as_u64().unwrap_or(0),
+            models: view.models,
+            before: view.before_first_refit,
+            after: view.after_first_refit,
+            accuracy: truth.compare(snapshot),
+            truth: [bound(f64::min, f64::INFINITY), bound(f64::max, f64::NEG_INFINITY)],
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let variables: Vec<Value> = self
+            .kernel
+            .variables
+            .iter()
+            .map(|v| json!({"name": v.name, "unit": v.unit, "relevance": v.relevance, "lengthscale": v.lengthscale}))
+            .collect();
+        json!({
+            "world": self.world.name(),
+            "copies": self.copies,
+            "seconds": self.seconds,
+            "discount": self.discount,
+            "rows": {"streamed": self.sent, "learned": self.learned},
+            "generation": self.generation,
+            "refits": {"adopted": self.adopted, "rejected": self.rejected},
+            "adoption_pause_ms": {"p50": self.pause_ms[0], "p99": self.pause_ms[1]},
+            "log_evidence": self.log_evidence,
+            "transitions": self.transitions,
+            "kernel": {"amplitude": self.kernel.amplitude, "bias": self.kernel.bias, "variables": variables},
+            "noise_variance": self.noise_variance,
+            "dictionary": {"size": self.dictionary, "max": self.dictionary_max},
+            "models_received": self.models,
+            "rms_error": {"before_first_refit": self.before, "after_first_refit": self.after, "final": self.accuracy.rms},
+            "true_values": self.truth,
+            "correlation": self.accuracy.correlation,
+            "coverage_90": self.accuracy.coverage,
+        })
+    }
+
+    /// The table, for people.
+    pub(super) fn text(&self) -> String {
+        let ms = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.1} ms"));
+        let plural = |n: u64, word: &str| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
+        let mut out = format!(
+            "\n{}: {} for {:.1} s, discount {}\n\n",
+            self.world.name(),
+            if self.copies == 1 { "1 copy".into() } else { format!("{} copies", self.copies) },
+            self.seconds,
+            self.discount
+        );
+        let mut row = |label: &str, text: String| {
+            // Writing into memory does not fail.
+            let _ = writeln!(out, "  {label:<14}{text}");
+        };
+        row("rows", format!("{} streamed, {} learned", grouped(self.sent), grouped(self.learned)));
+        let rejections = plural(self.rejected, "candidate");
+        row("model", format!("generation {}, {} adopted, {rejections} rejected", self.generation, self.adopted));
+        row(
+            "pauses",
+            format!(
+                "learning stood still for {} (p50), {} (p99) at an adoption",
+                ms(self.pause_ms[0]),
+                ms(self.pause_ms[1])
+            ),
+        );
+        row("evidence", format!("{:.1} nats on {} rows", self.log_evidence, grouped(self.transitions)));
+        row("kernel", format!("amplitude {:.3}, bias {:.3}", self.kernel.amplitude, self.kernel.bias));
+        for (i, v) in self.kernel.variables.iter().enumerate() {
+            let scale = format!("lengthscale {} {}", lengthscale(v.lengthscale), v.unit);
+            row(
+                &format!("  {}", v.name),
+                format!("{:<16} {scale}, relevance {:.3e}", self.kernel.bar(i, 16), v.relevance),
+            );
+        }
+        for v in self.kernel.variables.iter().filter(|v| v.relative > IRRELEVANT) {
+            let times = if v.relative < 1e4 { format!("{:.0} times", v.relative) } else { "far beyond".into() };
+            row("", format!("{} is irrelevant: its lengthscale is {times} its range", v.name));
+        }
+        row("noise", format!("{:.4}, the standard deviation of a return around its value", self.noise_variance.sqrt()));
+        row("dictionary", format!("{} states of at most {}", self.dictionary, self.dictionary_max));
+        let error = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.3}"));
+        row(
+            "RMS error",
+            format!(
+                "{} before the first refit, {} after it, {:.3} now",
+                error(self.before),
+                error(self.after),
+                self.accuracy.rms
+            ),
+        );
+        row(
+            "",
+            format!(
+                "against {}, which lie between {:.2} and {:.2}",
+                self.world.reference(),
+                self.truth[0],
+                self.truth[1]
+            ),
+        );
+        row("correlation", format!("{:.4}", self.accuracy.correlation));
+        if let Some(coverage) = self.accuracy.coverage {
+            row("coverage", format!("{:.1} % of single returns lie within their 90 % interval", 100.0 * coverage));
+        }
+        row("subscriber", format!("{} received and evaluated", plural(self.models, "model")));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
+    }
+
+    #[test]
+    fn lengthscales_are_short() {
+        assert_eq!([0.5, 123.4, 1e7, f64::INFINITY].map(lengthscale), ["0.50", "123", "∞", "∞"]);
+    }
+}

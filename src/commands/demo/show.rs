@@ -1,0 +1,135 @@
+//! What is shown while the demo runs: a live view on a terminal, plain lines elsewhere. All of it on standard error.
+
+use super::audience::{Audience, View};
+use super::report::{grouped, lengthscale};
+use super::world::World;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+const FRAME: Duration = Duration::from_millis(100);
+const PLAIN: Duration = Duration::from_secs(1);
+
+/// The live view.
+pub(super) struct Show {
+    world: World,
+    /// None where standard error is no terminal.
+    bar: Option<ProgressBar>,
+}
+
+impl Show {
+    pub(super) fn new(world: World, duration: Duration) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(duration.as_millis() as u64), ProgressDrawTarget::stderr());
+            let template = "{prefix:.bold} {bar:30.cyan/dim} {msg}";
+            let style = ProgressStyle::with_template(template).expect("the template is sound");
+            bar.set_style(style.progress_chars("━━╌"));
+            bar.set_prefix(world.name());
+            bar
+        });
+        if bar.is_none() {
+            eprintln!("criticd demo: {}, for {} s", world.name(), duration.as_secs());
+        }
+        Self { world, bar }
+    }
+
+    /// Time between two updates.
+    pub(super) fn interval(&self) -> Duration {
+        if self.bar.is_some() { FRAME } else { PLAIN }
+    }
+
+    pub(super) fn update(&mut self, audience: &Audience, sent: u64, elapsed: Duration) {
+        let view = self.news(audience);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(elapsed.as_millis() as u64);
+                bar.set_message(self.live(&view, sent, elapsed));
+            }
+            None => eprintln!("{}", plain(&view, sent, elapsed)),
+        }
+    }
+
+    /// Say what is going on now, after the streaming.
+    pub(super) fn message(&self, what: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(what.to_owned()),
+            None => eprintln!("          {what}"),
+        }
+    }
+
+    /// The last news; nothing is shown afterwards.
+    pub(super) fn finish(&mut self, audience: &Audience) {
+        self.news(audience);
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn news(&self, audience: &Audience) -> View {
+        let mut view = audience.view();
+        for line in std::mem::take(&mut view.news) {
+            match &self.bar {
+                Some(bar) => bar.println(line),
+                None => eprintln!("{line}"),
+            }
+        }
+        view.clone()
+    }
+
+    fn live(&self, view: &View, sent: u64, elapsed: Duration) -> String {
+        let seconds = elapsed.as_secs_f64();
+        let mut out = format!("{seconds:.0} s · {} rows", grouped(sent));
+        if view.rows_per_second > 0.0 {
+            out += &format!(" · {} rows/s", grouped(view.rows_per_second.round() as u64));
+        }
+        let (Some(kernel), Some(accuracy)) = (&view.kernel, &view.accuracy) else {
+            return out + "\n  waiting for the first model";
+        };
+        let refit = if view.refitting { " · selecting a model …" } else { "" };
+        out += &format!(
+            "\n  model {}      {} states in the dictionary · log evidence {:.0}{refit}",
+            view.generation.unwrap_or(0),
+            view.dictionary,
+            view.log_evidence
+        );
+        let first = view.before_first_refit.unwrap_or(accuracy.rms);
+        out += &format!(
+            "\n  RMS error    {:<20} {:.3} against {}",
+            bar(accuracy.rms / first.max(accuracy.rms), 20),
+            accuracy.rms,
+            self.world.reference()
+        );
+        for (i, v) in kernel.variables.iter().enumerate() {
+            out += &format!(
+                "\n  {:<12} {:<20} lengthscale {} {}",
+                v.name,
+                kernel.bar(i, 20),
+                lengthscale(v.lengthscale),
+                v.unit
+            );
+        }
+        out
+    }
+}
+
+fn bar(share: f64, width: usize) -> String {
+    "█".repeat((share.clamp(0.0, 1.0) * width as f64).ceil() as usize)
+}
+
+fn plain(view: &View, sent: u64, elapsed: Duration) -> String {
+    let mut out = format!("{:6.1} s  {:>10} rows", elapsed.as_secs_f64(), grouped(sent));
+    if let (Some(kernel), Some(accuracy)) = (&view.kernel, &view.accuracy) {
+        let scales: Vec<String> =
+            kernel.variables.iter().map(|v| format!("{} {}", v.name, lengthscale(v.lengthscale))).collect();
+        out += &format!(
+            "  {:>6} rows/s  model {:>2}  dictionary {:>3}  evidence {:>8.0}  lengthscales {}  RMS error {:.3}",
+            grouped(view.rows_per_second.round() as u64),
+            view.generation.unwrap_or(0),
+            view.dictionary,
+            view.log_evidence,
+            scales.join(", "),
+            accuracy.rms
+        );
+    }
+    out
+}

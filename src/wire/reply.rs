@@ -1,0 +1,103 @@
+//! Messages from the daemon, read by its clients.
+
+use super::reader::{Field, Fields, Head};
+use super::v1::check_version;
+use super::{WireError, to_json};
+use serde_json::Value;
+use std::fmt;
+
+const REPLY_KEYS: [&str; 4] = ["v", "id", "ok", "error"];
+
+/// The part of a reply that all of them have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplyHead {
+    /// The id of the request, where it is a number.
+    pub id: Option<u64>,
+    /// Why the request was refused, if it was.
+    pub outcome: Result<(), Refusal>,
+}
+
+/// Why the daemon refused a request: the `error` map of its reply. Codes may be newer than this program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Refusal {
+    /// Kind of fault, by its name on the wire.
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
+    /// Field at fault.
+    pub field: Option<String>,
+    /// Row at fault.
+    pub index: Option<u64>,
+    /// With `sequence_gap`: the `seq` to go on with.
+    pub expected_seq: Option<u64>,
+    /// With `overloaded`: how long to wait.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.code)?;
+        if let Some(field) = &self.field {
+            write!(f, " {field}")?;
+        }
+        if let Some(index) = self.index {
+            write!(f, " (row {index})")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Read what all replies have.
+///
+/// # Errors
+/// If the bytes are no reply of this version.
+pub fn decode_reply(bytes: &[u8]) -> Result<ReplyHead, WireError> {
+    let mut map = Fields::new(&REPLY_KEYS, "");
+    map.read_message(bytes)?;
+    check_version(map.get("v"))?;
+    let id = match map.get("id").map(|field| field.head()).transpose()? {
+        Some(Head::Uint(id)) => Some(id),
+        _ => None,
+    };
+    let outcome = if map.require("ok")?.scalar()? { Ok(()) } else { Err(refusal(map.require("error")?)?) };
+    Ok(ReplyHead { id, outcome })
+}
+
+fn refusal(field: Field<'_>) -> Result<Refusal, WireError> {
+    let error = to_json(field.bytes())?;
+    let text = |key: &str| error.get(key).and_then(Value::as_str).map(str::to_owned);
+    let number = |key: &str| error.get(key).and_then(Value::as_u64);
+    Ok(Refusal {
+        code: text("code").unwrap_or_else(|| "unknown".into()),
+        message: text("message").unwrap_or_default(),
+        field: text("field"),
+        index: number("index"),
+        expected_seq: number("expected_seq"),
+        retry_after_ms: number("retry_after_ms"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ArrayForm, ErrorCode, Id, Reply, encode_error, encode_reply};
+    use super::*;
+
+    fn id(value: u8) -> Id {
+        Id(vec![value])
+    }
+
+    #[test]
+    fn replies_name_their_request_and_its_fate() {
+        let reply = encode_reply(&id(7), ArrayForm::Tensor, &Reply::Checkpoint { offset: 3 });
+        assert_eq!(decode_reply(&reply), Ok(ReplyHead { id: Some(7), outcome: Ok(()) }));
+        let error = WireError::of(ErrorCode::OutOfRange, "discount", "a discount lies in [0, 1]").at(2);
+        let head = decode_reply(&encode_error(&id(9), &error)).unwrap();
+        let refusal = head.outcome.unwrap_err();
+        assert_eq!((head.id, refusal.to_string()), (Some(9), error.to_string()));
+        let gap = decode_reply(&encode_error(&Id::nil(), &WireError::sequence_gap(12))).unwrap();
+        assert_eq!((gap.id, gap.outcome.unwrap_err().expected_seq), (None, Some(12)));
+        assert!(decode_reply(b"\x80").is_err());
+    }
+}
