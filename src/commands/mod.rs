@@ -1,6 +1,13 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
+mod check_config;
+mod fit;
+mod given;
+mod inspect;
+mod output;
+mod score;
 mod serve;
+mod value;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -23,12 +30,22 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    Fit(Box<fit::Fit>),
+    Score(score::Score),
+    Value(value::Value),
+    Inspect(inspect::Inspect),
+    CheckConfig(check_config::CheckConfig),
 }
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let result = match arguments.command {
         Command::Serve(serve) => serve.run(),
+        Command::Fit(fit) => fit.run(),
+        Command::Score(score) => score.run(),
+        Command::Value(value) => value.run(),
+        Command::Inspect(inspect) => inspect.run(),
+        Command::CheckConfig(check) => check.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,6 +65,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// What was asked cannot be done.
+    pub(crate) fn new(message: impl ToString) -> Self {
+        Self { message: message.to_string(), usage: false }
+    }
+
     /// The arguments or the configuration are wrong.
     pub(crate) fn usage(message: impl ToString) -> Self {
         Self { message: message.to_string(), usage: true }
