@@ -7,7 +7,7 @@ use criticd::transition::Rows;
 use criticd::wire::hyperparameters_to_json;
 use serde_json::Value;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use support::{CASES, Case, case, distance, numbers};
 use tempfile::TempDir;
@@ -366,4 +366,249 @@ fn score_reproduces_the_best_evidence_known() {
         }
     }
     assert_eq!(checked, 11);
+}
+
+/// With the noise floor of the reference box (the other bounds are the program's own, and wider) model selection ends where
+/// the evidence is as good as the best known, targets and parameters having settled together.
+#[test]
+fn fit_finds_the_best_evidence_known() {
+    let known: Value = serde_json::from_str(&std::fs::read_to_string(data("model_selection.json")).unwrap()).unwrap();
+    let bench = Bench::new();
+    let table = data("gridworld_seed0.csv");
+    for (kernel, short) in [("isotropic", "iso"), ("ard", "ard")] {
+        let arguments =
+            format!("fit {table} --discount 1 --kernel {kernel} --noise-floor 4.486e-6 --out model.msgpack");
+        let fitted = bench.json(&arguments);
+        bench.file("fitted.json", &fitted.to_string());
+        let best = known["gridworld_seed0"]["best"][short]["log_evidence"].as_f64().unwrap();
+        let found = fitted["log_evidence"].as_f64().unwrap();
+        println!("{kernel}: {found:.3} nats, best known in a smaller box {best:.3}");
+        assert!(found > best - 0.5, "{kernel}: {found} against {best}");
+        assert!(fitted["noise"]["variance"].as_f64().unwrap() > 0.99e-5);
+        assert!(fitted["search"]["starts"].as_array().unwrap().len() > 4);
+        // The answer is a hyperparameter file, normalisation included.
+        let again = bench.json(&format!("score {table} --hyperparameters fitted.json --discount 1"));
+        assert!(relative(&again["log_evidence"], &fitted["log_evidence"]) < 1e-9);
+        let arguments =
+            "--discount 1 --hyperparameters fitted.json --no-optimise --dictionary-max 500 --tolerance 1e-7";
+        let retaken = bench.json(&format!("fit {table} {arguments} --out again.msgpack"));
+        assert!(relative(&retaken["log_evidence"], &fitted["log_evidence"]) < 1e-9);
+        bench.states("query.csv", 2, &[0.0, 0.0, 1.0, -1.0, -1.2, 0.5]);
+        let [one, two] = ["model", "again"].map(|m| bench.json(&format!("value {m}.msgpack query.csv")));
+        assert!(relative(&two["mean"], &one["mean"]) < 1e-2, "{kernel}: {one} {two}");
+    }
+}
+
+/// The program's own box: a noise floor of a thousandth of the targets' variance.
+#[test]
+fn fit_says_which_bound_holds_it() {
+    let bench = Bench::new();
+    let table = data("gridworld_seed0.csv");
+    let fitted = bench.json(&format!("fit {table} --discount 1 --out model.msgpack"));
+    assert_eq!(fitted["search"]["active_bounds"][0], "log_noise_variance at its lower bound");
+    assert_eq!(fitted["evidence"], "exact");
+    // The value depends on the first coordinate alone, and that is found.
+    let relevance = numbers(&fitted["kernel"]["relevance"]);
+    assert!(relevance[0] > 1e3 * relevance[1], "{relevance:?}");
+    let inspected = bench.json("inspect model.msgpack");
+    for key in ["kernel", "noise", "inputs", "dictionary_size", "transitions", "discount"] {
+        assert_eq!(inspected[key], fitted[key], "{key}");
+    }
+    let lengths = numbers(&inspected["lengthscales"]);
+    let scale = numbers(&fitted["inputs"]["scale"]);
+    assert!((lengths[0] - scale[0] / relevance[0].sqrt()).abs() < 1e-12);
+    let text = bench.text("inspect model.msgpack");
+    for words in ["kernel        ard", "correlated, variance", "state_0", "lengthscale", "Next: criticd value"] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    assert!(bench.text(&format!("fit {table} --discount 1 --out model.msgpack")).contains("at its lower bound"));
+    // On few rows: the same model by the sparse bound of all of them.
+    let fitted = bench.json(&format!("fit {table} --discount 1 --evidence-rows 200 --seed 3 --out model.msgpack"));
+    assert_eq!((&fitted["evidence"], &fitted["search"]["rows"]), (&Value::from("sparse"), &Value::from(200)));
+    let clustered = bench.json(&format!("fit {table} --discount 1 --variance clustered --out clustered.msgpack"));
+    assert!(clustered["log_evidence"].is_f64());
+    bench.states("query.csv", 2, &[0.1, 0.2]);
+    let variance = |model: &str| numbers(&bench.json(&format!("value {model} query.csv"))["variance"])[0];
+    assert!(variance("clustered.msgpack") > 0.0 && variance("clustered.msgpack") != variance("model.msgpack"));
+}
+
+#[test]
+fn normalisation_in_the_file_changes_coordinates_only() {
+    let case = case("trunc_ard_mc");
+    let bench = Bench::of(&case);
+    let (shift, scale) = ([1.0, -2.0, 0.5], [2.0, 0.25, 10.0]);
+    let mut scaled = case.hyperparameters.clone();
+    let Metric::Ard(relevance) = &mut scaled.kernel.metric else { unreachable!() };
+    relevance.iter_mut().zip(scale).for_each(|(a, s)| *a *= s * s);
+    let inputs = criticd::snapshot::Inputs { shift: shift.to_vec(), scale: scale.to_vec(), names: None };
+    bench.file("scaled.json", &hyperparameters_to_json(&scaled, Some(&inputs)).to_string());
+    for extra in ["", "--dictionary dictionary.csv"] {
+        let [raw, other] = ["h", "scaled"]
+            .map(|h| bench.json(&format!("score table.csv --discount 0.95 --hyperparameters {h}.json {extra}")));
+        assert!(relative(&other["log_evidence"], &raw["log_evidence"]) < 1e-10);
+        assert!(relative(&other["gradient"], &raw["gradient"]) < 1e-9);
+    }
+    let [raw, other] = ["h", "scaled"].map(|h| {
+        let given = format!("--hyperparameters {h}.json --no-optimise --dictionary dictionary.csv");
+        bench.json(&format!("fit table.csv --discount 0.95 {given} --out m.msgpack"));
+        bench.json("value m.msgpack query.csv")
+    });
+    assert!(relative(&other["mean"], &raw["mean"]) < 1e-10 && relative(&other["variance"], &raw["variance"]) < 1e-10);
+}
+
+#[test]
+fn two_rewards_share_a_kernel() {
+    let bench = Bench::new();
+    let line = |i: usize| {
+        let x = ((i * i) as f64 * 0.7).sin();
+        format!("{x},{},{},{}\n", x.sin(), 2.0 * x.sin(), i % 7 == 6)
+    };
+    bench
+        .file("t.csv", &("state_0,reward_0,reward_1,terminated\n".to_owned() + &(0..70).map(line).collect::<String>()));
+    bench.states("q.csv", 1, &[-0.5, 0.0, 0.5]);
+    let fitted = bench.json("fit t.csv --discount 0.5 --out m.msgpack");
+    bench.file("h.json", &fitted.to_string());
+    let scored = bench.json("score t.csv --discount 0.5 --hyperparameters h.json");
+    assert!(relative(&scored["log_evidence"], &fitted["log_evidence"]) < 1e-9);
+    let found = bench.json("value m.msgpack q.csv");
+    for pair in found["mean"].as_array().unwrap() {
+        let pair = numbers(pair);
+        assert!((pair[1] - 2.0 * pair[0]).abs() < 1e-9, "{found}");
+    }
+    assert_eq!(found["variance"].as_array().unwrap().len(), 3);
+    let text = bench.text("value m.msgpack q.csv");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["state_0", "value_0", "value_1", "sd"]);
+    assert!(lines.len() == 4 && lines.iter().all(|l| l.len() == lines[0].len()), "{text}");
+}
+
+#[test]
+fn tables_that_teach_nothing_are_refused_in_words() {
+    let bench = Bench::new();
+    let head = "state_0,state_1,next_state_0,next_state_1,reward,terminated\n";
+    let make = |name: &str, n: usize, line: &dyn Fn(usize) -> String| {
+        bench.file(name, &(head.to_owned() + &(0..n).map(line).collect::<String>()));
+    };
+    let x = |i: usize| ((i * i) as f64 * 0.7).sin();
+    make("three.csv", 3, &|i| format!("{},1,{},1,{},0\n", x(i), x(i + 1), x(i)));
+    make("constant.csv", 100, &|i| format!("1,2,1,2,{},{}\n", x(i), u8::from(i % 9 == 8)));
+    make("zero.csv", 100, &|i| format!("{},{},{},{},0,0\n", x(i), x(i + 7), x(i + 1), x(i + 8)));
+    make("copies.csv", 10_000, &|_| "1,2,3,4,5,0\n".into());
+    make("one_constant.csv", 100, &|i| format!("{},2,{},2,{},{}\n", x(i), x(i + 1), x(i).exp(), u8::from(i % 9 == 8)));
+    make("huge.csv", 100, &|i| format!("{0}e9,{0}e9,1,2,{0}e9,{1}\n", x(i), u8::from(i % 9 == 8)));
+    for (table, words) in [
+        ("three.csv", "at least 16"),
+        ("constant.csv", "the same state"),
+        ("zero.csv", "all returns are the same"),
+        ("copies.csv", "the same state"),
+    ] {
+        for extra in ["", "--noise white", "--kernel isotropic", "--variance clustered"] {
+            let (status, message) = bench.failure(&format!("fit {table} --out m.msgpack {extra}"));
+            // Under white noise a reward of zero is an observation as good as any.
+            if !(table == "zero.csv" && extra == "--noise white") {
+                assert!(message.contains(words), "{table} {extra}: {message}");
+            }
+            assert_eq!(status, 1, "{table} {extra}: {message}");
+            assert!(!bench.path("m.msgpack").exists());
+        }
+    }
+    let output = bench.run("fit one_constant.csv --out m.msgpack");
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("state_1 never changes"));
+    bench.text("fit huge.csv --out m.msgpack");
+    // Nothing selected, nothing refused: the posterior of what is given exists for all of them.
+    bench.hyperparameters(
+        "h.json",
+        &Hyperparameters {
+            kernel: Kernel { signal_variance: 2.0, bias_variance: 0.0, metric: Metric::Isotropic(1.0) },
+            noise: NoiseModel::Correlated,
+            noise_variance: 0.1,
+        },
+    );
+    bench.states("q.csv", 2, &[0.0, 0.0]);
+    for table in ["three", "constant", "zero", "copies", "one_constant", "huge"] {
+        bench.json(&format!("fit {table}.csv --hyperparameters h.json --no-optimise --out m.msgpack"));
+        let found = bench.json("value m.msgpack q.csv");
+        assert!(numbers(&found["mean"])[0].is_finite() && numbers(&found["variance"])[0] >= 0.0);
+        bench.json(&format!("score {table}.csv --hyperparameters h.json --evidence sparse"));
+    }
+    let (status, message) = bench.failure("score copies.csv --hyperparameters h.json");
+    assert!(status == 1 && message.contains("use --evidence sparse"), "{message}");
+}
+
+#[test]
+fn wrong_usage_is_told_from_failure() {
+    let case = case("term_iso_mc");
+    let bench = Bench::of(&case);
+    bench.file("broken.csv", "state_0,reward\n1,x\n");
+    bench.file("broken.json", "{\"kernel\": 1}");
+    bench.file("wide.json", "{\"kernel\": {\"kind\": \"ard\", \"signal_variance\": 1, \"bias_variance\": 1, \"relevance\": [1, 1, 1]}, \"noise\": {\"model\": \"white\", \"variance\": 1}}");
+    bench.states("copies.csv", 2, &[1.0, 2.0, 1.0, 2.0]);
+    bench.states("narrow.csv", 1, &[1.0]);
+    bench.json("fit table.csv --hyperparameters h.json --no-optimise --out model.msgpack");
+    let given = "--hyperparameters h.json --no-optimise --out m.msgpack";
+    for (arguments, status, words) in [
+        ("fit table.csv".to_owned(), 2, "--out"),
+        ("fit table.csv --out m --kernel factor".into(), 2, "isotropic and ard can"),
+        ("fit table.csv --out m --kernel factor:2".into(), 2, "isotropic and ard can"),
+        ("fit table.csv --out m --kernel auto".into(), 2, "isotropic and ard can"),
+        ("fit table.csv --out m --kernel factor:0".into(), 2, "isotropic or ard"),
+        ("fit table.csv --out m --kernel rbf".into(), 2, "isotropic or ard"),
+        ("fit table.csv --out m --evidence sparse".into(), 2, "auto selects by"),
+        ("fit table.csv --out m --no-optimise".into(), 2, "--hyperparameters"),
+        ("fit table.csv --out m --hyperparameters h.json".into(), 2, "--no-optimise"),
+        ("fit table.csv --out m --discount 1.5".into(), 2, "[0, 1]"),
+        ("fit table.csv --out m --tolerance 0".into(), 2, "tolerance"),
+        ("fit table.csv --out m --dictionary-max 0".into(), 2, "at least 1"),
+        ("fit table.csv --out m --budget nan".into(), 2, "positive"),
+        ("fit table.csv --out no/such/place".into(), 2, "there is no directory"),
+        (format!("fit table.csv {given} --kernel ard"), 2, "leave it out"),
+        (format!("fit table.csv {given} --noise white"), 2, "leave it out"),
+        (format!("fit table.csv {given} --dictionary nodes.csv --tolerance 0.1"), 2, "--tolerance is for"),
+        (format!("fit table.csv {given} --dictionary copies.csv"), 1, "state 2 is a copy"),
+        (format!("fit table.csv {given} --dictionary narrow.csv"), 1, "states have 1 numbers"),
+        (format!("fit broken.csv {given}"), 1, "line 2, column reward"),
+        (format!("fit absent.csv {given}"), 1, "absent.csv"),
+        ("fit table.csv --out m --hyperparameters broken.json --no-optimise".into(), 1, "broken.json: "),
+        ("fit table.csv --out m --hyperparameters wide.json --no-optimise".into(), 1, "is for 3 state variables"),
+        ("score table.csv".into(), 2, "--hyperparameters"),
+        ("score table.csv --hyperparameters absent.json".into(), 1, "absent.json"),
+        ("score table.csv --hyperparameters h.json --evidence exact --dictionary nodes.csv".into(), 2, "sparse"),
+        ("score table.csv --hyperparameters h.json --evidence laplace".into(), 2, "laplace"),
+        ("value model.msgpack narrow.csv".into(), 1, "those of the model have 2"),
+        ("value model.msgpack table.csv".into(), 1, "state_0, state_1, ... alone"),
+        ("value table.csv query.csv".into(), 1, "not a model"),
+        ("value absent query.csv".into(), 1, "absent"),
+        ("value model.msgpack".into(), 2, "STATES"),
+        ("inspect .".into(), 1, "a directory"),
+        ("inspect h.json".into(), 1, "not a model"),
+        ("check-config absent.toml".into(), 1, "absent.toml"),
+        ("frobnicate".into(), 2, "frobnicate"),
+    ] {
+        let (found, message) = bench.failure(&arguments);
+        assert!(found == status && message.contains(words), "{arguments}: exit {found}, {message}");
+    }
+    assert!(!bench.path("m").exists() && !bench.path("m.msgpack").exists());
+}
+
+#[test]
+fn configuration_files_are_checked() {
+    let bench = Bench::new();
+    bench.file("good.toml", "ingest = \"tcp://127.0.0.1:6000\"\n[[critic]]\nname = \"walk\"\ndiscount = 0.9\n");
+    bench.file("bad.toml", "log = \"info\"\ningset = \"tcp://127.0.0.1:6000\"\n");
+    let text = bench.text("check-config good.toml");
+    for words in ["good.toml is sound", "tcp://127.0.0.1:6000", "walk: discount 0.9", "Next: criticd serve --config"] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    assert_eq!(bench.json("check-config good.toml")["critics"][0]["name"], "walk");
+    let (status, message) = bench.failure("check-config bad.toml");
+    assert!(status == 1 && message.contains("bad.toml: line 2") && message.contains("`ingest`"), "{message}");
+}
+
+#[test]
+fn help_has_examples() {
+    let bench = Bench::new();
+    for command in ["fit", "score", "value", "inspect", "check-config"] {
+        let help = bench.text(&format!("{command} --help"));
+        assert!(help.contains("Examples:") && help.contains(&format!("criticd {command} ")), "{help}");
+    }
 }

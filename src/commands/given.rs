@@ -15,7 +15,7 @@ use criticd::wire::hyperparameters_from_str;
 use std::path::{Path, PathBuf};
 
 /// Most rows that exact evidence is computed on: it takes n^3 time and three (white noise: five) n x n matrices.
-pub(super) const EXACT_ROWS_MAX: usize = 10_000;
+pub(super) const EXACT_ROWS_MAX: usize = 5_000;
 
 /// Where the dictionary comes from.
 #[derive(Debug, clap::Args)]
@@ -64,10 +64,14 @@ pub(super) fn settings(rows: &Rows, discount: f64) -> Settings {
     Settings { discount, rewards: (0..rows.rewards_per_row).collect(), tune_noise: false, ..Settings::default() }
 }
 
+/// "1 state", "2 states".
+pub(super) fn plural(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// "500 transitions, 12 chains cut" and the like.
 pub(super) fn extent(rows: &Rows) -> String {
     let cut = cuts(rows, &chains(rows)).len();
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     format!("{}, {} cut or still running", plural(rows.len(), "transition"), plural(cut, "chain"))
 }
 

@@ -1,6 +1,7 @@
 //! `criticd inspect`.
 
 use super::Failure;
+use super::given::plural;
 use super::output::{columns, facts, in_file, number, print, print_json};
 use criticd::math::kernel::{Kernel, Metric};
 use criticd::snapshot::Snapshot;
@@ -80,7 +81,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
         ("learned".to_owned(), format!("{} transitions, discount {}", snapshot.transitions, snapshot.discount)),
         ("kernel".to_owned(), kernel),
         ("noise".to_owned(), noise_words),
-        ("dictionary".to_owned(), format!("{} states{functions}{variance}", snapshot.dictionary.nrows())),
+        ("dictionary".to_owned(), plural(snapshot.dictionary.nrows(), "state") + &functions + variance),
         (
             "log evidence".to_owned(),
             format!("{} nats, of the rows through the dictionary", number(snapshot.log_evidence)),

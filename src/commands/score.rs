@@ -41,7 +41,7 @@ pub(crate) struct Score {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Which {
-    /// One n x n Cholesky: up to 10 000 transitions
+    /// One n x n Cholesky: up to 5000 transitions
     Exact,
     /// Through a dictionary
     Sparse,
@@ -70,12 +70,16 @@ impl Score {
             let size = model.dictionary().len();
             extra["dictionary_size"] = json!(size);
             let how = match &chosen.selected {
-                None => format!("variational bound, the {size} states given as dictionary"),
+                None => format!("variational bound, {} given as dictionary", given::plural(size, "state")),
                 Some((selection, tolerance)) => {
                     extra["tolerance"] = json!(tolerance);
                     extra["capped"] = json!(selection.capped);
                     let capped = if selection.capped { ", more would be needed: --dictionary-max" } else { "" };
-                    format!("variational bound, {size} states selected at tolerance {}{capped}", number(*tolerance))
+                    format!(
+                        "variational bound, {} selected at tolerance {}{capped}",
+                        given::plural(size, "state"),
+                        number(*tolerance)
+                    )
                 }
             };
             (evidence, how)

@@ -28,8 +28,11 @@ const EVALUATIONS: usize = 80;
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
 /// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
 const ROUNDS: usize = 3;
-/// Targets that move by less, in standard deviations, do not ask for another round.
+/// Targets that move by less, in their standard deviations, do not ask for another round ...
 const TARGETS_MOVED: f64 = 0.05;
+/// ... if it is also less than this in standard deviations of correlated noise: errors in the targets are noise to the
+/// evidence, and where there is little other noise they decide what is selected.
+const TARGETS_MOVED_NOISE: f64 = 0.1;
 
 /// Why a refit was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,7 +248,7 @@ pub fn run(
         let snapshot = model.snapshot(false)?;
         let moved = returns.targets(&values_at(&snapshot, &cut_states));
         let shift = distance_in_deviations(&targets, &moved);
-        if shift > TARGETS_MOVED && round < ROUNDS && time_left() {
+        if shift > targets_settled(&hyperparameters, &moved) && round < ROUNDS && time_left() {
             targets = moved;
             best = Some(found.parameters);
             round += 1;
@@ -349,6 +352,18 @@ fn distance_in_deviations(before: &Matrix, after: &Matrix) -> f64 {
     }
     let (_, variance) = moments(after);
     if square == 0.0 { 0.0 } else { (square / count / variance.max(f64::MIN_POSITIVE)).sqrt() }
+}
+
+/// How far targets may move, in their standard deviations, without asking for another round.
+fn targets_settled(hyperparameters: &Hyperparameters, targets: &Matrix) -> f64 {
+    match hyperparameters.noise {
+        NoiseModel::White => TARGETS_MOVED,
+        NoiseModel::Correlated => {
+            let (_, variance) = moments(targets);
+            let noise = (hyperparameters.noise_variance / variance.max(f64::MIN_POSITIVE)).sqrt();
+            TARGETS_MOVED.min(TARGETS_MOVED_NOISE * noise)
+        }
+    }
 }
 
 /// The same metric in other normalised coordinates.
