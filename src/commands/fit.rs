@@ -328,6 +328,19 @@ impl Fit {
         Some(posterior.trace_gap(fitted.model.statistics()) * fitted.model.settings().rewards.len() as f64)
     }
 
+    /// What to do about a trace gap.
+    fn remedy(&self, gap: f64, size: usize) -> &'static str {
+        if gap <= 5.0 {
+            ""
+        } else if self.dictionary.dictionary.is_some() {
+            ": the dictionary given is small for this table"
+        } else if size < self.dictionary.dictionary_max {
+            ": the dictionary is coarse for this table, a smaller --tolerance refines it"
+        } else {
+            ": the dictionary is small for this table, see --dictionary-max"
+        }
+    }
+
     fn text(
         &self,
         fitted: &Fitted,
@@ -345,8 +358,7 @@ impl Fit {
             ("fit".to_owned(), format!("{}, {} of n / 2", nats(evidence.fit), number(evidence.fit_ratio()))),
         ];
         if let Some(gap) = self.trace_gap(fitted) {
-            let remark = if gap > 5.0 { ": the dictionary is small for this, see --dictionary-max" } else { "" };
-            lines.push(("trace gap".to_owned(), nats(gap) + remark));
+            lines.push(("trace gap".to_owned(), nats(gap) + self.remedy(gap, snapshot.dictionary.nrows())));
         }
         if let Some(report) = &fitted.report {
             let text = format!(
