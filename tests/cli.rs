@@ -240,8 +240,8 @@ fn fit_with_a_given_dictionary_is_the_reference_posterior() {
 
 /// A dictionary of all nodes makes the sparse posterior exact. Here everything passes through L = chol(K_mm) without a jitter,
 /// whose smallest pivots fall to 1e-11 of v0 + b (`term_fa_mc`): a feature divided by such a pivot keeps five digits. What it
-/// adds to a prediction is as small as the root of that pivot, so some 1e-10 remains (seen: 1.3e-10, in that case), where cases with
-/// pivots above 1e-6 agree to rounding; 1e-8 leaves room for another order of summation.
+/// adds to a prediction is as small as the root of that pivot, so some 1e-10 remains (seen: 1.3e-10, in that case); 1e-8 leaves
+/// room for another order of summation.
 #[test]
 fn a_dictionary_of_all_nodes_is_the_exact_posterior() {
     let mut mean = Worst::new("mean, all nodes", 1e-8);
