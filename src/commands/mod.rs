@@ -1,9 +1,16 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
+mod check_config;
 mod client;
 mod demo;
+mod fit;
+mod given;
+mod inspect;
+mod output;
 mod replay;
+mod score;
 mod serve;
+mod value;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -32,6 +39,11 @@ enum Command {
     Optimise(client::Optimise),
     Checkpoint(client::Checkpoint),
     Replay(replay::Replay),
+    Fit(Box<fit::Fit>),
+    Score(score::Score),
+    Value(value::Value),
+    Inspect(inspect::Inspect),
+    CheckConfig(check_config::CheckConfig),
 }
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
@@ -44,6 +56,11 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Optimise(optimise) => optimise.run(),
         Command::Checkpoint(checkpoint) => checkpoint.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Fit(fit) => fit.run(),
+        Command::Score(score) => score.run(),
+        Command::Value(value) => value.run(),
+        Command::Inspect(inspect) => inspect.run(),
+        Command::CheckConfig(check) => check.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,6 +80,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// What was asked cannot be done.
+    pub(crate) fn new(message: impl ToString) -> Self {
+        Self { message: message.to_string(), usage: false }
+    }
+
     /// The arguments or the configuration are wrong.
     pub(crate) fn usage(message: impl ToString) -> Self {
         Self { message: message.to_string(), usage: true }

@@ -111,7 +111,7 @@ enum Command {
 /// Work of the refit thread.
 enum Task {
     Run { critic: usize, job: Box<RefitJob> },
-    CatchUp { critic: usize, candidate: Candidate, window: Window },
+    CatchUp { critic: usize, candidate: Box<Candidate>, window: Window },
 }
 
 /// A running daemon. Dropping it without [`Daemon::stop`] closes its sockets at once.
@@ -440,7 +440,7 @@ impl Learning {
                 // The refit thread holds one task at a time, and the core hands out one.
                 Output::Refit { critic, job } => drop(self.tasks.send(Task::Run { critic, job })),
                 Output::CatchUp { critic, candidate, window } => {
-                    drop(self.tasks.send(Task::CatchUp { critic, candidate, window }));
+                    drop(self.tasks.send(Task::CatchUp { critic, candidate: Box::new(candidate), window }));
                 }
                 Output::Garbage(model) => drop(self.garbage.try_send(model)),
             }
@@ -687,7 +687,7 @@ impl Refits {
                 if candidate.through >= window.start() {
                     candidate.catch_up(&window);
                 }
-                Ok(candidate)
+                Ok(*candidate)
             }
         }));
         let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", core::panic_message(&panic))));

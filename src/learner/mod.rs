@@ -5,6 +5,7 @@
 //! two steps. Whatever decides a result is a function of offsets and settings, so the same rows and the same candidates
 //! give the same models.
 
+pub mod batch;
 pub mod model;
 pub mod refit;
 pub mod window;
@@ -404,6 +405,7 @@ impl Learner {
             current,
             names: self.names.clone(),
             reason,
+            dictionary_share: refit::DICTIONARY_SHARE,
             seed: self.settings.seed.wrapping_add(self.refits),
         })
     }

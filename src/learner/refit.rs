@@ -1,10 +1,11 @@
 //! Model selection: a [`RefitJob`] in, a [`Candidate`] or a reason why not out; one pure function with a stop flag.
 
+use super::batch::Given;
 use super::model::{Model, Score, effective_tolerance};
 use super::window::Window;
 use super::{KernelKind, Settings};
 use crate::math::dense::Matrix;
-use crate::math::dictionary::{self, Enough};
+use crate::math::dictionary::Enough;
 use crate::math::evidence::{Difference, EvidenceError, Problem, exact, exact_value, from_parameters, parameter_names};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use crate::math::optimise::{Ascent, Bounds, Budget, Prior, maximise, starts};
@@ -24,20 +25,19 @@ const SCREEN_ROWS: usize = 256;
 const FINALISTS: usize = 2;
 /// Evaluations of one ascent.
 const EVALUATIONS: usize = 80;
-/// States that the dictionary is chosen from.
-const DICTIONARY_CANDIDATES: usize = 20_000;
-/// Share of the cap that batch selection may fill: the rest is for what is new before the next refit.
-const DICTIONARY_SHARE: f64 = 0.9;
+/// Share of the cap that batch selection may fill in a running learner: the rest is for what is new before the next refit.
+pub(super) const DICTIONARY_SHARE: f64 = 0.9;
 /// Trace gap that a rebuilt dictionary aims at, nats: what it leaves out then hardly moves evidence or mean (MATHS.md 2).
 const TRACE_GAP: f64 = 2.0;
 /// Finest tolerance relative to v0 + b: below it features are rounding.
 const TOLERANCE_MIN: f64 = 1e-8;
 /// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
 const ROUNDS: usize = 3;
-/// Targets that move by less, in standard deviations, do not ask for another round.
+/// Targets that move by less, in their standard deviations, do not ask for another round ...
 const TARGETS_MOVED: f64 = 0.05;
-/// Rows between two looks at the stop flag while a model is rebuilt.
-const REBUILD_ROWS: usize = 2048;
+/// ... if it is also less than this in standard deviations of correlated noise: errors in the targets are noise to the
+/// evidence, and where there is little other noise they decide what is selected.
+const TARGETS_MOVED_NOISE: f64 = 0.1;
 
 /// Why a refit was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub struct RefitJob {
     pub names: Option<Vec<String>>,
     /// Why now.
     pub reason: RefitReason,
+    /// Share of the largest dictionary that may be filled: 1 where nothing more will be learned.
+    pub dictionary_share: f64,
     /// Seed of the subset and of the random starts.
     pub seed: u64,
 }
@@ -106,6 +108,19 @@ pub struct RefitReport {
     pub trace_gap: f64,
     /// ICD tolerance of the rebuilt model relative to v0 + b.
     pub tolerance: f64,
+    /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
+    pub ascents: Vec<AscentReport>,
+}
+
+/// One ascent of a search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AscentReport {
+    /// Round of targets, from 1.
+    pub round: usize,
+    /// Rows that its evidence was computed on.
+    pub rows: usize,
+    /// Where it went.
+    pub ascent: Ascent,
 }
 
 /// A model ready to be caught up, judged and adopted.
@@ -224,17 +239,21 @@ pub fn run(
     let present = rescaled(&job.current.hyperparameters, &job.current.inputs, &inputs);
     let mut best: Option<Vec<f64>> = None;
     let mut evaluations = 0;
+    let mut ascents = Vec::new();
     let mut round = 1;
     loop {
         let search = Search::new(settings, &rows, &inputs, &targets, job.seed)?;
-        let found = search.run(&present, best.as_deref(), keep_going, time_left)?;
+        let mut note = |rows, found: &[Ascent]| {
+            ascents.extend(found.iter().map(|ascent| AscentReport { round, rows, ascent: ascent.clone() }));
+        };
+        let found = search.run(&present, best.as_deref(), &mut note, keep_going, time_left)?;
         evaluations += found.evaluations;
         let hyperparameters = from_parameters(&search.like, &found.parameters);
-        let mut model = rebuild(settings, &inputs, &hyperparameters, &rows, &returns, keep_going)?;
+        let mut model = rebuild(job, &inputs, &hyperparameters, &rows, keep_going)?;
         let snapshot = model.snapshot(false)?;
         let moved = returns.targets(&values_at(&snapshot, &cut_states));
         let shift = distance_in_deviations(&targets, &moved);
-        if shift > TARGETS_MOVED && round < ROUNDS && time_left() {
+        if shift > targets_settled(&hyperparameters, &moved) && round < ROUNDS && time_left() {
             targets = moved;
             best = Some(found.parameters);
             round += 1;
@@ -262,6 +281,7 @@ pub fn run(
             dictionary_size: model.dictionary().len(),
             trace_gap: posterior.trace_gap(model.statistics()),
             tolerance: model.dictionary().tolerance() / diagonal,
+            ascents,
         };
         return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
     }
@@ -337,6 +357,18 @@ fn distance_in_deviations(before: &Matrix, after: &Matrix) -> f64 {
     }
     let (_, variance) = moments(after);
     if square == 0.0 { 0.0 } else { (square / count / variance.max(f64::MIN_POSITIVE)).sqrt() }
+}
+
+/// How far targets may move, in their standard deviations, without asking for another round.
+fn targets_settled(hyperparameters: &Hyperparameters, targets: &Matrix) -> f64 {
+    match hyperparameters.noise {
+        NoiseModel::White => TARGETS_MOVED,
+        NoiseModel::Correlated => {
+            let (_, variance) = moments(targets);
+            let noise = (hyperparameters.noise_variance / variance.max(f64::MIN_POSITIVE)).sqrt();
+            TARGETS_MOVED.min(TARGETS_MOVED_NOISE * noise)
+        }
+    }
 }
 
 /// The same metric in other normalised coordinates.
@@ -424,11 +456,12 @@ impl Search {
         Ok(exact_value(&self.problem, hyper, keep_going)?.value)
     }
 
-    /// All starts on few rows, then the best of them on many.
+    /// All starts on few rows, then the best of them on many. `note` is told of every ascent and the rows it was made on.
     fn run(
         &self,
         present: &Hyperparameters,
         warm: Option<&[f64]>,
+        note: &mut dyn FnMut(usize, &[Ascent]),
         keep_going: &dyn Fn() -> bool,
         time_left: &dyn Fn() -> bool,
     ) -> Result<Ascent, RefitError> {
@@ -456,6 +489,7 @@ impl Search {
                     self.seed,
                 );
                 let screened = climb(&self.screen, &from);
+                note(self.screen.rows(), &screened);
                 evaluations += screened.iter().map(|a| a.evaluations).sum::<usize>();
                 let mut kept: Vec<Vec<f64>> = Vec::new();
                 for ascent in screened.into_iter().filter(|a| a.objective.is_finite()) {
@@ -474,6 +508,7 @@ impl Search {
             return Err(RefitError::NoAscent("the evidence fails at every start".into()));
         }
         let mut ascents = climb(&self.problem, &finalists);
+        note(self.problem.rows(), &ascents);
         if !keep_going() {
             return Err(RefitError::Stopped);
         }
@@ -554,40 +589,28 @@ fn subset(
 
 /// Dictionary by pivoted ICD, then one pass over all rows, then noise and scale from the statistics.
 fn rebuild(
-    settings: &Settings,
+    job: &RefitJob,
     inputs: &Inputs,
     hyperparameters: &Hyperparameters,
     rows: &Rows,
-    returns: &Returns,
     keep_going: &dyn Fn() -> bool,
 ) -> Result<Model, RefitError> {
+    let settings = &job.settings;
+    let given = Given { settings, rows, inputs, hyperparameters };
+    let room = (settings.dictionary_max as f64 * job.dictionary_share) as usize;
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);
-    let stride = (rows.len() + returns.cuts.len()).div_ceil(DICTIONARY_CANDIDATES).max(1);
-    let mut nodes: Vec<f64> = (0..rows.len()).step_by(stride).flat_map(|i| rows.state(i).to_vec()).collect();
-    nodes.extend(returns.cuts.iter().step_by(stride).flat_map(|&i| rows.next_state(i).to_vec()));
-    let nodes = inputs.normalise(&nodes);
-    let room = ((settings.dictionary_max as f64 * DICTIONARY_SHARE) as usize).max(1);
-    let share = (nodes.len() / inputs.dim()) as f64 / rows.len() as f64;
     let enough = Enough {
         tolerance: TOLERANCE_MIN * hyperparameters.kernel.diagonal(),
-        trace: TRACE_GAP * 2.0 * hyperparameters.noise_variance * share,
+        trace: TRACE_GAP * 2.0 * hyperparameters.noise_variance,
     };
-    let kernel = &hyperparameters.kernel;
-    let (mut dictionary, pivots) = dictionary::select_until(kernel, inputs.dim(), &nodes, enough, room);
-    let finest = pivots.residuals.last().copied().unwrap_or(tolerance);
+    let selection = given.select(enough, room);
+    let mut dictionary = selection.dictionary;
+    let finest = selection.residuals.last().copied().unwrap_or(tolerance);
     dictionary.set_tolerance(tolerance.min(finest).max(enough.tolerance));
     dictionary.set_max(settings.dictionary_max);
-    let mut model = Model::with_dictionary(settings.clone(), inputs.clone(), hyperparameters, dictionary);
-    for start in (0..rows.len()).step_by(REBUILD_ROWS) {
-        if !keep_going() {
-            return Err(RefitError::Stopped);
-        }
-        model.learn(rows, start..(start + REBUILD_ROWS).min(rows.len()), start as u64);
-    }
-    model.refresh();
-    Ok(model)
+    given.model(dictionary, keep_going).map_err(|_| RefitError::Stopped)
 }
 
 /// Values cannot exceed what rewards and discounts add up to. A fixed point of bootstrapped targets that does is an artefact of

@@ -1,0 +1,77 @@
+//! `criticd check-config`.
+
+use super::Failure;
+use super::output::{facts, in_file, print, print_json};
+use criticd::config::{Config, Options};
+use criticd::learner::{KernelKind, Settings};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Read a configuration file, say what is wrong with it or what it comes to
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  criticd check-config robot.toml && criticd serve --config robot.toml\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit"
+)]
+pub(crate) struct CheckConfig {
+    /// Settings, TOML
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl CheckConfig {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let options = Options { config: Some(self.file.clone()), ..Options::default() };
+        let config = Config::load(&options).map_err(|e| in_file(&self.file, e))?;
+        if self.json {
+            return print_json(&json!({
+                "data_dir": config.data_dir,
+                "ingest": config.ingest,
+                "control": config.control,
+                "publish": config.publish,
+                "state_dim": config.state_dim,
+                "state_names": config.state_names,
+                "critics": config.critics.iter().map(summary).collect::<Vec<Value>>(),
+            }));
+        }
+        let mut lines: Vec<(String, String)> = [
+            ("data", config.data_dir.display().to_string()),
+            ("ingest", config.ingest.clone()),
+            ("control", config.control.clone()),
+            ("publish", config.publish.clone()),
+        ]
+        .map(|(label, text)| (label.to_owned(), text))
+        .to_vec();
+        for critic in &config.critics {
+            let Settings { name, discount, noise, dictionary_max, .. } = critic;
+            let kernel = kernel_name(critic.kernel);
+            let text = format!(
+                "{name}: discount {discount}, {kernel} kernel, {} noise, at most {dictionary_max} states",
+                noise.name()
+            );
+            lines.push(("critic".to_owned(), text));
+        }
+        let path = self.file.display();
+        print(&format!("{path} is sound.\n\n{}\nNext: criticd serve --config {path}\n", facts(&lines)))
+    }
+}
+
+fn kernel_name(kernel: KernelKind) -> &'static str {
+    match kernel {
+        KernelKind::Isotropic => "isotropic",
+        KernelKind::Ard => "ard",
+    }
+}
+
+fn summary(critic: &Settings) -> Value {
+    json!({
+        "name": critic.name,
+        "discount": critic.discount,
+        "rewards": critic.rewards,
+        "kernel": kernel_name(critic.kernel),
+        "noise": critic.noise.name(),
+        "dictionary_max": critic.dictionary_max,
+    })
+}

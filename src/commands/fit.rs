@@ -1,0 +1,407 @@
+//! `criticd fit`.
+
+use super::given::{self, DictionaryOptions};
+use super::inspect::describe;
+use super::output::{Progress, facts, in_file, number, print, print_json};
+use super::{Failure, score};
+use criticd::learner::batch::{Given, Selection};
+use criticd::learner::model::Model;
+use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport};
+use criticd::learner::window::Window;
+use criticd::learner::{KernelKind, Learner, Settings, VarianceKind};
+use criticd::math::evidence::{Evidence, parameter_names};
+use criticd::math::kernel::{Metric, NoiseModel};
+use criticd::snapshot::Snapshot;
+use criticd::transition::Rows;
+use criticd::wire::{ArrayForm, encode_snapshot, hyperparameters_to_json};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Learn a value function from a table of transitions: model selection, then the posterior
+///
+/// Chains that are cut, or still run at the end of the table, are closed by the value of their last successor. The model
+/// written is the posterior through a dictionary; with all distinct states in the dictionary it is the exact one.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit walk.csv --variance clustered --dictionary-max 500 --out walk.msgpack\n\nA table is a CSV file; its first line names the columns: state_0, state_1, ..., reward, and where there are such\nnext_state_0.., terminated, truncated, stream, discount, seq."
+)]
+pub(crate) struct Fit {
+    /// Transitions, a CSV file
+    #[arg(value_name = "TABLE")]
+    table: PathBuf,
+    /// Write the value function here (MessagePack; `value` and `inspect` read it)
+    #[arg(long, value_name = "MODEL")]
+    out: PathBuf,
+    /// Covariance: isotropic (one lengthscale) or ard (one per state variable) [default: ard]
+    #[arg(long, value_name = "KERNEL", value_parser = kernel)]
+    kernel: Option<KernelChoice>,
+    /// Noise of the returns (correlated) or of single rewards (white: only where transitions are deterministic)
+    /// [default: correlated]
+    #[arg(long, value_name = "NOISE")]
+    noise: Option<NoiseChoice>,
+    /// Discount of transitions that carry none
+    #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
+    discount: f64,
+    /// Which evidence to select by and to report: auto selects by the exact one, on at most --evidence-rows transitions
+    #[arg(long, value_name = "WHICH", default_value = "auto")]
+    evidence: EvidenceChoice,
+    /// Transitions that the exact evidence is computed on where --evidence is auto
+    #[arg(long, value_name = "N", default_value_t = Settings::default().evidence_rows, value_parser = given::at_least_one)]
+    evidence_rows: usize,
+    /// Smallest noise variance, relative to that of the targets; lower it only for deterministic transitions
+    #[arg(long, value_name = "F", default_value_t = Settings::default().noise_floor, value_parser = given::positive)]
+    noise_floor: f64,
+    #[command(flatten)]
+    dictionary: DictionaryOptions,
+    /// Variance of the value: as the model states it, or with returns of one chain sharing their noise
+    #[arg(long, value_name = "WHICH", default_value = "model")]
+    variance: VarianceChoice,
+    /// Seed of everything random in the search
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Most time that the search may take; the best found by then counts
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
+    budget: f64,
+    /// With --no-optimise: kernel and noise, a JSON or TOML file, in the coordinates of the table unless it has `inputs`
+    #[arg(long, value_name = "FILE", requires = "no_optimise")]
+    hyperparameters: Option<PathBuf>,
+    /// Select nothing: take exactly the given hyperparameters
+    #[arg(long, requires = "hyperparameters")]
+    no_optimise: bool,
+    /// Print one JSON document; it is a hyperparameter file, too
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum KernelChoice {
+    Isotropic,
+    Ard,
+    /// With how many directions, if that was said.
+    Factor(Option<usize>),
+    Auto,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum NoiseChoice {
+    Correlated,
+    White,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum EvidenceChoice {
+    Exact,
+    Sparse,
+    Auto,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum VarianceChoice {
+    Model,
+    Clustered,
+}
+
+fn kernel(text: &str) -> Result<KernelChoice, String> {
+    match text {
+        "isotropic" => Ok(KernelChoice::Isotropic),
+        "ard" => Ok(KernelChoice::Ard),
+        "auto" => Ok(KernelChoice::Auto),
+        "factor" => Ok(KernelChoice::Factor(None)),
+        _ => match text.strip_prefix("factor:").map(str::parse) {
+            Some(Ok(k)) if k > 0 => Ok(KernelChoice::Factor(Some(k))),
+            _ => Err("isotropic or ard".into()),
+        },
+    }
+}
+
+/// A model, and how it came about.
+struct Fitted {
+    model: Model,
+    selected: Option<(Selection, f64)>,
+    report: Option<RefitReport>,
+}
+
+impl Fit {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        self.check()?;
+        let started = Instant::now();
+        let rows = given::read_rows(&self.table)?;
+        let exact = match self.evidence {
+            EvidenceChoice::Exact => true,
+            EvidenceChoice::Sparse => false,
+            EvidenceChoice::Auto => rows.len() <= self.evidence_rows,
+        };
+        if exact {
+            given::check_exact(&rows)?;
+        }
+        let settings = Settings {
+            dictionary_max: self.dictionary.dictionary_max,
+            variance: match self.variance {
+                VarianceChoice::Model => VarianceKind::Model,
+                VarianceChoice::Clustered => VarianceKind::Clustered,
+            },
+            ..given::settings(&rows, self.discount)
+        };
+        let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
+        let fitted = match &self.hyperparameters {
+            Some(path) => self.take(path, &rows, &settings)?,
+            None => self.search(&rows, settings)?,
+        };
+        let model = &fitted.model;
+        let hyperparameters = model.hyperparameters();
+        let given = Given {
+            settings: model.settings(),
+            rows: &rows,
+            inputs: model.inputs(),
+            hyperparameters: &hyperparameters,
+        };
+        let evidence = if exact { given.exact_evidence(&|| true) } else { given.sparse_evidence(model, &|| true) };
+        let evidence = evidence.map_err(|e| in_file(&self.table, e))?;
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        let offset = rows.len() as u64;
+        let snapshot =
+            Snapshot { generation: 1, offset, time, ..model.snapshot(true).map_err(|e| in_file(&self.table, e))? };
+        let bytes = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
+        write(&self.out, &bytes)?;
+        drop(progress);
+        let seconds = started.elapsed().as_secs_f64();
+        if self.json {
+            return print_json(&self.document(&fitted, &snapshot, &evidence, exact, seconds));
+        }
+        print(&self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds))
+    }
+
+    /// What cannot be asked for.
+    fn check(&self) -> Result<(), Failure> {
+        if !self.no_optimise {
+            if matches!(self.kernel, Some(KernelChoice::Factor(_) | KernelChoice::Auto)) {
+                let message = "--kernel factor and auto cannot be optimised yet; isotropic and ard can, and factor kernels \
+                               can be taken as they are with --hyperparameters FILE --no-optimise";
+                return Err(Failure::usage(message));
+            }
+            if self.evidence == EvidenceChoice::Sparse {
+                let message = "--evidence sparse cannot be optimised yet; auto selects by the exact evidence of at most \
+                               --evidence-rows transitions, and with --no-optimise sparse is reported";
+                return Err(Failure::usage(message));
+            }
+        }
+        if self.dictionary.dictionary.is_some() && self.dictionary.tolerance.is_some() {
+            return Err(Failure::usage("--tolerance is for selecting a dictionary, --dictionary gives one"));
+        }
+        if self.out.is_dir() {
+            return Err(Failure::usage(format!("--out {}: a directory; name a file in it", self.out.display())));
+        }
+        // Better now than after an hour's search.
+        if let Some(parent) = self.out.parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
+            return Err(Failure::usage(format!("--out: there is no directory {}", parent.display())));
+        }
+        Ok(())
+    }
+
+    /// The posterior of the hyperparameters in the file.
+    fn take(&self, path: &Path, rows: &Rows, settings: &Settings) -> Result<Fitted, Failure> {
+        let (hyperparameters, inputs) = given::read_hyperparameters(path, rows.dim)?;
+        let metric = &hyperparameters.kernel.metric;
+        let same_kernel = match &self.kernel {
+            None | Some(KernelChoice::Auto) => true,
+            Some(KernelChoice::Isotropic) => matches!(metric, Metric::Isotropic(_)),
+            Some(KernelChoice::Ard) => matches!(metric, Metric::Ard(_)),
+            Some(KernelChoice::Factor(k)) => {
+                matches!(metric, Metric::Factor { factors, .. } if k.is_none_or(|k| k == factors.len()))
+            }
+        };
+        if !same_kernel {
+            let message = format!("--kernel says otherwise than {}: leave it out", path.display());
+            return Err(Failure::usage(message));
+        }
+        if self.noise.is_some_and(|noise| noise.model() != hyperparameters.noise) {
+            return Err(Failure::usage(format!("--noise says otherwise than {}: leave it out", path.display())));
+        }
+        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters };
+        let chosen = self.dictionary.choose(&given)?;
+        let mut model = given.model(chosen.dictionary, &|| true)?;
+        finish(&mut model, rows);
+        Ok(Fitted { model, selected: chosen.selected, report: None })
+    }
+
+    /// Model selection, by the code that the daemon runs in the background.
+    fn search(&self, rows: &Rows, settings: Settings) -> Result<Fitted, Failure> {
+        let varies = |d: usize| (1..rows.len()).any(|i| rows.state(i)[d] != rows.state(0)[d]);
+        let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(|d| format!("state_{d}")).collect();
+        if constant.len() == rows.dim {
+            let message = "every transition starts in the same state: there is nothing to tell values apart by";
+            return Err(in_file(&self.table, message));
+        }
+        if !constant.is_empty() {
+            eprintln!("criticd: {} never changes: nothing is learned about what it means", constant.join(", "));
+        }
+        let defaults = Settings::default();
+        let settings = Settings {
+            kernel: if self.kernel == Some(KernelChoice::Isotropic) { KernelKind::Isotropic } else { KernelKind::Ard },
+            noise: self.noise.map_or(defaults.noise, NoiseChoice::model),
+            tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
+            tune_noise: true,
+            noise_floor: self.noise_floor,
+            // The data-driven model that the search starts from is made from all rows.
+            warmup_rows: rows.len(),
+            refit_first_rows: 0,
+            evidence_rows: if self.evidence == EvidenceChoice::Exact { rows.len() } else { self.evidence_rows },
+            refit_budget_s: self.budget,
+            seed: self.seed,
+            ..settings
+        };
+        let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());
+        window.extend(rows, 0..rows.len());
+        let mut learner = Learner::new(settings.clone(), None);
+        learner.step(&window);
+        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| in_file(&self.table, e))?;
+        job.dictionary_share = 1.0;
+        let started = Instant::now();
+        let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
+        let candidate = refit::run(&job, &|| true, &|| started.elapsed() < budget).map_err(|e| match e {
+            RefitError::NotEnough(what) => in_file(&self.table, format!("nothing to select a model by: {what}")),
+            other => in_file(&self.table, other),
+        })?;
+        let mut model = *candidate.model;
+        if self.dictionary.dictionary.is_some() {
+            let (inputs, hyperparameters) = (model.inputs().clone(), model.hyperparameters());
+            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters: &hyperparameters };
+            let chosen = self.dictionary.choose(&given)?;
+            model = given.model(chosen.dictionary, &|| true)?;
+            finish(&mut model, rows);
+        }
+        Ok(Fitted { model, selected: None, report: Some(candidate.report) })
+    }
+
+    fn document(&self, fitted: &Fitted, snapshot: &Snapshot, evidence: &Evidence, exact: bool, seconds: f64) -> Value {
+        let mut out = hyperparameters_to_json(&snapshot.hyperparameters, Some(&snapshot.inputs));
+        out["evidence"] = json!(score::name(exact));
+        out["log_evidence"] = json!(evidence.value);
+        out["complexity"] = json!(evidence.complexity);
+        out["fit"] = json!(evidence.fit);
+        out["trace_gap"] = json!(self.trace_gap(fitted));
+        out["transitions"] = json!(snapshot.transitions);
+        out["discount"] = json!(snapshot.discount);
+        out["dictionary_size"] = json!(snapshot.dictionary.nrows());
+        out["seconds"] = json!(seconds);
+        if let Some((selection, tolerance)) = &fitted.selected {
+            out["tolerance"] = json!(tolerance);
+            out["pivots"] = json!(selection.pivots);
+            out["residuals"] = json!(selection.residuals);
+            out["capped"] = json!(selection.capped);
+        }
+        if let Some(report) = &fitted.report {
+            out["tolerance"] = json!(report.tolerance);
+            let names = parameter_names(&snapshot.hyperparameters.kernel.metric, snapshot.dim());
+            let starts: Vec<Value> = report
+                .ascents
+                .iter()
+                .map(|r| {
+                    json!({
+                        "round": r.round,
+                        "rows": r.rows,
+                        "start": r.ascent.start,
+                        "log_evidence": r.ascent.log_evidence,
+                        "evaluations": r.ascent.evaluations,
+                        "outcome": format!("{:?}", r.ascent.outcome),
+                        "parameters": names.iter().cloned().zip(r.ascent.parameters.iter().map(|v| json!(v)))
+                            .collect::<serde_json::Map<String, Value>>(),
+                    })
+                })
+                .collect();
+            out["search"] = json!({
+                "rows": report.evidence_rows,
+                "log_evidence": report.evidence_after,
+                "evaluations": report.evaluations,
+                "active_bounds": report.active_bounds,
+                "out_of_time": report.out_of_time,
+                "starts": starts,
+            });
+        }
+        out
+    }
+
+    /// Of the model as it is written, whichever evidence is reported.
+    fn trace_gap(&self, fitted: &Fitted) -> Option<f64> {
+        let posterior = fitted.model.solve().ok()?;
+        Some(posterior.trace_gap(fitted.model.statistics()) * fitted.model.settings().rewards.len() as f64)
+    }
+
+    /// What to do about a trace gap.
+    fn remedy(&self, gap: f64, size: usize) -> &'static str {
+        if gap <= 5.0 {
+            ""
+        } else if self.dictionary.dictionary.is_some() {
+            ": the dictionary given is small for this table"
+        } else if size < self.dictionary.dictionary_max {
+            ": the dictionary is coarse for this table, a smaller --tolerance refines it"
+        } else {
+            ": the dictionary is small for this table, see --dictionary-max"
+        }
+    }
+
+    fn text(
+        &self,
+        fitted: &Fitted,
+        rows: &Rows,
+        snapshot: &Snapshot,
+        evidence: &Evidence,
+        exact: bool,
+        seconds: f64,
+    ) -> String {
+        let nats = |value: f64| format!("{} nats", number(value));
+        let mut lines = vec![
+            ("table".to_owned(), given::extent(rows)),
+            (format!("{} evidence", score::name(exact)), nats(evidence.value)),
+            ("complexity".to_owned(), nats(evidence.complexity)),
+            ("fit".to_owned(), format!("{}, {} of n / 2", nats(evidence.fit), number(evidence.fit_ratio()))),
+        ];
+        if let Some(gap) = self.trace_gap(fitted) {
+            lines.push(("trace gap".to_owned(), nats(gap) + self.remedy(gap, snapshot.dictionary.nrows())));
+        }
+        if let Some(report) = &fitted.report {
+            let text = format!(
+                "{} evaluations on {} transitions, {} ascents{}",
+                report.evaluations,
+                report.evidence_rows,
+                report.ascents.len(),
+                if report.out_of_time { ", stopped by --budget" } else { "" }
+            );
+            lines.push(("search".to_owned(), text));
+            for bound in &report.active_bounds {
+                lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
+            }
+        }
+        let path = self.out.display();
+        lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
+        format!(
+            "{}\n{}\nNext: criticd value {path} STATES.csv evaluates it, criticd inspect {path} shows this again.\n",
+            facts(&lines),
+            describe(snapshot)
+        )
+    }
+}
+
+impl NoiseChoice {
+    fn model(self) -> NoiseModel {
+        match self {
+            Self::Correlated => NoiseModel::Correlated,
+            Self::White => NoiseModel::White,
+        }
+    }
+}
+
+/// The clustered variance with the final weights; no score, since no row was predicted before it was learned.
+fn finish(model: &mut Model, rows: &Rows) {
+    model.rescatter(std::iter::once((rows, 0..rows.len())));
+    model.reset_score();
+}
+
+/// All of the file or nothing.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let part = path.with_file_name(name);
+    std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path)).map_err(|e| in_file(path, e))
+}

@@ -1,0 +1,153 @@
+//! Files that `fit` and `score` have in common: tables, hyperparameters, dictionaries.
+
+use super::Failure;
+use super::output::in_file;
+use criticd::learner::Settings;
+use criticd::learner::batch::{Given, Selection};
+use criticd::learner::model::effective_tolerance;
+use criticd::math::dictionary::Dictionary;
+use criticd::math::dictionary::Enough;
+use criticd::math::kernel::{Hyperparameters, Metric};
+use criticd::math::returns::{chains, cuts};
+use criticd::snapshot::Inputs;
+use criticd::table::{Table, read_states};
+use criticd::transition::Rows;
+use criticd::wire::hyperparameters_from_str;
+use std::path::{Path, PathBuf};
+
+/// Most rows that exact evidence is computed on: it takes n^3 time and three (white noise: five) n x n matrices.
+pub(super) const EXACT_ROWS_MAX: usize = 5_000;
+
+/// Where the dictionary comes from.
+#[derive(Debug, clap::Args)]
+pub(super) struct DictionaryOptions {
+    /// Take these states as the dictionary: a CSV file with the columns state_0, state_1, ... alone
+    #[arg(long, value_name = "STATES")]
+    pub(super) dictionary: Option<PathBuf>,
+    /// Residual up to which a state needs no place in the dictionary, relative to v0 + b [default: 1e-3, or a tenth of
+    /// the noise variance if that is smaller]
+    #[arg(long, value_name = "T", value_parser = tolerance)]
+    pub(super) tolerance: Option<f64>,
+    /// Largest dictionary
+    #[arg(long, value_name = "M", default_value_t = 300, value_parser = at_least_one)]
+    pub(super) dictionary_max: usize,
+}
+
+/// A dictionary, and how it was selected if it was.
+pub(super) struct Chosen {
+    pub(super) dictionary: Dictionary,
+    pub(super) selected: Option<(Selection, f64)>,
+}
+
+impl DictionaryOptions {
+    /// The dictionary of the file, or one by pivoted ICD over the nodes of the table.
+    pub(super) fn choose(&self, given: &Given<'_>) -> Result<Chosen, Failure> {
+        if let Some(path) = &self.dictionary {
+            return Ok(Chosen { dictionary: read_dictionary(path, given)?, selected: None });
+        }
+        let diagonal = given.hyperparameters.kernel.diagonal();
+        let tolerance = match self.tolerance {
+            Some(relative) => relative * diagonal,
+            None => effective_tolerance(given.settings, given.hyperparameters),
+        };
+        let selection = given.select(Enough { tolerance, trace: 0.0 }, self.dictionary_max);
+        Ok(Chosen { dictionary: selection.dictionary.clone(), selected: Some((selection, tolerance / diagonal)) })
+    }
+}
+
+/// The transitions of a table.
+pub(super) fn read_rows(path: &Path) -> Result<Rows, Failure> {
+    Ok(Table::read(path)?.into_rows())
+}
+
+/// Settings under which everything is as given: all rewards, nothing tuned.
+pub(super) fn settings(rows: &Rows, discount: f64) -> Settings {
+    Settings { discount, rewards: (0..rows.rewards_per_row).collect(), tune_noise: false, ..Settings::default() }
+}
+
+/// "1 state", "2 states".
+pub(super) fn plural(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// "500 transitions, 12 chains cut" and the like.
+pub(super) fn extent(rows: &Rows) -> String {
+    let cut = cuts(rows, &chains(rows)).len();
+    format!("{}, {} cut or still running", plural(rows.len(), "transition"), plural(cut, "chain"))
+}
+
+/// Refuse what would not fit into memory, or into a day.
+pub(super) fn check_exact(rows: &Rows) -> Result<(), Failure> {
+    if rows.len() > EXACT_ROWS_MAX {
+        let message = format!(
+            "the exact evidence of {} transitions is too much: it is computed up to {EXACT_ROWS_MAX}; use --evidence sparse",
+            rows.len()
+        );
+        return Err(Failure::new(message));
+    }
+    Ok(())
+}
+
+/// Hyperparameters from a file, for states (`dim`,): in raw coordinates unless the file says otherwise.
+pub(super) fn read_hyperparameters(path: &Path, dim: usize) -> Result<(Hyperparameters, Inputs), Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
+    let file = hyperparameters_from_str(&text).map_err(|e| in_file(path, e))?;
+    let inputs = file.inputs.unwrap_or_else(|| Inputs::identity(dim));
+    let relevances = match &file.hyperparameters.kernel.metric {
+        Metric::Isotropic(_) => dim,
+        Metric::Ard(relevance) | Metric::Factor { relevance, .. } => relevance.len(),
+    };
+    for (what, found) in [("inputs", inputs.dim()), ("kernel.relevance", relevances)] {
+        if found != dim {
+            return Err(in_file(path, format!("{what} is for {found} state variables, the table has {dim}")));
+        }
+    }
+    Ok((file.hyperparameters, inputs))
+}
+
+/// The states of a file, which must have `dim` columns.
+pub(super) fn read_states_of(path: &Path, dim: usize, whose: &str) -> Result<Vec<f64>, Failure> {
+    let (states, found) = read_states(path)?;
+    if found != dim {
+        return Err(in_file(path, format!("states have {found} numbers, those of the {whose} have {dim}")));
+    }
+    Ok(states)
+}
+
+/// The states of a file as a dictionary.
+pub(super) fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictionary, Failure> {
+    let dim = given.inputs.dim();
+    let states = given.inputs.normalise(&read_states_of(path, dim, "table")?);
+    Dictionary::from_elements(given.hyperparameters.kernel.clone(), dim, &states).map_err(|i| {
+        let message = format!("state {} is a copy of, or spanned by, those before it; leave it out", i + 1);
+        in_file(path, message)
+    })
+}
+
+/// A discount on the command line.
+pub(super) fn discount(text: &str) -> Result<f64, String> {
+    within(text, |v| (0.0..=1.0).contains(&v), "a discount lies in [0, 1]")
+}
+
+/// A positive number on the command line.
+pub(super) fn positive(text: &str) -> Result<f64, String> {
+    within(text, |v| v > 0.0 && v.is_finite(), "must be positive")
+}
+
+/// A count on the command line.
+pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(count) => Ok(count),
+        Err(_) => Err("not a whole number".into()),
+    }
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    within(text, |v| (1e-13..1.0).contains(&v), "a tolerance lies in [1e-13, 1): below that rounding decides")
+}
+
+fn within(text: &str, good: impl Fn(f64) -> bool, message: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if good(value) { Ok(value) } else { Err(message.into()) }
+}

@@ -1,0 +1,134 @@
+//! `criticd inspect`.
+
+use super::Failure;
+use super::given::plural;
+use super::output::{columns, facts, in_file, number, print, print_json};
+use criticd::math::kernel::{Kernel, Metric};
+use criticd::snapshot::Snapshot;
+use criticd::wire::{decode_snapshot, hyperparameters_to_json};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Say what is in a model file
+///
+/// Lengthscales are in the unit of the states: how far a state variable must move, the others staying, before values there
+/// and here have little to do with each other (their correlation falls to exp(-1/2)).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  criticd inspect model.msgpack\n  criticd inspect model.msgpack --json")]
+pub(crate) struct Inspect {
+    /// A value function, as `fit` writes it
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Inspect {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let snapshot = read_model(&self.model)?;
+        if self.json {
+            return print_json(&document(&snapshot));
+        }
+        let path = self.model.display();
+        print(&format!("{}\nNext: criticd value {path} STATES.csv evaluates it.\n", describe(&snapshot)))
+    }
+}
+
+/// A model file.
+pub(super) fn read_model(path: &Path) -> Result<Snapshot, Failure> {
+    if path.is_dir() {
+        return Err(in_file(path, "a directory; give the model file that `criticd fit --out` wrote"));
+    }
+    let bytes = std::fs::read(path).map_err(|e| in_file(path, e))?;
+    let explain = |e| in_file(path, format!("not a model as `criticd fit` writes it: {e}"));
+    let snapshot = decode_snapshot(&bytes).map_err(explain)?;
+    Ok(snapshot)
+}
+
+/// How far each state variable must move, in its own unit, for the exponent to reach -1/2; infinite if it counts for nothing.
+fn lengthscales(snapshot: &Snapshot) -> Vec<f64> {
+    let metric = &snapshot.hyperparameters.kernel.metric;
+    let mut relevance = metric.relevance(snapshot.dim());
+    for factor in metric.factors() {
+        relevance.iter_mut().zip(factor).for_each(|(a, f)| *a += f * f);
+    }
+    relevance.iter().zip(&snapshot.inputs.scale).map(|(a, scale)| scale / a.sqrt()).collect()
+}
+
+fn names(snapshot: &Snapshot) -> Vec<String> {
+    let numbered = || (0..snapshot.dim()).map(|d| format!("state_{d}")).collect();
+    snapshot.inputs.names.clone().unwrap_or_else(numbered)
+}
+
+/// The model in words and columns.
+pub(super) fn describe(snapshot: &Snapshot) -> String {
+    let Kernel { signal_variance, bias_variance, metric } = &snapshot.hyperparameters.kernel;
+    let kind = match metric {
+        Metric::Factor { factors, .. } => format!("factor:{}", factors.len()),
+        other => other.kind().to_owned(),
+    };
+    let kernel =
+        format!("{kind}, signal variance {}, bias variance {}", number(*signal_variance), number(*bias_variance));
+    let noise = snapshot.hyperparameters.noise_variance;
+    let noise_words =
+        format!("{}, variance {} (sd {})", snapshot.hyperparameters.noise.name(), number(noise), number(noise.sqrt()));
+    let rewards = snapshot.weights.ncols();
+    let functions = if rewards == 1 { String::new() } else { format!(" for {rewards} rewards") };
+    let variance = if snapshot.variance.is_some() { "" } else { ", without variance" };
+    let mut lines = vec![
+        ("critic".to_owned(), format!("{}, generation {}", snapshot.critic, snapshot.generation)),
+        ("learned".to_owned(), format!("{} transitions, discount {}", snapshot.transitions, snapshot.discount)),
+        ("kernel".to_owned(), kernel),
+        ("noise".to_owned(), noise_words),
+        ("dictionary".to_owned(), plural(snapshot.dictionary.nrows(), "state") + &functions + variance),
+        (
+            "log evidence".to_owned(),
+            format!("{} nats, of the rows through the dictionary", number(snapshot.log_evidence)),
+        ),
+    ];
+    if let Some(score) = snapshot.score {
+        lines.push(("score".to_owned(), format!("{} nats per transition since adoption", number(score))));
+    }
+    let relevance = metric.relevance(snapshot.dim());
+    let scales = lengthscales(snapshot);
+    let mut heads = vec!["variable".to_owned(), "relevance".to_owned(), "lengthscale".to_owned()];
+    heads.extend((0..metric.factors().len()).map(|j| format!("factor {j}")));
+    let rows: Vec<Vec<String>> = names(snapshot)
+        .into_iter()
+        .enumerate()
+        .map(|(d, name)| {
+            let scale = if scales[d].is_finite() { number(scales[d]) } else { "not used".into() };
+            let mut row = vec![name, number(relevance[d]), scale];
+            row.extend(metric.factors().iter().map(|f| number(f[d])));
+            row
+        })
+        .collect();
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    format!("{}\n{}", facts(&lines), columns(&heads, &rows))
+}
+
+fn document(snapshot: &Snapshot) -> Value {
+    let mut out = hyperparameters_to_json(&snapshot.hyperparameters, Some(&snapshot.inputs));
+    let facts = json!({
+        "critic": snapshot.critic,
+        "generation": snapshot.generation,
+        "revision": snapshot.revision,
+        "offset": snapshot.offset,
+        "transitions": snapshot.transitions,
+        "time": snapshot.time,
+        "discount": snapshot.discount,
+        "dictionary_size": snapshot.dictionary.nrows(),
+        "rewards": snapshot.weights.ncols(),
+        "has_variance": snapshot.variance.is_some(),
+        "log_evidence": snapshot.log_evidence,
+        "score": snapshot.score,
+        "names": names(snapshot),
+        // A variable that counts for nothing has none: null.
+        "lengthscales": lengthscales(snapshot),
+    });
+    if let (Some(out), Value::Object(facts)) = (out.as_object_mut(), facts) {
+        out.extend(facts);
+    }
+    out
+}

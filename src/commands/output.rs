@@ -1,0 +1,142 @@
+//! What commands print: aligned text for people, one JSON document for programs, progress on standard error.
+
+use super::Failure;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Work that is done sooner shows no progress.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Six significant digits.
+pub(super) fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    if !(1e-4..1e7).contains(&magnitude) {
+        return format!("{value:.5e}");
+    }
+    let decimals = (5 - magnitude.log10().floor() as i32).max(0) as usize;
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// Lines of a label and what it says, aligned; an empty label goes on with the one before.
+pub(super) fn facts(lines: &[(String, String)]) -> String {
+    let width = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    lines.iter().map(|(label, text)| format!("{label:width$}  {text}\n")).collect()
+}
+
+/// Columns under their heads, each right-aligned but the first of text.
+pub(super) fn columns(heads: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |k: usize| {
+        let cells = rows.iter().map(|row| row[k].chars().count());
+        cells.chain(std::iter::once(heads[k].chars().count())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
+    // A first column of names reads better from the left.
+    let named = rows.iter().any(|row| row[0].starts_with(|c: char| c.is_alphabetic()));
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cell = |(k, text): (usize, &str)| {
+            let width = widths[k];
+            if k == 0 && named { format!("{text:width$}") } else { format!("{text:>width$}") }
+        };
+        cells.enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut out = line(&mut heads.iter().copied());
+    for row in rows {
+        out += &line(&mut row.iter().map(String::as_str));
+    }
+    out
+}
+
+/// Print a result. Whoever closes the pipe has read enough.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Print a result as one JSON document.
+pub(super) fn print_json(document: &Value) -> Result<(), Failure> {
+    print(&format!("{document:#}\n"))
+}
+
+/// A fault in a file, with its name.
+pub(super) fn in_file(path: &Path, fault: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("{}: {fault}", path.display()))
+}
+
+/// A spinner on standard error while something takes its time; gone when dropped. None shows up where standard error is
+/// no terminal.
+pub(super) struct Progress {
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Progress {
+    pub(super) fn start(message: &str) -> Self {
+        if !io::stderr().is_terminal() {
+            return Self { running: None };
+        }
+        let (sender, done) = channel();
+        let message = message.to_owned();
+        let show = move || {
+            if done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
+                let bar = ProgressBar::new_spinner().with_message(message).with_elapsed(PATIENCE);
+                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+                bar.enable_steady_tick(Duration::from_millis(100));
+                // The sender never sends: this returns when it is dropped.
+                done.recv().ok();
+                bar.finish_and_clear();
+            }
+        };
+        // No progress is no reason to fail.
+        let running = std::thread::Builder::new().name("progress".into()).spawn(show).ok();
+        Self { running: running.map(|thread| (sender, thread)) }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.running.take() {
+            drop(sender);
+            drop(thread.join());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_six_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1.0, "1"),
+            (-0.001_234_567_8, "-0.00123457"),
+            (123_456.78, "123457"),
+            (1_234_567.8, "1234568"),
+            (0.1 + 0.2, "0.3"),
+            (9.999_999_9, "10"),
+            (1e-5, "1.00000e-5"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["a".into(), "1".into()], vec!["long".into(), "-2.5".into()]];
+        assert_eq!(columns(&["", "value"], &rows), "      value\na         1\nlong   -2.5\n");
+        assert_eq!(facts(&[("kernel".into(), "ard".into()), (String::new(), "x".into())]), "kernel  ard\n        x\n");
+    }
+}

@@ -1,0 +1,198 @@
+//! Rows that are all at hand, under hyperparameters that are given: dictionary, posterior, evidence.
+//!
+//! Refits rebuild their model with this, and the commands that work on tables are little else.
+
+use super::Settings;
+use super::model::Model;
+use crate::math::dense::{Matrix, dot};
+use crate::math::dictionary::{self, Dictionary, Enough};
+use crate::math::evidence::{self, Evidence, EvidenceError, KeepGoing, Problem, Sparse};
+use crate::math::exact::exact_fixed_point;
+use crate::math::kernel::{Hyperparameters, NoiseModel};
+use crate::math::posterior::SolveError;
+use crate::math::returns::{Returns, chains, differences};
+use crate::snapshot::Inputs;
+use crate::transition::Rows;
+use std::fmt;
+
+/// States that a dictionary is chosen from: of more nodes, evenly spaced ones.
+const CANDIDATES: usize = 20_000;
+/// Rows between two looks at the stop flag while rows are learned.
+const REBUILD_ROWS: usize = 2048;
+
+/// Why something could not be computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// The stop flag went up.
+    Stopped,
+    /// No posterior.
+    Solve(SolveError),
+    /// No evidence.
+    Evidence(EvidenceError),
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => write!(f, "stopped"),
+            Self::Solve(e) => e.fmt(f),
+            Self::Evidence(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BatchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Stopped => None,
+            Self::Solve(e) => e.source(),
+            Self::Evidence(e) => e.source(),
+        }
+    }
+}
+
+impl From<SolveError> for BatchError {
+    fn from(e: SolveError) -> Self {
+        Self::Solve(e)
+    }
+}
+
+impl From<EvidenceError> for BatchError {
+    fn from(e: EvidenceError) -> Self {
+        if e == EvidenceError::Stopped { Self::Stopped } else { Self::Evidence(e) }
+    }
+}
+
+/// What pivoted incomplete Cholesky chose from the nodes.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The elements; it is full, so that learning adds none.
+    pub dictionary: Dictionary,
+    /// Index of each among the [`nodes`], in the order of choice.
+    pub pivots: Vec<usize>,
+    /// Residual of each at the moment it was chosen, value^2.
+    pub residuals: Vec<f64>,
+    /// Whether states above the tolerance were left when the cap was reached.
+    pub capped: bool,
+}
+
+/// The states (N, D), row-major, in the unit of the rows, at which V enters what was observed: the state of each row in
+/// their order, and right behind the last row of a chain that is cut, its successor.
+pub fn nodes(rows: &Rows) -> Vec<f64> {
+    let successor = chains(rows);
+    let mut out = Vec::with_capacity(rows.states.len());
+    for (i, next) in successor.iter().enumerate() {
+        out.extend_from_slice(rows.state(i));
+        if next.is_none() && !rows.terminated[i] {
+            out.extend_from_slice(rows.next_state(i));
+        }
+    }
+    out
+}
+
+/// Rows, and the model that they are seen under.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// What is learned and how; hyperparameters take precedence over its kernel and noise model.
+    pub settings: &'a Settings,
+    /// The rows.
+    pub rows: &'a Rows,
+    /// Normalisation that the hyperparameters refer to.
+    pub inputs: &'a Inputs,
+    /// Kernel and noise.
+    pub hyperparameters: &'a Hyperparameters,
+}
+
+impl Given<'_> {
+    /// Choose a dictionary of at most `max` elements by pivoted ICD over the nodes, until there is `enough` of it.
+    pub fn select(&self, enough: Enough, max: usize) -> Selection {
+        let (nodes, dim) = (nodes(self.rows), self.inputs.dim());
+        let stride = (nodes.len() / dim).div_ceil(CANDIDATES).max(1);
+        let candidates: Vec<f64> =
+            if stride == 1 { nodes } else { nodes.chunks_exact(dim).step_by(stride).flatten().copied().collect() };
+        let kernel = &self.hyperparameters.kernel;
+        // The candidates stand for all nodes.
+        let enough = Enough { trace: enough.trace / stride as f64, ..enough };
+        let (mut dictionary, pivots) =
+            dictionary::select_until(kernel, dim, &self.inputs.normalise(&candidates), enough, max.max(1));
+        dictionary.set_max(dictionary.len());
+        Selection {
+            dictionary,
+            pivots: pivots.indices.into_iter().map(|i| i * stride).collect(),
+            residuals: pivots.residuals,
+            capped: pivots.capped,
+        }
+    }
+
+    /// A model with this dictionary that has learned all rows.
+    ///
+    /// # Errors
+    /// Stopped.
+    pub fn model(&self, dictionary: Dictionary, keep_going: KeepGoing<'_>) -> Result<Model, BatchError> {
+        let (settings, inputs) = (self.settings.clone(), self.inputs.clone());
+        let mut model = Model::with_dictionary(settings, inputs, self.hyperparameters, dictionary);
+        for start in (0..self.rows.len()).step_by(REBUILD_ROWS) {
+            if !keep_going() {
+                return Err(BatchError::Stopped);
+            }
+            model.learn(self.rows, start..(start + REBUILD_ROWS).min(self.rows.len()), start as u64);
+        }
+        model.refresh();
+        Ok(model)
+    }
+
+    /// The exact log evidence with its gradient, targets of cut chains at their exact fixed point and held there. O(n^3).
+    ///
+    /// # Errors
+    /// Stopped; no fixed point; no evidence.
+    pub fn exact_evidence(&self, keep_going: KeepGoing<'_>) -> Result<Evidence, BatchError> {
+        let (rows, h) = (self.rows, self.hyperparameters);
+        let problem = if h.noise == NoiseModel::White {
+            self.differences()
+        } else {
+            let returns = Returns::new(rows, &self.settings.rewards, self.settings.discount);
+            let states = self.inputs.normalise(&rows.states);
+            let cut_states = self.inputs.normalise(&returns.cut_states(rows));
+            let fixed = exact_fixed_point(rows.dim, states.clone(), &cut_states, &returns, h, keep_going)?;
+            Problem::correlated(rows.dim, states, fixed.targets)
+        };
+        Ok(evidence::exact(&problem, h, keep_going)?)
+    }
+
+    /// The variational bound with its gradient under the dictionary, noise and scale of `model`, which has learned the
+    /// rows; targets of cut chains are what that model makes of them, and held there. O(n m^2).
+    ///
+    /// # Errors
+    /// Stopped; no fixed point; no evidence.
+    pub fn sparse_evidence(&self, model: &Model, keep_going: KeepGoing<'_>) -> Result<Evidence, BatchError> {
+        let (rows, h) = (self.rows, model.hyperparameters());
+        let basis = model.dictionary();
+        let problem = if h.noise == NoiseModel::White {
+            self.differences()
+        } else {
+            let returns = Returns::new(rows, &self.settings.rewards, self.settings.discount);
+            let posterior = model.solve()?;
+            let u = posterior.feature_weights();
+            let cut_states = self.inputs.normalise(&returns.cut_states(rows));
+            let features = basis.features(&basis.kernel().project(rows.dim, &cut_states));
+            let mut values = Matrix::zeros(features.cols(), u.cols());
+            for k in 0..u.cols() {
+                for (i, value) in values.col_mut(k).iter_mut().enumerate() {
+                    *value = dot(features.col(i), u.col(k));
+                }
+            }
+            Problem::correlated(rows.dim, self.inputs.normalise(&rows.states), returns.targets(&values))
+        };
+        Ok(evidence::sparse(&problem, &h, basis.elements(), Sparse::Variational, 0.0, keep_going)?)
+    }
+
+    /// What white noise observes.
+    fn differences(&self) -> Problem {
+        let (rows, columns) = (self.rows, &self.settings.rewards);
+        let (nodes, pairs) = differences(rows, self.settings.discount);
+        let rewards: Vec<f64> = (0..rows.len()).flat_map(|i| columns.iter().map(move |&h| rows.reward(i)[h])).collect();
+        let rewards = Matrix::from_rows(rows.len(), columns.len(), &rewards);
+        Problem::white(rows.dim, self.inputs.normalise(&nodes), pairs, rewards)
+    }
+}
