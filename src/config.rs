@@ -119,7 +119,7 @@ impl Default for ConfigParts {
             state_dim: None,
             state_names: None,
             snapshot_interval_ms: 1000,
-            publish_bytes_max: 256 << 10,
+            publish_bytes_max: 1 << 20,
             publish_variance: true,
             batch_rows_max: 256,
             inbox_messages: 1024,

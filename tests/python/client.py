@@ -167,16 +167,21 @@ def receive(subscriber: zmq.Socket[bytes], timeout_s: float = 5.0) -> tuple[str,
     return topic.decode(), unpack(payload)
 
 
-def evaluate(snapshot: Map, states: npt.ArrayLike) -> tuple[Array, Array | None]:
-    """Mean and variance of V at states (n, D), from the snapshot and nothing else (proto/README.md, "Snapshot")."""
+def kernel_rows(snapshot: Map, states: npt.ArrayLike) -> Array:
+    """k_m(z) of states (n, D), a row each: (n, m)."""
     kernel, inputs = snapshot["kernel"], snapshot["inputs"]
     z = (np.asarray(states, float) - inputs["shift"]) / inputs["scale"]
     difference = z[:, None, :] - snapshot["dictionary"][None, :, :]
     squared = difference**2 @ kernel["relevance"]
     if "factors" in kernel:
         squared = squared + ((difference @ kernel["factors"].T) ** 2).sum(axis=-1)
-    k = kernel["signal_variance"] * np.exp(-squared / 2) + kernel["bias_variance"]
-    prior = kernel["signal_variance"] + kernel["bias_variance"]
+    return kernel["signal_variance"] * np.exp(-squared / 2) + kernel["bias_variance"]
+
+
+def evaluate(snapshot: Map, states: npt.ArrayLike) -> tuple[Array, Array | None]:
+    """Mean and variance of V at states (n, D), from the snapshot and nothing else (proto/README.md, "Snapshot")."""
+    k, kernel = kernel_rows(snapshot, states), snapshot["kernel"]
     if "variance" not in snapshot:
         return k @ snapshot["weights"], None
-    return k @ snapshot["weights"], prior - np.einsum("ij,jk,ik->i", k, snapshot["variance"], k)
+    explained = np.einsum("ij,jk,ik->i", k, snapshot["variance"], k)
+    return k @ snapshot["weights"], kernel["signal_variance"] + kernel["bias_variance"] - explained

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client import Control, Map, Refused, evaluate, pack, receive
+from client import Control, Map, Refused, evaluate, kernel_rows, pack, receive
 from conftest import Start
 from environments import Stream, rollouts
 
@@ -24,14 +24,22 @@ def answers_of_one_model(control: Control, states: Any, critic: str = "default")
     raise AssertionError("snapshot and value never came from the same model")
 
 
-def assert_equal_values(snapshot: Map, answer: Map, states: Any) -> None:
-    """Equal to 1e-9 of what the terms of the sums come to: mean and variance are differences of larger numbers."""
+def assert_equal_values(snapshot: Map, answer: Map, states: Any) -> tuple[float, float]:
+    """Equal to 1e-9, or to what rounding does to sums as large as these. The largest relative errors found.
+
+    With hardly any noise the dictionary comes close to singular: weights and C are then large and of either sign, and
+    mean and variance are small differences of large terms, whoever adds them up.
+    """
     mean, variance = evaluate(snapshot, states)
     assert variance is not None
-    kernel = snapshot["kernel"]
-    prior = kernel["signal_variance"] + kernel["bias_variance"]
-    np.testing.assert_allclose(mean, answer["mean"], rtol=1e-9, atol=1e-9 * np.abs(answer["mean"]).max())
-    np.testing.assert_allclose(variance, answer["variance"], rtol=1e-9, atol=1e-9 * prior)
+    k = kernel_rows(snapshot, states)
+    terms = k @ np.abs(snapshot["weights"])
+    np.testing.assert_array_less(np.abs(mean - answer["mean"]), 1e-9 * np.abs(answer["mean"]) + 1e-14 * terms)
+    terms = np.einsum("ij,jk,ik->i", k, np.abs(snapshot["variance"]), k)
+    errors = np.abs(variance - answer["variance"])
+    # The daemon cuts off at zero what rounding leaves below.
+    np.testing.assert_array_less(errors, 1e-9 * answer["variance"] + 1e-14 * terms)
+    return float((np.abs(mean / answer["mean"] - 1)).max()), float((errors / (answer["variance"] + 1e-300)).max())
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5], ids=["deterministic", "noisy"])
@@ -61,24 +69,23 @@ def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noi
     if control.ask("status")["critics"][0]["refit"]["adopted"] == 0:
         assert control.ask("optimise", wait=True, timeout_s=60)["outcome"] == "adopted"
     snapshot, answer = answers_of_one_model(control, np.array(states))
-    assert_equal_values(snapshot, answer, states)
+    errors = assert_equal_values(snapshot, answer, states)
+    print(f"\n{name}, noise {noise}: relative difference of means {errors[0]:.1e}, of variances {errors[1]:.1e}")
     listed = control.ask("value", states=[list(map(float, state)) for state in states], arrays="list", variance=True)
     assert listed["mean"] == answer["mean"].tolist() and listed["variance"] == answer["variance"].tolist()
 
     # What was published says the same as what is answered, wherever both came from the same rows.
-    compared = 0
-    deadline = time.monotonic() + 10
-    while compared < 3 and time.monotonic() < deadline:
+    # The last rows are published as well, though the stream pauses then.
+    for _ in range(3):
         body = streams[0].batch(50)
         push.send(pack({"stream": "copy-0", "session": "run", **body}))
-        published = receive(subscriber)[1]
-        if published["type"] != "snapshot":
-            continue
+        sent += 50
+        while (published := receive(subscriber)[1])["offset"] < sent:
+            pass
         answer = control.ask("value", states=np.array(states), variance=True)
-        if (published["generation"], published["offset"]) == (answer["generation"], answer["offset"]):
+        assert answer["offset"] == published["offset"]
+        if published["generation"] == answer["generation"]:
             assert_equal_values(published, answer, states)
-            compared += 1
-    assert compared >= 1
 
 
 @pytest.mark.slow
