@@ -117,8 +117,8 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 15] = [
         publish_bytes_max,
         Restart,
         within(1024..=1 << 30),
-        "Bytes of the largest snapshot that is published, 1024 to 1 GiB; larger ones are announced, and fetched from \
-         the control socket."
+        "Bytes of the largest snapshot that is published, 1024 to 1 GiB. Larger ones go without their variance; if that is \
+         too large still, they are announced, and fetched from the control socket."
     ),
     setting!(
         publish_variance,

@@ -143,6 +143,8 @@ struct Critic {
     /// Generation and dictionary size of the last publication.
     published: Option<(u64, usize)>,
     published_whole_at: f64,
+    /// Rows that the last whole snapshot had learned.
+    published_whole_offset: u64,
     published_at: f64,
     refits: RefitCounts,
     refit_seconds: f64,
@@ -195,6 +197,7 @@ impl Core {
                 revision: 0,
                 published: None,
                 published_whole_at: f64::NEG_INFINITY,
+                published_whole_offset: 0,
                 published_at: f64::NEG_INFINITY,
                 refits: RefitCounts::default(),
                 refit_seconds: 0.0,
@@ -528,7 +531,20 @@ impl Core {
     pub fn refresh_due(&self, now: Now) -> bool {
         let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= self.offset());
         let stale = self.offset() > self.offset_at_refresh;
-        self.next_refresh == 0.0 || (stale && (awaited || now.uptime >= self.next_refresh))
+        let in_time = now.uptime >= self.next_refresh;
+        self.next_refresh == 0.0 || (stale && (awaited || in_time)) || (in_time && self.unpublished(now))
+    }
+
+    /// Whether a whole snapshot is due of rows that no subscriber has been sent one of: where the stream pauses, the last
+    /// rows would otherwise be withheld until it goes on.
+    fn unpublished(&self, now: Now) -> bool {
+        let interval = self.config.snapshot_interval_ms as f64 / 1000.0;
+        self.critics.iter().any(|critic| {
+            critic.failed.is_none()
+                && critic.learner.model().is_some()
+                && critic.learner.learned() > critic.published_whole_offset
+                && now.uptime - critic.published_whole_at >= interval
+        })
     }
 
     /// Make the answering snapshots anew and publish what is due. `clock` is read again afterwards, since this takes time.
@@ -556,6 +572,8 @@ impl Core {
                     log::warn!("event=snapshot_failed critic={} why={e}", critic.name);
                 }
                 critic.failed_snapshots += 1;
+                // Tried again an interval later, not at once.
+                critic.published_whole_at = now.uptime;
                 return;
             }
             Err(panic) => return self.fail(index, &panic_message(&panic), now),
@@ -572,6 +590,7 @@ impl Core {
             let known = critic.published.map_or(0, |(_, rows)| rows);
             let publication = if whole {
                 critic.published_whole_at = now.uptime;
+                critic.published_whole_offset = snapshot.offset;
                 let payload = encode_bounded(&snapshot, config.publish_variance, config.publish_bytes_max);
                 Publication { topic: format!("snapshot.{}", critic.name), payload: payload.into() }
             } else {
@@ -780,7 +799,11 @@ fn answer(waiting: &mut Vec<(Peer, Id, ArrayForm)>, outcome: &Optimised, out: &m
 /// The whole snapshot if it fits, else the announcement of it.
 fn encode_bounded(snapshot: &Snapshot, variance: bool, bytes_max: usize) -> Vec<u8> {
     let whole = wire::encode_snapshot(snapshot, ArrayForm::Tensor, variance);
-    if whole.len() <= bytes_max { whole } else { wire::encode_announcement(snapshot, whole.len()) }
+    if whole.len() <= bytes_max {
+        return whole;
+    }
+    let means = if variance { wire::encode_snapshot(snapshot, ArrayForm::Tensor, false) } else { Vec::new() };
+    if variance && means.len() <= bytes_max { means } else { wire::encode_announcement(snapshot, whole.len()) }
 }
 
 fn event(kind: &str, now: Now, details: &Map<String, Value>) -> Output {

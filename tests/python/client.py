@@ -1,0 +1,187 @@
+"""A client of criticd on pyzmq alone, and the daemon as a child process: what these tests stand on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import msgpack_numpy
+import numpy as np
+import numpy.typing as npt
+import zmq
+
+Array = npt.NDArray[np.float64]
+Map = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("CRITICD_BIN", str(ROOT / "target" / "release" / "criticd"))
+
+
+def pack(message: Map) -> bytes:
+    """A message of the protocol: version, and numpy arrays as msgpack-numpy writes them."""
+    return msgpack.packb({"v": 1, **message}, default=msgpack_numpy.encode)
+
+
+def unpack(payload: bytes) -> Map:
+    return msgpack.unpackb(payload, object_hook=msgpack_numpy.decode)
+
+
+class Refused(Exception):
+    """An error reply."""
+
+    def __init__(self, error: Map) -> None:
+        super().__init__(f"{error['code']}: {error['message']}")
+        self.error = error
+        self.code: str = error["code"]
+
+
+class Control:
+    """Requests on the control socket, one at a time. A REQ socket sends the empty delimiter frame, a DEALER does not."""
+
+    def __init__(self, endpoint: str, kind: int = zmq.DEALER, heartbeat_ms: int = 0) -> None:
+        self.socket = zmq.Context.instance().socket(kind)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        if heartbeat_ms:
+            self.socket.setsockopt(zmq.HEARTBEAT_IVL, heartbeat_ms)
+        self.socket.connect(endpoint)
+        self.count = 0
+
+    def raw(self, payload: bytes, timeout_s: float = 10.0) -> Map:
+        """The reply to these very bytes, whatever it is."""
+        self.socket.send(payload)
+        if not self.socket.poll(round(1000 * timeout_s)):
+            raise TimeoutError(f"no reply within {timeout_s} s")
+        return unpack(self.socket.recv())
+
+    def ask(self, op: str, timeout_s: float = 10.0, **fields: Any) -> Map:
+        self.count += 1
+        reply = self.raw(pack({"id": self.count, "op": op, **fields}), timeout_s)
+        assert reply["v"] == 1 and reply["id"] == self.count, reply
+        if not reply["ok"]:
+            raise Refused(reply["error"])
+        return reply
+
+    def wait_for_offset(self, rows: int, timeout_s: float = 60.0) -> Map:
+        """The status, once so many rows have been taken in."""
+        deadline = time.monotonic() + timeout_s
+        while (status := self.ask("status"))["offset"] < rows:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{status['offset']} of {rows} rows after {timeout_s} s")
+            time.sleep(0.02)
+        return status
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class Daemon:
+    """`criticd serve` in a directory of its own. Arguments are KEY=VALUE settings; `config` is the text of a file."""
+
+    def __init__(self, directory: Path, *settings: str, config: str = "", endpoints: Map | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory, self.config = directory, directory / "criticd.toml"
+        self.config.write_text(config)
+        ends = endpoints or {name: "tcp://127.0.0.1:0" for name in ("ingest", "control", "publish")}
+        command = [BINARY, "serve", "--config", str(self.config), "--data-dir", str(directory / "data")]
+        for name, endpoint in ends.items():
+            command += [f"--{name}", endpoint]
+        for setting in settings:
+            command += ["--set", setting]
+        file = directory / "data" / "endpoints.json"
+        file.unlink(missing_ok=True)
+        with (directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stderr=log)
+        deadline = time.monotonic() + 10.0
+        while not file.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError("criticd did not start:\n" + self.log())
+            time.sleep(0.01)
+        self.endpoints: dict[str, str] = json.loads(file.read_text())
+        self.sockets: list[Any] = []
+
+    def log(self) -> str:
+        return (self.directory / "log").read_text(errors="replace")
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def push(self, **options: int) -> zmq.Socket[bytes]:
+        return self._socket(zmq.PUSH, "ingest", options)
+
+    def subscribe(self, *topics: str, **options: int) -> zmq.Socket[bytes]:
+        socket = self._socket(zmq.SUB, "publish", options)
+        for topic in topics:
+            socket.subscribe(topic)
+        return socket
+
+    def control(self, kind: int = zmq.DEALER, heartbeat_ms: int = 0) -> Control:
+        control = Control(self.endpoints["control"], kind, heartbeat_ms)
+        self.sockets.append(control)
+        return control
+
+    def _socket(self, kind: int, name: str, options: dict[str, int]) -> zmq.Socket[bytes]:
+        socket = zmq.Context.instance().socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        for option, value in options.items():
+            socket.setsockopt(getattr(zmq, option), value)
+        socket.connect(self.endpoints[name])
+        self.sockets.append(socket)
+        return socket
+
+    def memory_mib(self, what: str = "VmRSS") -> float:
+        """A line of /proc/PID/status: VmRSS is what is resident now, VmHWM the most that ever was."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(what + ":"):
+                return int(line.split()[1]) / 1024
+        raise KeyError(what)
+
+    def terminate(self, timeout_s: float = 10.0) -> tuple[int, float]:
+        """Exit code and seconds after a SIGTERM."""
+        started = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s), time.monotonic() - started
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        for socket in self.sockets:
+            socket.close()
+        if self.alive():
+            self.kill()
+
+
+def receive(subscriber: zmq.Socket[bytes], timeout_s: float = 5.0) -> tuple[str, Map]:
+    """The next publication: topic and payload."""
+    if not subscriber.poll(round(1000 * timeout_s)):
+        raise TimeoutError(f"nothing was published within {timeout_s} s")
+    topic, payload = subscriber.recv_multipart()
+    return topic.decode(), unpack(payload)
+
+
+def kernel_rows(snapshot: Map, states: npt.ArrayLike) -> Array:
+    """k_m(z) of states (n, D), a row each: (n, m)."""
+    kernel, inputs = snapshot["kernel"], snapshot["inputs"]
+    z = (np.asarray(states, float) - inputs["shift"]) / inputs["scale"]
+    difference = z[:, None, :] - snapshot["dictionary"][None, :, :]
+    squared = difference**2 @ kernel["relevance"]
+    if "factors" in kernel:
+        squared = squared + ((difference @ kernel["factors"].T) ** 2).sum(axis=-1)
+    return kernel["signal_variance"] * np.exp(-squared / 2) + kernel["bias_variance"]
+
+
+def evaluate(snapshot: Map, states: npt.ArrayLike) -> tuple[Array, Array | None]:
+    """Mean and variance of V at states (n, D), from the snapshot and nothing else (proto/README.md, "Snapshot")."""
+    k, kernel = kernel_rows(snapshot, states), snapshot["kernel"]
+    if "variance" not in snapshot:
+        return k @ snapshot["weights"], None
+    explained = np.einsum("ij,jk,ik->i", k, snapshot["variance"], k)
+    return k @ snapshot["weights"], kernel["signal_variance"] + kernel["bias_variance"] - explained

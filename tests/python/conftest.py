@@ -1,0 +1,25 @@
+"""Fixtures: daemons that end with the test, whatever happens in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from client import Daemon
+
+Start = Callable[..., Daemon]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a daemon: `start(*settings, config=..., endpoints=..., name=...)`."""
+    daemons: list[Daemon] = []
+
+    def launch(*settings: str, config: str = "", endpoints: dict[str, str] | None = None, name: str = "d") -> Daemon:
+        daemons.append(Daemon(tmp_path / name, *settings, config=config, endpoints=endpoints))
+        return daemons[-1]
+
+    yield launch
+    for daemon in daemons:
+        daemon.close()

@@ -1,0 +1,142 @@
+"""A hundred models change hands under a running stream, and nobody who asks ever notices more than a new generation."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from client import Control, Daemon, Map, evaluate, pack
+from conftest import Start
+from environments import Stream
+
+ADOPTIONS = 100
+
+
+class Streaming(threading.Thread):
+    """Send batches of 20 rows, about `rate` rows a second, until told to stop."""
+
+    def __init__(self, daemon: Daemon, rate: float) -> None:
+        super().__init__(daemon=True)
+        self.push, self.rate, self.sent, self.over = daemon.push(), rate, 0, threading.Event()
+        self.streams = [Stream("Pendulum-v1", seed, 0.5) for seed in range(3)]
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            for number, stream in enumerate(self.streams):
+                self.push.send(pack({"stream": f"copy-{number}", "session": "run", **stream.batch(20)}))
+                self.sent += 20
+            time.sleep(60 / self.rate)
+
+    def stop(self) -> int:
+        self.over.set()
+        self.join()
+        return self.sent
+
+
+class Asking(threading.Thread):
+    """Query all the time. An answer must be that of the snapshot with its generation and offset."""
+
+    def __init__(self, daemon: Daemon, states: np.ndarray) -> None:
+        super().__init__(daemon=True)
+        self.control: Control = daemon.control()
+        self.states, self.over = states, threading.Event()
+        self.failures: list[str] = []
+        self.answers = self.compared = 0
+        self.generations: set[int] = set()
+        self.longest_s = 0.0
+
+    def run(self) -> None:
+        last = (0, 0)
+        means: dict[tuple[int, int], np.ndarray] = {}
+        while not self.over.is_set():
+            try:
+                began = time.monotonic()
+                answer = self.control.ask("value", states=self.states, variance=True)
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
+                key = (answer["generation"], answer["offset"])
+                if key < last or key[1] < last[1]:
+                    self.failures.append(f"{key} after {last}")
+                if key in means and not np.array_equal(means[key], answer["mean"]):
+                    self.failures.append(f"two answers for {key}")
+                means = {key: answer["mean"]}
+                last = key
+                self.generations.add(key[0])
+                self.answers += 1
+                if self.answers % 5 == 0:
+                    self.compare(answer)
+            except Exception as error:  # every kind of failure counts
+                self.failures.append(repr(error))
+                return
+
+    def compare(self, answer: Map) -> None:
+        snapshot = self.control.ask("snapshot", variance=True)
+        if (snapshot["generation"], snapshot["offset"]) != (answer["generation"], answer["offset"]):
+            return
+        mean, _ = evaluate(snapshot, self.states)
+        if not np.allclose(mean, answer["mean"], rtol=1e-9, atol=1e-9 * np.abs(mean).max()):
+            self.failures.append(f"generation {answer['generation']} answered as another one")
+        self.compared += 1
+
+    def stop(self) -> None:
+        self.over.set()
+        self.join()
+
+
+@pytest.mark.slow
+def test_a_hundred_adoptions_under_load(start: Start) -> None:
+    daemon = start(
+        "critic.discount=0.95",
+        "critic.dictionary_max=200",
+        "critic.evidence_rows=100",
+        "critic.starts=1",
+        "critic.refit_budget_s=0.2",
+        "critic.refit_first_rows=0",
+        "critic.refit_score_drop=0",
+        "window_rows=4000",
+    )
+    control = daemon.control()
+    streaming = Streaming(daemon, rate=1500)
+    streaming.start()
+    control.wait_for_offset(500)
+    asking = Asking(daemon, np.array([streaming.streams[0].rollout(0.9, 5, k)[0] for k in range(20)]))  # type: ignore[index]
+    asking.start()
+    adopted = rejected = 0
+    reasons: set[str] = set()
+    generation = control.ask("snapshot")["generation"]
+    began = time.monotonic()
+    while adopted < ADOPTIONS and time.monotonic() - began < 240:
+        outcome = control.ask("optimise", wait=True, timeout_s=30)
+        if outcome["outcome"] == "adopted":
+            adopted += 1
+            assert outcome["generation"] == generation + 1
+        else:
+            rejected += 1
+            reasons.add(outcome["reason"].split(":")[0])
+            assert outcome["generation"] == generation
+        generation = outcome["generation"]
+    seconds = time.monotonic() - began
+    sent = streaming.stop()
+    status = control.wait_for_offset(sent)
+    asking.stop()
+    critic = status["critics"][0]
+    pause = critic["adoption_pause_ms"]
+    print(
+        f"\n{adopted} adoptions and {rejected} rejections {sorted(reasons)} in {seconds:.0f} s, {sent} rows, "
+        f"{asking.answers} answers of {len(asking.generations)} generations, {asking.compared} compared with snapshots, "
+        f"slowest {1000 * asking.longest_s:.0f} ms; dictionary {critic['dictionary_size']}, learner's pause at an adoption: "
+        f"median {pause['p50']:.3f}, 99 % {pause['p99']:.3f}, longest {pause['max']:.3f} ms"
+    )
+    assert adopted == ADOPTIONS
+    assert asking.failures == []
+    assert asking.compared > 20 and len(asking.generations) > ADOPTIONS / 2
+    # No row is lost or learned twice: neither by the stream nor by the model that took over.
+    assert status["offset"] == sent == critic["learned"]
+    assert sum(s["rows"] for s in control.ask("streams")["streams"].values()) == sent
+    assert status["rejected"] == {}
+    assert critic["generation"] == generation == adopted + 1
+    refit = critic["refit"]
+    assert refit["started"] == adopted + rejected and (refit["adopted"], refit["failed"]) == (adopted, 0)
+    answer = control.ask("value", states=asking.states, min_offset=sent)
+    assert answer["offset"] == sent and answer["generation"] == generation

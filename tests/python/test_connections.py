@@ -1,0 +1,180 @@
+"""Clients as they come: heartbeats, REQ and DEALER, late subscribers; and the daemon's own comings and goings."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from client import Daemon, Map, pack, receive
+from conftest import Start
+
+
+def walk(seq: int, rows: int, start: float = 0.0) -> Map:
+    """A piece of a walk that goes back and forth, as a batch."""
+    states = [[((seq + k) % 20) / 10 + start] for k in range(rows + 1)]
+    return {"seq": seq, "states": states, "rewards": [state[0] for state in states[:-1]]}
+
+
+class Flood(threading.Thread):
+    """Send as fast as the daemon takes it, or `pause_s` apart, until stopped."""
+
+    def __init__(self, daemon: Daemon, rows: int = 50, pause_s: float = 0.0) -> None:
+        super().__init__(daemon=True)
+        self.push = daemon.push(SNDTIMEO=100)
+        self.rows, self.pause_s, self.seq, self.over = rows, pause_s, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                self.push.send(pack({"stream": "flood", "session": "run", **walk(self.seq, self.rows)}))
+            except zmq.Again:
+                continue
+            self.seq += self.rows
+            time.sleep(self.pause_s)
+
+    def stop(self) -> None:
+        self.over.set()
+        self.join()
+
+
+def test_req_and_dealer_clients_with_heartbeats(start: Start) -> None:
+    daemon = start()
+    push = daemon.push(HEARTBEAT_IVL=100, HEARTBEAT_TIMEOUT=400)
+    subscriber = daemon.subscribe("status", HEARTBEAT_IVL=100, HEARTBEAT_TIMEOUT=400)
+    request, dealer = daemon.control(zmq.REQ, heartbeat_ms=100), daemon.control(zmq.DEALER, heartbeat_ms=100)
+    monitor = push.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    for k in range(20):
+        push.send(pack({"stream": "push", **walk(20 * k, 20)}))
+        assert request.ask("append", stream="req", **walk(20 * k, 20))["next_seq"] == 20 * (k + 1)
+        assert dealer.ask("append", stream="dealer", **walk(20 * k, 20))["accepted"] == 20
+        assert request.ask("ping")["version"]
+        time.sleep(0.1)
+    # Idle for several heartbeats: nobody is dropped.
+    time.sleep(1.0)
+    push.send(pack({"stream": "push", **walk(400, 20)}))
+    assert request.wait_for_offset(1220)["offset"] == 1220
+    assert receive(subscriber)[0] == "status"
+    assert monitor.poll(0) == 0, "the connection was dropped"
+    push.disable_monitor()
+    # A delimiter from a DEALER comes back; without one there is none.
+    for frames in ([b""], []):
+        dealer.socket.send_multipart([*frames, pack({"op": "ping"})])
+        reply = dealer.socket.recv_multipart()
+        assert reply[:-1] == frames
+
+
+def test_a_late_subscriber_gets_a_whole_snapshot(start: Start) -> None:
+    daemon = start("snapshot_interval_ms=1000")
+    flood, control = Flood(daemon, pause_s=0.01), daemon.control()
+    flood.start()
+    control.wait_for_offset(500)
+    for _ in range(3):
+        subscriber = daemon.subscribe("snapshot.default")
+        began = time.monotonic()
+        topic, snapshot = receive(subscriber, 2.0)
+        assert time.monotonic() - began < 2.0
+        assert (topic, snapshot["type"]) == ("snapshot.default", "snapshot")
+        assert snapshot["weights"].shape == (len(snapshot["dictionary"]),)
+    flood.stop()
+
+
+def test_weights_continue_a_snapshot(start: Start) -> None:
+    daemon = start("snapshot_interval_ms=600")
+    subscriber = daemon.subscribe("snapshot.default", "weights.default")
+    flood = Flood(daemon, pause_s=0.005)
+    flood.start()
+    kinds, revisions, basis = [], [], None
+    while len(kinds) < 25:
+        _, message = receive(subscriber)
+        kinds.append(message["type"])
+        revisions.append(message["revision"])
+        if message["type"] == "snapshot":
+            basis = message["dictionary"]
+        else:
+            assert basis is not None
+            basis = [*basis[: message["dictionary_start"]], *message["dictionary"]]
+        assert len(message["weights"]) == len(basis)
+    flood.stop()
+    assert revisions == list(range(revisions[0], revisions[0] + len(revisions)))
+    assert {"snapshot", "weights"} == set(kinds)
+
+
+def test_a_reload_changes_the_snapshot_interval(start: Start) -> None:
+    daemon = start(config="snapshot_interval_ms = 60000\n")
+    flood, control = Flood(daemon, pause_s=0.005), daemon.control()
+    subscriber = daemon.subscribe("snapshot.default")
+    flood.start()
+    control.wait_for_offset(500)
+
+    def snapshots(seconds: float) -> int:
+        count, deadline = 0, time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if subscriber.poll(round(1000 * left)):
+                receive(subscriber)
+                count += 1
+        return count
+
+    snapshots(1.0)
+    before = snapshots(1.5)
+    daemon.config.write_text("snapshot_interval_ms = 100\n")
+    daemon.process.send_signal(signal.SIGHUP)
+    snapshots(0.5)
+    after = snapshots(1.5)
+    # A refit may be adopted at any time, which publishes as well.
+    assert before <= 3 and after >= 8, (before, after)
+    # What cannot change, or cannot be read, changes nothing.
+    for text in ("window_rows = 77\nsnapshot_interval_ms = 60000\n", "snapshot_interval = 60000\n"):
+        daemon.config.write_text(text)
+        daemon.process.send_signal(signal.SIGHUP)
+        snapshots(0.3)
+        assert snapshots(1.0) >= 5 and daemon.alive()
+    assert daemon.log().count("reload_refused") == 2
+    flood.stop()
+
+
+def test_sigterm_under_full_stream(start: Start) -> None:
+    daemon = start("inbox_messages=64")
+    subscriber = daemon.subscribe("snapshot.default")
+    flood, control = Flood(daemon), daemon.control()
+    flood.start()
+    control.wait_for_offset(5000)
+    offset = control.ask("status")["offset"]
+    code, seconds = daemon.terminate()
+    flood.stop()
+    print(f"\nstopped after {seconds:.2f} s")
+    assert (code, seconds < 2.0) == (0, True), (code, seconds)
+    last: Map = {}
+    while subscriber.poll(200):
+        last = receive(subscriber)[1]
+    stopped = [line for line in daemon.log().splitlines() if "event=stopped" in line]
+    assert len(stopped) == 1 and last["offset"] >= offset
+    assert stopped[0].endswith(f"seq={last['offset']}"), "the last snapshot holds everything learned"
+    assert not (daemon.directory / "data" / "endpoints.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+def test_kill_and_restart_on_the_same_endpoints(start: Start, tmp_path: Path, kind: str) -> None:
+    names = ("ingest", "control", "publish")
+    ends = {name: f"ipc://{tmp_path}/{name}" for name in names} if kind == "ipc" else None
+    daemon = start(endpoints=ends)
+    ends = dict(daemon.endpoints)
+    flood, control, subscriber = Flood(daemon, pause_s=0.01), daemon.control(), daemon.subscribe("snapshot.")
+    flood.start()
+    control.wait_for_offset(500)
+    daemon.kill()
+    again = start(endpoints={name: ends[name] for name in names})
+    assert {name: again.endpoints[name] for name in names} == {name: ends[name] for name in names}
+    # The clients of before have reconnected on their own.
+    while subscriber.poll(0):
+        receive(subscriber)
+    began = time.monotonic()
+    status: Any = again.control().wait_for_offset(500, timeout_s=10)
+    assert receive(subscriber)[1]["offset"] <= control.wait_for_offset(500)["offset"]
+    print(f"\n{kind}: learning again {time.monotonic() - began:.2f} s after the restart, offset {status['offset']}")
+    flood.stop()
+    assert again.terminate()[0] == 0

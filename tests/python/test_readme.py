@@ -1,0 +1,42 @@
+"""The README's snippets, run as they stand there but for the ports."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from client import ROOT
+from conftest import Start
+
+PORTS = {"5750": "ingest", "5751": "control", "5752": "publish"}
+
+
+@pytest.mark.parametrize("document", ["README.md", "proto/README.md"])
+def test_the_snippets_run(start: Start, document: str) -> None:
+    daemon = start("critic.discount=0.9")
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    assert len(snippets) == 2
+    send, read = [
+        re.sub(r"tcp://127\.0\.0\.1:(\d+)", lambda found: daemon.endpoints[PORTS[found[1]]], text) for text in snippets
+    ]
+    # The second may wait for news: rows keep coming meanwhile.
+    subprocess.run([sys.executable, "-c", send], check=True, timeout=20)
+    control = daemon.control()
+    control.wait_for_offset(1000)
+    control.ask("value", states=[[0.5]], min_offset=1000)
+    reader = subprocess.Popen([sys.executable, "-c", read], stdout=subprocess.PIPE, text=True)
+    for number in range(200):
+        if reader.poll() is not None:
+            break
+        control.ask("append", stream="more", seq=number, state=[0.5], next_state=[0.55], reward=-0.5)
+        try:
+            reader.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+    output, _ = reader.communicate(timeout=1)
+    assert reader.returncode == 0
+    numbers = [float(text) for text in re.findall(r"-?\d+\.\d*(?:e-?\d+)?", output)]
+    expected = control.ask("value", states=[[0.5]])["mean"][0]
+    assert any(abs(number - expected) < 0.5 for number in numbers), (output, expected)

@@ -1,0 +1,156 @@
+"""Gymnasium environments streamed in; the value function read back, evaluated here, compared with fresh rollouts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from client import Control, Map, Refused, evaluate, kernel_rows, pack, receive
+from conftest import Start
+from environments import Stream, rollouts
+
+ENVIRONMENTS = ["Pendulum-v1", "MountainCarContinuous-v0"]
+
+
+def answers_of_one_model(control: Control, states: Any, critic: str = "default") -> tuple[Map, Map]:
+    """A snapshot and an answer of the same generation and offset."""
+    for _ in range(50):
+        snapshot = control.ask("snapshot", variance=True, critic=critic)
+        answer = control.ask("value", states=states, variance=True, critic=critic)
+        if (snapshot["generation"], snapshot["offset"]) == (answer["generation"], answer["offset"]):
+            return snapshot, answer
+    raise AssertionError("snapshot and value never came from the same model")
+
+
+def assert_equal_values(snapshot: Map, answer: Map, states: Any) -> tuple[float, float]:
+    """Equal to 1e-9, or to what rounding does to sums as large as these. The largest relative errors found.
+
+    With hardly any noise the dictionary comes close to singular: weights and C are then large and of either sign, and
+    mean and variance are small differences of large terms, whoever adds them up.
+    """
+    mean, variance = evaluate(snapshot, states)
+    assert variance is not None
+    k = kernel_rows(snapshot, states)
+    terms = k @ np.abs(snapshot["weights"])
+    np.testing.assert_array_less(np.abs(mean - answer["mean"]), 1e-9 * np.abs(answer["mean"]) + 1e-14 * terms)
+    terms = np.einsum("ij,jk,ik->i", k, np.abs(snapshot["variance"]), k)
+    errors = np.abs(variance - answer["variance"])
+    # The daemon cuts off at zero what rounding leaves below.
+    np.testing.assert_array_less(errors, 1e-9 * answer["variance"] + 1e-14 * terms)
+    return float((np.abs(mean / answer["mean"] - 1)).max()), float((errors / (answer["variance"] + 1e-300)).max())
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5], ids=["deterministic", "noisy"])
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noise: float) -> None:
+    daemon = start("critic.discount=0.95", "critic.refit_first_rows=400", "critic.evidence_rows=200")
+    subscriber, push, control = daemon.subscribe("snapshot.default"), daemon.push(), daemon.control()
+    streams = [Stream(name, seed, noise) for seed in range(3)]
+    generator = np.random.default_rng(1)
+    sent = 0
+    while sent < 3000:
+        # Interleaved; the first stream sends single steps, the others batches of a few lengths.
+        for number, stream in enumerate(streams):
+            rows = 1 if number == 0 else int(generator.integers(1, 40))
+            body = stream.step() if number == 0 else stream.batch(rows)
+            push.send(pack({"stream": f"copy-{number}", "session": "run", **body}))
+            sent += rows
+    status = control.wait_for_offset(sent)
+    assert (status["offset"], status["streams"], status["rejected"]) == (sent, 3, {})
+    positions = control.ask("streams")["streams"]
+    assert {key: position["next_seq"] for key, position in positions.items()} == {
+        f"copy-{number}": stream.seq for number, stream in enumerate(streams)
+    }
+    states = [stream.step()["state"] for stream in streams for _ in range(70)]
+    answer = control.ask("value", states=np.array(states), min_offset=sent)
+    assert answer["offset"] == sent and answer["mean"].shape == (210,)
+    if control.ask("status")["critics"][0]["refit"]["adopted"] == 0:
+        assert control.ask("optimise", wait=True, timeout_s=60)["outcome"] == "adopted"
+    snapshot, answer = answers_of_one_model(control, np.array(states))
+    errors = assert_equal_values(snapshot, answer, states)
+    print(f"\n{name}, noise {noise}: relative difference of means {errors[0]:.1e}, of variances {errors[1]:.1e}")
+    listed = control.ask("value", states=[list(map(float, state)) for state in states], arrays="list", variance=True)
+    assert listed["mean"] == answer["mean"].tolist() and listed["variance"] == answer["variance"].tolist()
+
+    # What was published says the same as what is answered, wherever both came from the same rows.
+    # The last rows are published as well, though the stream pauses then.
+    for _ in range(3):
+        body = streams[0].batch(50)
+        push.send(pack({"stream": "copy-0", "session": "run", **body}))
+        sent += 50
+        while (published := receive(subscriber)[1])["offset"] < sent:
+            pass
+        answer = control.ask("value", states=np.array(states), variance=True)
+        assert answer["offset"] == published["offset"]
+        if published["generation"] == answer["generation"]:
+            assert_equal_values(published, answer, states)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> None:
+    discount, horizon, noise, rows = 0.95, 100, 0.5, 24_000
+    assert discount**horizon < 0.01
+    daemon = start(f"critic.discount={discount}")
+    push, control = daemon.push(), daemon.control()
+    streams = [Stream(name, 100 + number, noise) for number in range(4)]
+    sent = 0
+    while sent < rows:
+        for number, stream in enumerate(streams):
+            push.send(pack({"stream": f"copy-{number}", "session": "run", **stream.batch(100)}))
+            sent += 100
+        control.wait_for_offset(sent - 2000)
+    status = control.wait_for_offset(rows)
+    assert status["rejected"] == {}
+    while (critic := control.ask("status")["critics"][0])["refit"]["adopted"] < 2 or critic["refit"]["running"]:
+        if not critic["refit"]["running"]:
+            control.ask("optimise")
+        time.sleep(0.1)
+    control.ask("value", states=[streams[0].state], min_offset=rows)
+    snapshot = control.ask("snapshot", variance=True)
+    found = list(rollouts(name, noise, discount, horizon, 600, 150, seed=7))
+    states, returns = np.array([state for state, _ in found]), np.array([value for _, value in found])
+    mean, variance = evaluate(snapshot, states)
+    assert variance is not None
+    deviation = np.sqrt(variance + snapshot["noise"]["variance"])
+    inside = np.abs(returns - mean) < 1.6449 * deviation
+    correlation = float(np.corrcoef(mean, returns)[0, 1])
+    print(
+        f"\n{name}: {rows} rows, generation {snapshot['generation']}, dictionary {critic['dictionary_size']}, "
+        f"correlation {correlation:.4f}, coverage of the 90 % interval {inside.mean():.3f} (from resets "
+        f"{inside[::2].mean():.3f}, along trajectories {inside[1::2].mean():.3f}), root mean square error "
+        f"{np.sqrt(np.mean((returns - mean) ** 2)):.2f} of returns that spread by {returns.std():.1f}"
+    )
+    assert snapshot["generation"] >= 3
+    assert correlation >= 0.9
+    assert inside.mean() >= 0.8
+
+
+def test_two_critics_learn_two_discounts(start: Start) -> None:
+    config = '[[critic]]\nname = "far"\ndiscount = 0.9\n[[critic]]\nname = "near"\ndiscount = 0.0\n'
+    daemon = start(config=config)
+    push, control = daemon.push(), daemon.control()
+    # A loop of ten states with reward 1 throughout: V is 10 far ahead, 1 at once.
+    states = np.array([[np.cos(k * 0.2 * np.pi), np.sin(k * 0.2 * np.pi)] for k in range(10)])
+    states = np.vstack([np.tile(states, (100, 1)), states[:1]])
+    push.send(pack({"seq": 0, "states": states, "rewards": np.ones(1000)}))
+    control.wait_for_offset(1000)
+    for critic, value in (("far", 10.0), ("near", 1.0)):
+        control.ask("value", states=states[:1], critic=critic, min_offset=1000)
+        snapshot, answer = answers_of_one_model(control, states[:10], critic)
+        assert (snapshot["critic"], snapshot["discount"]) == (critic, 1 - 1 / value)
+        np.testing.assert_allclose(answer["mean"], value, rtol=0.02)
+        assert_equal_values(snapshot, answer, states[:10])
+    assert control.ask("value", states=states[:1])["mean"] == pytest.approx(10.0, rel=0.02)
+    with pytest.raises(Refused, match="unknown_critic"):
+        control.ask("value", states=states[:1], critic="middle")
+    topics = set()
+    subscriber = daemon.subscribe("snapshot.")
+    for k in range(40):
+        push.send(pack({"state": states[k], "next_state": states[k + 1], "reward": 1.0}))
+        time.sleep(0.05)
+        while subscriber.poll(0):
+            topics.add(receive(subscriber)[0])
+    assert topics == {"snapshot.far", "snapshot.near"}
