@@ -9,7 +9,7 @@ mod report;
 mod show;
 mod world;
 
-use super::{Failure, start_log};
+use super::{Failure, print, start_log};
 use audience::Audience;
 use criticd::client::Requester;
 use criticd::config::{Config, ConfigParts, Options};
@@ -79,12 +79,9 @@ impl Demo {
         daemon.stop();
         let (report, out) = report?;
         if self.json {
-            println!("{:#}", report.json());
-        } else {
-            print!("{}", report.text());
-            println!("\nThe picture is in {}", out.display());
+            return print(&format!("{:#}\n", report.json()));
         }
-        Ok(())
+        print(&format!("{}\nThe picture is in {}\n", report.text(), out.display()))
     }
 
     /// Stream, watch, and say what came of it.
