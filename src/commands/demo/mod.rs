@@ -74,8 +74,9 @@ impl Demo {
         let directory = TemporaryDirectory::create()?;
         let config = config(self.world, &directory.0, self.set.clone())?;
         let truth = Arc::new(self.world.truth(config.critics[0].discount));
+        let warmup = config.critics[0].warmup_rows as u64;
         let daemon = Daemon::start(config)?;
-        let report = self.watch(&daemon, truth, &interrupted);
+        let report = self.watch(&daemon, truth, warmup, &interrupted);
         daemon.stop();
         let (report, out) = report?;
         if self.json {
@@ -89,6 +90,7 @@ impl Demo {
         &self,
         daemon: &Daemon,
         truth: Arc<Truth>,
+        warmup: u64,
         interrupted: &AtomicBool,
     ) -> Result<(Report, PathBuf), Failure> {
         let endpoints = &daemon.endpoints;
@@ -104,6 +106,12 @@ impl Demo {
         let seconds = started.elapsed().as_secs_f64();
         show.message("learning what is under way");
         let (sent, recent) = producers.finish(CATCH_UP)?;
+        if sent < warmup {
+            let message = format!(
+                "{sent} rows are too few for a first model, which needs {warmup}; stream for longer, or faster"
+            );
+            return Err(Failure::usage(message));
+        }
         let mut requester = Requester::connect(&endpoints.control.to_string(), CONNECT)?;
         // Answered once every row has been learned.
         let all = json!({"states": [truth.states[..2]], "min_offset": sent});
