@@ -32,7 +32,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const CATCH_UP: Duration = Duration::from_secs(60);
 
 /// Rows that the daemon retains for refits.
-const WINDOW_MIN: usize = 20_000;
+const WINDOW_MIN: usize = 30_000;
 const WINDOW_MAX: usize = 200_000;
 
 /// Watch a value function being learned; nothing else needed
@@ -138,7 +138,7 @@ fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result
     let names: Vec<String> = world.variables().iter().map(|v| v.name.to_owned()).collect();
     // A refit goes through all of the window, which bounds how long one takes; and its candidate must have learned what
     // came meanwhile before the window has moved past.
-    let window_rows = if rate == 0 { WINDOW_MAX } else { (4 * rate as usize).clamp(WINDOW_MIN, WINDOW_MAX) };
+    let window_rows = if rate == 0 { WINDOW_MAX } else { (6 * rate as usize).clamp(WINDOW_MIN, WINDOW_MAX) };
     let critic = Settings {
         discount: world.discount(),
         dictionary_max: 300,
