@@ -1,6 +1,6 @@
 //! Commands that ask a running daemon: `status`, `snapshot`, `optimise`, `checkpoint`.
 
-use super::Failure;
+use super::{Failure, print};
 use criticd::client::{ClientError, Requester};
 use criticd::config::ConfigParts;
 use criticd::wire::{self, ArrayForm};
@@ -80,12 +80,7 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let status = self.connection.ask("status", json!({}))?;
-        if self.json {
-            println!("{status:#}");
-        } else {
-            print!("{}", summary(&status, &self.connection.control()));
-        }
-        Ok(())
+        if self.json { print(&format!("{status:#}\n")) } else { print(&summary(&status, &self.connection.control())) }
     }
 }
 
@@ -221,7 +216,7 @@ impl Snapshot {
             );
         }
         if self.json {
-            println!("{:#}", wire::to_json(&bytes)?);
+            print(&format!("{:#}\n", wire::to_json(&bytes)?))?;
         }
         Ok(())
     }
@@ -247,18 +242,23 @@ impl Optimise {
         let fields = with_critic(json!({"wait": self.wait}), self.critic.as_deref());
         let reply = self.connection.connect()?.ask("optimise", fields, patience)?;
         let generation = &reply["generation"];
+        let why = || reply["reason"].as_str().unwrap_or("no reason given");
         match reply["outcome"].as_str() {
-            Some("adopted") => println!("adopted: generation {generation} is in use"),
-            Some("rejected") => {
-                println!(
-                    "rejected, generation {generation} stays: {}",
-                    reply["reason"].as_str().unwrap_or("no reason given")
-                );
-            }
-            Some(other) => println!("{other}"),
-            None => println!("done"),
+            Some("adopted") => print(&format!(
+                "adopted: generation {generation} is in use
+"
+            )),
+            Some("rejected") => print(&format!(
+                "rejected, generation {generation} stays: {}
+",
+                why()
+            )),
+            other => print(&format!(
+                "{}
+",
+                other.unwrap_or("done")
+            )),
         }
-        Ok(())
     }
 }
 
@@ -272,8 +272,7 @@ pub(crate) struct Checkpoint {
 impl Checkpoint {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let reply = self.connection.ask("checkpoint", json!({}))?;
-        println!("written, covers {} rows", reply["offset"]);
-        Ok(())
+        print(&format!("written, covers {} rows\n", reply["offset"]))
     }
 }
 

@@ -1,7 +1,7 @@
 //! `criticd replay`.
 
-use super::Failure;
 use super::client::Connection;
+use super::{Failure, print};
 use criticd::client::{ClientError, Requester, Sender};
 use criticd::config::ConfigParts;
 use criticd::table::Table;
@@ -73,25 +73,24 @@ impl Replay {
         let style =
             ProgressStyle::with_template("{bar:40.cyan/dim} {human_pos} of {human_len} rows · {per_sec} · {eta} left");
         bar.set_style(style.expect("the template is sound").progress_chars("━━╌"));
-        let pace = Pace { bar, rate: self.rate, started: Instant::now(), sent: 0 };
+        let pace = Pace { bar, rate: self.rate, started: Instant::now(), offered: 0, done: 0 };
         let started = Instant::now();
         let said = if self.ack { self.append(&batches, pace)? } else { self.push(&batches, pace)? };
         let seconds = started.elapsed().as_secs_f64();
-        println!("{said} as session {session}, {:.0} rows/s", rows as f64 / seconds.max(1e-9));
-        Ok(())
+        print(&format!("{said} as session {session}, {:.0} rows/s\n", rows as f64 / seconds.max(1e-9)))
     }
 
     fn push(&self, batches: &[Batch], mut pace: Pace) -> Result<String, Failure> {
         let default = || self.connection.endpoint("ingest", ConfigParts::default().ingest);
         let sender = Sender::connect(&self.to.clone().unwrap_or_else(default), self.connection.timeout())?;
         for batch in batches {
-            pace.wait();
+            pace.wait(batch);
             sender.send(wire::encode_ingest(batch))?;
             pace.step(batch);
         }
         sender.close(PATIENCE)?;
         pace.bar.finish_and_clear();
-        Ok(format!("{} rows sent", pace.sent))
+        Ok(format!("{} rows sent", pace.done))
     }
 
     /// Send with a window of open requests. A batch that found no room stops the window; what comes after it is refused
@@ -103,7 +102,7 @@ impl Replay {
         let (mut next, mut attempts) = (0, 0);
         while next < batches.len() || !open.is_empty() {
             if next < batches.len() && open.len() < WINDOW {
-                pace.wait();
+                pace.wait(&batches[next]);
                 open.push_back((requester.post_append(&batches[next])?, next));
                 next += 1;
                 continue;
@@ -127,7 +126,7 @@ impl Replay {
             }
         }
         pace.bar.finish_and_clear();
-        Ok(format!("{} rows acknowledged", pace.sent))
+        Ok(format!("{} rows acknowledged", pace.done))
     }
 }
 
@@ -136,20 +135,23 @@ struct Pace {
     bar: ProgressBar,
     rate: Option<f64>,
     started: Instant,
-    sent: u64,
+    /// Rows whose turn has come, and rows that have arrived as far as this side knows.
+    offered: u64,
+    done: u64,
 }
 
 impl Pace {
-    fn wait(&self) {
+    fn wait(&mut self, batch: &Batch) {
+        self.offered += batch.len() as u64;
         if let Some(rate) = self.rate {
-            let due = Duration::from_secs_f64(self.sent as f64 / rate);
+            let due = Duration::from_secs_f64(self.offered as f64 / rate);
             std::thread::sleep(due.saturating_sub(self.started.elapsed()));
         }
     }
 
     fn step(&mut self, batch: &Batch) {
-        self.sent += batch.len() as u64;
-        self.bar.set_position(self.sent);
+        self.done += batch.len() as u64;
+        self.bar.set_position(self.done);
     }
 }
 

@@ -151,8 +151,8 @@ impl Push {
         Ok(Self { queue: Some(queue), written, worker })
     }
 
-    /// Send a message. Waits while a mebibyte or [`QUEUE`] messages have not been written, so a daemon that does not keep
-    /// up slows the caller down.
+    /// Send a message. Waits while a mebibyte of them has not been written, so a daemon that does not keep up slows the
+    /// caller down.
     ///
     /// # Errors
     /// If the connection has gone. Messages sent before may be lost, too.

@@ -9,7 +9,7 @@ mod report;
 mod show;
 mod world;
 
-use super::{Failure, start_log};
+use super::{Failure, print, start_log};
 use audience::Audience;
 use criticd::client::Requester;
 use criticd::config::{Config, ConfigParts, Options};
@@ -31,13 +31,17 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long the daemon may take to learn what is under way when the producers have stopped.
 const CATCH_UP: Duration = Duration::from_secs(60);
 
+/// Rows that the daemon retains for refits.
+const WINDOW_MIN: usize = 30_000;
+const WINDOW_MAX: usize = 200_000;
+
 /// Watch a value function being learned; nothing else needed
 ///
 /// Runs the daemon on free ports, simulators that stream to it over ZeroMQ, and a subscriber that compares every model it
 /// receives with what really follows from a state. Ends with a table and a picture. Ctrl-C ends it early.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd demo\n  criticd demo gridworld --seconds 10\n  criticd demo pendulum --copies 16 --rate 0     as fast as it goes\n  criticd demo --json | jq .rms_error"
+    after_help = "Examples:\n  criticd demo\n  criticd demo gridworld --seconds 10\n  criticd demo pendulum --copies 16 --rate 20000\n  criticd demo --json | jq .rms_error"
 )]
 pub(crate) struct Demo {
     /// Which simulator
@@ -46,7 +50,7 @@ pub(crate) struct Demo {
     /// Copies of it, each a stream of its own
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     copies: u64,
-    /// Rows per second of all copies together; 0 for as many as the daemon takes
+    /// Rows per second of all copies together; 0 for as many as the daemon takes, where model selection hardly keeps up
     #[arg(long, value_name = "HZ", default_value_t = 5000)]
     rate: u64,
     /// How long to stream
@@ -72,19 +76,17 @@ impl Demo {
         signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
 
         let directory = TemporaryDirectory::create()?;
-        let config = config(self.world, &directory.0, self.set.clone())?;
+        let config = config(self.world, self.rate, &directory.0, self.set.clone())?;
         let truth = Arc::new(self.world.truth(config.critics[0].discount));
+        let warmup = config.critics[0].warmup_rows as u64;
         let daemon = Daemon::start(config)?;
-        let report = self.watch(&daemon, truth, &interrupted);
+        let report = self.watch(&daemon, truth, warmup, &interrupted);
         daemon.stop();
         let (report, out) = report?;
         if self.json {
-            println!("{:#}", report.json());
-        } else {
-            print!("{}", report.text());
-            println!("\nThe picture is in {}", out.display());
+            return print(&format!("{:#}\n", report.json()));
         }
-        Ok(())
+        print(&format!("{}\nThe picture is in {}\n", report.text(), out.display()))
     }
 
     /// Stream, watch, and say what came of it.
@@ -92,6 +94,7 @@ impl Demo {
         &self,
         daemon: &Daemon,
         truth: Arc<Truth>,
+        warmup: u64,
         interrupted: &AtomicBool,
     ) -> Result<(Report, PathBuf), Failure> {
         let endpoints = &daemon.endpoints;
@@ -107,6 +110,12 @@ impl Demo {
         let seconds = started.elapsed().as_secs_f64();
         show.message("learning what is under way");
         let (sent, recent) = producers.finish(CATCH_UP)?;
+        if sent < warmup {
+            let message = format!(
+                "{sent} rows are too few for a first model, which needs {warmup}; stream for longer, or faster"
+            );
+            return Err(Failure::usage(message));
+        }
         let mut requester = Requester::connect(&endpoints.control.to_string(), CONNECT)?;
         // Answered once every row has been learned.
         let all = json!({"states": [truth.states[..2]], "min_offset": sent});
@@ -124,9 +133,12 @@ impl Demo {
 }
 
 /// Settings suited to half a minute of watching. Nothing here says what the value function looks like.
-fn config(world: World, directory: &Path, set: Vec<String>) -> Result<Config, Failure> {
+fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result<Config, Failure> {
     let any_port = || "tcp://127.0.0.1:0".to_owned();
     let names: Vec<String> = world.variables().iter().map(|v| v.name.to_owned()).collect();
+    // A refit goes through all of the window, which bounds how long one takes; and its candidate must have learned what
+    // came meanwhile before the window has moved past.
+    let window_rows = if rate == 0 { WINDOW_MAX } else { (6 * rate as usize).clamp(WINDOW_MIN, WINDOW_MAX) };
     let critic = Settings {
         discount: world.discount(),
         dictionary_max: 300,
@@ -144,8 +156,7 @@ fn config(world: World, directory: &Path, set: Vec<String>) -> Result<Config, Fa
         publish: any_port(),
         state_dim: Some(names.len()),
         state_names: Some(names),
-        // A refit goes through all of the window: this bounds how long one takes.
-        window_rows: 20_000,
+        window_rows,
         publish_bytes_max: 4 << 20,
         critics: vec![critic],
         ..ConfigParts::default()
