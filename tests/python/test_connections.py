@@ -88,13 +88,15 @@ def test_weights_continue_a_snapshot(start: Start) -> None:
     subscriber = daemon.subscribe("snapshot.default", "weights.default")
     flood = Flood(daemon, pause_s=0.005)
     flood.start()
-    kinds, revisions, basis = [], [], None
+    kinds: list[str] = []
+    revisions: list[int] = []
+    basis: list[Any] | None = None
     while len(kinds) < 25:
         _, message = receive(subscriber)
         kinds.append(message["type"])
         revisions.append(message["revision"])
         if message["type"] == "snapshot":
-            basis = message["dictionary"]
+            basis = list(message["dictionary"])
         else:
             assert basis is not None
             basis = [*basis[: message["dictionary_start"]], *message["dictionary"]]
