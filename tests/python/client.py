@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 class Control:
-    """Requests on the control socket, one at a time. A REQ socket sends the empty delimiter frame, a DEALER does not."""
+    """Requests on the control socket, one at a time. REQ sockets send the empty delimiter frame, DEALER ones do not."""
 
     def __init__(self, endpoint: str, kind: int = zmq.DEALER, heartbeat_ms: int = 0) -> None:
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
@@ -194,5 +194,7 @@ def rounding(snapshot: Map, states: npt.ArrayLike) -> tuple[Array, Array]:
     both results are small differences of large terms.
     """
     k = kernel_rows(snapshot, states)
-    variance = np.einsum("ij,jk,ik->i", k, np.abs(snapshot["variance"]), k) if "variance" in snapshot else np.zeros(len(k))
+    variance = (
+        np.einsum("ij,jk,ik->i", k, np.abs(snapshot["variance"]), k) if "variance" in snapshot else np.zeros(len(k))
+    )
     return 1e-14 * (k @ np.abs(snapshot["weights"])), 1e-14 * variance
