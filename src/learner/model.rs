@@ -46,7 +46,7 @@ pub struct Score {
     pub sum: f64,
     /// Scored rows.
     pub rows: u64,
-    /// Average over about the last [`SCORE_MEMORY`] scored rows, nats per row.
+    /// Average over about the last `SCORE_MEMORY` scored rows, nats per row.
     pub recent: f64,
     /// Best that `recent` has been since it covered its whole memory.
     pub best: f64,
