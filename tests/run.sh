@@ -63,7 +63,7 @@ else
     if [ "$status" -ne 0 ] && [ "$found" -eq 0 ]; then failed=$((failed + 1)); fi
 fi
 
-for reason in "${reasons[@]}"; do echo "skipped: $reason"; done
+for reason in ${reasons[@]+"${reasons[@]}"}; do echo "skipped: $reason"; done
 echo "$passed passed, $failed failed, $skipped skipped"
 if [ "$failed" -gt 0 ]; then exit 1; fi
 if [ "$skipped" -gt 0 ] && [ "${CI:-false}" = true ]; then

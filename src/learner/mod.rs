@@ -434,7 +434,9 @@ impl Learner {
         } else {
             let behind = self.learned - candidate.through;
             let tail = TAIL_ROWS << (candidate.rounds / ROUNDS_PER_DOUBLING).min(20);
-            if behind > tail {
+            // A refresh in the tail would cost more than all its rows. At high speed there may be no tail without one.
+            let refresh = candidate.rounds < ROUNDS_PER_DOUBLING && behind > candidate.model.rows_to_refresh();
+            if behind > tail || refresh {
                 return Verdict::Behind(candidate);
             }
             candidate.take_tail(window);

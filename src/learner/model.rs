@@ -288,6 +288,11 @@ impl Model {
         }
     }
 
+    /// Rows that can be learned before the next refresh, which costs O(m^3).
+    pub fn rows_to_refresh(&self) -> u64 {
+        self.refresh_interval().saturating_sub(self.rows_since_refresh).saturating_sub(1)
+    }
+
     /// Rows between refreshes: a refresh evaluates every running chain's successor, so with many streams it is rarer.
     fn refresh_interval(&self) -> u64 {
         (self.settings.refresh_rows as u64).max(self.chains.len() as u64)

@@ -42,10 +42,10 @@ class Refused(Exception):
 
 
 class Control:
-    """Requests on the control socket, one at a time. A REQ socket sends the empty delimiter frame, a DEALER does not."""
+    """Requests on the control socket, one at a time. REQ sockets send the empty delimiter frame, DEALER ones do not."""
 
     def __init__(self, endpoint: str, kind: int = zmq.DEALER, heartbeat_ms: int = 0) -> None:
-        self.socket = zmq.Context.instance().socket(kind)
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         self.socket.setsockopt(zmq.LINGER, 0)
         if heartbeat_ms:
             self.socket.setsockopt(zmq.HEARTBEAT_IVL, heartbeat_ms)
@@ -127,7 +127,7 @@ class Daemon:
         return control
 
     def _socket(self, kind: int, name: str, options: dict[str, int]) -> zmq.Socket[bytes]:
-        socket = zmq.Context.instance().socket(kind)
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
         for option, value in options.items():
             socket.setsockopt(getattr(zmq, option), value)
@@ -185,3 +185,16 @@ def evaluate(snapshot: Map, states: npt.ArrayLike) -> tuple[Array, Array | None]
         return k @ snapshot["weights"], None
     explained = np.einsum("ij,jk,ik->i", k, snapshot["variance"], k)
     return k @ snapshot["weights"], kernel["signal_variance"] + kernel["bias_variance"] - explained
+
+
+def rounding(snapshot: Map, states: npt.ArrayLike) -> tuple[Array, Array]:
+    """What rounding may do to mean and variance at states, whoever adds them up: a share of the sum of magnitudes.
+
+    With hardly any noise the dictionary comes close to singular. Weights and C are then large and of either sign, and
+    both results are small differences of large terms.
+    """
+    k = kernel_rows(snapshot, states)
+    variance = (
+        np.einsum("ij,jk,ik->i", k, np.abs(snapshot["variance"]), k) if "variance" in snapshot else np.zeros(len(k))
+    )
+    return 1e-14 * (k @ np.abs(snapshot["weights"])), 1e-14 * variance

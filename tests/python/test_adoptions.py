@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
-from client import Control, Daemon, Map, evaluate, pack
+import zmq
+from client import Control, Daemon, Map, Refused, evaluate, pack, rounding
 from conftest import Start
 from environments import Stream
 
@@ -66,7 +69,7 @@ class Asking(threading.Thread):
                 self.answers += 1
                 if self.answers % 5 == 0:
                     self.compare(answer)
-            except Exception as error:  # every kind of failure counts
+            except (Refused, TimeoutError, AssertionError, zmq.ZMQError) as error:
                 self.failures.append(repr(error))
                 return
 
@@ -75,7 +78,8 @@ class Asking(threading.Thread):
         if (snapshot["generation"], snapshot["offset"]) != (answer["generation"], answer["offset"]):
             return
         mean, _ = evaluate(snapshot, self.states)
-        if not np.allclose(mean, answer["mean"], rtol=1e-9, atol=1e-9 * np.abs(mean).max()):
+        slack = 1e-9 * np.abs(mean) + rounding(snapshot, self.states)[0]
+        if not (np.abs(mean - answer["mean"]) <= slack).all():
             self.failures.append(f"generation {answer['generation']} answered as another one")
         self.compared += 1
 
@@ -88,7 +92,9 @@ class Asking(threading.Thread):
 def test_a_hundred_adoptions_under_load(start: Start) -> None:
     daemon = start(
         "critic.discount=0.95",
+        # A tolerance that fills the dictionary: the pause is to be measured at this size.
         "critic.dictionary_max=200",
+        "critic.tolerance=1e-7",
         "critic.evidence_rows=100",
         "critic.starts=1",
         "critic.refit_budget_s=0.2",
@@ -100,10 +106,11 @@ def test_a_hundred_adoptions_under_load(start: Start) -> None:
     streaming = Streaming(daemon, rate=1500)
     streaming.start()
     control.wait_for_offset(500)
-    asking = Asking(daemon, np.array([streaming.streams[0].rollout(0.9, 5, k)[0] for k in range(20)]))  # type: ignore[index]
+    places = [Stream("Pendulum-v1", 50 + seed).state for seed in range(20)]
+    asking = Asking(daemon, np.array(places))
     asking.start()
     adopted = rejected = 0
-    reasons: set[str] = set()
+    reasons: Counter[str] = Counter()
     generation = control.ask("snapshot")["generation"]
     began = time.monotonic()
     while adopted < ADOPTIONS and time.monotonic() - began < 240:
@@ -113,7 +120,7 @@ def test_a_hundred_adoptions_under_load(start: Start) -> None:
             assert outcome["generation"] == generation + 1
         else:
             rejected += 1
-            reasons.add(outcome["reason"].split(":")[0])
+            reasons[re.sub(r"[0-9.-]+", "_", outcome["reason"])] += 1
             assert outcome["generation"] == generation
         generation = outcome["generation"]
     seconds = time.monotonic() - began
@@ -123,7 +130,7 @@ def test_a_hundred_adoptions_under_load(start: Start) -> None:
     critic = status["critics"][0]
     pause = critic["adoption_pause_ms"]
     print(
-        f"\n{adopted} adoptions and {rejected} rejections {sorted(reasons)} in {seconds:.0f} s, {sent} rows, "
+        f"\n{adopted} adoptions and {rejected} rejections {dict(reasons)} in {seconds:.0f} s, {sent} rows, "
         f"{asking.answers} answers of {len(asking.generations)} generations, {asking.compared} compared with snapshots, "
         f"slowest {1000 * asking.longest_s:.0f} ms; dictionary {critic['dictionary_size']}, learner's pause at an adoption: "
         f"median {pause['p50']:.3f}, 99 % {pause['p99']:.3f}, longest {pause['max']:.3f} ms"
@@ -137,6 +144,7 @@ def test_a_hundred_adoptions_under_load(start: Start) -> None:
     assert status["rejected"] == {}
     assert critic["generation"] == generation == adopted + 1
     refit = critic["refit"]
-    assert refit["started"] == adopted + rejected and (refit["adopted"], refit["failed"]) == (adopted, 0)
+    assert (refit["started"], refit["adopted"]) == (adopted + rejected, adopted)
+    assert refit["rejected"] + refit["failed"] == rejected
     answer = control.ask("value", states=asking.states, min_offset=sent)
     assert answer["offset"] == sent and answer["generation"] == generation

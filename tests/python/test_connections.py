@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zmq
 from client import Daemon, Map, pack, receive
@@ -88,13 +89,15 @@ def test_weights_continue_a_snapshot(start: Start) -> None:
     subscriber = daemon.subscribe("snapshot.default", "weights.default")
     flood = Flood(daemon, pause_s=0.005)
     flood.start()
-    kinds, revisions, basis = [], [], None
+    kinds: list[str] = []
+    revisions: list[int] = []
+    basis: list[Any] | None = None
     while len(kinds) < 25:
         _, message = receive(subscriber)
         kinds.append(message["type"])
         revisions.append(message["revision"])
         if message["type"] == "snapshot":
-            basis = message["dictionary"]
+            basis = list(message["dictionary"])
         else:
             assert basis is not None
             basis = [*basis[: message["dictionary_start"]], *message["dictionary"]]
@@ -102,6 +105,27 @@ def test_weights_continue_a_snapshot(start: Start) -> None:
     flood.stop()
     assert revisions == list(range(revisions[0], revisions[0] + len(revisions)))
     assert {"snapshot", "weights"} == set(kinds)
+
+
+@pytest.mark.parametrize(("limit", "kind"), [(1 << 20, "whole"), (16_384, "means"), (1024, "announcement")])
+def test_a_large_model_goes_without_variance_or_is_announced(start: Start, limit: int, kind: str) -> None:
+    daemon = start(f"publish_bytes_max={limit}", "critic.refit_first_rows=0", "critic.dictionary_max=100")
+    subscriber, control = daemon.subscribe("snapshot.default"), daemon.control()
+    states = np.random.default_rng(0).standard_normal((401, 6))
+    assert control.ask("status")
+    time.sleep(0.2)
+    control.ask("append", seq=0, states=states, rewards=states[:-1, 0])
+    topic, message = receive(subscriber)
+    while message["offset"] < 400:
+        topic, message = receive(subscriber)
+    fetched = control.ask("snapshot", variance=True)
+    assert fetched["weights"].shape == (100,) and fetched["variance"].shape == (100, 100)
+    assert topic == "snapshot.default" and message["generation"] == fetched["generation"]
+    if kind == "announcement":
+        assert message["type"] == kind and message["bytes"] > limit
+    else:
+        assert np.array_equal(message["weights"], fetched["weights"])
+        assert ("variance" in message) == (kind == "whole")
 
 
 def test_a_reload_changes_the_snapshot_interval(start: Start) -> None:

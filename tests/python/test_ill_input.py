@@ -119,14 +119,24 @@ CASES: list[tuple[str, Map, str, str | None, int | None]] = [
     ("rows left out at the start", append(**row(3, stream="other")), "sequence_gap", "seq", None),
     ("other content", append(**rows(seq=198)), "conflict", "seq", 0),
     ("a session of before", append(**row(1, stream="two-sessions", session="old")), "fenced", "session", None),
-    ("rows beyond the limit", append(**rows(states=MANY, next_states=MANY, rewards=[0.0] * 4097)), "too_large", None, None),
+    (
+        "rows beyond the limit",
+        append(**rows(states=MANY, next_states=MANY, rewards=[0.0] * 4097)),
+        "too_large",
+        None,
+        None,
+    ),
     ("states beyond the limit", {"op": "value", "states": np.zeros((65537, 1))}, "too_large", "states", None),
     ("a checkpoint", {"op": "checkpoint"}, "not_ready", None, None),
 ]
 
 
-@pytest.mark.parametrize(("request_", "code", "field", "index"), [c[1:] for c in CASES], ids=[f"{c[2]}: {c[0]}" for c in CASES])
-def test_each_fault_has_its_name(daemon: Daemon, request_: Map, code: str, field: str | None, index: int | None) -> None:
+@pytest.mark.parametrize(
+    ("request_", "code", "field", "index"), [c[1:] for c in CASES], ids=[f"{c[2]}: {c[0]}" for c in CASES]
+)
+def test_each_fault_has_its_name(
+    daemon: Daemon, request_: Map, code: str, field: str | None, index: int | None
+) -> None:
     control, other = daemon.control(), daemon.control()
     states = np.array([[0.0, 1.0], [0.3, -0.2]])
     before, streams = other.ask("value", states=states, variance=True), other.ask("streams")["streams"]
@@ -293,7 +303,9 @@ def test_garbage_on_a_socket(daemon: Daemon, name: str) -> None:
     slowest = max(slowest, time.monotonic() - began)
     for connection in held:
         connection.close()
-    print(f"\n{name}: others served within {1000 * slowest:.0f} ms, memory {memory:.0f} to {daemon.memory_mib():.0f} MiB")
+    print(
+        f"\n{name}: others served within {1000 * slowest:.0f} ms, memory {memory:.0f} to {daemon.memory_mib():.0f} MiB"
+    )
     assert daemon.memory_mib() < memory + 50
     assert fresh.ask("status")["offset"] == 202
 
@@ -301,7 +313,11 @@ def test_garbage_on_a_socket(daemon: Daemon, name: str) -> None:
 def test_random_and_mutated_messages(daemon: Daemon) -> None:
     generator = random.Random(1)
     control, other, push = daemon.control(), daemon.control(), daemon.push()
-    sound = [pack({"id": 1, "op": "value", "states": np.zeros((3, 2))}), pack({"id": 2, "op": "snapshot"}), pack({"op": "status"})]
+    sound = [
+        pack({"id": 1, "op": "value", "states": np.zeros((3, 2))}),
+        pack({"id": 2, "op": "snapshot"}),
+        pack({"op": "status"}),
+    ]
     for number in range(1000):
         if number % 3 == 0:
             payload = os.urandom(generator.randrange(200))
