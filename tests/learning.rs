@@ -179,3 +179,40 @@ fn clustering_by_chain_widens_intervals_that_are_too_narrow() {
     eprintln!("coverage of 95 % intervals of V: {model:.2} as the model states it, {clustered:.2} clustered");
     assert!(clustered > model + 0.1 && clustered > 0.7, "model {model}, clustered {clustered}");
 }
+
+#[test]
+fn a_candidate_gets_in_however_fast_the_stream_is() {
+    // More rows arrive while it is caught up than the window holds: it leaves them out and is adopted all the same.
+    let settings = Settings { discount: 0.95, evidence_rows: 200, refit_first_rows: 0, ..Settings::default() };
+    let mut learner = Learner::new(settings, None);
+    let mut feed = Feed { window: Window::new(1, 1, 1000), ..Feed::new(1) };
+    let mut walk = walk::Walk::new(1, Some(40), 0.0);
+    let mut stream = |feed: &mut Feed, learner: &mut Learner, rows: usize| {
+        for _ in 0..rows / 100 {
+            let steps: Vec<Step> = (0..100).map(|_| walk.step()).collect();
+            sim::batches("walk", "", &steps).iter().for_each(|batch| feed.push(batch));
+            learner.step(&feed.window);
+        }
+    };
+    stream(&mut feed, &mut learner, 4000);
+    learner.request_refit();
+    let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
+    let mut candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let report = loop {
+        stream(&mut feed, &mut learner, 20_000);
+        match learner.consider(candidate, &feed.window) {
+            Verdict::Behind(behind) => candidate = behind,
+            Verdict::Adopted { report, .. } => break report,
+            Verdict::Rejected { why, .. } => panic!("{why}"),
+        }
+        candidate.catch_up(&feed.window);
+    };
+    assert!(report.rows_left_out > 20_000);
+    assert_eq!(learner.learned(), feed.window.end());
+    let model = learner.model().unwrap();
+    let start = job.window.start();
+    assert_eq!(model.statistics().rows + report.rows_left_out, feed.window.end() - start);
+    let found = learner.snapshot(false).unwrap().evaluate(&walk::states(), false).unwrap();
+    let error = normalised_rmse(found.mean.as_slice(), walk::true_values(0.95).as_slice());
+    assert!(error < 0.1, "normalised RMSE {error}");
+}

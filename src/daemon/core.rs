@@ -784,6 +784,7 @@ fn refit_details(critic: &Critic, report: &RefitReport) -> Map<String, Value> {
         "dictionary_size": report.dictionary_size,
         "trace_gap": report.trace_gap,
         "tolerance": report.tolerance,
+        "rows_left_out": report.rows_left_out,
         "seconds": critic.refit_seconds,
     }))
 }

@@ -21,8 +21,9 @@ use window::Window;
 /// Rows that a candidate may be behind and still be caught up at once, between two batches: this bounds the learner's
 /// pause at adoption.
 const TAIL_ROWS: u64 = 64;
-/// Each further round of catching up elsewhere doubles the tail allowed, so that a candidate gets in at any speed.
-const ROUNDS_PER_DOUBLING: u32 = 4;
+/// Rounds of catching up elsewhere. A stream that is faster than that is not waited for: the candidate leaves out the rows it
+/// has missed, as if they had been lost, and its chains are cut there.
+const CATCH_UP_ROUNDS: u32 = 6;
 /// A candidate with this much less evidence is still no worse: the rebuild itself is worth having, nats.
 const EVIDENCE_SLACK: f64 = 0.5;
 /// Rows scored by both models before the score has a say.
@@ -141,8 +142,6 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// The window has moved past the rows that it would have to learn.
-    FellBehind,
     /// It has less evidence on the same rows.
     LessEvidence {
         /// Of the present model, nats.
@@ -166,7 +165,6 @@ pub enum Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::FellBehind => write!(f, "the stream moved past the retained rows before it was caught up"),
             Self::LessEvidence { before, after } => {
                 write!(f, "less evidence on the same rows: {after:.1} against {before:.1} nats")
             }
@@ -429,21 +427,17 @@ impl Learner {
     /// Judge a candidate, catch it up if little is missing, and adopt it if it is no worse. One move of one value: whoever
     /// holds a snapshot keeps all of the old model.
     pub fn consider(&mut self, mut candidate: Candidate, window: &Window) -> Verdict {
-        let why = if candidate.through < window.start() {
-            Some(Rejection::FellBehind)
-        } else {
-            let behind = self.learned - candidate.through;
-            let tail = TAIL_ROWS << (candidate.rounds / ROUNDS_PER_DOUBLING).min(20);
-            // A refresh in the tail would cost more than all its rows. At high speed there may be no tail without one.
-            let refresh = candidate.rounds < ROUNDS_PER_DOUBLING && behind > candidate.model.rows_to_refresh();
-            if behind > tail || refresh {
+        // A refresh in the tail would cost more than all its rows.
+        let tail = TAIL_ROWS.min(candidate.model.rows_to_refresh());
+        if self.learned - candidate.through > tail {
+            if candidate.rounds < CATCH_UP_ROUNDS {
                 return Verdict::Behind(candidate);
             }
-            candidate.take_tail(window);
-            self.objection(&candidate)
-        };
+            candidate.skip_to(self.learned - tail);
+        }
+        candidate.take_tail(window);
         let report = candidate.report.clone();
-        if let Some(why) = why {
+        if let Some(why) = self.objection(&candidate) {
             self.refit_failed();
             return Verdict::Rejected { report, why };
         }

@@ -580,6 +580,17 @@ impl Model {
         self.statistics.cut(&mut self.chains[slot], features);
     }
 
+    /// End all running chains with the value of their last successors: rows of every stream are missing from here on.
+    pub fn cut_running_chains(&mut self) {
+        for slot in 0..self.chains.len() {
+            if self.chains[slot].rows > 0 {
+                let point = self.dictionary.kernel().project(self.inputs.dim(), &self.slots[slot].next_state);
+                let features = self.dictionary.features(&point);
+                self.close_chain(slot, features.col(0), &point);
+            }
+        }
+    }
+
     /// Scores of the chain-clustered variance, with the weights of the last refresh: s <- s + z r - phi (phi' u).
     fn add_to_cluster(&mut self, slot: usize, features: &[f64], rewards: &[f64], decay: f64, discount: f64) {
         if self.scatter.is_none() {

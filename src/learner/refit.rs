@@ -108,6 +108,8 @@ pub struct RefitReport {
     pub trace_gap: f64,
     /// ICD tolerance of the rebuilt model relative to v0 + b.
     pub tolerance: f64,
+    /// Rows that it never learned, because the stream was faster than it could be caught up.
+    pub rows_left_out: u64,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
 }
@@ -137,15 +139,23 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Learn all rows of `window` from [`Candidate::through`] on, and refresh: this may take its time.
-    ///
-    /// # Panics
-    /// If the window has forgotten those rows.
+    /// Learn all rows of `window` from [`Candidate::through`] on, and refresh: this may take its time. Rows that the window has
+    /// forgotten by now are left out.
     pub fn catch_up(&mut self, window: &Window) {
+        self.skip_to(window.start());
         self.take_tail(window);
         // The next refresh is then a whole interval away, and not in the pause of the adoption.
         self.model.refresh();
         self.rounds += 1;
+    }
+
+    /// Leave out the rows up to `offset`, if it is not that far yet: chains end before them.
+    pub fn skip_to(&mut self, offset: u64) {
+        if offset > self.through {
+            self.model.cut_running_chains();
+            self.report.rows_left_out += offset - self.through;
+            self.through = offset;
+        }
     }
 
     /// Learn the last few rows, between two batches.
@@ -281,6 +291,7 @@ pub fn run(
             dictionary_size: model.dictionary().len(),
             trace_gap: posterior.trace_gap(model.statistics()),
             tolerance: model.dictionary().tolerance() / diagonal,
+            rows_left_out: 0,
             ascents,
         };
         return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
