@@ -347,7 +347,7 @@ impl Core {
         Ok(Some(wire::encode_reply(&id, form, &wire::Reply::Optimise(&Optimised::Started))))
     }
 
-    /// Somebody waits for a snapshot that has learned `offset` rows. At most [`WANTED_MAX`] are remembered, the nearest.
+    /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
     pub fn want(&mut self, offset: u64) {
         self.wanted.insert(offset);
         if self.wanted.len() > WANTED_MAX {

@@ -797,9 +797,14 @@ fn cluster_rows(discount: f64) -> u64 {
     if discount < 1.0 { (4.0 / (1.0 - discount)).clamp(8.0, 10_000.0) as u64 } else { 1000 }
 }
 
-/// ICD tolerance, value^2: the setting's share of v0 + b, or a tenth of the noise if that is smaller, but never so small
-/// that rounding decides.
+/// Finest tolerance relative to v0 + b that is chosen without being asked for. Kernel weights and the matrix C have entries of
+/// up to one over it, so that a finer one would cost whoever evaluates a snapshot the digits that two implementations agree on.
+pub const TOLERANCE_MIN: f64 = 1e-6;
+
+/// ICD tolerance, value^2: the setting's share of v0 + b, or a tenth of the noise if that is smaller, but not below
+/// [`TOLERANCE_MIN`] unless the setting is.
 pub fn effective_tolerance(settings: &Settings, hyperparameters: &Hyperparameters) -> f64 {
     let diagonal = hyperparameters.kernel.diagonal();
-    (settings.tolerance * diagonal).min(0.1 * hyperparameters.noise_variance).max(1e-9 * diagonal)
+    let asked = settings.tolerance * diagonal;
+    asked.min(0.1 * hyperparameters.noise_variance).max(asked.min(TOLERANCE_MIN * diagonal))
 }

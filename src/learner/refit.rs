@@ -1,7 +1,7 @@
 //! Model selection: a [`RefitJob`] in, a [`Candidate`] or a reason why not out; one pure function with a stop flag.
 
 use super::batch::Given;
-use super::model::{Model, Score, effective_tolerance};
+use super::model::{Model, Score, TOLERANCE_MIN, effective_tolerance};
 use super::window::Window;
 use super::{KernelKind, Settings};
 use crate::math::dense::Matrix;
@@ -29,8 +29,6 @@ const EVALUATIONS: usize = 80;
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
 /// Trace gap that a rebuilt dictionary aims at, nats: what it leaves out then hardly moves evidence or mean (MATHS.md 2).
 const TRACE_GAP: f64 = 2.0;
-/// Finest tolerance relative to v0 + b: below it features are rounding.
-const TOLERANCE_MIN: f64 = 1e-8;
 /// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
 const ROUNDS: usize = 3;
 /// Targets that move by less, in their standard deviations, do not ask for another round ...
@@ -619,7 +617,7 @@ fn rebuild(
     let selection = given.select(enough, room);
     let mut dictionary = selection.dictionary;
     let finest = selection.residuals.last().copied().unwrap_or(tolerance);
-    dictionary.set_tolerance(tolerance.min(finest).max(enough.tolerance));
+    dictionary.set_tolerance(tolerance.min(finest.max(enough.tolerance)));
     dictionary.set_max(settings.dictionary_max);
     given.model(dictionary, keep_going).map_err(|_| RefitError::Stopped)
 }
