@@ -246,3 +246,30 @@ proptest! {
         run(&settings, &weather, seed)?;
     }
 }
+
+/// A window with `count` rows of one stream in the unit interval, in episodes of ten rows.
+fn episodes(count: usize, reward: impl Fn(usize) -> f64) -> (Window, Rows) {
+    let mut rows = Rows::new(1, 1);
+    for i in 0..count {
+        let at = |i: usize| [(i as f64 * 0.37).sin()];
+        support::push(&mut rows, 0, i % 10 == 0, &at(i), &[reward(i)], &at(i + 1), i % 10 == 9, false);
+    }
+    let mut window = Window::new(1, 1, 10_000);
+    window.extend(&rows, 0..count);
+    (window, rows)
+}
+
+#[test]
+fn rewards_that_come_after_the_warm_up_set_the_scale() {
+    // Nothing is paid while the first model is made, as where rewards are sparse.
+    let (window, rows) = episodes(1500, |i| if i < 40 { 0.0 } else { 1.0 });
+    let mut learner = Learner::new(Settings { discount: 0.9, refit_first_rows: 0, ..Settings::default() }, None);
+    learner.step(&window);
+    let found = learner.snapshot(true).unwrap().evaluate(&rows.states[..20], true).unwrap();
+    let truth: Vec<f64> = (0..20).map(|i| (0..10 - i % 10).map(|k| 0.9f64.powi(k as i32)).sum()).collect();
+    let variance = found.variance.unwrap();
+    let (mean, deviation) = (found.mean.mean(), variance.iter().map(|v| v.sqrt()).sum::<f64>() / 20.0);
+    eprintln!("{mean} +- {deviation}, {:?} {:?}", learner.hyperparameters(), truth);
+    assert!(mean > 2.0 && mean < 6.0, "{mean}");
+    assert!(deviation > 0.01 && deviation < 2.0, "{deviation}");
+}
