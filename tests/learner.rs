@@ -273,3 +273,19 @@ fn rewards_that_come_after_the_warm_up_set_the_scale() {
     assert!(mean > 2.0 && mean < 6.0, "{mean}");
     assert!(deviation > 0.01 && deviation < 2.0, "{deviation}");
 }
+
+#[test]
+fn rows_with_discounts_of_their_own_can_be_refitted() {
+    let (window, mut rows) = episodes(600, |_| 1.0);
+    rows.discounts.fill(0.9);
+    let mut own = Window::new(1, 1, 10_000);
+    own.extend(&rows, 0..rows.len());
+    drop(window);
+    let settings = Settings { discount: 0.0, evidence_rows: 100, starts: 2, ..Settings::default() };
+    let mut learner = Learner::new(settings, None);
+    learner.step(&own);
+    let job = learner.refit_job(&own, learner.refit_due().unwrap()).unwrap();
+    if let Err(why) = refit::run(&job, &|| true, &|| true) {
+        panic!("{why}");
+    }
+}
