@@ -289,3 +289,35 @@ fn rows_with_discounts_of_their_own_can_be_refitted() {
         panic!("{why}");
     }
 }
+
+#[test]
+fn small_rings_do_not_make_results_depend_on_batching() {
+    use criticd::learner::model::Model;
+    use criticd::math::kernel::{Hyperparameters, Kernel, Metric};
+    use criticd::snapshot::Inputs;
+    for (noise, backfill_rows) in [
+        (NoiseModel::Correlated, 0),
+        (NoiseModel::Correlated, 5),
+        (NoiseModel::Correlated, 40),
+        (NoiseModel::White, 40),
+    ] {
+        let rows = support::wander(800, 3, 1, 7);
+        let settings =
+            Settings { backfill_rows, tolerance: 1e-2, discount: 0.9, tune_noise: false, ..Settings::default() };
+        let metric = Metric::Ard(vec![4.0, 2.0]);
+        let kernel = Kernel { signal_variance: 3.0, bias_variance: 1.0, metric };
+        let hyper = Hyperparameters { kernel, noise, noise_variance: 0.2 };
+        let learn = |chunk: usize| {
+            let mut model = Model::new(settings.clone(), Inputs::identity(2), &hyper);
+            for start in (0..rows.len()).step_by(chunk) {
+                model.learn(&rows, start..(start + chunk).min(rows.len()), start as u64);
+            }
+            model.snapshot(false).unwrap().evaluate(&rows.states[..40], false).unwrap().mean
+        };
+        let whole = learn(800);
+        for chunk in [1, 13] {
+            let apart = (learn(chunk) - &whole).amax();
+            assert!(apart < 1e-9, "{noise:?}, ring of {backfill_rows}, batches of {chunk}: {apart:e}");
+        }
+    }
+}
