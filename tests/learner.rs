@@ -321,3 +321,17 @@ fn small_rings_do_not_make_results_depend_on_batching() {
         }
     }
 }
+
+#[test]
+fn refits_by_rows_can_be_switched_while_running() {
+    let (window, _) = episodes(600, |i| (i as f64).sin());
+    let mut learner = Learner::new(Settings::default(), None);
+    learner.step(&window);
+    assert!(learner.refit_due().is_some());
+    let off = Settings { refit_first_rows: 0, refit_score_drop: 0.0, ..Settings::default() };
+    learner.set_settings(off.clone());
+    learner.refit_failed();
+    assert_eq!(learner.refit_due(), None);
+    learner.set_settings(Settings::default());
+    assert_eq!(learner.next_refit(), Some(1200));
+}

@@ -246,8 +246,8 @@ pub struct Learner {
     generation: u64,
     /// Offset at which the next refit by row count is due.
     next_refit: u64,
-    /// Offset at which the present model was made.
-    adopted_at: u64,
+    /// Offset at which the last refit ended, by adoption or not.
+    refit_ended_at: u64,
     requested: bool,
     full_reported: bool,
     /// Score of the present model when the running refit was started.
@@ -258,19 +258,21 @@ pub struct Learner {
 impl Learner {
     /// A critic that has seen nothing. `names` are those of the state variables.
     pub fn new(settings: Settings, names: Option<Vec<String>>) -> Self {
-        Self {
-            next_refit: if settings.refit_first_rows == 0 { u64::MAX } else { settings.refit_first_rows },
+        let mut learner = Self {
+            next_refit: u64::MAX,
             settings,
             names,
             model: None,
             learned: 0,
             generation: 0,
-            adopted_at: 0,
+            refit_ended_at: 0,
             requested: false,
             full_reported: false,
             score_at_job: None,
             refits: 0,
-        }
+        };
+        learner.schedule();
+        learner
     }
 
     /// What it learns and how.
@@ -283,7 +285,12 @@ impl Learner {
         if let Some(model) = &mut self.model {
             model.set_settings(&settings);
         }
+        let schedule = |s: &Settings| (s.refit_first_rows, s.refit_growth, s.refit_rows_max);
+        let rescheduled = schedule(&settings) != schedule(&self.settings);
         self.settings = settings;
+        if rescheduled {
+            self.schedule();
+        }
     }
 
     /// The present model, once there is one.
@@ -365,7 +372,7 @@ impl Learner {
         if self.next_refit == u64::MAX {
             return None;
         }
-        let since = self.learned - self.adopted_at.min(self.learned);
+        let since = self.learned - self.refit_ended_at.min(self.learned);
         if self.learned >= self.next_refit {
             Some(RefitReason::Rows)
         } else if since < self.settings.refit_first_rows {
@@ -392,7 +399,7 @@ impl Learner {
         let current = match current {
             Ok(current) => current,
             Err(e) => {
-                self.schedule();
+                self.refit_failed();
                 return Err(e);
             }
         };
@@ -411,17 +418,16 @@ impl Learner {
     /// The running refit found nothing: the present model stays, the next refit is due later.
     pub fn refit_failed(&mut self) {
         self.score_at_job = None;
-        self.adopted_at = self.learned;
+        self.refit_ended_at = self.learned;
         self.schedule();
     }
 
+    /// When the next refit by row count is due, counted from the end of the last one.
     fn schedule(&mut self) {
-        if self.settings.refit_first_rows == 0 {
-            return;
-        }
-        let growth = (self.learned as f64 * (self.settings.refit_growth - 1.0)) as u64;
-        let first = self.settings.refit_first_rows;
-        self.next_refit = self.learned + growth.clamp(first, self.settings.refit_rows_max.max(first));
+        let Settings { refit_first_rows: first, refit_growth, refit_rows_max, .. } = self.settings;
+        let growth = (self.refit_ended_at as f64 * (refit_growth - 1.0)) as u64;
+        let rows = growth.clamp(first, refit_rows_max.max(first));
+        self.next_refit = if first == 0 { u64::MAX } else { self.refit_ended_at + rows };
     }
 
     /// Judge a candidate, catch it up if little is missing, and adopt it if it is no worse. One move of one value: whoever
@@ -449,7 +455,7 @@ impl Learner {
         let old = self.model.replace(candidate.model);
         self.generation += 1;
         self.score_at_job = None;
-        self.adopted_at = self.learned;
+        self.refit_ended_at = self.learned;
         self.full_reported = false;
         self.schedule();
         Verdict::Adopted { report, scores, old }
