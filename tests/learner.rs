@@ -335,3 +335,19 @@ fn refits_by_rows_can_be_switched_while_running() {
     learner.set_settings(Settings::default());
     assert_eq!(learner.next_refit(), Some(1200));
 }
+
+#[test]
+fn an_adoption_learns_no_row_twice() {
+    let (window, rows) = episodes(600, |i| (i as f64).sin());
+    let settings = Settings { evidence_rows: 60, starts: 1, ..Settings::default() };
+    let mut learner = Learner::new(settings, None);
+    learner.step(&window);
+    let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
+    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    // Ten rows that the learner has not been shown yet.
+    let mut longer = window.clone();
+    longer.extend(&rows, 0..10);
+    assert!(matches!(learner.consider(candidate, &longer), Verdict::Adopted { .. }));
+    learner.step(&longer);
+    assert_eq!((learner.learned(), learner.model().unwrap().statistics().rows), (610, 610));
+}

@@ -341,11 +341,8 @@ impl Learner {
             self.model = Some(Box::new(model));
             self.generation = 1;
             events.push(Event::FirstModel);
-        } else if let Some(model) = &mut self.model {
-            for (rows, range, offset) in window.since(self.learned) {
-                model.learn(rows, range, offset);
-            }
-            self.learned = window.end();
+        } else {
+            self.learn(window);
         }
         let full = self.model.as_ref().is_some_and(|model| model.counts().novel_when_full > 0);
         if full && !self.full_reported {
@@ -353,6 +350,14 @@ impl Learner {
             events.push(Event::DictionaryFull);
         }
         events
+    }
+
+    fn learn(&mut self, window: &Window) {
+        let Some(model) = &mut self.model else { return };
+        for (rows, range, offset) in window.since(self.learned) {
+            model.learn(rows, range, offset);
+        }
+        self.learned = window.end();
     }
 
     /// Ask for a refit at the next opportunity.
@@ -432,11 +437,18 @@ impl Learner {
 
     /// Judge a candidate, catch it up if little is missing, and adopt it if it is no worse. One move of one value: whoever
     /// holds a snapshot keeps all of the old model.
+    ///
+    /// Rows of `window` that have not been learned yet are learned first, as by [`Learner::step`], so that both models are
+    /// judged on the same ones.
+    ///
+    /// # Panics
+    /// If the window has forgotten rows that were not learned.
     pub fn consider(&mut self, mut candidate: Candidate, window: &Window) -> Verdict {
+        self.learn(window);
         let why = if candidate.through < window.start() {
             Some(Rejection::FellBehind)
         } else {
-            let behind = self.learned - candidate.through;
+            let behind = window.end() - candidate.through;
             let tail = TAIL_ROWS << (candidate.rounds / ROUNDS_PER_DOUBLING).min(20);
             if behind > tail {
                 return Verdict::Behind(candidate);
