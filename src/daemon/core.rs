@@ -254,7 +254,11 @@ impl Core {
         self.check_dimensions(batch)?;
         let admission = self.streams.admit(batch, strict)?;
         let (dim, rewards) = (batch.dim(), batch.rewards_per_row());
-        let window = self.window.get_or_insert_with(|| Window::new(dim, rewards, self.config.window_rows));
+        let window = self.window.get_or_insert_with(|| {
+            let mut window = Window::new(dim, rewards, self.config.window_rows);
+            window.hold(0);
+            window
+        });
         let before = window.end();
         self.streams.commit(batch, &admission, now.unix, |stream, starts_chain, i| {
             window.push(stream, starts_chain, batch, i);
@@ -374,6 +378,10 @@ impl Core {
         self.start_refit(now);
         self.report_rejected(now);
     }
+        let learned = self.critics.iter().filter(|c| c.failed.is_none()).map(|c| c.learner.learned()).min();
+        if let Some(window) = &mut self.window {
+            window.hold(learned.unwrap_or(u64::MAX));
+        }
 
     fn fail(&mut self, index: usize, why: &str, now: Now) {
         let critic = &mut self.critics[index];
