@@ -210,3 +210,24 @@ fn rows_that_exceed_the_window_are_all_learned() {
     let held = harness.call(Op::Status).unwrap()["window"]["rows"].as_u64().unwrap();
     assert!(held <= 16 + 3 * 4096, "{held} rows are held");
 }
+
+#[test]
+fn the_last_rows_of_a_stream_that_pauses_are_published() {
+    let mut harness = Harness::new(QUICK);
+    let mut sent = 0;
+    for batch in pendulum(200, 5) {
+        harness.ingest(&wire::encode_ingest(&batch));
+        sent += batch.len() as u64;
+        harness.turn();
+    }
+    for _ in 0..3 {
+        harness.now += 1.0;
+        harness.turn();
+    }
+    let (topic, payload) = harness.published.iter().rfind(|(topic, _)| topic.ends_with(".default")).unwrap();
+    assert_eq!(wire::to_json(payload).unwrap()["offset"], sent, "{topic}");
+    let published = harness.published.len();
+    harness.now += 1.0;
+    harness.turn();
+    assert_eq!(harness.published.len(), published, "nothing new, nothing published");
+}

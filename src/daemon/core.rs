@@ -144,6 +144,8 @@ struct Critic {
     published: Option<(u64, usize)>,
     published_whole_at: f64,
     published_at: f64,
+    /// The board has what subscribers have not been told.
+    unpublished: bool,
     refits: RefitCounts,
     refit_seconds: f64,
     last_refit: Value,
@@ -196,6 +198,7 @@ impl Core {
                 published: None,
                 published_whole_at: f64::NEG_INFINITY,
                 published_at: f64::NEG_INFINITY,
+                unpublished: false,
                 refits: RefitCounts::default(),
                 refit_seconds: 0.0,
                 last_refit: Value::Null,
@@ -532,11 +535,15 @@ impl Core {
     }
 
     /// Whether the answering snapshots should be made anew: at once after an adoption or where somebody waits for what has
-    /// been learned, else within a share of the learner's time.
+    /// been learned, else within a share of the learner's time. Once more when no row follows a snapshot that was made too
+    /// soon after a publication to be published itself.
     pub fn refresh_due(&self, now: Now) -> bool {
         let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= self.offset());
         let stale = self.offset() > self.offset_at_refresh;
-        self.next_refresh == 0.0 || (stale && (awaited || now.uptime >= self.next_refresh))
+        let owed = |critic: &Critic| critic.unpublished && now.uptime >= critic.published_at + WEIGHTS_INTERVAL_S;
+        self.next_refresh == 0.0
+            || (stale && (awaited || now.uptime >= self.next_refresh))
+            || (now.uptime >= self.next_refresh && self.critics.iter().any(owed))
     }
 
     /// Make the answering snapshots anew and publish what is due. `clock` is read again afterwards, since this takes time.
@@ -556,6 +563,7 @@ impl Core {
         if critic.failed.is_some() || critic.learner.model().is_none() {
             return;
         }
+        critic.unpublished = false;
         let snapshot = match catch_unwind(AssertUnwindSafe(|| critic.learner.snapshot(true))) {
             Ok(Ok(snapshot)) => snapshot,
             Ok(Err(e)) => {
@@ -597,6 +605,8 @@ impl Core {
         }
         self.board.set(index, Arc::new(snapshot));
     }
+        } else {
+            critic.unpublished = true;
 
     /// The last snapshots before the end, whole.
     pub fn publish_last(&mut self, now: Now) {
