@@ -378,19 +378,22 @@ impl Core {
         for (index, why) in failed {
             self.fail(index, &why, now);
         }
-        self.start_refit(now);
-        self.report_rejected(now);
-    }
         let learned = self.critics.iter().filter(|c| c.failed.is_none()).map(|c| c.learner.learned()).min();
         if let Some(window) = &mut self.window {
             window.hold(learned.unwrap_or(u64::MAX));
         }
+        self.start_refit(now);
+        self.report_rejected(now);
+    }
 
     fn fail(&mut self, index: usize, why: &str, now: Now) {
         let critic = &mut self.critics[index];
         log::error!("event=critic_failed critic={} offset={} why={why:?}", critic.name, critic.learner.learned());
         critic.failed = Some(why.to_owned());
         let details = map(json!({"critic": critic.name, "reason": why}));
+        let outcome = Optimised::Rejected { generation: critic.learner.generation(), reason: why.to_owned() };
+        answer(&mut critic.waiting, &outcome, &mut self.out);
+        answer(&mut critic.waiting_for_running, &outcome, &mut self.out);
         self.out.push(event("critic_failed", now, &details));
     }
 
@@ -560,10 +563,10 @@ impl Core {
     fn refresh_critic(&mut self, index: usize, now: Now) {
         let config = Arc::clone(&self.config);
         let critic = &mut self.critics[index];
+        critic.unpublished = false;
         if critic.failed.is_some() || critic.learner.model().is_none() {
             return;
         }
-        critic.unpublished = false;
         let snapshot = match catch_unwind(AssertUnwindSafe(|| critic.learner.snapshot(true))) {
             Ok(Ok(snapshot)) => snapshot,
             Ok(Err(e)) => {
@@ -602,11 +605,11 @@ impl Core {
             critic.published = Some(present);
             critic.published_at = now.uptime;
             self.out.push(Output::Publish(publication));
+        } else {
+            critic.unpublished = true;
         }
         self.board.set(index, Arc::new(snapshot));
     }
-        } else {
-            critic.unpublished = true;
 
     /// The last snapshots before the end, whole.
     pub fn publish_last(&mut self, now: Now) {
@@ -723,7 +726,8 @@ fn critic_status(critic: &Critic) -> Value {
             "terminations": counts.terminations,
         },
     }));
-    if let Some(model) = learner.model() {
+    // What a panic has left of a model is not to be looked into.
+    if let Some(model) = learner.model().filter(|_| critic.failed.is_none()) {
         let hyper = model.hyperparameters();
         let score = model.score();
         let tolerance = model.dictionary().tolerance() / model.dictionary().kernel().diagonal();
@@ -738,7 +742,7 @@ fn critic_status(critic: &Critic) -> Value {
             "score_recent": (score.rows > 0).then_some(score.recent),
         })));
         status.extend(map(wire::hyperparameters_to_json(&hyper, Some(model.inputs()))));
-        if let Ok(posterior) = model.solve() {
+        if let Some(posterior) = model.posterior() {
             status.insert("log_evidence".into(), posterior.log_evidence().into());
             let Scale { signal, .. } = posterior.scale();
             status.insert("scale_since_adoption".into(), signal.into());
@@ -817,4 +821,34 @@ fn map(value: Value) -> Map<String, Value> {
 pub(super) fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{self, Step, pendulum::Pendulum};
+
+    #[test]
+    fn whoever_waits_for_a_critic_that_fails_is_told() {
+        let mut core = Core::new(Arc::new(Config::default()));
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+        sim::batches("pendulum", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+        core.step(now);
+        let ask = |core: &mut Core, connection| {
+            let peer = Peer { connection, delimiter: false };
+            let op = Op::Optimise { critic: None, wait: true };
+            core.call(Call { peer, id: Id::nil(), form: ArrayForm::List, op }, now);
+        };
+        // The first request starts a refit, the second waits for the next one.
+        ask(&mut core, 1);
+        core.step(now);
+        ask(&mut core, 2);
+        core.fail(0, "a bug", now);
+        let told = core.take_outputs().filter(|output| matches!(output, Output::Reply(_))).count();
+        assert_eq!(told, 2);
+        // What a panic has left of its model is not looked at again.
+        assert!(core.status(now)["critics"][0].get("dictionary_size").is_none());
+    }
 }

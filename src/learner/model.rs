@@ -677,6 +677,11 @@ impl Model {
         }
     }
 
+    /// The posterior of the last refresh that had one.
+    pub fn posterior(&self) -> Option<&Posterior> {
+        self.posterior.as_ref()
+    }
+
     /// Whether the last refresh found a posterior.
     pub fn is_sound(&self) -> bool {
         self.posterior.is_some()
