@@ -381,11 +381,15 @@ impl Learning {
         self.finish();
     }
 
-    /// More of what is there already, up to one batch: rows are learned together, which is faster.
+    /// More of what is there already, up to one batch: rows are learned together, which is faster. Messages are counted too:
+    /// not every one brings a row.
     fn take_what_waits(&mut self) {
         let before = self.core.offset();
         let now = self.clock.now();
-        while self.core.offset() - before < self.config.batch_rows_max as u64 {
+        for _ in 0..self.config.batch_rows_max {
+            if self.core.offset() - before >= self.config.batch_rows_max as u64 {
+                break;
+            }
             let mut idle = true;
             if let Ok(message) = self.ingest.try_recv() {
                 self.core.ingest(&message, now);
@@ -693,5 +697,39 @@ impl Refits {
         let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", core::panic_message(&panic))));
         let seconds = started.elapsed().as_secs_f64();
         drop(self.done.send(RefitDone { critic, result, seconds }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learning(ingest: Receiver<Bytes>) -> Learning {
+        let config = Arc::new(Config::default());
+        Learning {
+            ingest,
+            calls: never(),
+            wants: never(),
+            done: never(),
+            commands: never(),
+            tasks: bounded(1).0,
+            garbage: bounded(1).0,
+            fresh: bounded(1).0,
+            replies: bounded(1).0,
+            publish: bounded(1).0,
+            core: Core::new(Arc::clone(&config)),
+            config,
+            clock: Clock { started: Instant::now() },
+            dropped_publications: 0,
+        }
+    }
+
+    #[test]
+    fn messages_without_new_rows_do_not_keep_the_core_from_its_work() {
+        let (sender, receiver) = bounded(10_000);
+        (0..10_000).for_each(|_| sender.send(Bytes::from_static(b"garbage")).unwrap());
+        let mut learning = learning(receiver);
+        learning.take_what_waits();
+        assert!(learning.ingest.len() >= 9000, "{} of 10000 are left", learning.ingest.len());
     }
 }
