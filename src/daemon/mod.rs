@@ -572,8 +572,12 @@ impl Control {
             (kept.critic, kept.variance, kept.form) == (index, variance, call.form)
                 && revision.is_none_or(|revision| revision == kept.revision)
         };
-        if revision.is_none() || !self.paged.iter().any(fits) {
-            let snapshot = self.snapshot(critic)?;
+        // Without a revision the newest is meant. Answers are refreshed more often than they are published, so that one revision
+        // may have several contents: clients that fetch the same one share its first encoding.
+        let newest = if revision.is_none() { Some(self.snapshot(critic)?) } else { None };
+        let kept = |kept: &Paged| fits(kept) && newest.as_ref().is_none_or(|s| s.revision == kept.revision);
+        if !self.paged.iter().any(kept) {
+            let snapshot = newest.map_or_else(|| self.snapshot(critic), Ok)?;
             if let Some(asked) = revision.filter(|&revision| revision != snapshot.revision) {
                 let message =
                     format!("revision {asked} is not kept any more; start again at page 0 without a revision");
@@ -703,6 +707,9 @@ impl Refits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::transport::Peer;
+    use crate::wire::Id;
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {
         let config = Arc::new(Config::default());
@@ -731,5 +738,47 @@ mod tests {
         let mut learning = learning(receiver);
         learning.take_what_waits();
         assert!(learning.ingest.len() >= 9000, "{} of 10000 are left", learning.ingest.len());
+    }
+
+    #[test]
+    fn pages_of_one_revision_fit_together() {
+        let mut core = Core::new(Arc::new(Config::default()));
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let mut learn = |uptime: f64| {
+            let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+            let now = Now { uptime, unix: 1e9 };
+            sim::batches("pendulum", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+            core.step(now);
+            core.refresh(now, &|| now);
+            core.board()
+        };
+        let board = learn(1.0);
+        let mut control = Control {
+            requests: never(),
+            replies: bounded(1).0,
+            calls: bounded(1).0,
+            wants: bounded(1).0,
+            fresh: never(),
+            board,
+            config: Arc::new(Config::default()),
+            clock: Clock { started: Instant::now() },
+            waiting: Vec::new(),
+            paged: VecDeque::new(),
+        };
+        let peer = Peer { connection: 1, delimiter: false };
+        let op = Op::Snapshot { critic: None, variance: true, page: Some(0), revision: None };
+        let call = Call { peer, id: Id::nil(), form: ArrayForm::Tensor, op };
+        let mut page = |revision| {
+            let payload = control.page(&call, None, true, 0, revision).unwrap();
+            let reply = wire::to_json(&payload).unwrap();
+            (reply["revision"].as_u64().unwrap(), payload)
+        };
+        let (revision, first) = page(None);
+        // Answers are newer than the last publication, whose revision they bear.
+        learn(1.01);
+        let (other, _) = page(None);
+        let (_, again) = page(Some(revision));
+        assert_eq!(other, revision);
+        assert!(again == first, "two encodings under one revision");
     }
 }
