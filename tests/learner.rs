@@ -266,21 +266,19 @@ fn rewards_that_come_after_the_warm_up_set_the_scale() {
     let mut learner = Learner::new(Settings { discount: 0.9, refit_first_rows: 0, ..Settings::default() }, None);
     learner.step(&window);
     let found = learner.snapshot(true).unwrap().evaluate(&rows.states[..20], true).unwrap();
-    let truth: Vec<f64> = (0..20).map(|i| (0..10 - i % 10).map(|k| 0.9f64.powi(k as i32)).sum()).collect();
+    // Ten rewards of 1 to go, or fewer: 6.5 at most, 4.1 on average.
     let variance = found.variance.unwrap();
     let (mean, deviation) = (found.mean.mean(), variance.iter().map(|v| v.sqrt()).sum::<f64>() / 20.0);
-    eprintln!("{mean} +- {deviation}, {:?} {:?}", learner.hyperparameters(), truth);
     assert!(mean > 2.0 && mean < 6.0, "{mean}");
     assert!(deviation > 0.01 && deviation < 2.0, "{deviation}");
 }
 
 #[test]
 fn rows_with_discounts_of_their_own_can_be_refitted() {
-    let (window, mut rows) = episodes(600, |_| 1.0);
+    let (_, mut rows) = episodes(600, |_| 1.0);
     rows.discounts.fill(0.9);
     let mut own = Window::new(1, 1, 10_000);
     own.extend(&rows, 0..rows.len());
-    drop(window);
     let settings = Settings { discount: 0.0, evidence_rows: 100, starts: 2, ..Settings::default() };
     let mut learner = Learner::new(settings, None);
     learner.step(&own);
