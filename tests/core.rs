@@ -185,3 +185,49 @@ fn what_is_refused_changes_nothing_and_is_reported() {
     let refused = harness.call(Op::Checkpoint).unwrap();
     assert_eq!(refused["error"]["code"], "not_ready");
 }
+
+#[test]
+fn rows_that_exceed_the_window_are_all_learned() {
+    let mut harness =
+        Harness::new("window_rows = 16\n[[critic]]\nwarmup_rows = 16\ndictionary_max = 10\nrefit_first_rows = 0\n");
+    let mut pendulum = Pendulum::new(7, 0.3);
+    for round in 1..=3 {
+        // Several messages may wait to be learned at once.
+        for _ in 0..4 {
+            let steps: Vec<Step> = (0..4000).map(|_| pendulum.step()).collect();
+            sim::batches("pendulum", "", &steps).iter().for_each(|b| harness.ingest(&wire::encode_ingest(b)));
+        }
+        harness.turn();
+        let status = harness.call(Op::Status).unwrap();
+        assert_eq!(status["critics"][0]["failed"], Value::Null);
+        assert_eq!(status["critics"][0]["learned"], 16_000 * round);
+        assert_eq!(status["critics"][0]["transitions"], 16_000 * round);
+    }
+    // What is held for the learners is let go when they have learned it.
+    let steps: Vec<Step> = (0..4096).map(|_| pendulum.step()).collect();
+    sim::batches("pendulum", "", &steps).iter().for_each(|b| harness.ingest(&wire::encode_ingest(b)));
+    harness.turn();
+    let held = harness.call(Op::Status).unwrap()["window"]["rows"].as_u64().unwrap();
+    assert!(held <= 16 + 3 * 4096, "{held} rows are held");
+}
+
+#[test]
+fn the_last_rows_of_a_stream_that_pauses_are_published() {
+    let mut harness = Harness::new(QUICK);
+    let mut sent = 0;
+    for batch in pendulum(200, 5) {
+        harness.ingest(&wire::encode_ingest(&batch));
+        sent += batch.len() as u64;
+        harness.turn();
+    }
+    for _ in 0..3 {
+        harness.now += 1.0;
+        harness.turn();
+    }
+    let (topic, payload) = harness.published.iter().rfind(|(topic, _)| topic.ends_with(".default")).unwrap();
+    assert_eq!(wire::to_json(payload).unwrap()["offset"], sent, "{topic}");
+    let published = harness.published.len();
+    harness.now += 1.0;
+    harness.turn();
+    assert_eq!(harness.published.len(), published, "nothing new, nothing published");
+}

@@ -146,6 +146,8 @@ struct Critic {
     /// Rows that the last whole snapshot had learned.
     published_whole_offset: u64,
     published_at: f64,
+    /// The board has what subscribers have not been told.
+    unpublished: bool,
     refits: RefitCounts,
     refit_seconds: f64,
     last_refit: Value,
@@ -199,6 +201,7 @@ impl Core {
                 published_whole_at: f64::NEG_INFINITY,
                 published_whole_offset: 0,
                 published_at: f64::NEG_INFINITY,
+                unpublished: false,
                 refits: RefitCounts::default(),
                 refit_seconds: 0.0,
                 last_refit: Value::Null,
@@ -257,7 +260,11 @@ impl Core {
         self.check_dimensions(batch)?;
         let admission = self.streams.admit(batch, strict)?;
         let (dim, rewards) = (batch.dim(), batch.rewards_per_row());
-        let window = self.window.get_or_insert_with(|| Window::new(dim, rewards, self.config.window_rows));
+        let window = self.window.get_or_insert_with(|| {
+            let mut window = Window::new(dim, rewards, self.config.window_rows);
+            window.hold(0);
+            window
+        });
         let before = window.end();
         self.streams.commit(batch, &admission, now.unix, |stream, starts_chain, i| {
             window.push(stream, starts_chain, batch, i);
@@ -374,6 +381,10 @@ impl Core {
         for (index, why) in failed {
             self.fail(index, &why, now);
         }
+        let learned = self.critics.iter().filter(|c| c.failed.is_none()).map(|c| c.learner.learned()).min();
+        if let Some(window) = &mut self.window {
+            window.hold(learned.unwrap_or(u64::MAX));
+        }
         self.start_refit(now);
         self.report_rejected(now);
     }
@@ -383,6 +394,9 @@ impl Core {
         log::error!("event=critic_failed critic={} offset={} why={why:?}", critic.name, critic.learner.learned());
         critic.failed = Some(why.to_owned());
         let details = map(json!({"critic": critic.name, "reason": why}));
+        let outcome = Optimised::Rejected { generation: critic.learner.generation(), reason: why.to_owned() };
+        answer(&mut critic.waiting, &outcome, &mut self.out);
+        answer(&mut critic.waiting_for_running, &outcome, &mut self.out);
         self.out.push(event("critic_failed", now, &details));
     }
 
@@ -527,23 +541,23 @@ impl Core {
     }
 
     /// Whether the answering snapshots should be made anew: at once after an adoption or where somebody waits for what has
-    /// been learned, else within a share of the learner's time.
+    /// been learned, else within a share of the learner's time. Once more when no row follows a snapshot that was made too
+    /// soon after a publication to be published itself.
     pub fn refresh_due(&self, now: Now) -> bool {
         let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= self.offset());
         let stale = self.offset() > self.offset_at_refresh;
         let in_time = now.uptime >= self.next_refresh;
-        self.next_refresh == 0.0 || (stale && (awaited || in_time)) || (in_time && self.unpublished(now))
+        self.next_refresh == 0.0 || (stale && (awaited || in_time)) || (in_time && self.publication_due(now))
     }
 
-    /// Whether a whole snapshot is due of rows that no subscriber has been sent one of: where the stream pauses, the last
-    /// rows would otherwise be withheld until it goes on.
-    fn unpublished(&self, now: Now) -> bool {
+    /// Whether subscribers are owed something although no rows arrive: the weights after the last rows, and then a whole
+    /// snapshot of them. Where the stream pauses they would otherwise be withheld until it goes on.
+    fn publication_due(&self, now: Now) -> bool {
         let interval = self.config.snapshot_interval_ms as f64 / 1000.0;
-        self.critics.iter().any(|critic| {
-            critic.failed.is_none()
-                && critic.learner.model().is_some()
-                && critic.learner.learned() > critic.published_whole_offset
-                && now.uptime - critic.published_whole_at >= interval
+        self.critics.iter().filter(|critic| critic.failed.is_none() && critic.learner.model().is_some()).any(|critic| {
+            let whole = critic.learner.learned() > critic.published_whole_offset;
+            (critic.unpublished && now.uptime >= critic.published_at + WEIGHTS_INTERVAL_S)
+                || (whole && now.uptime >= critic.published_whole_at + interval)
         })
     }
 
@@ -561,6 +575,7 @@ impl Core {
     fn refresh_critic(&mut self, index: usize, now: Now) {
         let config = Arc::clone(&self.config);
         let critic = &mut self.critics[index];
+        critic.unpublished = false;
         if critic.failed.is_some() || critic.learner.model().is_none() {
             return;
         }
@@ -605,6 +620,8 @@ impl Core {
             critic.published = Some(present);
             critic.published_at = now.uptime;
             self.out.push(Output::Publish(publication));
+        } else {
+            critic.unpublished = true;
         }
         self.board.set(index, Arc::new(snapshot));
     }
@@ -724,7 +741,8 @@ fn critic_status(critic: &Critic) -> Value {
             "terminations": counts.terminations,
         },
     }));
-    if let Some(model) = learner.model() {
+    // What a panic has left of a model is not to be looked into.
+    if let Some(model) = learner.model().filter(|_| critic.failed.is_none()) {
         let hyper = model.hyperparameters();
         let score = model.score();
         let tolerance = model.dictionary().tolerance() / model.dictionary().kernel().diagonal();
@@ -739,7 +757,7 @@ fn critic_status(critic: &Critic) -> Value {
             "score_recent": (score.rows > 0).then_some(score.recent),
         })));
         status.extend(map(wire::hyperparameters_to_json(&hyper, Some(model.inputs()))));
-        if let Ok(posterior) = model.solve() {
+        if let Some(posterior) = model.posterior() {
             status.insert("log_evidence".into(), posterior.log_evidence().into());
             let Scale { signal, .. } = posterior.scale();
             status.insert("scale_since_adoption".into(), signal.into());
@@ -823,4 +841,34 @@ fn map(value: Value) -> Map<String, Value> {
 pub(super) fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it panicked".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{self, Step, pendulum::Pendulum};
+
+    #[test]
+    fn whoever_waits_for_a_critic_that_fails_is_told() {
+        let mut core = Core::new(Arc::new(Config::default()));
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+        sim::batches("pendulum", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+        core.step(now);
+        let ask = |core: &mut Core, connection| {
+            let peer = Peer { connection, delimiter: false };
+            let op = Op::Optimise { critic: None, wait: true };
+            core.call(Call { peer, id: Id::nil(), form: ArrayForm::List, op }, now);
+        };
+        // The first request starts a refit, the second waits for the next one.
+        ask(&mut core, 1);
+        core.step(now);
+        ask(&mut core, 2);
+        core.fail(0, "a bug", now);
+        let told = core.take_outputs().filter(|output| matches!(output, Output::Reply(_))).count();
+        assert_eq!(told, 2);
+        // What a panic has left of its model is not looked at again.
+        assert!(core.status(now)["critics"][0].get("dictionary_size").is_none());
+    }
 }

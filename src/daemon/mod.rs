@@ -381,11 +381,15 @@ impl Learning {
         self.finish();
     }
 
-    /// More of what is there already, up to one batch: rows are learned together, which is faster.
+    /// More of what is there already, up to one batch: rows are learned together, which is faster. Messages are counted too:
+    /// not every one brings a row.
     fn take_what_waits(&mut self) {
         let before = self.core.offset();
         let now = self.clock.now();
-        while self.core.offset() - before < self.config.batch_rows_max as u64 {
+        for _ in 0..self.config.batch_rows_max {
+            if self.core.offset() - before >= self.config.batch_rows_max as u64 {
+                break;
+            }
             let mut idle = true;
             if let Ok(message) = self.ingest.try_recv() {
                 self.core.ingest(&message, now);
@@ -568,8 +572,12 @@ impl Control {
             (kept.critic, kept.variance, kept.form) == (index, variance, call.form)
                 && revision.is_none_or(|revision| revision == kept.revision)
         };
-        if revision.is_none() || !self.paged.iter().any(fits) {
-            let snapshot = self.snapshot(critic)?;
+        // Without a revision the newest is meant. Answers are refreshed more often than they are published, so that one revision
+        // may have several contents: clients that fetch the same one share its first encoding.
+        let newest = if revision.is_none() { Some(self.snapshot(critic)?) } else { None };
+        let kept = |kept: &Paged| fits(kept) && newest.as_ref().is_none_or(|s| s.revision == kept.revision);
+        if !self.paged.iter().any(kept) {
+            let snapshot = newest.map_or_else(|| self.snapshot(critic), Ok)?;
             if let Some(asked) = revision.filter(|&revision| revision != snapshot.revision) {
                 let message =
                     format!("revision {asked} is not kept any more; start again at page 0 without a revision");
@@ -693,5 +701,84 @@ impl Refits {
         let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", core::panic_message(&panic))));
         let seconds = started.elapsed().as_secs_f64();
         drop(self.done.send(RefitDone { critic, result, seconds }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::transport::Peer;
+    use crate::wire::Id;
+
+    fn learning(ingest: Receiver<Bytes>) -> Learning {
+        let config = Arc::new(Config::default());
+        Learning {
+            ingest,
+            calls: never(),
+            wants: never(),
+            done: never(),
+            commands: never(),
+            tasks: bounded(1).0,
+            garbage: bounded(1).0,
+            fresh: bounded(1).0,
+            replies: bounded(1).0,
+            publish: bounded(1).0,
+            core: Core::new(Arc::clone(&config)),
+            config,
+            clock: Clock { started: Instant::now() },
+            dropped_publications: 0,
+        }
+    }
+
+    #[test]
+    fn messages_without_new_rows_do_not_keep_the_core_from_its_work() {
+        let (sender, receiver) = bounded(10_000);
+        (0..10_000).for_each(|_| sender.send(Bytes::from_static(b"garbage")).unwrap());
+        let mut learning = learning(receiver);
+        learning.take_what_waits();
+        assert!(learning.ingest.len() >= 9000, "{} of 10000 are left", learning.ingest.len());
+    }
+
+    #[test]
+    fn pages_of_one_revision_fit_together() {
+        let mut core = Core::new(Arc::new(Config::default()));
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let mut learn = |uptime: f64| {
+            let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+            let now = Now { uptime, unix: 1e9 };
+            sim::batches("pendulum", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+            core.step(now);
+            core.refresh(now, &|| now);
+            core.board()
+        };
+        let board = learn(1.0);
+        let mut control = Control {
+            requests: never(),
+            replies: bounded(1).0,
+            calls: bounded(1).0,
+            wants: bounded(1).0,
+            fresh: never(),
+            board,
+            config: Arc::new(Config::default()),
+            clock: Clock { started: Instant::now() },
+            waiting: Vec::new(),
+            paged: VecDeque::new(),
+        };
+        let peer = Peer { connection: 1, delimiter: false };
+        let op = Op::Snapshot { critic: None, variance: true, page: Some(0), revision: None };
+        let call = Call { peer, id: Id::nil(), form: ArrayForm::Tensor, op };
+        let mut page = |revision| {
+            let payload = control.page(&call, None, true, 0, revision).unwrap();
+            let reply = wire::to_json(&payload).unwrap();
+            (reply["revision"].as_u64().unwrap(), payload)
+        };
+        let (revision, first) = page(None);
+        // Answers are newer than the last publication, whose revision they bear.
+        learn(1.01);
+        let (other, _) = page(None);
+        let (_, again) = page(Some(revision));
+        assert_eq!(other, revision);
+        assert!(again == first, "two encodings under one revision");
     }
 }

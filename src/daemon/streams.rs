@@ -63,7 +63,7 @@ impl Streams {
     /// ingest a gap only starts a new chain.
     ///
     /// # Errors
-    /// `too_many_streams`, `fenced`, `sequence_gap` (with the number expected) or `conflict`.
+    /// `too_many_streams`, `fenced`, `sequence_gap` (with the number expected), `out_of_range` or `conflict`.
     pub fn admit(&self, batch: &Batch, strict: bool) -> Result<Admission, WireError> {
         let Some(stream) = self.by_name.get(batch.stream()) else {
             if self.by_name.len() >= self.max {
@@ -83,6 +83,10 @@ impl Streams {
         if seq > stream.next_seq && strict {
             return Err(WireError::sequence_gap(stream.next_seq));
         }
+        // Where the batch brings its own number this has been checked with it.
+        let Some(end) = seq.checked_add(batch.len() as u64) else {
+            return Err(WireError::of(ErrorCode::OutOfRange, "seq", "the stream has no sequence numbers left"));
+        };
         let duplicates = (stream.next_seq.saturating_sub(seq) as usize).min(batch.len());
         for i in 0..duplicates {
             // Position of this row counted from the newest one.
@@ -94,7 +98,7 @@ impl Streams {
                 return Err(WireError::of(ErrorCode::Conflict, "seq", message).at(i));
             }
         }
-        let next_seq = stream.next_seq.max(seq + batch.len() as u64);
+        let next_seq = stream.next_seq.max(end);
         Ok(Admission { duplicates, next_seq, gap: seq > stream.next_seq, new_session: false })
     }
 
@@ -227,5 +231,12 @@ mod tests {
         let mut streams = Streams::new(0);
         assert_eq!(take(&mut streams, &batch("", Some(0), &[0.0, 1.0]), true), Err(ErrorCode::TooManyStreams));
         assert!(streams.is_empty());
+    }
+
+    #[test]
+    fn a_stream_at_the_last_sequence_number_takes_no_more() {
+        let mut streams = Streams::new(10);
+        assert_eq!(take(&mut streams, &batch("", Some(u64::MAX - 1), &[0.0, 1.0]), false), Ok(vec![(0, true)]));
+        assert_eq!(take(&mut streams, &batch("", None, &[1.0, 2.0]), false), Err(ErrorCode::OutOfRange));
     }
 }

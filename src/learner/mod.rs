@@ -245,8 +245,8 @@ pub struct Learner {
     generation: u64,
     /// Offset at which the next refit by row count is due.
     next_refit: u64,
-    /// Offset at which the present model was made.
-    adopted_at: u64,
+    /// Offset at which the last refit ended, by adoption or not.
+    refit_ended_at: u64,
     requested: bool,
     full_reported: bool,
     /// Score of the present model when the running refit was started.
@@ -257,19 +257,21 @@ pub struct Learner {
 impl Learner {
     /// A critic that has seen nothing. `names` are those of the state variables.
     pub fn new(settings: Settings, names: Option<Vec<String>>) -> Self {
-        Self {
-            next_refit: if settings.refit_first_rows == 0 { u64::MAX } else { settings.refit_first_rows },
+        let mut learner = Self {
+            next_refit: u64::MAX,
             settings,
             names,
             model: None,
             learned: 0,
             generation: 0,
-            adopted_at: 0,
+            refit_ended_at: 0,
             requested: false,
             full_reported: false,
             score_at_job: None,
             refits: 0,
-        }
+        };
+        learner.schedule();
+        learner
     }
 
     /// What it learns and how.
@@ -282,7 +284,12 @@ impl Learner {
         if let Some(model) = &mut self.model {
             model.set_settings(&settings);
         }
+        let schedule = |s: &Settings| (s.refit_first_rows, s.refit_growth, s.refit_rows_max);
+        let rescheduled = schedule(&settings) != schedule(&self.settings);
         self.settings = settings;
+        if rescheduled {
+            self.schedule();
+        }
     }
 
     /// The present model, once there is one.
@@ -333,11 +340,8 @@ impl Learner {
             self.model = Some(Box::new(model));
             self.generation = 1;
             events.push(Event::FirstModel);
-        } else if let Some(model) = &mut self.model {
-            for (rows, range, offset) in window.since(self.learned) {
-                model.learn(rows, range, offset);
-            }
-            self.learned = window.end();
+        } else {
+            self.learn(window);
         }
         let full = self.model.as_ref().is_some_and(|model| model.counts().novel_when_full > 0);
         if full && !self.full_reported {
@@ -345,6 +349,14 @@ impl Learner {
             events.push(Event::DictionaryFull);
         }
         events
+    }
+
+    fn learn(&mut self, window: &Window) {
+        let Some(model) = &mut self.model else { return };
+        for (rows, range, offset) in window.since(self.learned) {
+            model.learn(rows, range, offset);
+        }
+        self.learned = window.end();
     }
 
     /// Ask for a refit at the next opportunity.
@@ -364,7 +376,7 @@ impl Learner {
         if self.next_refit == u64::MAX {
             return None;
         }
-        let since = self.learned - self.adopted_at.min(self.learned);
+        let since = self.learned - self.refit_ended_at.min(self.learned);
         if self.learned >= self.next_refit {
             Some(RefitReason::Rows)
         } else if since < self.settings.refit_first_rows {
@@ -391,7 +403,7 @@ impl Learner {
         let current = match current {
             Ok(current) => current,
             Err(e) => {
-                self.schedule();
+                self.refit_failed();
                 return Err(e);
             }
         };
@@ -411,22 +423,28 @@ impl Learner {
     /// The running refit found nothing: the present model stays, the next refit is due later.
     pub fn refit_failed(&mut self) {
         self.score_at_job = None;
-        self.adopted_at = self.learned;
+        self.refit_ended_at = self.learned;
         self.schedule();
     }
 
+    /// When the next refit by row count is due, counted from the end of the last one.
     fn schedule(&mut self) {
-        if self.settings.refit_first_rows == 0 {
-            return;
-        }
-        let growth = (self.learned as f64 * (self.settings.refit_growth - 1.0)) as u64;
-        let first = self.settings.refit_first_rows;
-        self.next_refit = self.learned + growth.clamp(first, self.settings.refit_rows_max.max(first));
+        let Settings { refit_first_rows: first, refit_growth, refit_rows_max, .. } = self.settings;
+        let growth = (self.refit_ended_at as f64 * (refit_growth - 1.0)) as u64;
+        let rows = growth.clamp(first, refit_rows_max.max(first));
+        self.next_refit = if first == 0 { u64::MAX } else { self.refit_ended_at + rows };
     }
 
     /// Judge a candidate, catch it up if little is missing, and adopt it if it is no worse. One move of one value: whoever
     /// holds a snapshot keeps all of the old model.
+    ///
+    /// Rows of `window` that have not been learned yet are learned first, as by [`Learner::step`], so that both models are
+    /// judged on the same ones.
+    ///
+    /// # Panics
+    /// If the window has forgotten rows that were not learned.
     pub fn consider(&mut self, mut candidate: Candidate, window: &Window) -> Verdict {
+        self.learn(window);
         // A refresh in the tail would cost more than all its rows.
         let tail = TAIL_ROWS.min(candidate.model.rows_to_refresh());
         if self.learned - candidate.through > tail {
@@ -447,7 +465,7 @@ impl Learner {
         let old = self.model.replace(candidate.model);
         self.generation += 1;
         self.score_at_job = None;
-        self.adopted_at = self.learned;
+        self.refit_ended_at = self.learned;
         self.full_reported = false;
         self.schedule();
         Verdict::Adopted { report, scores, old }

@@ -529,7 +529,8 @@ impl Model {
             work.rewards.extend(self.settings.rewards.iter().map(|&column| rows.reward(i)[column]));
             let discount = rows.discount(i, self.settings.discount);
             if let Some(node) = nodes.gap {
-                self.close_chain(slot, work.features.col(node), &work.points[point(node)]);
+                let row = self.recent.end();
+                self.close_chain(slot, row, work.features.col(node), &work.points[point(node)]);
             }
             let decay = self.chains[slot].discount;
             let features = work.observed.col(k);
@@ -562,7 +563,8 @@ impl Model {
                 self.chains[slot].reset();
                 self.flush_cluster(slot, None);
             } else if let Some(node) = nodes.next {
-                self.close_chain(slot, work.features.col(node), &work.points[point(node)]);
+                let row = self.recent.end() - 1;
+                self.close_chain(slot, row, work.features.col(node), &work.points[point(node)]);
             } else {
                 let next_state = &mut self.slots[slot].next_state;
                 next_state.clear();
@@ -573,9 +575,10 @@ impl Model {
         self.statistics.absorb_gram(work.observed.view(), prior_trace);
     }
 
-    fn close_chain(&mut self, slot: usize, features: &[f64], point: &[f64]) {
+    /// End the chain in `slot`, cut behind or (by a gap) before row number `row`, with the value at `point`.
+    fn close_chain(&mut self, slot: usize, row: u64, features: &[f64], point: &[f64]) {
         self.counts.cuts += 1;
-        self.recent.push_cut(slot, &self.chains[slot], features, point);
+        self.recent.push_cut(slot, row, &self.chains[slot], features, point);
         self.flush_cluster(slot, Some((features, self.chains[slot].discount)));
         self.statistics.cut(&mut self.chains[slot], features);
     }
@@ -586,7 +589,7 @@ impl Model {
             if self.chains[slot].rows > 0 {
                 let point = self.dictionary.kernel().project(self.inputs.dim(), &self.slots[slot].next_state);
                 let features = self.dictionary.features(&point);
-                self.close_chain(slot, features.col(0), &point);
+                self.close_chain(slot, self.recent.end(), features.col(0), &point);
             }
         }
     }
@@ -688,6 +691,11 @@ impl Model {
         } else {
             self.posterior = Some(posterior);
         }
+    }
+
+    /// The posterior of the last refresh that had one.
+    pub fn posterior(&self) -> Option<&Posterior> {
+        self.posterior.as_ref()
     }
 
     /// Whether the last refresh found a posterior.

@@ -628,7 +628,9 @@ fn sane(snapshot: &Snapshot, rows: &Rows, settings: &Settings) -> Result<(), Ref
     let largest = (0..rows.len())
         .flat_map(|i| settings.rewards.iter().map(move |&h| rows.reward(i)[h].abs()))
         .fold(0.0, f64::max);
-    let horizon = if settings.discount < 1.0 { 1.0 / (1.0 - settings.discount) } else { rows.len() as f64 };
+    // Rows may carry discounts of their own, above the critic's.
+    let discount = (0..rows.len()).map(|i| rows.discount(i, settings.discount)).fold(0.0, f64::max);
+    let horizon = if discount < 1.0 { 1.0 / (1.0 - discount) } else { rows.len() as f64 };
     // Twice: a Gaussian process overshoots at the rim of its data.
     let bound = 2.0 * largest * horizon.min(1e9);
     let kernel = &snapshot.hyperparameters.kernel;

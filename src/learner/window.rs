@@ -17,13 +17,21 @@ pub struct Window {
     segments: VecDeque<Arc<Rows>>,
     start: u64,
     end: u64,
+    /// Rows from this offset on are not forgotten, however many there are.
+    held_from: u64,
 }
 
 impl Window {
     /// An empty window that holds at least `rows_max` rows of states (D,) and rewards (H,) before it forgets the oldest,
     /// a segment at a time.
     pub fn new(dim: usize, rewards_per_row: usize, rows_max: usize) -> Self {
-        Self { dim, rewards_per_row, rows_max: rows_max as u64, segments: VecDeque::new(), start: 0, end: 0 }
+        let (rows_max, segments) = (rows_max as u64, VecDeque::new());
+        Self { dim, rewards_per_row, rows_max, segments, start: 0, end: 0, held_from: u64::MAX }
+    }
+
+    /// From now on forget no row from offset `from` on: somebody has yet to learn it. Holding is bounded by whoever pushes.
+    pub fn hold(&mut self, from: u64) {
+        self.held_from = from;
     }
 
     /// State dimension D.
@@ -83,10 +91,12 @@ impl Window {
 
     fn last_mut(&mut self) -> &mut Rows {
         if self.segments.back().is_none_or(|segment| segment.len() >= SEGMENT_ROWS) {
-            if self.end - self.start >= self.rows_max + SEGMENT_ROWS as u64
-                && let Some(oldest) = self.segments.pop_front()
+            while let Some(oldest) = self.segments.front().map(|segment| segment.len() as u64)
+                && self.end - self.start >= self.rows_max + SEGMENT_ROWS as u64
+                && self.start + oldest <= self.held_from
             {
-                self.start += oldest.len() as u64;
+                self.segments.pop_front();
+                self.start += oldest;
             }
             self.segments.push_back(Arc::new(Rows::new(self.dim, self.rewards_per_row)));
         }

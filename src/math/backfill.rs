@@ -33,6 +33,8 @@ pub struct Observed<'a> {
 struct ClosedChain {
     /// Rows absorbed when it was closed.
     position: u64,
+    /// Row that closed it: the last one absorbed, or after a gap the one about to be.
+    row: u64,
     slot: usize,
     chain: Chain,
     features: Vec<f64>,
@@ -127,10 +129,12 @@ impl Recent {
         self.end += 1;
     }
 
-    /// Remember that the chain in `slot` is about to be closed by the value at `point`, whose features are `features`.
-    pub fn push_cut(&mut self, slot: usize, chain: &Chain, features: &[f64], point: &[f64]) {
+    /// Remember that the chain in `slot` is about to be closed, by row number `row`, with the value at `point`, whose
+    /// features are `features`.
+    pub fn push_cut(&mut self, slot: usize, row: u64, chain: &Chain, features: &[f64], point: &[f64]) {
         let mut record = self.spare.pop().unwrap_or_default();
         record.position = self.end;
+        record.row = row;
         record.slot = slot;
         record.chain.clone_from(chain);
         record.features.clear();
@@ -172,7 +176,7 @@ impl Recent {
         let mut pending = cuts.iter_mut().peekable();
         for (row, &value) in (from..self.end).zip(&values) {
             while let Some(cut) = pending.next_if(|cut| cut.position <= row) {
-                let counts = cut.position > from;
+                let counts = cut.row >= from;
                 close(cut, counts, traces[cut.slot], admitted, dictionary, statistics);
                 traces[cut.slot] = 0.0;
             }
@@ -184,7 +188,7 @@ impl Recent {
             }
         }
         for cut in pending {
-            let counts = cut.position > from;
+            let counts = cut.row >= from;
             close(cut, counts, traces[cut.slot], admitted, dictionary, statistics);
             traces[cut.slot] = 0.0;
         }
@@ -224,7 +228,7 @@ impl Recent {
 }
 
 /// The new coordinate in what one closed chain added: the last row and column of B and E, the last entries of h and a.
-/// A chain closed before the first row that counts keeps the zero, like its rows.
+/// A chain closed by a row before the first that counts keeps the zero, like that row.
 fn close(
     cut: &mut ClosedChain,
     counts: bool,

@@ -17,6 +17,11 @@ use super::statistics::{Closing, Statistics};
 use std::f64::consts::PI;
 use std::fmt;
 
+/// Bounds of s: out of the way of any data (a base kernel made before the first reward has a variance of 1e-12), but far
+/// from overflow.
+const SIGNAL_MIN: f64 = 1e-50;
+const SIGNAL_MAX: f64 = 1e50;
+
 /// Overall scale of the model relative to its base kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
@@ -246,7 +251,7 @@ impl Posterior {
             let explained: f64 = power.iter().zip(&eigenvalues).map(|(t, e)| t / (e + ratio)).sum();
             let residual = (total - explained).max(0.0);
             let noise = (residual / (n * rewards)).max(floor);
-            let signal = (noise / ratio).clamp(1e-6, 1e6);
+            let signal = (noise / ratio).clamp(SIGNAL_MIN, SIGNAL_MAX);
             let log_determinant: f64 = eigenvalues.iter().map(|e| (e + ratio).ln()).sum();
             let m = eigenvalues.len() as f64;
             let fixed = n * signal.ln() + (n - m) * log_ratio + log_determinant;
