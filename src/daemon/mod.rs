@@ -23,7 +23,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
 use parking_lot::Mutex;
 use serde_json::json;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -242,22 +242,31 @@ impl Daemon {
             transport.stop_receiving();
         }
         drop(self.commands.send_timeout(Command::Stop, DRAIN));
-        let deadline = Instant::now() + DRAIN + FLUSH;
-        let (refits, others): (Vec<_>, Vec<_>) =
-            self.threads.drain(..).partition(|thread| thread.thread().name() == Some("refit"));
-        for thread in others {
-            // A thread that panicked has said so.
-            drop(thread.join());
+        let started = Instant::now();
+        // Neither a refit in the middle of a factorisation nor a queue of large queries is waited for: if they take too long they
+        // are left to end by themselves. They own nothing but copies.
+        let wait = |thread: &JoinHandle<()>, longest: Duration| {
+            while !thread.is_finished() && started.elapsed() < longest {
+                std::thread::sleep(NAP);
+            }
+        };
+        let mut threads: HashMap<String, JoinHandle<()>> = self
+            .threads
+            .drain(..)
+            .map(|thread| (thread.thread().name().unwrap_or_default().to_owned(), thread))
+            .collect();
+        if let Some(core) = threads.remove("core") {
+            // If it panicked it has said so.
+            drop(core.join());
+        }
+        if let Some(control) = threads.get("control") {
+            wait(control, DRAIN);
         }
         if let Some(transport) = self.transport.take() {
             transport.shutdown(FLUSH);
         }
-        for thread in refits {
-            // A refit looks at the stop flag often, but not in the middle of a factorisation: if it takes too long, it is left to
-            // end by itself. It owns nothing but its copy of the rows.
-            while !thread.is_finished() && Instant::now() < deadline {
-                std::thread::sleep(NAP);
-            }
+        if let Some(refit) = threads.get("refit") {
+            wait(refit, DRAIN + FLUSH);
         }
         drop(std::fs::remove_file(&self.endpoints_file));
     }
@@ -738,6 +747,31 @@ mod tests {
         let mut learning = learning(receiver);
         learning.take_what_waits();
         assert!(learning.ingest.len() >= 9000, "{} of 10000 are left", learning.ingest.len());
+    }
+
+    #[test]
+    fn a_stop_waits_for_no_query_and_no_refit() {
+        let daemon = |name: &str| {
+            let (commands, _) = bounded(1);
+            let endpoint: transport::Endpoint = "tcp://127.0.0.1:0".parse().unwrap();
+            let endpoints = Endpoints { ingest: endpoint.clone(), control: endpoint.clone(), publish: endpoint };
+            let mut daemon = Daemon {
+                endpoints,
+                config: Mutex::new(Arc::new(Config::default())),
+                transport: None,
+                commands,
+                stop_refits: Arc::new(AtomicBool::new(false)),
+                threads: Vec::new(),
+                endpoints_file: PathBuf::from("no such file"),
+            };
+            daemon.spawn(name, || std::thread::sleep(Duration::from_secs(4))).unwrap();
+            daemon
+        };
+        for name in ["control", "refit"] {
+            let started = Instant::now();
+            daemon(name).stop();
+            assert!(started.elapsed() < Duration::from_millis(1900), "{name}: {:?}", started.elapsed());
+        }
     }
 
     #[test]
