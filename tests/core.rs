@@ -178,6 +178,10 @@ fn what_is_refused_changes_nothing_and_is_reported() {
     assert_eq!(harness.core.offset(), good.len() as u64);
     let status = harness.call(Op::Status).unwrap();
     assert_eq!(status["rejected"], serde_json::json!({"malformed": 1, "wrong_dimension": 1}));
+    harness.ingest(&wire::encode_ingest(good));
+    harness.turn();
+    assert_eq!(harness.core.offset(), good.len() as u64, "rows that are known are not learned again");
+    assert_eq!(harness.call(Op::Status).unwrap()["duplicates"], good.len() as u64);
     let events = harness.events("rejected");
     assert_eq!(events.len(), 1, "one report for both, at a bounded rate");
     assert_eq!((&events[0]["code"], &events[0]["field"]), (&"wrong_dimension".into(), &"state".into()));

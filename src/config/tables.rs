@@ -263,7 +263,7 @@ pub(super) static CRITIC: [Setting<Settings>; 21] = [
         refit_first_rows,
         Running,
         within(0..=ROWS_MAX),
-        "Rows at which the first refit is due; 0 for no refits by number of rows."
+        "Rows at which the first refit is due; 0 for refits on request only."
     ),
     setting!(
         refit_growth,

@@ -170,6 +170,8 @@ pub struct Core {
     rejected_since_report: u64,
     rejected_reported_at: f64,
     last_rejected: Option<WireError>,
+    /// Rows that were known already, on both sockets.
+    duplicates: u64,
     /// Offsets that somebody waits for a snapshot to have learned.
     wanted: BTreeSet<u64>,
     next_refresh: f64,
@@ -221,6 +223,7 @@ impl Core {
             rejected_since_report: 0,
             rejected_reported_at: f64::NEG_INFINITY,
             last_rejected: None,
+            duplicates: 0,
             wanted: BTreeSet::new(),
             next_refresh: f64::MIN_POSITIVE,
             offset_at_refresh: 0,
@@ -269,6 +272,7 @@ impl Core {
         self.streams.commit(batch, &admission, now.unix, |stream, starts_chain, i| {
             window.push(stream, starts_chain, batch, i);
         });
+        self.duplicates += admission.duplicates as u64;
         Ok((window.end() - before, admission.duplicates as u64, admission.next_seq))
     }
 
@@ -700,6 +704,7 @@ impl Core {
                 "bytes_per_row": bytes_per_row,
             },
             "rejected": self.rejected,
+            "duplicates": self.duplicates,
             "critics": critics,
         }))
     }

@@ -82,7 +82,7 @@ pub struct Settings {
     pub noise_floor: f64,
     /// Rows before there is a first, data-driven model.
     pub warmup_rows: usize,
-    /// Rows at which the first refit is due; 0 switches refits by row count off.
+    /// Rows at which the first refit is due; 0 leaves refits to those who ask for one.
     pub refit_first_rows: u64,
     /// Factor by which the rows grow from one refit to the next, at least 1.
     pub refit_growth: f64,
@@ -373,7 +373,7 @@ impl Learner {
         if self.requested {
             return Some(RefitReason::Requested);
         }
-        if self.next_refit == u64::MAX {
+        if self.settings.refit_first_rows == 0 {
             return None;
         }
         let since = self.learned - self.refit_ended_at.min(self.learned);

@@ -113,7 +113,6 @@ pub struct Model {
     slot_of_stream: Vec<u32>,
     scatter: Option<Matrix>,
     posterior: Option<Posterior>,
-    learned: u64,
     rows_since_refresh: u64,
     rows_at_tuning: u64,
     features_at_tuning: usize,
@@ -183,7 +182,6 @@ impl Model {
             slot_of_stream: Vec::new(),
             scatter: clustered.then(|| Matrix::zeros(m, m)),
             posterior: None,
-            learned: 0,
             rows_since_refresh: 0,
             rows_at_tuning: 0,
             features_at_tuning: 0,
@@ -271,8 +269,8 @@ impl Model {
             + self.chains.len() * chain * size_of::<f64>()
     }
 
-    /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. Allocates only while the dictionary,
-    /// the number of streams or the block grows.
+    /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. Rows that are neither scored nor
+    /// novel cost no allocation beyond those of their block.
     pub fn learn(&mut self, rows: &Rows, range: Range<usize>, offset: u64) {
         let mut start = range.start;
         while start < range.end {
@@ -571,7 +569,6 @@ impl Model {
                 self.inputs.normalise_into(rows.next_state(i), next_state);
             }
         }
-        self.learned += work.nodes.len() as u64;
         self.statistics.absorb_gram(work.observed.view(), prior_trace);
     }
 

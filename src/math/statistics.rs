@@ -286,11 +286,6 @@ impl Statistics {
         (0..self.rewards()).map(|h| self.target_sum[h] + dot(&closing.sum, u.col(h))).collect()
     }
 
-    /// Whether every number is finite.
-    pub fn is_finite(&self) -> bool {
-        self.gram.is_finite() && self.response.is_finite() && self.closed.coupling.is_finite()
-    }
-
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
         self.gram.bytes()
