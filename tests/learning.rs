@@ -216,3 +216,24 @@ fn a_candidate_gets_in_however_fast_the_stream_is() {
     let error = normalised_rmse(found.mean.as_slice(), walk::true_values(0.95).as_slice());
     assert!(error < 0.1, "normalised RMSE {error}");
 }
+
+#[test]
+fn a_search_that_runs_out_of_time_still_gives_what_it_has_found() {
+    let settings = Settings { discount: 0.95, evidence_rows: 300, refit_first_rows: 0, ..Settings::default() };
+    let (mut learner, mut feed) = (Learner::new(settings, None), Feed::new(1));
+    let mut walk = walk::Walk::new(2, Some(40), 0.0);
+    let steps: Vec<Step> = (0..2000).map(|_| walk.step()).collect();
+    sim::batches("walk", "", &steps).iter().for_each(|batch| feed.push(batch));
+    learner.step(&feed.window);
+    learner.request_refit();
+    let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
+    // Enough for some of the first stage, not for the second.
+    let asked = std::cell::Cell::new(0);
+    let time_left = || {
+        asked.set(asked.get() + 1);
+        asked.get() < 100
+    };
+    let candidate = refit::run(&job, &|| true, &time_left).unwrap();
+    assert!(candidate.report.out_of_time && candidate.report.evidence_after.is_finite());
+    assert!(candidate.report.evidence_after > candidate.report.evidence_before.unwrap());
+}

@@ -8,7 +8,7 @@ use crate::math::dense::Matrix;
 use crate::math::dictionary::Enough;
 use crate::math::evidence::{Difference, EvidenceError, Problem, exact, exact_value, from_parameters, parameter_names};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use crate::math::optimise::{Ascent, Bounds, Budget, Prior, maximise, starts};
+use crate::math::optimise::{Ascent, Bounds, Budget, Outcome, Prior, maximise, starts};
 use crate::math::posterior::SolveError;
 use crate::math::returns::{Returns, differences};
 use crate::snapshot::{Inputs, Snapshot};
@@ -465,6 +465,25 @@ impl Search {
         Ok(exact_value(&self.problem, hyper, keep_going)?.value)
     }
 
+    /// A point as it is, with its evidence.
+    fn unclimbed(&self, parameters: &[f64], keep_going: &dyn Fn() -> bool) -> Result<Ascent, RefitError> {
+        let hyper = from_parameters(&self.like, parameters);
+        let found = exact(&self.problem, &hyper, keep_going).map_err(|e| match e {
+            EvidenceError::Stopped => RefitError::Stopped,
+            other => RefitError::NoAscent(other.to_string()),
+        })?;
+        Ok(Ascent {
+            start: 0,
+            parameters: parameters.to_vec(),
+            objective: found.value,
+            log_evidence: found.value,
+            gradient_norm: found.gradient.iter().fold(0.0, |a, g| g.abs().max(a)),
+            evaluations: 1,
+            active: Vec::new(),
+            outcome: Outcome::OutOfBudget,
+        })
+    }
+
     /// All starts on few rows, then the best of them on many. `note` is told of every ascent and the rows it was made on.
     fn run(
         &self,
@@ -522,11 +541,14 @@ impl Search {
             return Err(RefitError::Stopped);
         }
         evaluations += ascents.iter().map(|a| a.evaluations).sum::<usize>();
-        if ascents.is_empty() || !ascents[0].objective.is_finite() {
-            let what = if time_left() { "the evidence fails at every start" } else { "the time budget is used up" };
-            return Err(RefitError::NoAscent(what.into()));
-        }
-        let mut best = ascents.swap_remove(0);
+        let mut best = if ascents.first().is_some_and(|a| a.objective.is_finite()) {
+            ascents.swap_remove(0)
+        } else if time_left() {
+            return Err(RefitError::NoAscent("the evidence fails at every start".into()));
+        } else {
+            // The first stage has used the time up: its best point stands, with its evidence on the same rows as all others.
+            self.unclimbed(&finalists[0], keep_going)?
+        };
         best.evaluations = evaluations;
         Ok(best)
     }
