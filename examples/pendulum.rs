@@ -14,7 +14,7 @@ use paper::pendulum::{
     FORMULATIONS, Formulation, Model, NODES, Optimal, Run, SPEED_MAX, TOLERANCE, approximation_errors, chosen,
     eigenvalues, principal, run,
 };
-use paper::show::{Options, Table, holds, over_seeds};
+use paper::show::{Options, Table, holds, over_seeds, short};
 use std::f64::consts::PI;
 use std::time::Instant;
 
@@ -86,11 +86,27 @@ fn print_table(formulation: &Formulation, runs: &[Run]) {
     row("MSE on the 50 x 50 grid", ["46.36", "48.89", "12.24"], &|m| m.on_grid);
     row("ICD elements at 0.1", ["~175", "~140", "~80"], &|m| chosen(m, TOLERANCE) as f64);
     table.print();
-    let rows = over_seeds(runs.iter().map(|r| r.states.len() as f64).collect());
+    let each = |f: &dyn Fn(&Run) -> f64| over_seeds(runs.iter().map(f).collect());
     println!(
-        "\n{rows} transitions, {} completed episodes",
-        over_seeds(runs.iter().map(|r| r.episodes as f64).collect())
+        "\n{} transitions, {} episodes; the returns themselves have an MSE of {} against the optimal value\n",
+        each(&|r| r.states.len() as f64),
+        each(&|r| r.episodes as f64),
+        each(&|r| r.returns_error)
     );
+    let mut table =
+        Table::new(&["seed", "log evidence (I), (II), (III)", "MSE on the grid", "ICD elements at 0.1", "s_1, s_2"]);
+    for (seed, run) in runs.iter().enumerate() {
+        let three = |f: &dyn Fn(&Model) -> f64| run.models.iter().map(|m| short(f(m))).collect::<Vec<_>>().join(", ");
+        table.row([
+            seed.to_string(),
+            three(&|m| m.selected.evidence.value),
+            three(&|m| m.on_grid),
+            three(&|m| chosen(m, TOLERANCE) as f64),
+            principal(&run.models[2].selected.hyper.kernel.metric).0.map(short).join(", "),
+        ]);
+    }
+    table.print();
+    println!();
 }
 
 fn print_orderings(runs: &[Run]) {

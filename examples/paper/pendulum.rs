@@ -25,6 +25,7 @@ pub(crate) const PLACES: usize = 50;
 pub(crate) const TOLERANCE: f64 = 0.1;
 
 const DISCOUNT: f64 = 0.99;
+/// Least transitions of a sample: the episode under way then is completed.
 const TRANSITIONS: usize = 1000;
 const TORQUES: [f64; 5] = [-TORQUE_MAX, -0.5 * TORQUE_MAX, 0.0, 0.5 * TORQUE_MAX, TORQUE_MAX];
 /// b, held where the paper's optima have it.
@@ -172,6 +173,9 @@ pub(crate) struct Run {
     pub(crate) scaling: Scaling,
     /// Completed episodes.
     pub(crate) episodes: usize,
+    /// Mean squared difference between the returns of the sample and the optimal value: value iteration interpolates, so
+    /// neither is its policy quite the best nor its value quite that of its policy.
+    pub(crate) returns_error: f64,
     /// (I), (II), (III).
     pub(crate) models: [Model; 3],
 }
@@ -241,6 +245,7 @@ pub(crate) fn run(formulation: &Formulation, optimal: &Optimal, seed: u64) -> Ru
         Scaling { shift: [0.0; 2], scale: [PI, SPEED_MAX] }
     };
     let episodes = sample.rows.terminated.iter().filter(|t| **t).count();
+    let everywhere: Vec<[f64; 2]> = sample.rows.states.as_chunks().0.to_vec();
     let rows = Rows {
         states: scaling.of(&sample.rows.states),
         next_states: scaling.of(&sample.rows.next_states),
@@ -258,11 +263,11 @@ pub(crate) fn run(formulation: &Formulation, optimal: &Optimal, seed: u64) -> Ru
     };
     let isotropic = data.select(&Metric::Isotropic(1.0), &search(1, 0, Vec::new()));
     let ard = data.select(&Metric::Ard(vec![1.0; 2]), &search(2, 0, Vec::new()));
-    // From the optimum of ARD, a direction along either diagonal.
-    let from_ard = [1.0, -1.0].map(|sign| {
+    // From the optimum of ARD, a short or long direction along either diagonal. None at all would be a saddle.
+    let from_ard = [0.1, 1.0, -0.1, -1.0].map(|length: f64| {
         let mut start = to_parameters(&ard.hyper);
         let a = ard.hyper.kernel.metric.relevance(2);
-        start.extend([a[0].sqrt(), sign * a[1].sqrt()]);
+        start.extend([length.abs() * a[0].sqrt(), length * a[1].sqrt()]);
         start
     });
     let factor = Metric::Factor { relevance: vec![1.0; 2], factors: vec![vec![1.0; 2]] };
@@ -270,6 +275,8 @@ pub(crate) fn run(formulation: &Formulation, optimal: &Optimal, seed: u64) -> Ru
     let truth = |at: &[[f64; 2]]| at.iter().map(|x| optimal.value(*x)).collect::<Vec<_>>();
     let grid = places(PLACES);
     let (true_samples, true_grid) = (truth(&sample.states), truth(&grid));
+    let returns = isotropic.problem.observed().col(0);
+    let returns_error = mean_square_error(returns, &truth(&everywhere));
     let models = [isotropic, ard, factor].map(|selected| {
         let posterior = selected.posterior();
         let error = |at: &[[f64; 2]], truth: &[f64]| {
@@ -279,7 +286,7 @@ pub(crate) fn run(formulation: &Formulation, optimal: &Optimal, seed: u64) -> Ru
         let (_, chosen) = dictionary::select(&selected.hyper.kernel, 2, &data.rows.states, 1e-4, data.rows.len());
         Model { on_samples, on_grid, residuals: chosen.residuals, pivots: chosen.indices, selected }
     });
-    Run { states: sample.states, data, scaling, episodes, models }
+    Run { states: sample.states, data, scaling, episodes, returns_error, models }
 }
 
 /// States chosen until none is explained worse than `tolerance`.
@@ -294,17 +301,15 @@ struct Sample {
 }
 
 impl Sample {
-    /// The terminal state of each episode is a row of its own, with reward 0: the paper's transition out of it.
+    /// The terminal state of each episode is a row of its own, with reward 0: the paper's transition out of it. The last
+    /// episode too is completed, so that all models are given the same returns.
     fn new(optimal: &Optimal, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut out = Self { states: Vec::new(), rows: Rows::new(2, 1) };
-        loop {
+        while out.states.len() < TRANSITIONS {
             let mut state = [rng.random_range(-PI..PI), rng.random_range(-SPEED_MAX..SPEED_MAX)];
             let mut starts = true;
             while !on_top(state) {
-                if out.states.len() == TRANSITIONS {
-                    return out;
-                }
                 let next = optimal.act(state);
                 out.states.push(state);
                 out.push(state, next, reward(state), false, starts);
@@ -314,6 +319,7 @@ impl Sample {
                 out.push(state, state, 0.0, true, false);
             }
         }
+        out
     }
 
     fn push(&mut self, state: [f64; 2], next: [f64; 2], reward: f64, terminated: bool, starts_chain: bool) {
