@@ -259,7 +259,7 @@ pub(crate) fn run(formulation: &Formulation, optimal: &Optimal, seed: u64) -> Ru
         upper.extend(vec![1e3f64.ln(); relevances]);
         lower.extend(vec![-30.0; entries]);
         upper.extend(vec![30.0; entries]);
-        Search { bounds: Bounds { lower, upper }, starts, random: 3, stride: 2, seed }
+        Search { bounds: Bounds { lower, upper }, starts, random: 4, stride: 2, seed }
     };
     let isotropic = data.select(&Metric::Isotropic(1.0), &search(1, 0, Vec::new()));
     let ard = data.select(&Metric::Ard(vec![1.0; 2]), &search(2, 0, Vec::new()));
