@@ -70,21 +70,29 @@ fn print_orderings(runs: &[Run]) {
     println!();
 }
 
-/// Figure 5: the true value, (I), and (II) without y.
+/// Figure 5: the true value, (I), and (II) without y; below, how far each model is from the truth.
 fn values(run: &Run) -> Figure {
     let axis = |name: &str| Axis::new(name, 1.0, f64::from(SIZE));
     let columns = 101;
     let places = Heatmap::centres(&axis("x"), &axis("y"), columns, columns);
-    let map = |title: &str, values: Vec<f64>| {
-        let map = Heatmap::new(title, axis("x"), axis("y"), columns, values, "value");
-        Panel::Heatmap(Heatmap { value_range: Some([-5.0, 0.0]), ..map })
+    let map = |title: String, label: &str, values: Vec<f64>, range: [f64; 2]| {
+        let map = Heatmap::new(title, axis("x"), axis("y"), columns, values, label);
+        Panel::Heatmap(Heatmap { value_range: Some(range), ..map })
     };
-    let learned = |k: usize| value(&run.models[k].selected, &run.scaling, &places);
-    let panels = vec![
-        map("True value", truth(&places)),
-        map("Isotropic covariance (I)", learned(0)),
-        map("ARD without y (II)", learned(2)),
+    let true_values = truth(&places);
+    let learned: Vec<Vec<f64>> = run.models.iter().map(|m| value(&m.selected, &run.scaling, &places)).collect();
+    let whole = [-5.0, 0.0];
+    let mut panels = vec![
+        map("True value".into(), "value", true_values.clone(), whole),
+        map("Isotropic covariance (I)".into(), "value", learned[0].clone(), whole),
+        map("ARD without y (II)".into(), "value", learned[2].clone(), whole),
     ];
+    let errors: Vec<Vec<f64>> =
+        learned.iter().map(|l| l.iter().zip(&true_values).map(|(a, b)| a - b).collect()).collect();
+    let most = errors.iter().flatten().fold(0.0f64, |a, b| a.max(b.abs()));
+    for (error, name) in errors.into_iter().zip(NAMES) {
+        panels.push(map(format!("Error of {name}"), "learned value − true value", error, [-most, most]));
+    }
     Figure { panels }
 }
 
