@@ -26,7 +26,7 @@ use tiny_skia::{
     Color, FillRule, LineCap, LineJoin, Mask, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform,
 };
 
-/// Panels side by side, each 700 pixels wide and 600 high.
+/// Panels, each 700 pixels wide and 600 high.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// From left to right, at least one.
@@ -49,19 +49,56 @@ pub struct Axis {
     pub label: String,
     /// Lower and upper end, finite and in this order.
     pub range: [f64; 2],
-    /// Whether ticks count in π.
-    pub in_pi: bool,
+    /// How places on the axis follow from numbers, and where its ticks are.
+    pub scale: Scale,
+}
+
+/// Scale of an axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Proportional, with decimal ticks.
+    #[default]
+    Linear,
+    /// Proportional, with ticks at fractions or multiples of π.
+    Pi,
+    /// Logarithmic, with ticks at powers of ten; for positive numbers.
+    Log,
+}
+
+impl Scale {
+    /// The number that places are proportional to: the logarithm to base ten, or the number itself.
+    fn place(self, value: f64) -> f64 {
+        if self == Self::Log { value.log10() } else { value }
+    }
+
+    /// About `count` ticks within `range`; as many as fit where they count in π.
+    fn ticks(self, range: [f64; 2], count: usize) -> Ticks {
+        assert_extent(range);
+        match self {
+            Self::Linear => ticks::decimal(range, count),
+            Self::Pi => ticks::in_pi(range),
+            Self::Log => {
+                assert!(range[0] > 0.0, "a logarithmic axis is for positive numbers, not from {}", range[0]);
+                ticks::powers(range, count)
+            }
+        }
+    }
 }
 
 impl Axis {
     /// An axis with decimal ticks.
     pub fn new(label: impl Into<String>, low: f64, high: f64) -> Self {
-        Self { label: label.into(), range: [low, high], in_pi: false }
+        Self { label: label.into(), range: [low, high], scale: Scale::Linear }
     }
 
     /// An axis for angles in rad, with ticks at fractions or multiples of π.
     pub fn angle(label: impl Into<String>, low: f64, high: f64) -> Self {
-        Self { in_pi: true, ..Self::new(label, low, high) }
+        Self { scale: Scale::Pi, ..Self::new(label, low, high) }
+    }
+
+    /// A logarithmic axis for positive numbers, with ticks at powers of ten. Heat maps have none.
+    pub fn log(label: impl Into<String>, low: f64, high: f64) -> Self {
+        Self { scale: Scale::Log, ..Self::new(label, low, high) }
     }
 
     /// Centre of cell `k` of `count`.
@@ -72,8 +109,7 @@ impl Axis {
 
     /// About `count` ticks; as many as fit where they count in π.
     fn ticks(&self, count: usize) -> Ticks {
-        assert_extent(self.range);
-        if self.in_pi { ticks::in_pi(self.range) } else { ticks::decimal(self.range, count) }
+        self.scale.ticks(self.range, count)
     }
 }
 
@@ -171,8 +207,12 @@ pub struct Curves {
     pub title: String,
     /// To the right.
     pub x: Axis,
-    /// Name and unit of what goes upwards; the range is that of the curves.
+    /// Name and unit of what goes upwards.
     pub y_label: String,
+    /// Scale of what goes upwards: linear or logarithmic.
+    pub y_scale: Scale,
+    /// From where to where; none: the range of the curves and points.
+    pub y_range: Option<[f64; 2]>,
     /// (n,), rising: where the curves are known.
     pub at: Vec<f64>,
     /// At most six.
@@ -186,9 +226,9 @@ pub struct Curves {
 pub struct Line {
     /// For the legend.
     pub label: String,
-    /// (n,), finite.
+    /// (n,). The curve has a gap where this is not finite, or not positive on a logarithmic axis.
     pub mean: Vec<f64>,
-    /// (n,) standard deviations, finite, if the curve has any.
+    /// (n,) standard deviations, finite as the mean is, if the curve has any. Without gaps.
     pub deviation: Option<Vec<f64>>,
 }
 
@@ -201,18 +241,30 @@ impl Figure {
     /// # Panics
     /// If there is no panel, or the lengths of a panel's vectors disagree, or an axis has no extent.
     pub fn write_png(&self, path: &Path) -> io::Result<()> {
-        std::fs::write(path, self.draw().encode_png()?)
+        self.write_png_in_rows(path, self.panels.len())
     }
 
-    fn draw(&self) -> Pixmap {
+    /// [`write_png`](Self::write_png), with a new row of panels after every `columns` of them.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    ///
+    /// # Panics
+    /// As there, or if `columns` is 0.
+    pub fn write_png_in_rows(&self, path: &Path, columns: usize) -> io::Result<()> {
+        std::fs::write(path, self.draw(columns).encode_png()?)
+    }
+
+    fn draw(&self, columns: usize) -> Pixmap {
         assert!(!self.panels.is_empty(), "a figure has at least one panel");
-        let mut canvas = Canvas::new(PANEL_WIDTH * self.panels.len() as f32, PANEL_HEIGHT);
+        let (across, down) = (columns.min(self.panels.len()), self.panels.len().div_ceil(columns));
+        let mut canvas = Canvas::new(PANEL_WIDTH * across as f32, PANEL_HEIGHT * down as f32);
         // Panels share the lines on which their plots stand, so a legend of one moves them all.
         let rows = self.panels.iter().map(|p| legend_rows(&canvas, &p.legend())).max().unwrap_or(0);
         for (k, panel) in self.panels.iter().enumerate() {
-            let left = PANEL_WIDTH * k as f32;
-            let bottom = PANEL_HEIGHT - 72.0 - LEGEND_ROW * rows as f32;
-            let frame = Frame { left, top: 56.0, right: left + PANEL_WIDTH, bottom };
+            let (left, top) = (PANEL_WIDTH * (k % columns) as f32, PANEL_HEIGHT * (k / columns) as f32);
+            let bottom = top + PANEL_HEIGHT - 72.0 - LEGEND_ROW * rows as f32;
+            let frame = Frame { left, top: top + 56.0, right: left + PANEL_WIDTH, bottom };
             let plot = match panel {
                 Panel::Heatmap(map) => map.draw(&mut canvas, frame),
                 Panel::Curves(curves) => curves.draw(&mut canvas, frame),
@@ -258,23 +310,48 @@ impl Frame {
 /// A frame and what its sides stand for.
 struct Plot {
     frame: Frame,
-    x: [f64; 2],
-    y: [f64; 2],
+    x: Side,
+    y: Side,
+}
+
+/// What one side of a plot stands for.
+#[derive(Clone, Copy)]
+struct Side {
+    range: [f64; 2],
+    scale: Scale,
+}
+
+impl Side {
+    fn linear(range: [f64; 2]) -> Self {
+        Self { range, scale: Scale::Linear }
+    }
+
+    fn of(axis: &Axis) -> Self {
+        Self { range: axis.range, scale: axis.scale }
+    }
+
+    /// Share of the side up to `value`: 0 at its lower end, 1 at its upper one.
+    fn share(self, value: f64) -> f32 {
+        let [low, high] = self.range.map(|end| self.scale.place(end));
+        ((self.scale.place(value) - low) / (high - low)) as f32
+    }
+
+    fn holds(self, value: f64) -> bool {
+        (self.range[0]..=self.range[1]).contains(&value)
+    }
 }
 
 impl Plot {
     fn x(&self, x: f64) -> f32 {
-        let t = (x - self.x[0]) / (self.x[1] - self.x[0]);
-        self.frame.left + t as f32 * (self.frame.right - self.frame.left)
+        self.frame.left + self.x.share(x) * (self.frame.right - self.frame.left)
     }
 
     fn y(&self, y: f64) -> f32 {
-        let t = (y - self.y[0]) / (self.y[1] - self.y[0]);
-        self.frame.bottom - t as f32 * (self.frame.bottom - self.frame.top)
+        self.frame.bottom - self.y.share(y) * (self.frame.bottom - self.frame.top)
     }
 
     fn holds(&self, [x, y]: [f64; 2]) -> bool {
-        (self.x[0]..=self.x[1]).contains(&x) && (self.y[0]..=self.y[1]).contains(&y)
+        self.x.holds(x) && self.y.holds(y)
     }
 }
 
@@ -428,8 +505,8 @@ impl Canvas {
     fn ticks_across(&self, axis: &Axis, width: f32) -> Ticks {
         let fits = |ticks: &Ticks| match &ticks.0[..] {
             [first, second, ..] => {
-                let share = (second.0 - first.0) / (axis.range[1] - axis.range[0]);
-                share as f32 * width >= self.widest(ticks) + 16.0
+                let share = Side::of(axis).share(second.0) - Side::of(axis).share(first.0);
+                share * width >= self.widest(ticks) + 16.0
             }
             _ => true,
         };
@@ -493,6 +570,7 @@ impl Heatmap {
         assert!(fade.is_none_or(|f| f.len() == self.values.len()), "fade has an amount for each value");
         let range = self.value_range.unwrap_or_else(|| extent(self.values.iter().copied()));
         assert_extent(range);
+        assert!(self.x.scale != Scale::Log && self.y.scale != Scale::Log, "the axes of a heat map are linear");
         let (y_ticks, bar_ticks) = (self.y.ticks(6), ticks::decimal(range, 6));
 
         let (bar_width, bar_gap) = (20.0, 18.0);
@@ -512,11 +590,11 @@ impl Heatmap {
             self.colours.at(share(value)).towards(PALE, pale)
         });
         canvas.shade(bar, |_, up| self.colours.at(up));
-        let plot = Plot { frame: grown(frame), x: self.x.range, y: self.y.range };
+        let plot = Plot { frame: grown(frame), x: Side::of(&self.x), y: Side::of(&self.y) };
         canvas.points(&plot, &self.points);
         canvas.axes(&plot, panel, &self.title, (&self.x.label, &x_ticks), (&self.y.label, &y_ticks));
         canvas.outline(grown(bar));
-        let bar_plot = Plot { frame: grown(bar), x: [0.0, 1.0], y: range };
+        let bar_plot = Plot { frame: grown(bar), x: Side::linear([0.0, 1.0]), y: Side::linear(range) };
         for (value, text) in &bar_ticks.0 {
             let at = sharp(bar_plot.y(*value));
             canvas.line((bar.right, at), (bar.right + TICK, at), 1.0, INK);
@@ -576,16 +654,14 @@ impl Curves {
             assert!(line.deviation.as_ref().is_none_or(|d| d.len() == n), "a band has a width for each place");
         }
         assert!(self.lines.len() <= LINES.len(), "more curves than colours that can be told apart");
-        let [low, high] = extent(self.heights());
-        let margin = 0.05 * (high - low);
-        let y = [low - margin, high + margin];
-        let y_ticks = ticks::decimal(y, 6);
+        let y = self.y_range.unwrap_or_else(|| self.natural_range());
+        let y_ticks = self.y_scale.ticks(y, 6);
         let left = (panel.left + 40.0 + canvas.widest(&y_ticks) + TICK + 8.0).ceil();
         // The text of a tick at the right end reaches beyond it.
         let beyond = 0.5 * canvas.widest(&self.x.ticks(6)) + 12.0;
         let frame = Frame { left, right: (panel.right - beyond.max(24.0)).floor(), ..panel };
         let x_ticks = canvas.ticks_across(&self.x, frame.right - frame.left);
-        let plot = Plot { frame: grown(frame), x: self.x.range, y };
+        let plot = Plot { frame: grown(frame), x: Side::of(&self.x), y: Side { range: y, scale: self.y_scale } };
         for (value, _) in &x_ticks.0 {
             let at = sharp(plot.x(*value));
             canvas.line((at, frame.top), (at, frame.bottom), 1.0, GRID);
@@ -611,6 +687,18 @@ impl Curves {
         frame
     }
 
+    /// The range of all heights, with some room below and above.
+    fn natural_range(&self) -> [f64; 2] {
+        if self.y_scale == Scale::Log {
+            let [low, high] = extent(self.heights().filter(|&h| h > 0.0).map(f64::log10));
+            let margin = 0.05 * (high - low);
+            return [low - margin, high + margin].map(|exponent| 10f64.powf(exponent));
+        }
+        let [low, high] = extent(self.heights());
+        let margin = 0.05 * (high - low);
+        [low - margin, high + margin]
+    }
+
     /// Every height that the picture should hold.
     fn heights(&self) -> impl Iterator<Item = f64> + '_ {
         let inside = |x: f64| (self.x.range[0]..=self.x.range[1]).contains(&x);
@@ -625,14 +713,18 @@ impl Curves {
     }
 }
 
+/// A path through points, interrupted where one is not finite.
 fn polyline(points: impl Iterator<Item = (f32, f32)>) -> PathBuilder {
     let mut path = PathBuilder::new();
-    for (k, (x, y)) in points.enumerate() {
-        if k == 0 {
-            path.move_to(x, y);
-        } else {
+    let mut running = false;
+    for (x, y) in points {
+        let shown = x.is_finite() && y.is_finite();
+        if shown && running {
             path.line_to(x, y);
+        } else if shown {
+            path.move_to(x, y);
         }
+        running = shown;
     }
     path
 }
@@ -750,28 +842,52 @@ mod tests {
             title: "Curves".into(),
             x: Axis::angle("angle [rad]", 0.0, 1.0),
             y_label: "y".into(),
+            y_scale: Scale::Linear,
+            y_range: None,
             at: vec![0.0, 2.0],
             lines: vec![curve],
             points: vec![Points { label: "p".into(), at: vec![[0.5, 0.5], [9.0, 9.0]], marker: Marker::Ring }],
         };
         let figure = Figure { panels: vec![Panel::Heatmap(map(2, vec![0.0; 4])), Panel::Curves(curves)] };
         figure.write_png(&path).unwrap();
-        assert_eq!(Pixmap::load_png(&path).unwrap(), figure.draw());
-        assert_eq!((figure.draw().width(), figure.draw().height()), (1400, 600));
+        assert_eq!(Pixmap::load_png(&path).unwrap(), figure.draw(2));
+        assert_eq!((figure.draw(2).width(), figure.draw(2).height()), (1400, 600));
         assert!(figure.write_png(&directory.path().join("absent/figure.png")).is_err());
+    }
+
+    #[test]
+    fn logarithmic_curves_stand_where_their_exponents_are() {
+        let side = Side { range: [1e-4, 1.0], scale: Scale::Log };
+        assert!((side.share(1e-3) - 0.25).abs() < 1e-6 && (side.share(1e-1) - 0.75).abs() < 1e-6);
+        let curves = Curves {
+            title: "Spectrum".into(),
+            x: Axis::log("threshold", 1e-3, 1.0),
+            y_label: "eigenvalue".into(),
+            y_scale: Scale::Log,
+            y_range: None,
+            at: vec![1e-3, 1e-2, 1e-1, 1.0],
+            lines: vec![Line { label: "a".into(), mean: vec![100.0, 0.0, 1.0, f64::NAN], deviation: None }],
+            points: Vec::new(),
+        };
+        let [low, high] = curves.natural_range();
+        assert!((low.log10() + 0.1).abs() < 1e-9 && (high.log10() - 2.1).abs() < 1e-9, "{low} {high}");
+        // Zero has no place on a logarithmic axis: a gap, not an infinite line.
+        let figure = Figure { panels: vec![Panel::Curves(curves); 3] };
+        let canvas = figure.draw(2);
+        assert_eq!((canvas.width(), canvas.height()), (1400, 1200));
     }
 
     #[test]
     fn rows_go_up_and_columns_to_the_right() {
         let mut map = map(2, vec![0.0, 1.0, 2.0, f64::NAN]);
         map.value_range = Some([0.0, 4.0]);
-        let canvas = Figure { panels: vec![Panel::Heatmap(map.clone())] }.draw();
+        let canvas = Figure { panels: vec![Panel::Heatmap(map.clone())] }.draw(1);
         let colour = |t: f64| Colours::Value.at(t).srgb();
         let corners = [[120, 490], [520, 490], [120, 70], [520, 70]].map(|[x, y]| pixel(&canvas, x, y));
         assert_eq!(corners, [colour(0.0), colour(0.25), colour(0.5), ABSENT.srgb()]);
 
         map.fade = Some(Fade { label: "pale".into(), amount: vec![1.0, 0.0, 7.0, 0.0] });
-        let canvas = Figure { panels: vec![Panel::Heatmap(map)] }.draw();
+        let canvas = Figure { panels: vec![Panel::Heatmap(map)] }.draw(1);
         assert_eq!(pixel(&canvas, 120, 460), PALE.srgb());
         assert_eq!(pixel(&canvas, 520, 460), colour(0.25));
     }

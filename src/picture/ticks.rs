@@ -61,6 +61,21 @@ pub(super) fn in_pi(range: [f64; 2]) -> Ticks {
     Ticks(whole_multiples(range, step).map(|k| (k as f64 * step, label(k))).collect())
 }
 
+/// Ticks at powers of ten, every one or every few, so that there are at most about `count`; multiples by 2 and 5 as well
+/// where a range holds fewer than two powers.
+pub(super) fn powers([low, high]: [f64; 2], count: usize) -> Ticks {
+    let (from, to) = ((low.log10() - 1e-9).ceil() as i32, (high.log10() + 1e-9).floor() as i32);
+    if to <= from {
+        let all = (from - 1..=to + 1).flat_map(|k| [1.0, 2.0, 5.0].map(|f| (f, k)));
+        let inside = all.filter(|(f, k)| (low * (1.0 - 1e-9)..=high * (1.0 + 1e-9)).contains(&(f * 10f64.powi(*k))));
+        return Ticks(inside.map(|(f, k)| (f * 10f64.powi(k), format!("{f}·10{}", superscript(k)))).collect());
+    }
+    let every = ((to - from + 1) as f64 / count.max(1) as f64).ceil().max(1.0) as i32;
+    let first = from.div_euclid(every) * every;
+    let kept = (0..).map(|k| first + k * every).skip_while(|k| *k < from).take_while(|k| *k <= to);
+    Ticks(kept.map(|k| (10f64.powi(k), format!("10{}", superscript(k)))).collect())
+}
+
 /// All k with k step in the range, whose ends count if they are missed by rounding only.
 fn whole_multiples([low, high]: [f64; 2], step: f64) -> std::ops::RangeInclusive<i64> {
     (low / step - 1e-6).ceil() as i64..=(high / step + 1e-6).floor() as i64
@@ -99,6 +114,13 @@ mod tests {
                 assert!(ticks.0.iter().all(|(v, _)| *v >= low - 1e-5 * width && *v <= low + width * 1.00001));
             }
         }
+    }
+
+    #[test]
+    fn logarithmic_axes_count_in_powers() {
+        assert_eq!(texts(powers([1e-3, 10.0], 6)), "10⁻³ 10⁻² 10⁻¹ 10⁰ 10¹");
+        assert_eq!(texts(powers([0.9e-8, 1e4], 6)), "10⁻⁶ 10⁻³ 10⁰ 10³");
+        assert_eq!(texts(powers([0.15, 0.7], 6)), "2·10⁻¹ 5·10⁻¹");
     }
 
     #[test]

@@ -112,10 +112,11 @@ fn start(rng: &mut ChaCha8Rng) -> [f64; 2] {
 fn advance(state: [f64; 2], noise: f64, rng: &mut ChaCha8Rng) -> (f64, [f64; 2]) {
     let disturbance = noise * rng.random_range(-1.0..1.0);
     let torque = (policy(state) + disturbance).clamp(-TORQUE_MAX, TORQUE_MAX);
-    (torque, integrate(state, torque))
+    (torque, integrate(state, torque, STEP_S))
 }
 
-fn reward([phi, speed]: [f64; 2]) -> f64 {
+/// Reward of a step that leaves this state.
+pub fn reward([phi, speed]: [f64; 2]) -> f64 {
     -0.05 * (phi * phi + 0.2 * speed * speed)
 }
 
@@ -141,10 +142,11 @@ fn policy([phi, speed]: [f64; 2]) -> f64 {
     (5.0 * (GRAVITY - energy([phi, speed]))).clamp(-TORQUE_MAX, TORQUE_MAX) * direction
 }
 
-/// One step of constant torque: classical Runge-Kutta in short substeps.
-fn integrate(mut state: [f64; 2], torque: f64) -> [f64; 2] {
+/// Where `torque`, N m, held for `duration` s leads: classical Runge-Kutta in short substeps. Any angle will do; the one
+/// given back lies in [-pi, pi).
+pub fn integrate(mut state: [f64; 2], torque: f64, duration: f64) -> [f64; 2] {
     let rate = |[phi, speed]: [f64; 2]| [speed, GRAVITY * phi.sin() - FRICTION * speed + torque];
-    let dt = STEP_S / f64::from(SUBSTEPS);
+    let dt = duration / f64::from(SUBSTEPS);
     for _ in 0..SUBSTEPS {
         let along = |k: [f64; 2], t: f64| [state[0] + t * k[0], state[1] + t * k[1]];
         let k1 = rate(state);
@@ -182,7 +184,7 @@ mod tests {
         for start in [[3.0, 0.0], [-1.0, 2.0], [0.1, -6.0]] {
             let mut state = start;
             for _ in 0..100 {
-                let next = integrate(state, 0.0);
+                let next = integrate(state, 0.0, STEP_S);
                 // dE/dt = -mu phi'^2, and phi' changes by less than (g + ..) dt within a step.
                 let fastest = state[1].abs().max(next[1].abs()) + GRAVITY * STEP_S;
                 let lost = energy(state) - energy(next);
@@ -197,7 +199,7 @@ mod tests {
         // Pushed steadily from the bottom, it stays below the horizontal.
         let mut state = [-PI, 0.0];
         for _ in 0..400 {
-            state = integrate(state, TORQUE_MAX);
+            state = integrate(state, TORQUE_MAX, STEP_S);
             assert!(state[0].abs() > PI / 2.0, "{state:?}");
         }
     }

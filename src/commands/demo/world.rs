@@ -1,6 +1,6 @@
 //! What the demo can show: a simulator, what is true in it, and how to draw it.
 
-use criticd::picture::{Axis, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points};
+use criticd::picture::{Axis, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use criticd::sim::Step;
 use criticd::sim::gridworld::{self, Gridworld};
 use criticd::sim::pendulum::{Pendulum, SPEED_MAX};
@@ -255,6 +255,8 @@ fn gridworld_figure(snapshot: &Snapshot) -> Figure {
         title: "Value along x, with two standard deviations".into(),
         x: Axis::new("x", low, high),
         y_label: "value".into(),
+        y_scale: Scale::Linear,
+        y_range: None,
         lines: vec![line("y = 6", 6.0, true), line("y = 1", 1.0, false), line("y = 11", 11.0, false)],
         at,
         points: vec![Points { label: "true value".into(), at: true_values, marker: Marker::Ring }],
