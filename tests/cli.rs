@@ -549,11 +549,8 @@ fn wrong_usage_is_told_from_failure() {
     let given = "--hyperparameters h.json --no-optimise --out m.msgpack";
     for (arguments, status, words) in [
         ("fit table.csv".to_owned(), 2, "--out"),
-        ("fit table.csv --out m --kernel factor".into(), 2, "isotropic and ard can"),
-        ("fit table.csv --out m --kernel factor:2".into(), 2, "isotropic and ard can"),
-        ("fit table.csv --out m --kernel auto".into(), 2, "isotropic and ard can"),
-        ("fit table.csv --out m --kernel factor:0".into(), 2, "isotropic or ard"),
-        ("fit table.csv --out m --kernel rbf".into(), 2, "isotropic or ard"),
+        ("fit table.csv --out m --kernel factor:0".into(), 2, "isotropic, ard"),
+        ("fit table.csv --out m --kernel rbf".into(), 2, "isotropic, ard"),
         ("fit table.csv --out m --evidence sparse".into(), 2, "auto selects by"),
         ("fit table.csv --out m --no-optimise".into(), 2, "--hyperparameters"),
         ("fit table.csv --out m --hyperparameters h.json".into(), 2, "--no-optimise"),

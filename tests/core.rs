@@ -69,7 +69,7 @@ impl Harness {
                 }
                 Output::CatchUp { critic, mut candidate, window } => {
                     candidate.catch_up(&window);
-                    (critic, Ok(candidate))
+                    (critic, Ok(*candidate))
                 }
                 other => unreachable!("{other:?}"),
             };

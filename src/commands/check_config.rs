@@ -62,6 +62,8 @@ fn kernel_name(kernel: KernelKind) -> &'static str {
     match kernel {
         KernelKind::Isotropic => "isotropic",
         KernelKind::Ard => "ard",
+        KernelKind::Factor(_) => "factor",
+        KernelKind::Auto => "auto",
     }
 }
 

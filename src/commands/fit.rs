@@ -9,7 +9,7 @@ use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, Settings, VarianceKind};
-use criticd::math::evidence::{Evidence, parameter_names};
+use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel};
 use criticd::snapshot::Snapshot;
 use criticd::transition::Rows;
@@ -33,7 +33,8 @@ pub(crate) struct Fit {
     /// Write the value function here (MessagePack; `value` and `inspect` read it)
     #[arg(long, value_name = "MODEL")]
     out: PathBuf,
-    /// Covariance: isotropic (one lengthscale) or ard (one per state variable) [default: ard]
+    /// Covariance: isotropic (one lengthscale), ard (one per state variable), factor or factor:K (relevant directions, K of
+    /// them), or auto (whichever has the most evidence, state variables that do not matter removed) [default: ard]
     #[arg(long, value_name = "KERNEL", value_parser = kernel)]
     kernel: Option<KernelChoice>,
     /// Noise of the returns (correlated) or of single rewards (white: only where transitions are deterministic)
@@ -110,7 +111,7 @@ fn kernel(text: &str) -> Result<KernelChoice, String> {
         "factor" => Ok(KernelChoice::Factor(None)),
         _ => match text.strip_prefix("factor:").map(str::parse) {
             Some(Ok(k)) if k > 0 => Ok(KernelChoice::Factor(Some(k))),
-            _ => Err("isotropic or ard".into()),
+            _ => Err("isotropic, ard, factor, factor:K or auto".into()),
         },
     }
 }
@@ -174,17 +175,10 @@ impl Fit {
 
     /// What cannot be asked for.
     fn check(&self) -> Result<(), Failure> {
-        if !self.no_optimise {
-            if matches!(self.kernel, Some(KernelChoice::Factor(_) | KernelChoice::Auto)) {
-                let message = "--kernel factor and auto cannot be optimised yet; isotropic and ard can, and factor kernels \
-                               can be taken as they are with --hyperparameters FILE --no-optimise";
-                return Err(Failure::usage(message));
-            }
-            if self.evidence == EvidenceChoice::Sparse {
-                let message = "--evidence sparse cannot be optimised yet; auto selects by the exact evidence of at most \
-                               --evidence-rows transitions, and with --no-optimise sparse is reported";
-                return Err(Failure::usage(message));
-            }
+        if !self.no_optimise && self.evidence == EvidenceChoice::Sparse {
+            let message = "--evidence sparse cannot be optimised yet; auto selects by the exact evidence of at most \
+                           --evidence-rows transitions, and with --no-optimise sparse is reported";
+            return Err(Failure::usage(message));
         }
         if self.dictionary.dictionary.is_some() && self.dictionary.tolerance.is_some() {
             return Err(Failure::usage("--tolerance is for selecting a dictionary, --dictionary gives one"));
@@ -238,7 +232,7 @@ impl Fit {
         }
         let defaults = Settings::default();
         let settings = Settings {
-            kernel: if self.kernel == Some(KernelChoice::Isotropic) { KernelKind::Isotropic } else { KernelKind::Ard },
+            kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
             noise: self.noise.map_or(defaults.noise, NoiseChoice::model),
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
             tune_noise: true,
@@ -293,7 +287,11 @@ impl Fit {
         }
         if let Some(report) = &fitted.report {
             out["tolerance"] = json!(report.tolerance);
-            let names = parameter_names(&snapshot.hyperparameters.kernel.metric, snapshot.dim());
+            let structures: Vec<Value> = report
+                .structures
+                .iter()
+                .map(|s| json!({"name": s.name, "log_evidence": s.log_evidence, "parameters": s.parameters}))
+                .collect();
             let starts: Vec<Value> = report
                 .ascents
                 .iter()
@@ -305,7 +303,8 @@ impl Fit {
                         "log_evidence": r.ascent.log_evidence,
                         "evaluations": r.ascent.evaluations,
                         "outcome": format!("{:?}", r.ascent.outcome),
-                        "parameters": names.iter().cloned().zip(r.ascent.parameters.iter().map(|v| json!(v)))
+                        "structure": r.structure,
+                        "parameters": r.names.iter().cloned().zip(r.ascent.parameters.iter().map(|v| json!(v)))
                             .collect::<serde_json::Map<String, Value>>(),
                     })
                 })
@@ -316,6 +315,8 @@ impl Fit {
                 "evaluations": report.evaluations,
                 "active_bounds": report.active_bounds,
                 "out_of_time": report.out_of_time,
+                "structures": structures,
+                "support": report.support,
                 "starts": starts,
             });
         }
@@ -369,6 +370,17 @@ impl Fit {
                 if report.out_of_time { ", stopped by --budget" } else { "" }
             );
             lines.push(("search".to_owned(), text));
+            if report.structures.len() > 1 {
+                for s in &report.structures {
+                    let text = format!("{:.1} nats, {} parameters", s.log_evidence, s.parameters);
+                    lines.push((s.name.clone(), text));
+                }
+            }
+            if !report.support.is_empty() {
+                let lost: Vec<String> =
+                    report.support.iter().enumerate().map(|(d, v)| format!("state_{d} {v:.1}")).collect();
+                lines.push(("support".to_owned(), format!("{} nats of evidence lost without it", lost.join(", "))));
+            }
             for bound in &report.active_bounds {
                 lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
             }
@@ -380,6 +392,17 @@ impl Fit {
             facts(&lines),
             describe(snapshot)
         )
+    }
+}
+
+impl KernelChoice {
+    fn kind(&self) -> KernelKind {
+        match *self {
+            Self::Isotropic => KernelKind::Isotropic,
+            Self::Ard => KernelKind::Ard,
+            Self::Factor(k) => KernelKind::Factor(k),
+            Self::Auto => KernelKind::Auto,
+        }
     }
 }
 

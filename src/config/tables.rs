@@ -207,8 +207,14 @@ pub(super) static CRITIC: [Setting<Settings>; 21] = [
     choice!(
         kernel,
         Restart,
-        [("ard", KernelKind::Ard), ("isotropic", KernelKind::Isotropic)],
-        "Covariance: \"ard\", a relevance for each state variable, or \"isotropic\", one for all."
+        [
+            ("ard", KernelKind::Ard),
+            ("isotropic", KernelKind::Isotropic),
+            ("factor", KernelKind::Factor(None)),
+            ("auto", KernelKind::Auto),
+        ],
+        "Covariance: \"ard\", a relevance for each state variable; \"isotropic\", one for all; \"factor\", relevances and \
+         directions; or \"auto\", whichever has the most evidence, which takes several times as long."
     ),
     choice!(
         noise,

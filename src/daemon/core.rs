@@ -106,7 +106,7 @@ pub enum Output {
         /// Index of the critic.
         critic: usize,
         /// The candidate.
-        candidate: Candidate,
+        candidate: Box<Candidate>,
         /// The retained rows.
         window: Window,
     },
@@ -463,6 +463,7 @@ impl Core {
             }
             Ok(candidate) => match catch_unwind(AssertUnwindSafe(|| critic.learner.consider(candidate, window))) {
                 Ok(Verdict::Behind(candidate)) => {
+                    let candidate = Box::new(candidate);
                     self.out.push(Output::CatchUp { critic: index, candidate, window: window.clone() });
                     false
                 }
@@ -792,6 +793,11 @@ fn report_event(critic: &Critic, happened: Event, now: Now, out: &mut Vec<Output
 }
 
 fn refit_details(critic: &Critic, report: &RefitReport) -> Map<String, Value> {
+    let structures: Vec<Value> = report
+        .structures
+        .iter()
+        .map(|s| json!({"name": s.name, "log_evidence": s.log_evidence, "parameters": s.parameters}))
+        .collect();
     map(json!({
         "critic": critic.name,
         "generation": critic.learner.generation(),
@@ -808,6 +814,8 @@ fn refit_details(critic: &Critic, report: &RefitReport) -> Map<String, Value> {
         "trace_gap": report.trace_gap,
         "tolerance": report.tolerance,
         "rows_left_out": report.rows_left_out,
+        "structures": structures,
+        "support": report.support,
         "seconds": critic.refit_seconds,
     }))
 }

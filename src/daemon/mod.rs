@@ -453,7 +453,7 @@ impl Learning {
                 // The refit thread holds one task at a time, and the core hands out one.
                 Output::Refit { critic, job } => drop(self.tasks.send(Task::Run { critic, job })),
                 Output::CatchUp { critic, candidate, window } => {
-                    drop(self.tasks.send(Task::CatchUp { critic, candidate: Box::new(candidate), window }));
+                    drop(self.tasks.send(Task::CatchUp { critic, candidate, window }));
                 }
                 Output::Garbage(model) => drop(self.garbage.try_send(model)),
             }

@@ -41,6 +41,10 @@ pub enum KernelKind {
     /// One relevance per state variable.
     #[default]
     Ard,
+    /// Relevances and this many directions, or as many as the evidence asks for.
+    Factor(Option<usize>),
+    /// Whichever of these has the most evidence, state variables that do not matter removed.
+    Auto,
 }
 
 /// Whose variance of V is published (`MATHS` notation in [`crate::math`]).

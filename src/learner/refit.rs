@@ -25,6 +25,14 @@ const SCREEN_ROWS: usize = 256;
 const FINALISTS: usize = 2;
 /// Evaluations of one ascent.
 const EVALUATIONS: usize = 80;
+/// Evidence that a structure with more parameters has to gain, nats.
+const STRUCTURE_GAIN: f64 = 1.0;
+/// Evidence that removing a state variable may cost before it is polished again, nats.
+const REMOVAL_COST: f64 = 0.1;
+/// Directions of a factor model that are tried while evidence rises.
+const DIRECTIONS_MAX: usize = 4;
+/// Largest entry of a direction, in normalised coordinates: a lengthscale of a thirtieth of a standard deviation.
+const FACTOR_MAX: f64 = 30.0;
 /// Share of the cap that batch selection may fill in a running learner: the rest is for what is new before the next refit.
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
 /// Trace gap that a rebuilt dictionary aims at, nats: what it leaves out then hardly moves evidence or mean (MATHS.md 2).
@@ -108,8 +116,23 @@ pub struct RefitReport {
     pub tolerance: f64,
     /// Rows that it never learned, because the stream was faster than it could be caught up.
     pub rows_left_out: u64,
+    /// The structures that were compared, in the order in which they were tried.
+    pub structures: Vec<StructureReport>,
+    /// Evidence lost if a state variable were left out and all else stayed (D,), nats; empty if the time ran out before.
+    pub support: Vec<f64>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
+}
+
+/// A structure of the covariance that model selection has tried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StructureReport {
+    /// In words: "isotropic", "ard", "ard without 1, 4" (state variables removed), "factor with 2 directions".
+    pub name: String,
+    /// Best log evidence found, nats, on the rows that all structures were compared on.
+    pub log_evidence: f64,
+    /// Free hyperparameters.
+    pub parameters: usize,
 }
 
 /// One ascent of a search.
@@ -117,6 +140,10 @@ pub struct RefitReport {
 pub struct AscentReport {
     /// Round of targets, from 1.
     pub round: usize,
+    /// Name of its structure.
+    pub structure: String,
+    /// Names of its parameters.
+    pub names: Vec<String>,
     /// Rows that its evidence was computed on.
     pub rows: usize,
     /// Where it went.
@@ -245,25 +272,38 @@ pub fn run(
     let cut_states = returns.cut_states(&rows);
     let mut targets = returns.targets(&values_at(&job.current, &cut_states));
     let present = rescaled(&job.current.hyperparameters, &job.current.inputs, &inputs);
-    let mut best: Option<Vec<f64>> = None;
+    let mut best: Option<Found> = None;
+    let mut structures = Vec::new();
     let mut evaluations = 0;
     let mut ascents = Vec::new();
     let mut round = 1;
     loop {
         let search = Search::new(settings, &rows, &inputs, &targets, job.seed)?;
-        let mut note = |rows, found: &[Ascent]| {
-            ascents.extend(found.iter().map(|ascent| AscentReport { round, rows, ascent: ascent.clone() }));
+        let mut note = |structure: &Structure, rows, found: &[Ascent]| {
+            let names = parameter_names(&structure.like.kernel.metric, inputs.dim());
+            ascents.extend(found.iter().map(|ascent| AscentReport {
+                round,
+                structure: structure.name.clone(),
+                names: names.clone(),
+                rows,
+                ascent: ascent.clone(),
+            }));
         };
-        let found = search.run(&present, best.as_deref(), &mut note, keep_going, time_left)?;
-        evaluations += found.evaluations;
-        let hyperparameters = from_parameters(&search.like, &found.parameters);
+        let mut climb = Climb { search: &search, present: &present, note: &mut note, keep_going, time_left };
+        let found = match best.take() {
+            // Targets that have moved a little do not ask for another structure.
+            Some(found) => climb.again(found)?,
+            None => climb.select(settings.kernel, &mut structures)?,
+        };
+        evaluations += found.ascent.evaluations;
+        let hyperparameters = found.hyperparameters();
         let mut model = rebuild(job, &inputs, &hyperparameters, &rows, keep_going)?;
         let snapshot = model.snapshot(false)?;
         let moved = returns.targets(&values_at(&snapshot, &cut_states));
         let shift = distance_in_deviations(&targets, &moved);
         if shift > targets_settled(&hyperparameters, &moved) && round < ROUNDS && time_left() {
             targets = moved;
-            best = Some(found.parameters);
+            best = Some(found);
             round += 1;
             continue;
         }
@@ -271,8 +311,9 @@ pub fn run(
         model.rescatter(std::iter::once((&rows, 0..rows.len())));
         model.reset_score();
         let posterior = model.solve()?;
-        let names = parameter_names(&search.like.kernel.metric, inputs.dim());
+        let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let bounds = found
+            .ascent
             .active
             .iter()
             .map(|b| format!("{} at its {} bound", names[b.parameter], if b.upper { "upper" } else { "lower" }));
@@ -282,8 +323,10 @@ pub fn run(
             rows: rows.len() as u64,
             evidence_rows: search.problem.rows(),
             evidence_before: search.value(&present, keep_going).ok(),
-            evidence_after: found.log_evidence,
+            evidence_after: found.ascent.log_evidence,
             evaluations,
+            support: search.support(&hyperparameters, found.ascent.log_evidence, keep_going, time_left),
+            structures,
             active_bounds: bounds.collect(),
             out_of_time: !time_left(),
             dictionary_size: model.dictionary().len(),
@@ -315,7 +358,7 @@ pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>)
     let dim = inputs.dim();
     let metric = match settings.kernel {
         KernelKind::Isotropic => Metric::Isotropic(1.0 / dim as f64),
-        KernelKind::Ard => Metric::Ard(vec![1.0 / dim as f64; dim]),
+        _ => Metric::Ard(vec![1.0 / dim as f64; dim]),
     };
     let kernel = Kernel { signal_variance: variance, bias_variance: mean_square + variance, metric };
     (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
@@ -400,14 +443,47 @@ fn rescaled(hyperparameters: &Hyperparameters, from: &Inputs, to: &Inputs) -> Hy
 
 /// The search of one round: exact evidence on a subset of the rows, inside a box that the data give.
 struct Search {
-    like: Hyperparameters,
+    noise: NoiseModel,
     problem: Problem,
     screen: Problem,
     targets: Matrix,
-    bounds: Bounds,
-    priors: Vec<Option<Prior>>,
+    /// v0, b and sigma0^2 that the data suggest.
+    suggested: [f64; 3],
+    lower: [f64; 3],
+    upper: [f64; 3],
+    /// Median step of each normalised coordinate (D,).
+    steps: Vec<f64>,
     starts: usize,
     seed: u64,
+}
+
+/// One structure of the covariance, and the box that its parameters are searched in.
+#[derive(Clone, Debug)]
+struct Structure {
+    name: String,
+    like: Hyperparameters,
+    bounds: Bounds,
+    priors: Vec<Option<Prior>>,
+}
+
+impl Structure {
+    /// Parameters that are not held fixed.
+    fn free(&self) -> usize {
+        self.bounds.lower.iter().zip(&self.bounds.upper).filter(|(l, u)| l != u).count()
+    }
+}
+
+/// A structure with the best point found in it.
+#[derive(Clone, Debug)]
+struct Found {
+    structure: Structure,
+    ascent: Ascent,
+}
+
+impl Found {
+    fn hyperparameters(&self) -> Hyperparameters {
+        from_parameters(&self.structure.like, &self.ascent.parameters)
+    }
 }
 
 impl Search {
@@ -419,13 +495,7 @@ impl Search {
         if variance <= 1e-20 * mean_square || (variance == 0.0 && mean_square == 0.0) {
             return Err(RefitError::NotEnough("all returns are the same: every state is worth the same".into()));
         }
-        let dim = inputs.dim();
-        let metric = match settings.kernel {
-            KernelKind::Isotropic => Metric::Isotropic(1.0),
-            KernelKind::Ard => Metric::Ard(vec![1.0; dim]),
-        };
-        let white = settings.noise == NoiseModel::White;
-        let noise_scale = if white {
+        let noise_scale = if settings.noise == NoiseModel::White {
             let columns: Vec<f64> =
                 (0..rows.len()).flat_map(|i| settings.rewards.iter().map(move |&h| rows.reward(i)[h])).collect();
             let (square, spread) = moments(&Matrix::from_rows(rows.len(), settings.rewards.len(), &columns));
@@ -434,41 +504,309 @@ impl Search {
         } else {
             variance
         };
-        let kernel = Kernel { signal_variance: variance, bias_variance: mean_square + variance, metric };
-        let like = Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * noise_scale };
         let total = mean_square + variance;
-        let mut bounds = Bounds {
-            lower: vec![(1e-4 * variance).ln(), (1e-6 * total).ln(), (settings.noise_floor * noise_scale).ln()],
-            upper: vec![(1e3 * total).ln(), (1e3 * total).ln(), (10.0 * noise_scale).ln()],
-        };
-        // Weak priors: a hundredfold either way costs half a nat or two.
-        let prior = |mean: f64, sd: f64| Some(Prior { mean, sd });
-        let mut priors = vec![prior(variance.ln(), 4.0), prior(total.ln(), 4.0), prior((0.1 * noise_scale).ln(), 4.0)];
-        let steps = median_steps(rows, inputs);
-        let shapes = if settings.kernel == KernelKind::Isotropic {
-            vec![steps.iter().copied().fold(f64::INFINITY, f64::min)]
-        } else {
-            steps
-        };
-        for step in shapes {
-            bounds.lower.push(1e-6f64.ln());
-            // Lengthscales below one step interpolate each episode's return (MATHS.md 2, trap b).
-            bounds.upper.push((1.0 / (step * step)).clamp(1.0, 1e4).ln());
-            priors.push(prior((1.0 / dim as f64).ln(), 4.0));
-        }
         let (problem, chosen) = subset(settings, rows, inputs, targets, settings.evidence_rows, seed);
         let (screen, _) = subset(settings, rows, inputs, targets, SCREEN_ROWS, seed ^ 0x5eed);
-        Ok(Self { like, problem, screen, targets: chosen, bounds, priors, starts: settings.starts, seed })
+        Ok(Self {
+            noise: settings.noise,
+            problem,
+            screen,
+            targets: chosen,
+            suggested: [variance, total, 0.1 * noise_scale],
+            lower: [1e-4 * variance, 1e-6 * total, settings.noise_floor * noise_scale],
+            upper: [1e3 * total, 1e3 * total, 10.0 * noise_scale],
+            steps: median_steps(rows, inputs),
+            starts: settings.starts,
+            seed,
+        })
+    }
+
+    /// Box and weak priors of a structure: `metric` says how many parameters there are, `removed` which relevances are held at
+    /// zero.
+    fn structure(&self, metric: Metric, removed: &[usize]) -> Structure {
+        let dim = self.problem.dim();
+        let directions = metric.factors().len();
+        let mut name = match directions {
+            0 => metric.kind().to_owned(),
+            1 => "factor with 1 direction".into(),
+            k => format!("factor with {k} directions"),
+        };
+        if !removed.is_empty() {
+            let which: Vec<String> = removed.iter().map(|d| d.to_string()).collect();
+            name = format!("{name} without {}", which.join(", "));
+        }
+        let mut bounds = Bounds {
+            lower: self.lower.iter().map(|v| v.ln()).collect(),
+            upper: self.upper.iter().map(|v| v.ln()).collect(),
+        };
+        // A hundredfold either way costs half a nat or two.
+        let weak = |mean: f64| Some(Prior { mean, sd: 4.0 });
+        let mut priors: Vec<Option<Prior>> = self.suggested.iter().map(|v| weak(v.ln())).collect();
+        let smallest = [self.steps.iter().copied().fold(f64::INFINITY, f64::min)];
+        let steps = if matches!(metric, Metric::Isotropic(_)) { &smallest[..] } else { &self.steps };
+        for (d, step) in steps.iter().enumerate() {
+            let gone = removed.contains(&d);
+            bounds.lower.push(if gone { f64::NEG_INFINITY } else { 1e-6f64.ln() });
+            // Lengthscales below one step interpolate each episode's return (MATHS.md 2, trap b).
+            let finest = (1.0 / (step * step)).clamp(1.0, 1e4).ln();
+            bounds.upper.push(if gone { f64::NEG_INFINITY } else { finest });
+            priors.push(if gone { None } else { weak((1.0 / dim as f64).ln()) });
+        }
+        for _ in 0..directions * dim {
+            // A direction's length squared is a relevance along it.
+            bounds.lower.push(-FACTOR_MAX);
+            bounds.upper.push(FACTOR_MAX);
+            priors.push(Some(Prior { mean: 0.0, sd: 5.0 }));
+        }
+        let [signal_variance, bias_variance, noise_variance] = self.suggested;
+        let kernel = Kernel { signal_variance, bias_variance, metric };
+        Structure { name, like: Hyperparameters { kernel, noise: self.noise, noise_variance }, bounds, priors }
     }
 
     fn value(&self, hyper: &Hyperparameters, keep_going: &dyn Fn() -> bool) -> Result<f64, EvidenceError> {
         Ok(exact_value(&self.problem, hyper, keep_going)?.value)
     }
 
+    /// Evidence lost if a state variable were left out, all else as it is (D,), nats.
+    fn support(
+        &self,
+        hyper: &Hyperparameters,
+        evidence: f64,
+        keep_going: &dyn Fn() -> bool,
+        time_left: &dyn Fn() -> bool,
+    ) -> Vec<f64> {
+        let dim = self.problem.dim();
+        let mut support = Vec::with_capacity(dim);
+        for d in 0..dim {
+            if !time_left() {
+                return Vec::new();
+            }
+            let Ok(value) = self.value(&without(hyper, d, dim), keep_going) else { return Vec::new() };
+            support.push(evidence - value);
+        }
+        support
+    }
+}
+
+/// The same hyperparameters, blind to state variable `d`.
+fn without(hyper: &Hyperparameters, d: usize, dim: usize) -> Hyperparameters {
+    let mut out = hyper.clone();
+    let mut relevance = hyper.kernel.metric.relevance(dim);
+    relevance[d] = 0.0;
+    out.kernel.metric = match &hyper.kernel.metric {
+        Metric::Factor { factors, .. } => {
+            let mut factors = factors.clone();
+            factors.iter_mut().for_each(|f| f[d] = 0.0);
+            Metric::Factor { relevance, factors }
+        }
+        _ => Metric::Ard(relevance),
+    };
+    out
+}
+
+/// A search under way.
+struct Climb<'a> {
+    search: &'a Search,
+    present: &'a Hyperparameters,
+    /// Told of every ascent and of how many rows it was made on.
+    note: &'a mut dyn FnMut(&Structure, usize, &[Ascent]),
+    keep_going: &'a dyn Fn() -> bool,
+    time_left: &'a dyn Fn() -> bool,
+}
+
+impl Climb<'_> {
+    /// The best structure of `kind` by evidence \[JS09, footnote 6 and section 6.2\]. One with more parameters has to gain
+    /// [`STRUCTURE_GAIN`] over those before it.
+    fn select(&mut self, kind: KernelKind, tried: &mut Vec<StructureReport>) -> Result<Found, RefitError> {
+        let dim = self.search.problem.dim();
+        let mut best: Option<Found> = None;
+        let mut evaluations = 0;
+        let mut keep = |found: Found, best: &mut Option<Found>, simpler: bool| -> bool {
+            tried.push(StructureReport {
+                name: found.structure.name.clone(),
+                log_evidence: found.ascent.log_evidence,
+                parameters: found.structure.free(),
+            });
+            evaluations += found.ascent.evaluations;
+            let needed = if simpler { -STRUCTURE_GAIN } else { STRUCTURE_GAIN };
+            let better = best.as_ref().is_none_or(|best| found.ascent.log_evidence > best.ascent.log_evidence + needed);
+            if better {
+                *best = Some(found);
+            }
+            better
+        };
+        if matches!(kind, KernelKind::Isotropic | KernelKind::Auto) {
+            let isotropic = self.search.structure(Metric::Isotropic(1.0), &[]);
+            keep(self.climb(isotropic, Vec::new())?, &mut best, false);
+        }
+        let more = |climb: &Self| (climb.time_left)();
+        if kind != KernelKind::Isotropic && (best.is_none() || more(self)) && (kind != KernelKind::Auto || dim > 1) {
+            let ard = self.climb(self.search.structure(Metric::Ard(vec![1.0; dim]), &[]), Vec::new())?;
+            let mut last = ard.clone();
+            keep(ard.clone(), &mut best, false);
+            if kind == KernelKind::Auto && more(self) {
+                let removed = self.irrelevant(&ard)?;
+                if !removed.is_empty() && removed.len() < dim {
+                    let structure = self.search.structure(Metric::Ard(vec![1.0; dim]), &removed);
+                    let from = ard.ascent.parameters.clone();
+                    keep(self.polish(structure, vec![from])?, &mut best, true);
+                }
+            }
+            let directions = match kind {
+                KernelKind::Factor(Some(k)) => k,
+                KernelKind::Factor(None) | KernelKind::Auto => dim.saturating_sub(1).min(DIRECTIONS_MAX),
+                _ => 0,
+            };
+            for k in 1..=directions {
+                if !more(self) {
+                    break;
+                }
+                let metric = Metric::Factor { relevance: vec![1.0; dim], factors: vec![vec![0.0; dim]; k] };
+                let structure = self.search.structure(metric, &[]);
+                let from = self.with_direction(&last, k);
+                let found = self.climb(structure, from)?;
+                last = found.clone();
+                // A number of directions that was asked for is what is given.
+                let asked = matches!(kind, KernelKind::Factor(Some(_)));
+                if asked || kind == KernelKind::Factor(None) && k == 1 {
+                    best = None;
+                }
+                if !keep(found, &mut best, false) {
+                    break;
+                }
+            }
+        }
+        let mut best = best.expect("at least one structure has been tried");
+        best.ascent.evaluations = evaluations;
+        Ok(best)
+    }
+
+    /// State variables whose removal costs no evidence, the least relevant first, each with those before it removed.
+    fn irrelevant(&self, ard: &Found) -> Result<Vec<usize>, RefitError> {
+        let mut hyper = ard.hyperparameters();
+        let dim = self.search.problem.dim();
+        let relevance = hyper.kernel.metric.relevance(dim);
+        let mut order: Vec<usize> = (0..dim).collect();
+        order.sort_by(|&a, &b| relevance[a].total_cmp(&relevance[b]));
+        let mut evidence = ard.ascent.log_evidence;
+        let mut removed = Vec::new();
+        for d in order {
+            let fewer = without(&hyper, d, dim);
+            match self.search.value(&fewer, self.keep_going) {
+                Ok(value) if value >= evidence - REMOVAL_COST => {
+                    evidence = evidence.max(value);
+                    hyper = fewer;
+                    removed.push(d);
+                }
+                Err(EvidenceError::Stopped) => return Err(RefitError::Stopped),
+                _ => break,
+            }
+        }
+        removed.sort_unstable();
+        Ok(removed)
+    }
+
+    /// Starts for k directions from a model with one less: a new direction along the most relevant coordinates, of either
+    /// orientation, that takes over part of their relevance.
+    fn with_direction(&self, before: &Found, k: usize) -> Vec<Vec<f64>> {
+        let dim = self.search.problem.dim();
+        let hyper = before.hyperparameters();
+        let relevance = hyper.kernel.metric.relevance(dim);
+        let mut order: Vec<usize> = (0..dim).collect();
+        order.sort_by(|&a, &b| relevance[b].total_cmp(&relevance[a]));
+        let (first, second) = (order[0], order[(k.min(dim - 1)).max(1) % dim]);
+        [1.0, -1.0]
+            .iter()
+            .map(|sign| {
+                let mut x = before.ascent.parameters.clone();
+                let mut direction = vec![0.0; dim];
+                direction[first] = (0.5 * relevance[first]).sqrt().max(0.1);
+                direction[second] = sign * (0.5 * relevance[second].max(0.1 * relevance[first])).sqrt().max(0.1);
+                x[3 + first] -= std::f64::consts::LN_2;
+                x[3 + second] -= std::f64::consts::LN_2;
+                x.extend(direction);
+                x
+            })
+            .collect()
+    }
+
+    /// Climb again in the same structure, from where the last climb ended.
+    fn again(&mut self, found: Found) -> Result<Found, RefitError> {
+        self.polish(found.structure, vec![found.ascent.parameters])
+    }
+
+    /// All starts and `more` ones on few rows, then the best of them on many.
+    fn climb(&mut self, structure: Structure, more: Vec<Vec<f64>>) -> Result<Found, RefitError> {
+        // A present model of another structure is no start for this one.
+        let (present, metric) = (&self.present.kernel.metric, &structure.like.kernel.metric);
+        let same = present.kind() == metric.kind() && present.factors().len() == metric.factors().len();
+        let random = self.search.starts.saturating_sub(2 + usize::from(same) + more.len());
+        let mut from = starts(
+            metric,
+            self.search.problem.dim(),
+            &self.search.targets,
+            same.then_some(self.present),
+            &structure.bounds,
+            random,
+            self.search.seed,
+        );
+        from.extend(more);
+        let screened = self.ascend(&structure, &self.search.screen, &from);
+        (self.note)(&structure, self.search.screen.rows(), &screened);
+        let evaluations = screened.iter().map(|a| a.evaluations).sum::<usize>();
+        let mut kept: Vec<Vec<f64>> = Vec::new();
+        for ascent in screened.into_iter().filter(|a| a.objective.is_finite()) {
+            let near = |x: &Vec<f64>| x.iter().zip(&ascent.parameters).all(|(a, b)| a == b || (a - b).abs() < 0.1);
+            if kept.len() < FINALISTS && !kept.iter().any(near) {
+                kept.push(ascent.parameters);
+            }
+        }
+        if !(self.keep_going)() {
+            return Err(RefitError::Stopped);
+        }
+        if kept.is_empty() {
+            return Err(RefitError::NoAscent("the evidence fails at every start".into()));
+        }
+        let mut found = self.polish(structure, kept)?;
+        found.ascent.evaluations += evaluations;
+        Ok(found)
+    }
+
+    /// Climb on many rows from each of `from`.
+    fn polish(&mut self, structure: Structure, from: Vec<Vec<f64>>) -> Result<Found, RefitError> {
+        let mut ascents = self.ascend(&structure, &self.search.problem, &from);
+        (self.note)(&structure, self.search.problem.rows(), &ascents);
+        if !(self.keep_going)() {
+            return Err(RefitError::Stopped);
+        }
+        let evaluations = ascents.iter().map(|a| a.evaluations).sum::<usize>();
+        let mut ascent = if ascents.first().is_some_and(|a| a.objective.is_finite()) {
+            ascents.swap_remove(0)
+        } else if (self.time_left)() {
+            return Err(RefitError::NoAscent("the evidence fails at every start".into()));
+        } else {
+            // The time is used up: the best point so far stands, with its evidence on the same rows as all others.
+            self.unclimbed(&structure, &from[0])?
+        };
+        ascent.evaluations = evaluations;
+        Ok(Found { structure, ascent })
+    }
+
+    fn ascend(&self, structure: &Structure, problem: &Problem, from: &[Vec<f64>]) -> Vec<Ascent> {
+        let both = || (self.keep_going)() && (self.time_left)();
+        maximise(
+            |x| exact(problem, &from_parameters(&structure.like, x), &both).map(|e| (e.value, e.gradient)),
+            from,
+            &structure.bounds,
+            &structure.priors,
+            Budget::new(EVALUATIONS, &both),
+        )
+    }
+
     /// A point as it is, with its evidence.
-    fn unclimbed(&self, parameters: &[f64], keep_going: &dyn Fn() -> bool) -> Result<Ascent, RefitError> {
-        let hyper = from_parameters(&self.like, parameters);
-        let found = exact(&self.problem, &hyper, keep_going).map_err(|e| match e {
+    fn unclimbed(&self, structure: &Structure, parameters: &[f64]) -> Result<Ascent, RefitError> {
+        let hyper = from_parameters(&structure.like, parameters);
+        let found = exact(&self.search.problem, &hyper, self.keep_going).map_err(|e| match e {
             EvidenceError::Stopped => RefitError::Stopped,
             other => RefitError::NoAscent(other.to_string()),
         })?;
@@ -482,75 +820,6 @@ impl Search {
             active: Vec::new(),
             outcome: Outcome::OutOfBudget,
         })
-    }
-
-    /// All starts on few rows, then the best of them on many. `note` is told of every ascent and the rows it was made on.
-    fn run(
-        &self,
-        present: &Hyperparameters,
-        warm: Option<&[f64]>,
-        note: &mut dyn FnMut(usize, &[Ascent]),
-        keep_going: &dyn Fn() -> bool,
-        time_left: &dyn Fn() -> bool,
-    ) -> Result<Ascent, RefitError> {
-        let both = || keep_going() && time_left();
-        let objective = |problem: &Problem, x: &[f64]| {
-            exact(problem, &from_parameters(&self.like, x), &both).map(|e| (e.value, e.gradient))
-        };
-        let mut evaluations = 0;
-        let climb = |problem: &Problem, from: &[Vec<f64>]| {
-            maximise(|x| objective(problem, x), from, &self.bounds, &self.priors, Budget::new(EVALUATIONS, &both))
-        };
-        let finalists = match warm {
-            Some(x) => vec![x.to_vec()],
-            None => {
-                // A present model of another structure is no start for this one.
-                let same = present.kernel.metric.kind() == self.like.kernel.metric.kind();
-                let random = self.starts.saturating_sub(2 + usize::from(same));
-                let from = starts(
-                    &self.like.kernel.metric,
-                    self.problem.dim(),
-                    &self.targets,
-                    same.then_some(present),
-                    &self.bounds,
-                    random,
-                    self.seed,
-                );
-                let screened = climb(&self.screen, &from);
-                note(self.screen.rows(), &screened);
-                evaluations += screened.iter().map(|a| a.evaluations).sum::<usize>();
-                let mut kept: Vec<Vec<f64>> = Vec::new();
-                for ascent in screened.into_iter().filter(|a| a.objective.is_finite()) {
-                    let near = |x: &Vec<f64>| x.iter().zip(&ascent.parameters).all(|(a, b)| (a - b).abs() < 0.1);
-                    if kept.len() < FINALISTS && !kept.iter().any(near) {
-                        kept.push(ascent.parameters);
-                    }
-                }
-                kept
-            }
-        };
-        if !keep_going() {
-            return Err(RefitError::Stopped);
-        }
-        if finalists.is_empty() {
-            return Err(RefitError::NoAscent("the evidence fails at every start".into()));
-        }
-        let mut ascents = climb(&self.problem, &finalists);
-        note(self.problem.rows(), &ascents);
-        if !keep_going() {
-            return Err(RefitError::Stopped);
-        }
-        evaluations += ascents.iter().map(|a| a.evaluations).sum::<usize>();
-        let mut best = if ascents.first().is_some_and(|a| a.objective.is_finite()) {
-            ascents.swap_remove(0)
-        } else if time_left() {
-            return Err(RefitError::NoAscent("the evidence fails at every start".into()));
-        } else {
-            // The first stage has used the time up: its best point stands, with its evidence on the same rows as all others.
-            self.unclimbed(&finalists[0], keep_going)?
-        };
-        best.evaluations = evaluations;
-        Ok(best)
     }
 }
 
