@@ -449,14 +449,12 @@ impl Learner {
     /// If the window has forgotten rows that were not learned.
     pub fn consider(&mut self, mut candidate: Candidate, window: &Window) -> Verdict {
         self.learn(window);
-        // A refresh in the tail would cost more than all its rows.
-        let tail = TAIL_ROWS.min(candidate.model.rows_to_refresh());
-        if self.learned - candidate.through > tail {
-            if candidate.rounds < CATCH_UP_ROUNDS {
-                return Verdict::Behind(candidate);
-            }
-            candidate.skip_to(self.learned - tail);
+        // A refresh in the tail would cost more than all its rows, but where refreshes are frequent there is no tail without one.
+        let behind = self.learned - candidate.through;
+        if behind > TAIL_ROWS.min(candidate.model.rows_to_refresh()) && candidate.rounds < CATCH_UP_ROUNDS {
+            return Verdict::Behind(candidate);
         }
+        candidate.skip_to(self.learned.saturating_sub(TAIL_ROWS));
         candidate.take_tail(window);
         let report = candidate.report.clone();
         if let Some(why) = self.objection(&candidate) {
