@@ -237,7 +237,7 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..support::explicit_seed() })]
 
     #[test]
     fn whatever_comes_the_learner_stays_consistent(

@@ -65,7 +65,7 @@ fn query() -> Vec<f64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, ..support::explicit_seed() })]
 
     #[test]
     fn kernels_are_symmetric_and_positive_semidefinite((kernel, x) in (kernel(3), states(3))) {

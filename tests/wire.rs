@@ -6,6 +6,7 @@ use criticd::transition::Batch;
 use criticd::wire::{self, ArrayForm, ErrorCode, Id, Limits, Op, Reply, WireError};
 use nalgebra::DMatrix;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 
@@ -822,6 +823,8 @@ fn survive(bytes: &[u8]) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(0), failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
         survive(&bytes);

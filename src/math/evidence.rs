@@ -840,6 +840,7 @@ mod tests {
     use super::*;
     use crate::math::kernel::NoiseModel;
     use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
 
     const GO: KeepGoing<'static> = &|| true;
 
@@ -900,7 +901,12 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(96))]
+        #![proptest_config(ProptestConfig {
+            cases: 96,
+            rng_seed: RngSeed::Fixed(0),
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
         fn gradients_equal_central_differences((problem, hyper, dictionary) in problems()) {

@@ -152,3 +152,14 @@ pub fn wander(count: usize, streams: u32, rewards: usize, seed: u64) -> Rows {
     }
     rows
 }
+
+/// Generated cases are the same in every run, unless the variable PROPTEST_RNG_SEED asks for others: then failures are new
+/// ones, to be kept as tests of their own.
+pub fn explicit_seed() -> proptest::test_runner::Config {
+    use proptest::test_runner::{Config, RngSeed};
+    let mut config = Config { failure_persistence: None, ..Config::default() };
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(0);
+    }
+    config
+}
