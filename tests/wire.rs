@@ -165,6 +165,11 @@ fn a_batch() {
 }
 
 #[test]
+fn a_batch_may_carry_the_time_it_was_sent() {
+    assert_eq!(ingest(&changed(&batch(), "time", json!(1.7e9))).unwrap(), ingest(&pack(&batch())).unwrap());
+}
+
+#[test]
 fn a_piece_of_trajectory() {
     let piece = json!({"v": 1, "op": "append", "states": [[1], [2], [3]], "rewards": [[1, 2], [3, 4]]});
     let batch = ingest(&pack(&piece)).unwrap();

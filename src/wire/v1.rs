@@ -155,18 +155,17 @@ fn query(field: Field<'_>, limits: &Limits) -> Result<(Vec<f64>, usize, usize), 
     Ok((states, rows, dim))
 }
 
-/// Keys of one transition and of a batch, side by side.
-const SINGULAR_PLURAL: [(&str, &str); 6] = [
+/// Keys of one transition and of a batch, side by side: those that learning depends on.
+const SINGULAR_PLURAL: [(&str, &str); 5] = [
     ("state", "states"),
     ("next_state", "next_states"),
     ("reward", "rewards"),
     ("action", "actions"),
     ("discount", "discounts"),
-    ("time", "times"),
 ];
 
 /// Whether the message is one transition. A key of the other form is a fault and not ignored: a single `discount` in
-/// a batch was meant to say something.
+/// a batch was meant to say something. Times are for people, and no reason to refuse anything.
 fn is_single(message: &Message<'_>) -> Result<bool, WireError> {
     let single = match (message.get("state"), message.get("states")) {
         (None, None) => {
