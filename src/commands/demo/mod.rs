@@ -32,7 +32,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const CATCH_UP: Duration = Duration::from_secs(60);
 
 /// Rows that the daemon retains for refits.
-const WINDOW_MIN: usize = 30_000;
+const WINDOW_MIN: usize = 20_000;
 const WINDOW_MAX: usize = 200_000;
 
 /// Watch a value function being learned; nothing else needed
@@ -141,7 +141,7 @@ fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result
     let window_rows = if rate == 0 { WINDOW_MAX } else { (6 * rate as usize).clamp(WINDOW_MIN, WINDOW_MAX) };
     let critic = Settings {
         discount: world.discount(),
-        dictionary_max: 300,
+        dictionary_max: 250,
         refit_first_rows: 1500,
         refit_growth: 1.5,
         refit_rows_max: 12_000,
