@@ -47,6 +47,7 @@ fn print_table(runs: &[Run]) {
     row("data fit", ["54.78", "13.84", "13.84"], &|m| m.selected.evidence.fit);
     row("L, smaller is better", ["-2323.4", "-2758.8", "-2776.8"], &|m| m.selected.loss());
     row("MSE on the states", ["0.030", "0.019", ""], &|m| m.on_states);
+    row("MSE on visited states", ["", "", ""], &|m| m.on_visited);
     row("MSE, ten times finer grid", ["", "", ""], &|m| m.between);
     row("v0", ["", "", ""], &|m| m.selected.hyper.kernel.signal_variance);
     row("b", ["", "", ""], &|m| m.selected.hyper.kernel.bias_variance);

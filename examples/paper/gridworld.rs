@@ -28,6 +28,8 @@ pub(crate) struct Model {
     pub(crate) selected: Selected,
     /// Mean squared error of the value over the 121 states.
     pub(crate) on_states: f64,
+    /// And over those of them that the sample has visited.
+    pub(crate) on_visited: f64,
     /// And over a grid ten times finer.
     pub(crate) between: f64,
 }
@@ -46,7 +48,7 @@ pub(crate) fn run(seed: u64, random: usize) -> Run {
     let isotropic = data.select(&Metric::Isotropic(1.0), &search(1));
     let ard = data.select(&Metric::Ard(vec![1.0; 2]), &search(2));
     let reduced = data.evaluate(without_y(&ard.hyper));
-    let models = [isotropic, ard, reduced].map(|selected| judge(selected, &scaling));
+    let models = [isotropic, ard, reduced].map(|selected| judge(selected, &data, &scaling));
     Run { data, scaling, models }
 }
 
@@ -114,13 +116,15 @@ fn without_y(hyper: &Hyperparameters) -> Hyperparameters {
     out
 }
 
-fn judge(selected: Selected, scaling: &Scaling) -> Model {
+fn judge(selected: Selected, data: &Data, scaling: &Scaling) -> Model {
     let error = |places: Vec<[f64; 2]>| mean_square_error(&value(&selected, scaling, &places), &truth(&places));
     // `fine` steps from one state to the next.
     let grid = |fine: i32| -> Vec<[f64; 2]> {
         let count = (SIZE - 1) * fine + 1;
         (0..count * count).map(|k| [k % count, k / count].map(|i| 1.0 + f64::from(i) / f64::from(fine))).collect()
     };
-    let (on_states, between) = (error(grid(1)), error(grid(10)));
-    Model { selected, on_states, between }
+    let seen: Vec<[f64; 2]> = scaling.back(&data.rows.states).as_chunks().0.iter().map(|x| x.map(f64::round)).collect();
+    let visited = grid(1).into_iter().filter(|x| seen.contains(x)).collect();
+    let (on_states, on_visited, between) = (error(grid(1)), error(visited), error(grid(10)));
+    Model { selected, on_states, on_visited, between }
 }

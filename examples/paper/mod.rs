@@ -137,6 +137,11 @@ impl Scaling {
     pub(crate) fn of(&self, states: &[f64]) -> Vec<f64> {
         states.iter().enumerate().map(|(k, v)| (v - self.shift[k % 2]) / self.scale[k % 2]).collect()
     }
+
+    /// From the coordinates of the kernel to those of the world, up to rounding.
+    pub(crate) fn back(&self, states: &[f64]) -> Vec<f64> {
+        states.iter().enumerate().map(|(k, v)| v * self.scale[k % 2] + self.shift[k % 2]).collect()
+    }
 }
 
 /// Hyperparameters of a structure; their numbers mean nothing.
