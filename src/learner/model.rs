@@ -2,7 +2,7 @@
 
 use super::{Settings, VarianceKind};
 use crate::math::backfill::{Observed, Recent, difference_residual};
-use crate::math::dense::{Matrix, Op, axpy, dot, multiply, rank_k, solve_lower};
+use crate::math::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
 use crate::math::posterior::{Posterior, Scale, SolveError, add_scores};
@@ -425,11 +425,10 @@ impl Model {
             let nodes = work.node_rows.len();
             work.coordinate.clear();
             work.coordinate.resize(nodes, 0.0);
-            let out = crate::math::dense::ViewMut::column(&mut work.coordinate);
+            let mut out = ViewMut::column(&mut work.coordinate);
             let kernel = self.dictionary.kernel();
-            let mut out = out;
             kernel.block(width, &work.points, &admitted.point, &mut out);
-            let l = crate::math::dense::View::column(&admitted.features);
+            let l = View::column(&admitted.features);
             multiply(out, true, -1.0, work.features.view(), Op::Transposed, l, Op::Plain);
             work.features.resize(m + 1, nodes);
             for (k, value) in work.coordinate.iter().enumerate() {
@@ -460,7 +459,6 @@ impl Model {
                 axpy(work.observed.col_mut(k), -gamma, work.features.col(next));
             }
         }
-        work.rewards.clear();
     }
 
     /// Log density of sampled rewards under the weights of the last refresh:
@@ -494,7 +492,7 @@ impl Model {
             }
             // Features admitted since the refresh have their prior variance of one.
             solved.copy_from_slice(&difference[..known]);
-            solve_lower(posterior.system().factor().view(), crate::math::dense::ViewMut::column(&mut solved));
+            solve_lower(posterior.system().factor().view(), ViewMut::column(&mut solved));
             let Scale { signal, ratio } = posterior.scale();
             let new: f64 = difference[known..].iter().map(|v| v * v).sum();
             let value_variance =
@@ -753,7 +751,7 @@ impl Model {
                 let value = chain.discount * dot(phi.col(0), u.col(h));
                 axpy(scores.col_mut(h), value, &slot.cluster.trace);
             }
-            rank_k(scatter.view_mut(), 1.0 / scores.cols() as f64, scores.view(), Op::Plain);
+            add_scores(&mut scatter, &scores);
         }
         Some(scatter)
     }
