@@ -701,10 +701,7 @@ impl Refits {
                 refit::run(&job, &keep_going, &|| started.elapsed() < budget).map_err(|e| e.to_string())
             }
             Task::CatchUp { mut candidate, window, .. } => {
-                if candidate.through >= window.start() {
-                    candidate.catch_up(&window);
-                }
-                Ok(*candidate)
+                candidate.catch_up(&window, &keep_going).map_err(|e| e.to_string()).map(|()| *candidate)
             }
         }));
         let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", core::panic_message(&panic))));
