@@ -295,6 +295,7 @@ pub fn run(
             evidence_rows: search.rows(found.by),
             evidence_before: search.value(found.by, &present, keep_going).ok().map(|e| e.value),
             evidence_after: reached.value,
+            given_up: found.given_up,
             fit_ratio: reached.fit_ratio(),
             evaluations,
             structures,

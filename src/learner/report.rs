@@ -8,12 +8,15 @@ use crate::snapshot::Inputs;
 use crate::transition::Rows;
 use std::fmt;
 
-/// Evidence that losing it says a state variable matters: odds of more than twenty thousand to one, nats ...
+/// Evidence whose loss says that a state variable matters, nats: odds of more than twenty thousand to one. To this comes log D:
+/// the luckiest of D variables that mean nothing gains about as much ...
 const MATTERS: f64 = 10.0;
-/// ... and that it may matter.
-const MATTERS_LITTLE: f64 = 2.0;
+/// ... and that it may matter. Returns share their noise, and so their evidence is less than it counts.
+const MATTERS_LITTLE: f64 = 4.0;
 /// Trace gap above which a dictionary is too small to select a model with, nats (MATHS.md 2).
 const GAP_TOO_LARGE: f64 = 5.0;
+/// Exact evidence given up for a dictionary that is full, above which it is too small, nats.
+const GIVEN_UP_TOO_MUCH: f64 = 20.0;
 /// 1/2 y' Q^-1 y below this share of n / 2 says that a floor is active (MATHS.md 2, diagnostic c).
 const FIT_LOW: f64 = 0.8;
 /// Returns further out than this from their median, in robust standard deviations, are outliers.
@@ -63,6 +66,9 @@ pub struct RefitReport {
     pub evidence_before: Option<f64>,
     /// Log evidence of the hyperparameters found, on the same rows and targets, nats.
     pub evidence_after: f64,
+    /// Exact evidence given up, on `evidence_rows` of the settings, for what the dictionary can carry, nats: what the exact search
+    /// reached less what the model selected by the bound has. None if the bound was not used.
+    pub given_up: Option<f64>,
     /// 1/2 y' Q^-1 y over n / 2: 1 at an optimum that no bound holds.
     pub fit_ratio: f64,
     /// Evaluations of the evidence with gradient.
@@ -352,6 +358,7 @@ pub(super) fn variables(
 ) -> Vec<VariableReport> {
     let dim = inputs.dim();
     let omega = hyperparameters.kernel.metric.matrix(dim);
+    let luck = (dim as f64).ln();
     (0..dim)
         .map(|d| {
             let relevance = omega.at(d, d);
@@ -363,8 +370,8 @@ pub(super) fn variables(
                 _ if dependence.constant.contains(&d) => Verdict::Constant,
                 (Some(of), _) if !kept => Verdict::CopyOf(of),
                 _ if !kept => Verdict::Removed,
-                (_, Some(support)) if support >= MATTERS => Verdict::Matters,
-                (_, Some(support)) if support >= MATTERS_LITTLE => Verdict::MattersLittle,
+                (_, Some(support)) if support >= MATTERS + luck => Verdict::Matters,
+                (_, Some(support)) if support >= MATTERS_LITTLE + luck => Verdict::MattersLittle,
                 (_, Some(_)) => Verdict::DoesNotMatter,
                 // Without support the lengthscale has to say it: over ten standard deviations hardly anything changes.
                 (_, None) if relevance >= 0.1 => Verdict::Matters,
@@ -420,14 +427,19 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
     if report.out_of_time && report.evidence == EvidenceKind::Sparse {
         out.push("the time budget ended the search: the best found by then counts".into());
     }
-    if report.trace_gap > GAP_TOO_LARGE {
-        let gap = report.trace_gap;
-        let cause = if size * 10 >= about.dictionary_max * 9 {
-            format!("the dictionary is too small: its {size} elements leave out {gap:.0} nats; raise dictionary_max")
-        } else {
-            format!("the dictionary's {size} elements leave out {gap:.0} nats: a finer tolerance would keep more")
-        };
-        out.push(cause);
+    let gap = report.trace_gap;
+    let full = size * 10 >= about.dictionary_max * 9;
+    // What all rows ask for differs from what some of them ask for, so that a little is always given up.
+    match report.given_up.filter(|&nats| full && nats > GIVEN_UP_TOO_MUCH) {
+        Some(nats) => out.push(format!(
+            "the dictionary is too small: its {size} elements cannot carry what the data would support ({nats:.0} nats of exact \
+             evidence given up); raise dictionary_max"
+        )),
+        None if gap <= GAP_TOO_LARGE => {}
+        None if full => out.push(format!(
+            "the dictionary is too small: its {size} elements leave out {gap:.0} nats; raise dictionary_max"
+        )),
+        None => out.push(format!("the dictionary's {size} elements leave out {gap:.0} nats")),
     }
     if about.noise_at_floor && about.finest {
         out.push(

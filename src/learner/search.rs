@@ -40,10 +40,9 @@ const JITTER: f64 = 1e-6;
 const CANDIDATES: usize = 20_000;
 /// Trace gap that a dictionary aims at, nats: what it leaves out then hardly moves evidence or mean (MATHS.md 2).
 pub(super) const TRACE_GAP: f64 = 2.0;
-/// Evidence that a structure with more parameters has to gain, nats.
-const STRUCTURE_GAIN: f64 = 1.0;
-/// Evidence that removing a state variable may cost before it is polished again, nats.
-const REMOVAL_COST: f64 = 0.1;
+/// What a free hyperparameter has to be worth, nats: one that means nothing gains half of that by chance, and more where returns
+/// share their noise.
+const PARAMETER_WORTH: f64 = 1.0;
 /// Directions of a factor model that are tried while evidence rises.
 const DIRECTIONS_MAX: usize = 4;
 /// Largest entry of a direction, in normalised coordinates: a lengthscale of a thirtieth of a standard deviation.
@@ -120,9 +119,16 @@ pub(super) struct Found {
     pub(super) ascent: Ascent,
     /// Which evidence the ascent was on.
     pub(super) by: EvidenceKind,
+    /// Exact evidence that going over to the bound has cost, on the rows of the exact one, nats.
+    pub(super) given_up: Option<f64>,
 }
 
 impl Found {
+    /// Log evidence less what its parameters have to be worth, nats.
+    fn worth(&self) -> f64 {
+        self.ascent.log_evidence - PARAMETER_WORTH * self.structure.free() as f64
+    }
+
     pub(super) fn hyperparameters(&self) -> Hyperparameters {
         from_parameters(&self.structure.like, &self.ascent.parameters)
     }
@@ -327,22 +333,21 @@ pub(super) struct Climb<'a> {
 }
 
 impl Climb<'_> {
-    /// The best structure of `kind` by evidence \[JS09, footnote 6 and section 6.2\]. One with more parameters has to gain
-    /// [`STRUCTURE_GAIN`] over those before it.
+    /// The best structure of `kind` by evidence \[JS09, footnote 6 and section 6.2\]. A free parameter has to be worth
+    /// [`PARAMETER_WORTH`].
     pub(super) fn select(&mut self, kind: KernelKind, tried: &mut Vec<StructureReport>) -> Result<Found, RefitError> {
         let dim = self.search.problem.dim();
         let left_out = self.search.left_out.clone();
         let mut best: Option<Found> = None;
         let mut evaluations = 0;
-        let mut keep = |found: Found, best: &mut Option<Found>, simpler: bool| -> bool {
+        let mut keep = |found: Found, best: &mut Option<Found>| -> bool {
             tried.push(StructureReport {
                 name: found.structure.name.clone(),
                 log_evidence: found.ascent.log_evidence,
                 parameters: found.structure.free(),
             });
             evaluations += found.ascent.evaluations;
-            let needed = if simpler { -STRUCTURE_GAIN } else { STRUCTURE_GAIN };
-            let better = best.as_ref().is_none_or(|best| found.ascent.log_evidence > best.ascent.log_evidence + needed);
+            let better = best.as_ref().is_none_or(|best| found.worth() > best.worth());
             if better {
                 *best = Some(found);
             }
@@ -350,13 +355,13 @@ impl Climb<'_> {
         };
         if matches!(kind, KernelKind::Isotropic | KernelKind::Auto) {
             let isotropic = self.search.structure(Metric::Isotropic(1.0), &[]);
-            keep(self.climb(isotropic, Vec::new())?, &mut best, false);
+            keep(self.climb(isotropic, Vec::new())?, &mut best);
         }
         let more = |climb: &Self| (climb.time_left)();
         if kind != KernelKind::Isotropic && (best.is_none() || more(self)) && (kind != KernelKind::Auto || dim > 1) {
             let ard = self.climb(self.search.structure(Metric::Ard(vec![1.0; dim]), &left_out), Vec::new())?;
             let (mut last, mut gone) = (ard.clone(), left_out.clone());
-            keep(ard.clone(), &mut best, false);
+            keep(ard.clone(), &mut best);
             if kind == KernelKind::Auto && more(self) {
                 let removed = self.irrelevant(&ard)?;
                 if removed.len() > left_out.len() && removed.len() < dim {
@@ -364,7 +369,7 @@ impl Climb<'_> {
                     let from = ard.ascent.parameters.clone();
                     let fewer = self.polish(structure, vec![from])?;
                     // Directions among what matters: the rest would only cost time.
-                    if keep(fewer.clone(), &mut best, true) {
+                    if keep(fewer.clone(), &mut best) {
                         (last, gone) = (fewer, removed);
                     }
                 }
@@ -388,7 +393,7 @@ impl Climb<'_> {
                 if asked || kind == KernelKind::Factor(None) && k == 1 {
                     best = None;
                 }
-                if !keep(found, &mut best, false) {
+                if !keep(found, &mut best) {
                     break;
                 }
             }
@@ -405,7 +410,7 @@ impl Climb<'_> {
             return Ok(found);
         }
         self.by = EvidenceKind::Sparse;
-        let before = found.ascent.evaluations;
+        let (before, exact) = (found.ascent.evaluations, found.ascent.log_evidence);
         let mut wide = self.again(found)?;
         let dim = self.search.problem.dim();
         if removable && matches!(wide.structure.like.kernel.metric, Metric::Ard(_)) && (self.time_left)() {
@@ -414,16 +419,18 @@ impl Climb<'_> {
             if removed.len() < dim && removed.iter().any(|&d| relevance[d] > 0.0) {
                 let structure = self.search.structure(Metric::Ard(vec![1.0; dim]), &removed);
                 let fewer = self.polish(structure, vec![wide.ascent.parameters.clone()])?;
-                if fewer.ascent.log_evidence > wide.ascent.log_evidence - STRUCTURE_GAIN {
+                if fewer.worth() > wide.worth() {
                     wide = Found { ascent: Ascent { evaluations: wide.ascent.evaluations, ..fewer.ascent }, ..fewer };
                 }
             }
         }
         wide.ascent.evaluations += before;
+        let kept = self.search.value(EvidenceKind::Exact, &wide.hyperparameters(), self.keep_going);
+        wide.given_up = kept.ok().map(|kept| exact - kept.value);
         Ok(wide)
     }
 
-    /// State variables whose removal costs no evidence, the least relevant first, each with those before it removed; those left
+    /// State variables that are not worth their parameter, the least relevant first, each with those before it removed; those left
     /// out from the beginning among them.
     fn irrelevant(&self, ard: &Found) -> Result<Vec<usize>, RefitError> {
         let mut hyper = ard.hyperparameters();
@@ -436,8 +443,8 @@ impl Climb<'_> {
         for d in order {
             let fewer = without(&hyper, d, dim);
             match self.search.value(self.by, &fewer, self.keep_going) {
-                Ok(Evidence { value, .. }) if value >= evidence - REMOVAL_COST => {
-                    evidence = evidence.max(value);
+                Ok(Evidence { value, .. }) if value >= evidence - PARAMETER_WORTH => {
+                    evidence = value;
                     hyper = fewer;
                     removed.push(d);
                 }
@@ -475,7 +482,7 @@ impl Climb<'_> {
 
     /// Climb again in the same structure, from where the last climb ended.
     pub(super) fn again(&mut self, found: Found) -> Result<Found, RefitError> {
-        self.polish(found.structure, vec![found.ascent.parameters])
+        Ok(Found { given_up: found.given_up, ..self.polish(found.structure, vec![found.ascent.parameters])? })
     }
 
     /// All starts and `more` ones on few rows, then the best of them on many.
@@ -537,7 +544,7 @@ impl Climb<'_> {
             self.unclimbed(&structure, &from[0])?
         };
         ascent.evaluations = evaluations;
-        Ok(Found { structure, ascent, by })
+        Ok(Found { structure, ascent, by, given_up: None })
     }
 
     fn ascend(&self, structure: &Structure, problem: &Problem, from: &[Vec<f64>]) -> Vec<Ascent> {
@@ -567,7 +574,9 @@ impl Climb<'_> {
                     let found = sparse(&whole.problem, &hyper, &basis, Sparse::Variational, JITTER, &both)?;
                     Ok((found.value, found.gradient))
                 };
-                let budget = Budget::new(BOUND_EVALUATIONS, &both);
+                // A dictionary is not worth more care: the next one moves the bound by more.
+                let budget =
+                    Budget { gradient_tolerance: 0.05, gain_tolerance: 0.02, ..Budget::new(BOUND_EVALUATIONS, &both) };
                 let found = maximise(value, &[at], &structure.bounds, &structure.priors, budget);
                 // None if the time was up before it began.
                 let Some(found) = found.into_iter().next() else { break };

@@ -207,7 +207,7 @@ pub fn select(kernel: &Kernel, dim: usize, states: &[f64], tolerance: f64, max: 
     selected.expect("nobody has stopped it")
 }
 
-/// [`select`], ending as soon as either of `enough` is reached. None if `keep_going`, asked before every choice, says so.
+/// [`select`], ending as soon as either of `enough` is reached, but not before there is an element. None if `keep_going`, asked before every choice, says so.
 pub fn select_until(
     kernel: &Kernel,
     dim: usize,
@@ -238,7 +238,7 @@ pub fn select_until(
             _ => Some(i),
         });
         let Some(pivot) = best.filter(|&i| residuals[i] > tolerance) else { break };
-        if residuals.iter().sum::<f64>() <= enough.trace {
+        if !dictionary.is_empty() && residuals.iter().sum::<f64>() <= enough.trace {
             break;
         }
         if dictionary.is_full() {

@@ -34,6 +34,7 @@ pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
         "evidence_rows": report.evidence_rows,
         "evidence_before": report.evidence_before,
         "evidence_after": report.evidence_after,
+        "given_up": report.given_up,
         "fit_ratio": report.fit_ratio,
         "evaluations": report.evaluations,
         "active_bounds": report.active_bounds,
