@@ -674,6 +674,10 @@ struct Refits {
 
 impl Refits {
     fn run(self) {
+        // Learning and answering go first. The priority is this thread's alone, and without it things are only slower.
+        if let Err(e) = rustix::process::nice(10) {
+            log::debug!("event=priority_kept why={e}");
+        }
         loop {
             select! {
                 recv(self.tasks) -> task => match task {
