@@ -759,6 +759,7 @@ fn critic_status(critic: &Critic) -> Value {
         "learned": learner.learned(),
         "discount": learner.settings().discount,
         "dictionary_max": learner.settings().dictionary_max,
+        "warmup_rows": learner.settings().warmup_rows,
         "refit": {
             "running": learner.refit_running(),
             "next_at": learner.next_refit(),

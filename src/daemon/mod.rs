@@ -172,6 +172,7 @@ impl Daemon {
             pulse: Arc::clone(&pulse),
             timings: timings.clone(),
             counters: Arc::clone(&transport.counters),
+            endpoints: transport.endpoints.clone(),
         };
         let http = Http::start(&config, sources).map_err(StartError::Http)?;
         let stop_refits = Arc::new(AtomicBool::new(false));

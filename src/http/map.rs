@@ -145,6 +145,7 @@ impl Grid {
             "generation": snapshot.generation,
             "revision": snapshot.revision,
             "offset": snapshot.offset,
+            "heads": snapshot.weights.ncols(),
             "columns": columns,
             "rows": rows,
             "deviation_columns": if deviation.is_empty() { 0 } else { coarse_columns },

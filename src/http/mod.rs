@@ -33,7 +33,7 @@ mod watcher;
 use crate::config::Config;
 use crate::daemon::core::Board;
 use crate::daemon::telemetry::{Notice, Pulse, Timings};
-use crate::transport::Counters;
+use crate::transport::{Counters, Endpoints};
 use crossbeam_channel::{Receiver, bounded};
 use std::fmt;
 use std::io;
@@ -56,6 +56,8 @@ pub struct Sources {
     pub timings: Timings,
     /// What happens at the sockets.
     pub counters: Arc<Counters>,
+    /// Where the sockets are.
+    pub endpoints: Endpoints,
 }
 
 /// Why nobody can be served.
@@ -144,10 +146,10 @@ impl Http {
         let failed = |source| StartError::Bind { address: config.http.clone(), source };
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let Sources { board, notices, pulse, timings, counters } = sources;
+        let Sources { board, notices, pulse, timings, counters, endpoints } = sources;
         let (asks, asked) = bounded(ASKS);
         let (frames, frame) = tokio::sync::watch::channel(Arc::default());
-        let watcher = watcher::Watcher::new(&config.critics, board, notices, asked, frames);
+        let watcher = watcher::Watcher::new(&config.critics, endpoints, board, notices, asked, frames);
         let site = server::Site {
             asks,
             frame: frame.clone(),

@@ -9,6 +9,7 @@ use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::picture::Colours;
 use crate::snapshot::Snapshot;
+use crate::transport::Endpoints;
 use crate::wire;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, select};
@@ -78,6 +79,7 @@ struct Picture {
 /// The thread's state.
 pub(super) struct Watcher {
     names: Vec<String>,
+    endpoints: Endpoints,
     board: Arc<Board>,
     notices: Receiver<Notice>,
     asks: Receiver<Ask>,
@@ -101,6 +103,7 @@ pub(super) struct Watcher {
 impl Watcher {
     pub(super) fn new(
         critics: &[Settings],
+        endpoints: Endpoints,
         board: Arc<Board>,
         notices: Receiver<Notice>,
         asks: Receiver<Ask>,
@@ -113,6 +116,7 @@ impl Watcher {
             history: History::new(columns.collect()),
             calibrations: critics.iter().map(Calibration::new).collect(),
             names,
+            endpoints,
             board,
             notices,
             asks,
@@ -291,6 +295,11 @@ impl Watcher {
             "marks": self.marks,
             "states": self.spread(),
             "calibration": self.calibrations.iter().map(Calibration::all).collect::<Vec<_>>(),
+            "endpoints": {
+                "ingest": self.endpoints.ingest.to_string(),
+                "control": self.endpoints.control.to_string(),
+                "publish": self.endpoints.publish.to_string(),
+            },
             "colours": {"value": colours(Colours::Value), "deviation": colours(Colours::Deviation)},
         });
         whole.to_string()
