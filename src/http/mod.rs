@@ -167,7 +167,7 @@ impl Http {
             spawn("watcher", Box::new(move || watcher.run()))?,
             spawn("http", Box::new(move || runtime.block_on(server::serve(listener, site, over))))?,
         ];
-        log::info!("event=dashboard http=http://{address}/");
+        log::info!("event=dashboard open=http://{address}/");
         Ok(Some(Self { address, running, threads }))
     }
 

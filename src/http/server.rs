@@ -13,7 +13,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use crossbeam_channel::Sender;
-use futures_util::stream::unfold;
+use futures_util::stream::{Stream, StreamExt, unfold};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -163,13 +163,18 @@ async fn events(State(shared): Here) -> Response {
     let Ok(permit) = Arc::clone(&shared.pages).try_acquire_owned() else {
         return busy("too many pages are open; close one");
     };
-    let frames = shared.site.frame.clone();
-    let stream = unfold((frames, permit), |(mut frames, permit)| async move {
+    let frames = follow(shared.site.frame.clone(), permit);
+    let events = frames.map(|frame| Ok::<_, Infallible>(Event::default().data(&frame.news)));
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// The frames that come, the newest alone where several came since it was looked at. `permit` is held as long.
+fn follow<P>(frames: watch::Receiver<Arc<Frame>>, permit: P) -> impl Stream<Item = Arc<Frame>> {
+    unfold((frames, permit), |(mut frames, permit)| async move {
         frames.changed().await.ok()?;
         let frame = Arc::clone(&frames.borrow_and_update());
-        Some((Ok::<_, Infallible>(Event::default().data(&frame.news)), (frames, permit)))
-    });
-    Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+        Some((frame, (frames, permit)))
+    })
 }
 
 async fn map(State(shared): Here, view: Result<Query<View>, axum::extract::rejection::QueryRejection>) -> Response {
@@ -273,5 +278,54 @@ impl AsyncWrite for Guarded {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_slow_page_loses_what_came_in_between() {
+        let (sender, frames) = watch::channel(Arc::new(Frame::default()));
+        let mut stream = Box::pin(follow(frames, ()));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            for number in [1, 2, 1000] {
+                sender.send_replace(Arc::new(Frame { number, ..Frame::default() }));
+            }
+            assert_eq!(stream.next().await.unwrap().number, 1000);
+            sender.send_replace(Arc::new(Frame { number: 1001, ..Frame::default() }));
+            assert_eq!(stream.next().await.unwrap().number, 1001);
+            drop(sender);
+            assert!(stream.next().await.is_none());
+        });
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_is_given_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let permits = Arc::new(Semaphore::new(1));
+            let mut guarded = Guarded::new(stream, Arc::clone(&permits).try_acquire_owned().unwrap());
+            let waited = std::future::poll_fn(|cx| {
+                while let Poll::Ready(written) = Pin::new(&mut guarded).poll_write(cx, &[0; 1 << 16]) {
+                    written.unwrap();
+                }
+                Poll::Ready(guarded.stalled.as_ref().map(|sleep| sleep.deadline()))
+            });
+            let deadline = waited.await.expect("the pipe is full");
+            assert!(deadline <= (Instant::now() + STALL).into());
+            // As if that time had come.
+            guarded.stalled = Some(Box::pin(tokio::time::sleep(Duration::ZERO)));
+            let gave_up = std::future::poll_fn(|cx| Pin::new(&mut guarded).poll_write(cx, &[0])).await;
+            assert_eq!(gave_up.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            drop(guarded);
+            assert_eq!(permits.available_permits(), 1);
+        });
     }
 }

@@ -197,9 +197,9 @@ function rangeOf(k) {
   const [low, high] = [known.states.low[k], known.states.high[k]];
   const now = ranges.get(k);
   if (now && now[0] <= low && high <= now[1]) return now;
-  const margin = 0.03 * (high - low);
+  const margin = 0.02 * (high - low);
   const wanted = [Math.min(low - margin, now?.[0] ?? Infinity), Math.max(high + margin, now?.[1] ?? -Infinity)];
-  ranges.set(k, round(wanted, 10));
+  ranges.set(k, round(wanted, 30));
   return ranges.get(k);
 }
 
@@ -377,7 +377,7 @@ function modelCard() {
       + (refit.failed ? `, ${refit.failed} failed` : ''))],
     ['next selection', next],
     ['dictionary', grouped(c.dictionary_size), small(`of at most ${grouped(c.dictionary_max)} states`)],
-    ['rows learned', grouped(c.transitions)],
+    ['rows in the model', grouped(c.transitions)],
     ['discount', format(c.discount)],
     ['kernel', kernel.kind, small(`sd ${format(Math.sqrt(kernel.signal_variance), 3)}`
       + (kernel.bias_variance > 0 ? ` · offset ${format(Math.sqrt(kernel.bias_variance), 3)}` : ''))],
@@ -529,7 +529,8 @@ function changes({ kernel_before: before, kernel_after: after }) {
 function gain(mark) {
   if (typeof mark.evidence_after !== 'number' || typeof mark.evidence_before !== 'number') return null;
   const nats = mark.evidence_after - mark.evidence_before;
-  return el('span', { className: nats >= 0 ? 'gain' : 'loss', textContent: `${nats >= 0 ? '+' : ''}${format(nats, 3)} nats` });
+  const className = mark.event !== 'adopted' ? 'hint' : nats >= 0 ? 'gain' : 'loss';
+  return el('span', { className, textContent: `${nats >= 0 ? '+' : ''}${format(nats, 3)} nats` });
 }
 
 function markList() {
@@ -562,22 +563,22 @@ const SPANS = [[120, '2 min'], [600, '10 min'], [7200, '2 h'], [43200, '12 h']];
 const LINES = [
   { title: 'Log evidence', unit: 'nats', of: () => [{ values: series('log_evidence'), colour: 'accent' }] },
   {
-    title: 'Log score, recent and mean', unit: 'nats per row', of: () => [
+    title: 'Log score', hint: 'recent average; grey: since the adoption', unit: 'nats/row', of: () => [
       { values: series('score'), colour: 'soft', thin: true }, { values: series('score_recent'), colour: 'accent' }],
   },
   {
-    title: 'Dictionary', unit: 'states', zero: true, limit: () => critic()?.dictionary_max,
+    title: 'Dictionary', hint: 'grey: the most it may hold', unit: 'states', zero: true, limit: () => critic()?.dictionary_max,
     of: () => [{ values: series('dictionary_size'), colour: 'accent' }],
   },
   { title: 'Running chains', unit: '', zero: true, of: () => [{ values: series('running_chains'), colour: 'accent' }] },
   { title: 'Rows per second', unit: '', zero: true, of: () => [{ values: known.history.rows_per_second, colour: 'accent' }] },
   { title: 'Rows taken in', unit: '', zero: true, of: () => [{ values: known.history.offset, colour: 'accent' }] },
   {
-    title: 'Waiting: messages, calls', unit: '', zero: true, of: () => [
+    title: 'Messages waiting', hint: 'on ingest; orange: calls', unit: '', zero: true, of: () => [
       { values: known.history.queue_calls, colour: 'second', thin: true }, { values: known.history.queue_ingest, colour: 'accent' }],
   },
   {
-    title: 'Memory: process, window', unit: 'bytes', zero: true, mebibytes: true, of: () => [
+    title: 'Memory', hint: 'of the process; grey: the rows kept', unit: 'bytes', zero: true, mebibytes: true, of: () => [
       { values: known.history.window_bytes, colour: 'soft', thin: true }, { values: known.history.resident_bytes, colour: 'accent' }],
   },
 ];
@@ -596,7 +597,8 @@ function buildLines() {
   }));
   $('lines').replaceChildren(...LINES.map((line) => {
     line.value = el('b');
-    line.canvas = el('canvas', { className: 'plot', tabIndex: 0, role: 'img', 'aria-label': line.title });
+    const label = [line.title, line.hint].filter(Boolean).join(', ');
+    line.canvas = el('canvas', { className: 'plot', tabIndex: 0, role: 'img', 'aria-label': label, title: line.hint ?? '' });
     const point = (offset) => {
       pointed = offset === null ? null : timeAt(line.canvas, offset, spanNow());
       timelines();
@@ -641,9 +643,8 @@ function timelines() {
       const lines = line.of().map((each) => (line.mebibytes
         ? { ...each, values: each.values.map((v) => (v === null ? null : v / 1048576)) } : each));
       timeline(line.canvas, { lines, times, span, marks: shown, at, zero: line.zero, limit: line.limit?.() });
-      const raw = line.of().map(({ values }) => values[k] ?? null).reverse();
-      const words = raw.map((v) => (line.mebibytes ? bytes(v ?? NaN) : format(v))).join(' · ');
-      say(line.value, line.mebibytes || !line.unit ? words : `${words} ${line.unit}`);
+      const value = line.of().at(-1).values[k] ?? null;
+      say(line.value, line.mebibytes ? bytes(value ?? NaN) : `${format(value)} ${line.unit}`);
     }
     const near = at === null ? null : marks().filter((m) => Math.abs(m.time - at) < (span[1] - span[0]) / 80).at(-1);
     const ago = at === null ? '' : `${duration(span[1] - at)} ago`;
@@ -670,8 +671,8 @@ function empty() {
   const c = critic();
   const ready = s && c.kernel && known.states?.median.length;
   $('empty').hidden = Boolean(ready);
-  for (const id of ['view', 'trio']) $(id).hidden = !ready;
-  for (const id of ['time', 'lists']) $(id).hidden = !s || s.offset === 0;
+  for (const id of ['view', 'trio', 'selection']) $(id).hidden = !ready;
+  $('time').hidden = !s || s.offset === 0;
   if (ready) return;
   const none = !s || s.offset === 0;
   $('empty-how').hidden = !s || !none;

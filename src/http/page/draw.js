@@ -279,7 +279,8 @@ export class HeatMap extends Picture {
     c.beginPath();
     c.rect(plot.left, plot.top, plot.right - plot.left, plot.bottom - plot.top);
     c.clip();
-    for (const { at, kind } of points) at.forEach(([px, py]) => marker(c, kind, x(px), y(py)));
+    const size = Math.min(1, Math.max(0.7, (plot.right - plot.left) / 480));
+    for (const { at, kind } of points) at.forEach(([px, py]) => marker(c, kind, x(px), y(py), size));
     c.restore();
 
     c.strokeStyle = inks.rule;
@@ -408,22 +409,22 @@ function cross(c, plot, [x, y]) {
   c.globalAlpha = 1;
 }
 
-function marker(c, kind, x, y) {
+function marker(c, kind, x, y, size) {
   c.beginPath();
   if (kind === 'dictionary') {
-    c.arc(x, y, 3.1, 0, 7);
-    c.lineWidth = 2.4;
+    c.arc(x, y, 3.1 * size, 0, 7);
+    c.lineWidth = 2.4 * size;
     c.strokeStyle = 'rgba(0, 0, 0, 0.5)';
     c.stroke();
-    c.lineWidth = 1.15;
+    c.lineWidth = 1.15 * size;
     c.strokeStyle = 'rgba(255, 255, 255, 0.95)';
     c.stroke();
   } else {
-    c.arc(x, y, 1.7, 0, 7);
+    c.arc(x, y, 1.7 * size, 0, 7);
     c.fillStyle = 'rgba(0, 0, 0, 0.55)';
     c.fill();
     c.beginPath();
-    c.arc(x, y, 1.05, 0, 7);
+    c.arc(x, y, 1.05 * size, 0, 7);
     c.fillStyle = '#fff';
     c.fill();
   }
@@ -542,7 +543,8 @@ export function timeline(canvas, { lines, times, span, marks, at, zero, limit })
       high = Math.max(high, values[k]);
     }
   }
-  const plot = { left: 4, top: 10, right: width - 4, bottom: height - 17 };
+  // Above the plot is a lane for marks.
+  const plot = { left: 4, top: 14, right: width - 4, bottom: height - 17 };
   const x = (t) => mix(plot.left, plot.right, (t - from) / (to - from));
   c.fillStyle = inks.grid;
   c.fillRect(plot.left, plot.bottom, plot.right - plot.left, 1);
@@ -583,9 +585,8 @@ export function timeline(canvas, { lines, times, span, marks, at, zero, limit })
     }
     const texts = levels.filter((_, k) => k === 0 || k === levels.length - 1);
     for (const [v, words] of texts) {
-      c.globalAlpha = 0.85;
-      text(c, words, plot.left, y(v) - 2, 'left', 'bottom');
-      c.globalAlpha = 1;
+      const below = y(v) - plot.top < 14;
+      text(c, words, plot.left, y(v) + (below ? 3 : -2), 'left', below ? 'top' : 'bottom');
     }
   } else {
     drawMarks(c, plot, x, marks, span);
@@ -602,25 +603,26 @@ export function timeline(canvas, { lines, times, span, marks, at, zero, limit })
   }
 }
 
+/** Adoptions as lines through the plot, rejections in the lane above it only: there may be many. */
 function drawMarks(c, plot, x, marks, [from, to]) {
-  for (const { time, kind } of marks) {
+  for (const { time, kind } of [...marks].sort((a, b) => (a.kind < b.kind ? 1 : -1))) {
     if (time < from || time > to) continue;
     const at = Math.round(x(time)) + 0.5;
     c.strokeStyle = inks.second;
-    c.globalAlpha = kind === 'adopted' ? 0.75 : 0.4;
     c.lineWidth = 1;
-    c.setLineDash(kind === 'adopted' ? [] : [2, 3]);
+    if (kind === 'adopted') {
+      c.globalAlpha = 0.8;
+      c.beginPath();
+      c.moveTo(at, plot.top - 7);
+      c.lineTo(at, plot.bottom);
+      c.stroke();
+      c.globalAlpha = 1;
+    }
     c.beginPath();
-    c.moveTo(at, plot.top - 4);
-    c.lineTo(at, plot.bottom);
-    c.stroke();
-    c.setLineDash([]);
-    c.globalAlpha = 1;
-    c.beginPath();
-    c.arc(at, plot.top - 5, 2.8, 0, 7);
+    c.arc(at, plot.top - 8, kind === 'adopted' ? 3.2 : 2.4, 0, 7);
     c.fillStyle = kind === 'adopted' ? inks.second : inks.card;
     c.fill();
-    c.lineWidth = 1.3;
+    c.lineWidth = 1.2;
     c.stroke();
   }
 }
