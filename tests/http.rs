@@ -151,8 +151,9 @@ impl Events {
 #[test]
 fn every_answer_is_closed_to_other_sites() {
     let running = start(|parts| parts.http_hosts = vec!["robot.local".into()]);
-    let with_host =
-        |host: &str| raw(running.address, &format!("GET /api/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+    let with_host = |host: &str| {
+        raw(running.address, &format!("GET /api/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+    };
     wait("a status", || (with_host("localhost").status == 200).then_some(()));
     for host in ["127.0.0.1", "[::1]:1", "LOCALHOST:5753", "robot.local:80"] {
         assert_eq!(with_host(host).status, 200, "{host}");
@@ -166,7 +167,8 @@ fn every_answer_is_closed_to_other_sites() {
     assert_eq!(raw(running.address, twice).status, 421);
     assert_eq!(raw(running.address, "GET / HTTP/1.0\r\n\r\n").status, 421);
 
-    let paths = ["/", "/app.js", "/draw.js", "/style.css", "/icon.svg", "/metrics", "/healthz", "/api/history", "/nothing"];
+    let paths =
+        ["/", "/app.js", "/draw.js", "/style.css", "/icon.svg", "/metrics", "/healthz", "/api/history", "/nothing"];
     for path in paths {
         let answer = running.get(path);
         assert_eq!(answer.status, if path == "/nothing" { 404 } else { 200 }, "{path}");
@@ -176,7 +178,11 @@ fn every_answer_is_closed_to_other_sites() {
         assert!(answer.head.contains("x-content-type-options: nosniff\r\n"), "{path}");
         assert!(!answer.head.contains("access-control-"), "{path}");
     }
-    assert_eq!(raw(running.address, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").status, 405);
+    assert_eq!(
+        raw(running.address, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .status,
+        405
+    );
     // Nothing in the page refers to anything but this daemon.
     for path in ["/", "/app.js", "/draw.js", "/style.css"] {
         let text = running.get(path).text();
@@ -283,15 +289,16 @@ fn the_example_alerts_are_sound() {
     promtool(&["check", "rules", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/alerts.yml")], None);
     // What they and the dashboard for Grafana refer to exists.
     let running = start(|_| {});
-    running.learn(100);
-    wait("a model", || running.get("/metrics").text().contains("criticd_dictionary_size{").then_some(()));
+    running.learn(600);
+    wait("a scored model", || running.get("/metrics").text().contains("criticd_score_nats{").then_some(()));
     let text = running.get("/metrics").text();
     let known = |name: &str| text.lines().any(|line| line.split(['{', ' ']).next() == Some(name));
     for file in ["alerts.yml", "grafana/criticd.json"] {
         let path = format!("{}/examples/{file}", env!("CARGO_MANIFEST_DIR"));
         let wanted = std::fs::read_to_string(path).unwrap();
         let words = wanted.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let mut names: Vec<&str> = words.filter(|word| word.starts_with("criticd_") || word.starts_with("process_")).collect();
+        let mut names: Vec<&str> =
+            words.filter(|word| word.starts_with("criticd_") || word.starts_with("process_")).collect();
         names.sort_unstable();
         names.dedup();
         assert!(names.len() > 5, "{file}: {names:?}");

@@ -113,7 +113,8 @@ mod tests {
         ] {
             assert!(guard.knows(ours, local), "{ours}");
         }
-        for foreign in ["", "evil.example", "localhost.evil.example:5753", "10.0.0.8", "[::2]:1", "127.0.0.1.nip.io", ":80"]
+        for foreign in
+            ["", "evil.example", "localhost.evil.example:5753", "10.0.0.8", "[::2]:1", "127.0.0.1.nip.io", ":80"]
         {
             assert!(!guard.knows(foreign, local), "{foreign}");
         }

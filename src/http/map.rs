@@ -56,9 +56,11 @@ impl View {
     pub(super) fn grid(&self, dim: usize, heads: usize) -> Result<Grid, String> {
         let list = |name: &str, text: &str| -> Result<Vec<f64>, String> {
             let number = |part: &str| part.trim().parse().ok().filter(|v: &f64| v.is_finite());
-            text.split(',').filter(|part| !part.is_empty()).map(number).collect::<Option<_>>().ok_or_else(|| {
-                format!("{name} must be numbers separated by commas")
-            })
+            text.split(',')
+                .filter(|part| !part.is_empty())
+                .map(number)
+                .collect::<Option<_>>()
+                .ok_or_else(|| format!("{name} must be numbers separated by commas"))
         };
         let axes: Vec<usize> = std::iter::once(self.x).chain(self.y).collect();
         if axes.iter().any(|&axis| axis >= dim) || self.y == Some(self.x) {
@@ -84,7 +86,8 @@ impl Grid {
     /// States (n, D) at the centres of the cells, from the lowest y up; of a curve, from end to end.
     fn states(&self, columns: usize, rows: usize) -> Vec<f64> {
         let mut states = Vec::with_capacity(columns * rows * self.at.len());
-        let place = |[low, high]: [f64; 2], k: usize, count: usize| low + (high - low) * (k as f64 + 0.5) / count as f64;
+        let place =
+            |[low, high]: [f64; 2], k: usize, count: usize| low + (high - low) * (k as f64 + 0.5) / count as f64;
         for k in 0..columns * rows {
             let start = states.len();
             states.extend_from_slice(&self.at);
@@ -251,14 +254,16 @@ mod tests {
         assert_eq!((&head["columns"], &head["rows"], numbers.len()), (&json!(CURVE), &json!(1), 2 * CURVE));
 
         let large = model(1500);
-        let (head, numbers) = parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&large, [].into_iter()).unwrap());
+        let (head, numbers) =
+            parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&large, [].into_iter()).unwrap());
         let side = |name: &str| head[name].as_u64().unwrap() as usize;
         let coarse = side("deviation_columns") * side("deviation_rows");
         assert!(coarse < 300 && coarse >= 108, "{coarse}");
         assert_eq!(numbers.len(), COLUMNS * ROWS + coarse);
 
         let without = Snapshot { variance: None, ..model(5) };
-        let (head, numbers) = parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&without, [].into_iter()).unwrap());
+        let (head, numbers) =
+            parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&without, [].into_iter()).unwrap());
         assert_eq!((&head["deviation_columns"], numbers.len()), (&json!(0), COLUMNS * ROWS));
     }
 

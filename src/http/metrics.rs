@@ -50,10 +50,8 @@ impl Metrics {
 
 /// The same in the older format: `# TYPE` and `# HELP` carry the suffix `_total` too, units and the end are not marked.
 fn classic(open_metrics: &str) -> String {
-    let counters: Vec<&str> = open_metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
-        .collect();
+    let counters: Vec<&str> =
+        open_metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
     let mut text = String::with_capacity(open_metrics.len());
     for line in open_metrics.lines() {
         let head = ["# HELP ", "# TYPE "].into_iter().find_map(|head| Some((head, line.strip_prefix(head)?)));
@@ -101,13 +99,10 @@ impl Metric<'_> {
             return Ok(());
         }
         let mut family = encoder.encode_descriptor(&self.name, self.help, self.unit.as_ref(), kind)?;
-        for (label, value) in values {
-            match self.label {
-                Some(name) => value.encode(family.encode_family(&[(name, label)])?)?,
-                None => value.encode(family.encode_family(&[] as &[(&str, &str); 0])?)?,
-            }
+        match self.label {
+            Some(name) => values.try_for_each(|(label, value)| value.encode(family.encode_family(&[(name, label)])?)),
+            None => values.next().map_or(Ok(()), |(_, value)| value.encode(family)),
         }
-        Ok(())
     }
 
     fn counter(&self, encoder: &mut DescriptorEncoder<'_>, values: impl Iterator<Item = (String, u64)>) -> fmt::Result {
@@ -152,7 +147,9 @@ impl Collector for Scrape {
         metric("build_info", "The program's version")
             .per("version")
             .gauge(to, version.map(|(_, (version, one))| (version.to_owned(), one)))?;
-        metric("uptime", "Time since the daemon started").in_unit(Unit::Seconds).gauge(to, only(number("/uptime_s")))?;
+        metric("uptime", "Time since the daemon started")
+            .in_unit(Unit::Seconds)
+            .gauge(to, only(number("/uptime_s")))?;
         metric("transitions", "Transitions taken in").counter(to, only(whole("/offset")))?;
         metric("duplicates", "Transitions that were known already").counter(to, only(whole("/duplicates")))?;
         let rejected = status["rejected"].as_object().into_iter().flatten();
@@ -161,9 +158,12 @@ impl Collector for Scrape {
             .counter(to, rejected.filter_map(|(code, count)| Some((code.clone(), count.as_u64()?))))?;
         metric("streams", "Streams that are told apart").gauge(to, only(number("/streams")))?;
         metric("window_rows", "Transitions kept for model selection").gauge(to, only(number("/window/rows")))?;
-        metric("window", "Memory of the transitions kept").in_unit(Unit::Bytes).gauge(to, only(number("/window/bytes")))?;
+        metric("window", "Memory of the transitions kept")
+            .in_unit(Unit::Bytes)
+            .gauge(to, only(number("/window/bytes")))?;
         let queues = || status["queues"].as_object().into_iter().flatten();
-        let of_queues = |key: &'static str| queues().filter_map(move |(name, q)| Some((name.clone(), q[key].as_f64()?)));
+        let of_queues =
+            |key: &'static str| queues().filter_map(move |(name, q)| Some((name.clone(), q[key].as_f64()?)));
         metric("queue_length", "What waits in a queue").per("queue").gauge(to, of_queues("waiting"))?;
         metric("queue_capacity", "What may wait in a queue").per("queue").gauge(to, of_queues("max"))?;
         metric("watcher_missed", "Notices that the dashboard missed because it did not keep up")
@@ -246,7 +246,8 @@ impl Scrape {
             .per("socket")
             .in_unit(Unit::Bytes)
             .counter(to, of(|s| s.bytes_out.get()).into_iter())?;
-        let cut = |reason: &Reason| sockets.iter().map(|socket| self.counters.socket(*socket).cut(*reason)).sum::<u64>();
+        let cut =
+            |reason: &Reason| sockets.iter().map(|socket| self.counters.socket(*socket).cut(*reason)).sum::<u64>();
         metric("cut_peers", "Peers that were refused or cut off, by reason")
             .per("reason")
             .counter(to, Reason::ALL.iter().map(|reason| (reason.name().to_owned(), cut(reason))))

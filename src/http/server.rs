@@ -101,7 +101,8 @@ async fn connection(stream: Guarded, router: Router) {
 }
 
 fn router(site: Site) -> Router {
-    let file = |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
+    let file =
+        |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
     let guard = site.guard.clone();
     let shared = Arc::new(Shared { site, pages: Arc::new(Semaphore::new(PAGES)) });
     Router::new()

@@ -211,7 +211,9 @@ impl Watcher {
         // The first status after an adoption has the kernel that was adopted.
         for mark in self.marks.iter_mut().filter(|m| m["event"] == "adopted" && !m.contains_key("kernel_after")) {
             let critic = critic(&status, mark["critic"].as_str());
-            if let Some(kernel) = critic.filter(|c| c["generation"].as_u64() >= mark["generation"].as_u64()).and_then(kernel) {
+            if let Some(kernel) =
+                critic.filter(|c| c["generation"].as_u64() >= mark["generation"].as_u64()).and_then(kernel)
+            {
                 mark.insert("kernel_after".into(), kernel);
                 self.changed.push(mark["number"].as_u64().unwrap_or(0));
             }
@@ -323,10 +325,8 @@ impl Watcher {
         }
         let grid = view.grid(snapshot.dim(), snapshot.weights.ncols()).map_err(Refusal::Invalid)?;
         let recent = self.states.iter().rev().filter(|state| state.len() == snapshot.dim()).take(STATES_SHOWN);
-        let bytes: Bytes = grid
-            .draw(&snapshot, recent.map(Vec::as_slice))
-            .map_err(|e| Refusal::Invalid(e.to_string()))?
-            .into();
+        let bytes: Bytes =
+            grid.draw(&snapshot, recent.map(Vec::as_slice)).map_err(|e| Refusal::Invalid(e.to_string()))?.into();
         self.budget -= now.elapsed().as_secs_f64();
         self.counted = Instant::now();
         if let Some(known) = known {
