@@ -86,14 +86,13 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def wait(self, script: str, what: str, timeout_s: float = 40) -> Any:
-        """The first value of an expression that counts as true."""
+    def wait(self, script: str, what: str, timeout_s: float = 40) -> None:
+        """Wait until an expression counts as true."""
         deadline = time.monotonic() + timeout_s
-        while not (value := self.run(script)):
+        while not self.run(f"Boolean({script})"):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not within {timeout_s} s; the page says {self.run('document.body.innerText')!r}")
             time.sleep(0.05)
-        return value
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]

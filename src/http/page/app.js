@@ -459,7 +459,7 @@ function calibrationCard() {
 function vitals() {
   const s = known.status;
   const list_ = [['rows', grouped(s.offset)], ['rows/s', grouped(s.rows_per_second)],
-    ['streams', grouped(s.streams)], ['up', duration(s.uptime_s)]];
+    [s.streams === 1 ? 'stream' : 'streams', grouped(s.streams)], ['up', duration(s.uptime_s)]];
   const refused = Object.values(s.rejected).reduce((sum, n) => sum + n, 0);
   if (refused) list_.push(['refused', grouped(refused)]);
   list($('vitals'), list_.map(([term, value]) => el('div', {}, el('dt', { textContent: term }), el('dd', { textContent: value }))));

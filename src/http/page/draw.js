@@ -549,7 +549,7 @@ export function timeline(canvas, { lines, times, span, marks, at, zero, limit })
   c.fillStyle = inks.grid;
   c.fillRect(plot.left, plot.bottom, plot.right - plot.left, 1);
   if (low <= high) {
-    if (zero) low = Math.min(0, low);
+    if (zero) [low, high] = [Math.min(0, low), high === 0 ? 1 : high];
     [low, high] = round([low, high], 3);
     const y = (v) => mix(plot.bottom, plot.top, (v - low) / (high - low));
     const levels = ticks(low, high, 2);
