@@ -473,7 +473,7 @@ function streams() {
     return seconds < 1.5 ? 'now' : `${duration(seconds)} ago`;
   };
   const cells = rows.map(([name, s]) => el('tr', {}, ...[name, grouped(s.next_seq - 1), grouped(s.rows), ago(s.last_seen)]
-    .map((words) => el('td', { textContent: words }))));
+    .map((words) => el('td', { textContent: words, title: words }))));
   const head = el('tr', {}, ...['stream', 'last seq', 'rows', 'seen'].map((words) => el('th', { textContent: words, scope: 'col' })));
   const more = known.status.streams - rows.length;
   if (more > 0) cells.push(el('tr', {}, el('td', { colSpan: 4, textContent: `and ${grouped(more)} that sent nothing lately` })));
@@ -661,10 +661,11 @@ push.connect("${ingest}")
 session, state = str(time.time()), [0.0]
 for seq in range(1000):
     next_state = [0.9 * state[0] + 0.1]       # your robot instead
-    push.send(msgpack.packb({"v": 1, "stream": "walker", "session": session, "seq": seq,
-                             "state": state, "next_state": next_state, "reward": -state[0],
-                             "truncated": seq % 50 == 49}))
-    state = [0.0] if seq % 50 == 49 else next_state`;
+    last = seq % 50 == 49
+    push.send(msgpack.packb({
+        "v": 1, "stream": "walker", "session": session, "seq": seq, "state": state,
+        "next_state": next_state, "reward": -state[0], "truncated": last}))
+    state = [0.0] if last else next_state`;
 
 function empty() {
   const s = known.status;
