@@ -726,12 +726,11 @@ impl Bars {
     /// As that of a heat map.
     fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
         let greatest = self.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
-        let axis = Axis::new(self.label.clone(), 0.0, if greatest > 0.0 { 1.05 * greatest } else { 1.0 });
-        let widest =
-            |text: fn(&Bar) -> &str| self.bars.iter().map(|bar| canvas.width(text(bar), TICK_SIZE)).fold(0.0, f32::max);
-        let left = (panel.left + 30.0 + widest(|bar| &bar.name)).ceil();
-        let right = (panel.right - 44.0 - widest(|bar| &bar.text)).floor();
-        let frame = Frame { left, right: right.max(left + 120.0), ..panel };
+        // Room for the text behind the longest one.
+        let axis = Axis::new(self.label.clone(), 0.0, if greatest > 0.0 { 1.3 * greatest } else { 1.0 });
+        let widest = self.bars.iter().map(|bar| canvas.width(&bar.name, TICK_SIZE)).fold(0.0, f32::max);
+        let left = (panel.left + 30.0 + widest).min(panel.left + 0.6 * PANEL_WIDTH).ceil();
+        let frame = Frame { left, right: panel.right - 40.0, ..panel };
         let ticks = canvas.ticks_across(&axis, frame.right - frame.left);
         let plot = Plot { frame: grown(frame), x: Side::of(&axis), y: Side::linear([0.0, 1.0]) };
         for (value, _) in &ticks.0 {

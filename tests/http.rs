@@ -483,3 +483,35 @@ fn nobody_keeps_others_out_or_grows_without_bound() {
     assert_eq!(asking.join().unwrap(), 200);
     running.daemon.stop();
 }
+
+#[test]
+fn the_status_command_follows_the_daemon_line_by_line() {
+    let running = start(|_| {});
+    running.learn(400);
+    let control = running.daemon.endpoints.control.to_string();
+    let watch = |extra: &[&str]| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_criticd"))
+            .args(["status", "--watch", "--interval", "0.1", "--control", &control])
+            .args(extra)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).take(2).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(lines.len(), 2);
+        lines
+    };
+    let lines = watch(&[]);
+    assert!(lines.iter().all(|line| line.starts_with("400 rows, ") && line.contains("main: generation 1")), "{lines:?}");
+    for line in watch(&["--json"]) {
+        let status: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&status["offset"], &status["recent_streams"]["pendulum"]["rows"]), (&json!(400), &json!(400)));
+    }
+    let once = Command::new(env!("CARGO_BIN_EXE_criticd")).args(["status", "--control", &control]).output().unwrap();
+    let text = String::from_utf8(once.stdout).unwrap();
+    for words in ["rows     400 taken in", "variable", "angle", "pendulum"] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    running.daemon.stop();
+}

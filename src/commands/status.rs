@@ -282,7 +282,8 @@ fn summary(status: &Value, endpoint: &str) -> String {
                 let seen = (now - position["last_seen"].as_f64().unwrap_or(now)).max(0.0);
                 let cells = [uint(&position["next_seq"]).saturating_sub(1), uint(&position["rows"])];
                 let [seq, rows] = cells.map(|cell| cell.to_string());
-                vec![(*name).clone(), seq, rows, format!("{} ago", duration(seen))]
+                let seen = if seen < 2.0 { "now".to_owned() } else { format!("{} ago", duration(seen)) };
+                vec![(*name).clone(), seq, rows, seen]
             })
             .collect();
         out += &format!("\n{}", columns(&["stream", "last seq", "rows", "seen"], &rows));
@@ -426,7 +427,7 @@ mod tests {
     #[test]
     fn a_summary_shows_what_is_there() {
         let status = json!({"version": "1", "offset": 5, "rejected": {"not_finite": 2}, "time": 10.0, "streams": 3,
-        "recent_streams": {"arm": {"next_seq": 5, "rows": 5, "last_seen": 8.5}},
+        "recent_streams": {"arm": {"next_seq": 5, "rows": 5, "last_seen": 6.5}},
         "critics": [
             {"name": "a", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
              "inputs": {"scale": [2.0], "names": ["angle"]}, "generation": 3,
@@ -440,7 +441,7 @@ mod tests {
             "rejected: too late",
             "critic b\n",
             "none yet",
-            "arm            4     5  1.5 s ago",
+            "arm            4     5  3.5 s ago",
             "and 2 more",
         ] {
             assert!(text.contains(words), "{words}\n{text}");
