@@ -88,6 +88,15 @@ def shoot(page: Browser, name: str) -> None:
         page.screenshot(Path(SHOTS) / f"{name}.png")
 
 
+def core_seconds(daemon: Daemon) -> float:
+    """Processor time of the learner's thread so far."""
+    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
+        name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
+        if name == "core":
+            return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    raise KeyError("core")
+
+
 def assert_clean(page: Browser, daemon: Daemon) -> None:
     """Nothing on the console, no request to anybody else."""
     assert page.faults() == []
@@ -286,13 +295,15 @@ def test_an_open_page_costs_little(start: Start, page: Browser) -> None:
     control = daemon.control()
     control.wait_for_offset(50_000)
 
-    def rate(duration: float) -> float:
-        rows, began = control.ask("status")["offset"], time.monotonic()
+    def rate(duration: float) -> tuple[float, float]:
+        """Rows per second, and per second of the learner's own processor time: that is left alone by other programs."""
+        rows, began, spent = control.ask("status")["offset"], time.monotonic(), core_seconds(daemon)
         time.sleep(duration)
-        return (control.ask("status")["offset"] - rows) / (time.monotonic() - began)
+        rows = control.ask("status")["offset"] - rows
+        return rows / (time.monotonic() - began), rows / (core_seconds(daemon) - spent)
 
     turns = max(2, round(seconds / 20))
-    ratios, heaps, resident = [], [], []
+    ratios, own, heaps, resident = [], [], [], []
     for _ in range(turns):
         page.open("about:blank")
         time.sleep(1)
@@ -300,15 +311,17 @@ def test_an_open_page_costs_little(start: Start, page: Browser) -> None:
         page.open(address(daemon))
         page.wait("document.querySelectorAll('#relevance .relevance-row').length === 4", "the page")
         opened = rate(seconds / turns / 2)
-        ratios.append(opened / without)
+        ratios.append(opened[0] / without[0])
+        own.append(opened[1] / without[1])
         heaps.append(page.memory_mib())
         resident.append(daemon.memory_mib())
     over.set()
     thread.join()
     print(
-        f"\n{turns} turns of {seconds / turns:.0f} s: rate with the page open over that without {np.median(ratios):.3f} (median; "
-        f"{min(ratios):.3f} to {max(ratios):.3f}); page {heaps[0]:.1f} to {heaps[-1]:.1f} MiB of JavaScript, daemon "
-        f"{resident[0]:.0f} to {resident[-1]:.0f} MiB"
+        f"\n{turns} turns of {seconds / turns:.0f} s, {without[0]:.0f} rows/s: rate with the page open over that without "
+        f"{np.median(ratios):.3f} (median; {min(ratios):.3f} to {max(ratios):.3f}); per second of the learner's processor time "
+        f"{np.median(own):.3f} ({min(own):.3f} to {max(own):.3f}); page {heaps[0]:.1f} to {heaps[-1]:.1f} MiB of JavaScript, "
+        f"daemon {resident[0]:.0f} to {resident[-1]:.0f} MiB"
     )
     assert math.isfinite(min(ratios)) and control.ask("status")["offset"] > 50_000
     # Nothing piles up: neither in the page nor in the daemon.
