@@ -85,7 +85,11 @@ fn measure(rows: usize, kernel: KernelKind, seconds: f64) {
             println!(
                 "{kernel:?}, {} rows: search {search:.1} s of {:.0} s, with rebuild {total:.1} s, {} evaluations, m = {}, \
                  longest time between two looks at the stop flag {:.0} ms",
-                report.rows, settings.refit_budget_s, report.evaluations, report.dictionary_size, longest * 1e3
+                report.rows,
+                settings.refit_budget_s,
+                report.evaluations,
+                report.dictionary_size,
+                longest * 1e3
             );
             println!(
                 "    the stream meanwhile: {beside:.0} rows/s, alone {alone:.0} rows/s: {:.2} of it",

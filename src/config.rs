@@ -725,7 +725,7 @@ mod tests {
             ("http = \"127.0.0.1\"", "line 1: `http` must be HOST:PORT or off"),
             ("http = \"127.0.0.1:5750\"", "line 1: `http` must differ from the other endpoints"),
             ("http = \"0.0.0.0:80\"", "line 1: `http` can be reached from other machines"),
-            ("http_hosts = [\"a:80\"]", "line 1: `http_hosts` must hold names alone"),
+            ("http_hosts = [\"a:80\"]", "line 1: `http_hosts` must be a list of names alone"),
             ("log = \"loud\"", "line 1: `log` must be one of off, error"),
             ("state_names = [\"a\"]", "line 1: `state_names` must be as many as state_dim"),
             ("limits = 3", "line 1: `limits` must be a table"),

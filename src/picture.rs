@@ -933,7 +933,7 @@ mod tests {
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
         // The bar of value 1 is longer than that of 0 and has the colour of curves.
         let canvas = drawn(&figure, 3);
-        let blue = |x: u32, y: u32| pixel(&canvas, x, y)[2] > pixel(&canvas, x, y)[0] + 60;
+        let blue = |x, y| u32::from(pixel(&canvas, x, y)[2]) > u32::from(pixel(&canvas, x, y)[0]) + 60;
         assert!(blue(1000, 56 + 36) && !blue(1000, 56 + 72 + 36));
     }
 

@@ -496,14 +496,18 @@ fn the_status_command_follows_the_daemon_line_by_line() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).take(2).collect();
+        let lines: Vec<String> =
+            BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).take(2).collect();
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(lines.len(), 2);
         lines
     };
     let lines = watch(&[]);
-    assert!(lines.iter().all(|line| line.starts_with("400 rows, ") && line.contains("main: generation 1")), "{lines:?}");
+    assert!(
+        lines.iter().all(|line| line.starts_with("400 rows, ") && line.contains("main: generation 1")),
+        "{lines:?}"
+    );
     for line in watch(&["--json"]) {
         let status: Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&status["offset"], &status["recent_streams"]["pendulum"]["rows"]), (&json!(400), &json!(400)));

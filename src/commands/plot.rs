@@ -3,7 +3,7 @@
 use super::Failure;
 use super::given::plural;
 use super::inspect::{lengthscales, names, read_model};
-use super::output::{in_file, number};
+use super::output::{Progress, in_file, number};
 use criticd::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use criticd::snapshot::Snapshot;
 use std::path::PathBuf;
@@ -76,8 +76,11 @@ impl Plot {
             return Err(in_file(&self.model, "this model has an empty dictionary: there is nothing to draw"));
         }
         let view = self.view(&snapshot).map_err(Failure::usage)?;
+        let progress = Progress::start("drawing");
         let figure = view.figure(&snapshot)?;
-        write(&figure, &self.out).map_err(|e| Failure::usage(format!("cannot write {}: {e}", self.out.display())))?;
+        let written = write(&figure, &self.out);
+        drop(progress);
+        written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", self.out.display())))?;
         let drawn = plural(snapshot.dictionary.nrows(), "state");
         let over: Vec<&str> = std::iter::once(view.x).chain(view.y).map(|d| view.names[d].as_str()).collect();
         eprintln!("{}: over {}, {drawn} in the dictionary", self.out.display(), over.join(" and "));

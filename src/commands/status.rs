@@ -372,8 +372,9 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
         let [median, most] = ["p50", "max"].map(|key| short(&pause[key]));
         lines.push(said("pauses", format!("{median} ms (median), {most} ms (longest) at an adoption")));
     }
-    let findings =
-        ["relevance_report", "findings"].into_iter().filter_map(|key| refit["last"][key].as_array()).flatten();
+    // Those of a candidate that was rejected are not those of the model in use.
+    let report = Some(&refit["last"]).filter(|last| last["outcome"] == "adopted").unwrap_or(&Value::Null);
+    let findings = ["relevance_report", "findings"].into_iter().filter_map(|key| report[key].as_array()).flatten();
     lines.extend(findings.filter_map(Value::as_str).map(|words| said("finding", words.to_owned())));
     out += &facts(&lines);
     out + &variables(critic)
@@ -382,7 +383,8 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
 /// Relevance and lengthscale of each state variable, and what its removal would cost.
 fn variables(critic: &Value) -> String {
     let (kernel, inputs) = (&critic["kernel"], &critic["inputs"]);
-    let support = &critic["refit"]["last"]["support"];
+    let last = &critic["refit"]["last"];
+    let support = if last["outcome"] == "adopted" { &last["support"] } else { &Value::Null };
     let factors = kernel["factors"].as_array();
     let rows: Vec<Vec<String>> = inputs["scale"]
         .as_array()

@@ -94,7 +94,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 17] = [
         |names: &Vec<String>| {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
             let name = |name: &String| (1..=253).contains(&name.len()) && name.bytes().all(plain);
-            expect(names.iter().all(name), "hold names alone, without ports or schemes")
+            expect(names.iter().all(name), "a list of names alone, without ports or schemes")
         },
         "Names of this machine under which browsers may ask for the dashboard, besides localhost and the address \
          itself. Others are refused, so that no page from elsewhere can read it under a name of its own."

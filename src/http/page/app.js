@@ -392,11 +392,19 @@ function modelCard() {
 
 const ROWS_SHOWN = 12;
 
+/** What was said of the model in use when it was adopted; the last selection may have been of another one. */
+function adoption() {
+  const { generation, refit } = critic();
+  const said = marks().findLast((m) => m.event === 'adopted' && m.generation === generation);
+  return said ?? (refit.last?.outcome === 'adopted' ? refit.last : null);
+}
+
 function relevanceCard() {
   const a = relevances();
   const most = Math.max(...a, 1e-300);
-  const { inputs, refit, kernel } = critic();
-  const support = refit.last?.support ?? [];
+  const { inputs, kernel } = critic();
+  const report = adoption() ?? {};
+  const support = report.support ?? [];
   // In the order of the state, so that nothing changes places; where there are many, the most relevant.
   const shown = ranked().slice(0, ROWS_SHOWN).sort((i, j) => i - j);
   const box = $('relevance');
@@ -415,13 +423,14 @@ function relevanceCard() {
     box.children[row].classList.toggle('off', irrelevant);
     track.firstChild.style.width = `${100 * Math.sqrt(a[k] / most)}%`;
   });
-  const words = [...(refit.last?.relevance_report ?? []), ...(refit.last?.findings ?? [])];
-  (kernel.factors ?? []).forEach((factor, j) => {
+  const told = report.relevance_report ?? [];
+  const words = [...told.slice(0, ROWS_SHOWN), ...(report.findings ?? [])];
+  (told.length ? [] : kernel.factors ?? []).forEach((factor, j) => {
     const parts = factor.map((f, k) => [f, k]).sort((x, y) => Math.abs(y[0]) - Math.abs(x[0])).slice(0, 4);
     words.push(`direction ${j + 1}: ${parts.map(([f, k]) => `${format(f, 2)} ${variable(k)}`).join(', ')}`);
   });
   if (ranked().length > shown.length) words.push(`${ranked().length - shown.length} variables of less relevance are not shown`);
-  if (support.length) words.push('Nats: evidence that would be lost without the variable.');
+  if (support.some((v) => typeof v === 'number')) words.push('Nats: evidence that would be lost without the variable.');
   list($('findings'), words.map((each) => el('li', { textContent: each })));
 }
 
