@@ -419,6 +419,7 @@ function relevanceCard() {
     const lengthscale = inputs.scale[k] / Math.sqrt(a[k]);
     const irrelevant = a[k] === 0 || lengthscale > 1e3 * inputs.scale[k];
     const nats = typeof support[k] === 'number' ? ` · ${format(support[k], 3)} nats` : '';
+    box.children[row].title = nats ? 'nats: evidence that would be lost without this variable' : '';
     say(numbers, irrelevant ? `does not matter${nats}` : `lengthscale ${format(lengthscale, 3)}${nats}`);
     box.children[row].classList.toggle('off', irrelevant);
     track.firstChild.style.width = `${100 * Math.sqrt(a[k] / most)}%`;
@@ -430,7 +431,6 @@ function relevanceCard() {
     words.push(`direction ${j + 1}: ${parts.map(([f, k]) => `${format(f, 2)} ${variable(k)}`).join(', ')}`);
   });
   if (ranked().length > shown.length) words.push(`${ranked().length - shown.length} variables of less relevance are not shown`);
-  if (support.some((v) => typeof v === 'number')) words.push('Nats: evidence that would be lost without the variable.');
   list($('findings'), words.map((each) => el('li', { textContent: each })));
 }
 
@@ -544,21 +544,22 @@ function gain(mark) {
 
 function markList() {
   const items = marks().reverse().map((mark) => {
-    const about = [];
-    if (mark.reason) about.push(mark.reason);
-    if (mark.trigger) about.push(`${TRIGGERS[mark.trigger] ?? mark.trigger}; evidence on ${grouped(mark.evidence_rows)} rows, `
-      + `${grouped(mark.evaluations)} evaluations, ${format(mark.seconds, 2)} s${mark.out_of_time ? ', out of time' : ''}`);
-    if (mark.active_bounds?.length) about.push(`at a bound: ${mark.active_bounds.join(', ')}`);
-    if (mark.rows_left_out) about.push(`${grouped(mark.rows_left_out)} rows left out`);
-    about.push(...(mark.findings ?? []));
-    const changed = changes(mark);
-    if (changed) about.push(changed);
+    // What it changed, or why it did not; how it came about; what was found on the way.
+    const lines = [changes(mark) ?? mark.reason];
+    if (mark.trigger) {
+      const parts = [TRIGGERS[mark.trigger] ?? mark.trigger, `evidence on ${grouped(mark.evidence_rows)} rows`,
+        `${grouped(mark.evaluations)} evaluations`, `${format(mark.seconds, 2)} s${mark.out_of_time ? ', out of time' : ''}`];
+      if (mark.active_bounds?.length) parts.push(`at a bound: ${mark.active_bounds.join(', ')}`);
+      if (mark.rows_left_out) parts.push(`${grouped(mark.rows_left_out)} rows left out`);
+      lines.push(parts.join(' · '));
+    }
+    if (mark.event === 'adopted') lines.push((mark.findings ?? []).join(' · '));
     const when = new Date(1000 * mark.time);
     return el('li', { data: { kind: kindOf(mark), number: mark.number } },
       el('i', { 'aria-hidden': 'true' }),
       el('span', {}, el('b', { textContent: title(mark) }), ' ', gain(mark)),
       el('time', { dateTime: when.toISOString(), textContent: when.toLocaleTimeString([], { hour12: false }) }),
-      el('span', { className: 'details', textContent: about.join(' · ') }));
+      ...lines.filter(Boolean).map((words) => el('span', { className: 'details', textContent: words })));
   });
   list($('marks'), items.length ? items : [el('li', {
     className: 'empty-row',
