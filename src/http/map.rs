@@ -258,7 +258,7 @@ mod tests {
             parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&large, [].into_iter()).unwrap());
         let side = |name: &str| head[name].as_u64().unwrap() as usize;
         let coarse = side("deviation_columns") * side("deviation_rows");
-        assert!(coarse < 300 && coarse >= 108, "{coarse}");
+        assert!((108..300).contains(&coarse), "{coarse}");
         assert_eq!(numbers.len(), COLUMNS * ROWS + coarse);
 
         let without = Snapshot { variance: None, ..model(5) };

@@ -121,6 +121,18 @@ class Browser:
         self.call("HeapProfiler.collectGarbage")
         return self.call("Runtime.getHeapUsage")["usedSize"] / 2**20
 
+    def resident_mib(self) -> float:
+        """Memory of all of the browser's processes, each with its share of what they have in common."""
+        total = 0
+        for process in Path("/proc").iterdir():
+            try:
+                if self.profile.encode() in (process / "cmdline").read_bytes():
+                    lines = (process / "smaps_rollup").read_text().splitlines()
+                    total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            except (OSError, StopIteration):
+                continue
+        return total / 1024
+
     def close(self) -> None:
         self.socket.close()
         self.process.terminate()
