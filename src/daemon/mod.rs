@@ -757,7 +757,7 @@ struct Refits {
 impl Refits {
     fn run(self) {
         // Learning and answering go first. The priority is this thread's alone, and without it things are only slower.
-        if let Err(e) = rustix::process::nice(10) {
+        if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_kept why={e}");
         }
         loop {
@@ -783,7 +783,7 @@ impl Refits {
         // A bug in model selection costs this candidate, not the daemon.
         let result = catch_unwind(AssertUnwindSafe(|| match task {
             Task::Run { job, .. } => {
-                let budget = Duration::from_secs_f64(job.settings.refit_budget_s);
+                let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * job.settings.refit_budget_s);
                 refit::run(&job, &keep_going, &|| started.elapsed() < budget).map_err(|e| e.to_string())
             }
             Task::CatchUp { mut candidate, window, .. } => {

@@ -24,6 +24,8 @@ const ROWS_MIN: usize = 16;
 const CATCH_UP_ROWS: usize = 1024;
 /// Share of the cap that batch selection may fill in a running learner: the rest is for what is new before the next refit.
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
+/// Share of a refit's time budget that its search may use: the rest is for rebuilding dictionary and posterior.
+pub const SEARCH_SHARE: f64 = 0.7;
 /// Place of the noise among the parameters.
 const NOISE: usize = 2;
 /// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
