@@ -135,10 +135,9 @@ impl Watcher {
 
     /// Until the server has ended.
     pub(super) fn run(mut self) {
-        // What learns and answers goes first. On Linux this concerns the calling thread alone; elsewhere it stays as it is.
-        #[cfg(target_os = "linux")]
-        if let Err(e) = rustix::process::setpriority_process(None, NICE) {
-            log::debug!("event=watcher_priority why={e}");
+        // What learns and answers goes first. The priority is this thread's alone, and without it things are only slower.
+        if let Err(e) = rustix::process::nice(NICE) {
+            log::debug!("event=priority_kept why={e}");
         }
         let mut notices = self.notices.clone();
         loop {
