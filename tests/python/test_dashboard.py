@@ -148,6 +148,11 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     page.wait("document.getElementById('calibration-text').textContent.includes('90 % interval')", "a calibration")
     shoot(page, "adopted")
 
+    # Whoever does not see the pictures hears what they show, and everything that can be set has a name.
+    unnamed = """[...document.querySelectorAll('canvas, button, select, input')].filter(e => e.offsetHeight > 0 &&
+        !(e.getAttribute('aria-label') || e.closest('label')?.textContent.trim() || e.textContent.trim())).map(e => e.outerHTML)"""
+    assert page.run(unnamed) == []
+
     # Somebody points at the map: numbers, at that place.
     box = page.run("(({x, y, width, height}) => [x + width / 2, y + height / 3])(document.getElementById('map-value')"
                    ".getBoundingClientRect())")
@@ -203,6 +208,32 @@ def test_other_axes_and_other_views(start: Start, page: Browser) -> None:
     assert page.run(ground) != light
     page.open(address(daemon))
     page.wait(f"document.querySelectorAll('.line canvas').length === 8 && {ground} !== '{light}'", "the theme that was chosen")
+    assert_clean(page, daemon)
+
+
+def test_several_critics_and_rewards(start: Start, page: Browser) -> None:
+    config = """[[critic]]
+        name = "near"
+        discount = 0.5
+        [[critic]]
+        name = "far"
+        discount = 0.9
+        rewards = [1, 0]"""
+    daemon = start(config=config)
+    generator = np.random.default_rng(4)
+    states = generator.normal(size=(200, 2)).cumsum(axis=0) * 0.2
+    daemon.push().send(pack({"states": states, "rewards": np.sin(states[:-1])}))
+    page.open(address(daemon))
+    page.wait("document.getElementById('critic')?.options.length === 2 && !document.getElementById('view').hidden", "the critics")
+    assert not shown(page, "head-choice")
+    asked = "performance.getEntriesByType('resource').map(entry => entry.name).filter(name => name.includes('/api/map'))"
+    page.wait(f"{asked}.some(name => name.includes('critic=near'))", "a picture of the first")
+    for choice, value, query in [("critic", "1", "critic=far&head=0"), ("head", "1", "critic=far&head=1")]:
+        page.run(f"(c => {{ c.value = {value}; c.dispatchEvent(new Event('change')); }})(document.getElementById('{choice}'))")
+        page.wait(f"{asked}.some(name => name.includes('{query}'))", query)
+        page.wait("document.getElementById('head').options.length === 2", "its value functions")
+    assert shown(page, "head-choice")
+    assert page.run("document.getElementById('model').textContent").count("0.9") >= 1
     assert_clean(page, daemon)
 
 

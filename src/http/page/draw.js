@@ -223,8 +223,8 @@ export class HeatMap extends Picture {
   }
 
   /**
-   * `next`: field; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; unit; fade (a field of 0 to 1) or null;
-   * points [{at: [[x, y]], kind}]; key, which changes where easing would mix what does not belong together.
+   * `next`: field; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; fade (a field of 0 to 1) or null; points
+   * [{at: [[x, y]], kind}]; generation; key, which changes where easing would mix what does not belong together.
    */
   show(next) {
     const before = this.next;
@@ -255,7 +255,7 @@ export class HeatMap extends Picture {
     const drawn = context(this.canvas);
     if (!drawn || !this.next || !maps[this.colours]) return;
     const { c, width, height } = drawn;
-    const { range, names, unit, points, field } = this.next;
+    const { range, names, points, field } = this.next;
     const easing = this.from && this.progress() < 1;
     const { values, scale } = this.present();
     const shown = new Field(field.columns, field.rows, values);
@@ -304,7 +304,7 @@ export class HeatMap extends Picture {
     text(c, names[1], 0, 0, 'center', 'middle', inks.ink);
     c.restore();
     this.bar(c, plot, scale, barTicks);
-    this.hover(c, plot, shown, scale, unit);
+    this.hover(c, plot, shown);
   }
 
   /** Colour the image. */
@@ -383,14 +383,14 @@ export class HeatMap extends Picture {
 
   /** A cross where somebody points, and what is there. */
   hover(c, plot, shown) {
-    const { range, say } = { range: this.next.range, say: this.say };
-    if (!this.pointer) return say(null);
+    const { range } = this.next;
+    if (!this.pointer) return this.say(null);
     const across = (this.pointer[0] - plot.left) / (plot.right - plot.left);
     const up = (plot.bottom - this.pointer[1]) / (plot.bottom - plot.top);
-    if (across < 0 || across > 1 || up < 0 || up > 1) return say(null);
+    if (across < 0 || across > 1 || up < 0 || up > 1) return this.say(null);
     cross(c, plot, this.pointer);
     const place = [mix(...range[0], across), mix(...range[1], up)];
-    return say({ place, value: shown.at(across, up), across, up });
+    return this.say({ place, value: shown.at(across, up), across, up });
   }
 }
 
@@ -432,7 +432,7 @@ function marker(c, kind, x, y, size) {
 
 /** A function of one variable, with a band. */
 export class Curve extends Picture {
-  /** `next`: range [x0, x1]; scale [low, high]; mean, deviation (arrays); name; unit; points; key; generation. */
+  /** `next`: range [x0, x1]; scale [low, high]; mean, deviation (arrays); name; points; key; generation. */
   show(next) {
     const before = this.next;
     const same = before && before.key === next.key && before.mean.length === next.mean.length;
@@ -525,8 +525,8 @@ function frame(c, plot, xTicks, yTicks, x, y) {
 }
 
 /**
- * Numbers over time. `lines`: [{values, colour, dashed?}]; times: rising; span [from, to]; marks [{time, kind}]; at: the time
- * that somebody points at, or null; limit: a level drawn faintly, or null; floor: least span of the axis upwards.
+ * Numbers over time. `lines`: [{values, colour, thin?}]; times: rising; span [from, to]; marks [{time, kind}]; at: the time
+ * that somebody points at, or null; zero: whether the axis begins there; limit: a level drawn faintly, or null.
  */
 export function timeline(canvas, { lines, times, span, marks, at, zero, limit }) {
   const drawn = context(canvas);
@@ -571,7 +571,7 @@ export function timeline(canvas, { lines, times, span, marks, at, zero, limit })
           running = false;
           continue;
         }
-        // A pause of the daemon is a gap, not a slope; a point in each half pixel is enough.
+        // A point in each half pixel is enough.
         const place = x(times[k]);
         if (running && place - reached < 0.5 && k + 1 < values.length) continue;
         reached = place;
