@@ -16,7 +16,7 @@ mod tensor;
 mod v1;
 
 pub use encode::{
-    Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event, encode_ingest,
+    Greeting, Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event, encode_ingest,
     encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
 pub use model::{
@@ -317,6 +317,8 @@ pub enum Op {
     Checkpoint,
     /// Are you there?
     Ping,
+    /// What do you speak, and how much of it at a time?
+    Hello,
 }
 
 /// A request that is refused before anybody acted on it.
