@@ -56,8 +56,8 @@ class Unreachable(CriticdError, TimeoutError):
     def __init__(self, endpoint: str, timeout_s: float) -> None:
         self.endpoint = endpoint
         super().__init__(
-            f"no connection to {endpoint} within {timeout_s:g} s: is `criticd serve` running, and is this its endpoint? "
-            "It writes the ones in use to endpoints.json in its data directory (pass data_dir=... to read them)"
+            f"no connection to {endpoint} within {timeout_s:g} s: is `criticd serve` running, and is this its endpoint?"
+            " It writes the ones in use to endpoints.json in its data directory (pass data_dir=... to read them)"
         )
 
 
@@ -67,8 +67,8 @@ class NoReply(CriticdError, TimeoutError):
     def __init__(self, endpoint: str, op: str, timeout_s: float) -> None:
         self.endpoint, self.op = endpoint, op
         super().__init__(
-            f"{endpoint} did not answer `{op}` within {timeout_s:g} s: allow more time with timeout_s=..., or look at the "
-            "daemon's log for what it is busy with"
+            f"{endpoint} did not answer `{op}` within {timeout_s:g} s: allow more time with timeout_s=..., or look at "
+            "the daemon's log for what it is busy with"
         )
 
 
@@ -110,7 +110,7 @@ class Endpoints:
 
 @dataclass(frozen=True)
 class Address:
-    """One socket of a daemon: an endpoint that is known, or a data directory to look it up in, again after a restart."""
+    """One socket of a daemon: a known endpoint, or a data directory to look it up in, again after a restart."""
 
     socket: str
     endpoint: str | None = None
