@@ -81,10 +81,8 @@ class Spool:
             (after, most),
         )
         return [
-            Record(
-                id_, stream, origin, session, base, index, Rows(Layout(*numbers, bool(discount), bool(time)), n, data)
-            )
-            for id_, stream, origin, session, base, index, n, *numbers, discount, time, data in found
+            Record(number, *place, Rows(Layout(dim, rewards, actions, bool(discount), bool(time)), count, data))
+            for number, *place, count, dim, rewards, actions, discount, time, data in found
         ]
 
     def ends(self, origin: str) -> dict[str, int]:

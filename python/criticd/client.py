@@ -297,15 +297,20 @@ class Client:
 
 
 def control_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    """A DEALER that queues nothing for a daemon that is not there, and notices when it has gone silently."""
+    """A DEALER, not yet connected."""
     socket = context.socket(zmq.DEALER)
+    prepare(socket)
+    return socket
+
+
+def prepare(socket: Any) -> None:
+    """Make a socket queue nothing for a daemon that is not there, and notice when it has gone silently."""
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IMMEDIATE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, 50)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
-    return socket
 
 
 def _milliseconds(deadline: float) -> int:

@@ -193,10 +193,10 @@ class Sender:
             return 0
         self._check_shape(rows)
         books = [self._book(name) for name in streams]
-        self._wait_for_room(rows.count)
+        self.wait_for_room(rows.count)
         with self._ledger.lock:
             self._check(books)
-            fits = self.reliable or self._fits(rows.count)
+            fits = self.reliable or self.has_room(rows.count)
             placed = []
             for book in books:
                 placed.append((book, book.next_index))
@@ -315,14 +315,14 @@ class Sender:
     def _take(self, name: str, rows: Rows) -> bool:
         self._check_shape(rows)
         book = self._book(name)
-        self._wait_for_room(rows.count)
+        self.wait_for_room(rows.count)
         ledger = self._ledger
         with ledger.lock:
             self._check((book,))
             index = book.next_index
             book.next_index += rows.count
             # Rows that are left out are numbered all the same: the gap tells the daemon that they are missing.
-            if not (self.reliable or self._fits(rows.count)):
+            if not (self.reliable or self.has_room(rows.count)):
                 ledger.counters.dropped += rows.count
                 return False
             book.taken += rows.count
@@ -330,18 +330,19 @@ class Sender:
             ledger.queue.put((book, index, rows))
         return True
 
-    def _fits(self, rows: int) -> bool:
+    def has_room(self, rows: int = 1) -> bool:
+        """Whether so many rows can be sent without waiting or dropping any."""
         held = self._ledger.held
         return held + rows <= self.queue_rows or held == 0
 
-    def _wait_for_room(self, rows: int) -> None:
-        """Only a reliable sender waits."""
-        if not self.reliable or self._fits(rows):
+    def wait_for_room(self, rows: int = 1) -> None:
+        """Wait until a reliable sender has room for so many rows; `Full` after `timeout_s`. Others never wait."""
+        if not self.reliable or self.has_room(rows):
             return
         ledger = self._ledger
         deadline = float("inf") if self.timeout_s is None else time.monotonic() + self.timeout_s
         with ledger.progress:
-            while not self._fits(rows) and not (self._closed or ledger.finished):
+            while not self.has_room(rows) and not (self._closed or ledger.finished):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise Full(

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -153,6 +153,7 @@ class Subscriber:
         self._changed = threading.Condition()
         self._latest: Snapshot | None = None
         self._count = 0
+        self._listeners: list[Callable[[], None]] = []
         self._over = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="criticd-subscriber", daemon=True)
@@ -206,6 +207,21 @@ class Subscriber:
                 seen, latest = self._count, self._latest
             yield latest
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called, in the subscriber's thread, whenever `latest` has changed. It must not wait."""
+        with self._changed:
+            self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Have it called no more."""
+        with self._changed:
+            self._listeners.remove(listener)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self._over.is_set()
+
     def close(self) -> None:
         """Stop listening. `latest` stays."""
         self._over.set()
@@ -235,7 +251,7 @@ class Subscriber:
         finally:
             self._client.close()
             with self._changed:
-                self._changed.notify_all()
+                self._tell()
 
     def _first_critic(self) -> str:
         while not self._over.is_set():
@@ -306,4 +322,9 @@ class Subscriber:
         with self._changed:
             self._latest = latest
             self._count += 1
-            self._changed.notify_all()
+            self._tell()
+
+    def _tell(self) -> None:
+        self._changed.notify_all()
+        for listener in self._listeners:
+            listener()
