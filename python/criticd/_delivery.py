@@ -414,14 +414,18 @@ class Appending(_Thread):
         nothing = ledger.queue.empty() and not self.busy and not self.unsent and not self.under_way
         return nothing and (self.spool is None or not self.spool.batches)
 
+    def leaving(self) -> bool:
+        """Whether to wait for a daemon no more: what is left can go to the spool at once."""
+        return self.over() or (self.ledger.stop and self.spool is not None)
+
     def connect(self) -> _Link | None:
         """A connection that stands. Meanwhile what comes is spooled."""
-        while not self.over() and not (self.spool is not None and self.ledger.stop):
+        while not self.leaving():
             endpoint = self.address.resolve()
             link = None if endpoint is None else _Link(self.context, endpoint)
             # A daemon that has come back may have other ports.
             until = time.monotonic() + (1.0 if self.address.data_dir else _SILENCE_S)
-            while not self.ledger.stop and time.monotonic() < until:
+            while not self.leaving() and time.monotonic() < until:
                 if link is None:
                     time.sleep(self.linger_s)
                 else:

@@ -80,10 +80,12 @@ class Spool:
             "FROM batches WHERE id > ? ORDER BY id LIMIT ?",
             (after, most),
         )
-        return [
-            Record(number, *place, Rows(Layout(dim, rewards, actions, bool(discount), bool(time)), count, data))
-            for number, *place, count, dim, rewards, actions, discount, time, data in found
-        ]
+        records = []
+        for number, stream, origin, session, base, index, count, *shape, data in found:
+            dim, rewards, actions, discount, time = shape
+            rows = Rows(Layout(dim, rewards, actions, bool(discount), bool(time)), count, data)
+            records.append(Record(number, stream, origin, session, base, index, rows))
+        return records
 
     def ends(self, origin: str) -> dict[str, int]:
         """By stream, the index behind the last row of the sessions that began as `origin`."""

@@ -1,0 +1,131 @@
+"""Daemons that end with the test, and a network path that can be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from criticd.testing import Daemon
+
+ROOT = Path(__file__).resolve().parents[2]
+os.environ.setdefault("CRITICD_BIN", str(ROOT / "target" / "release" / "criticd"))
+# So that every number below can be predicted: no model selection unless a test asks for it.
+CALM = ("critic.refit_first_rows=0", "critic.refit_score_drop=0")
+
+Start = Callable[..., Daemon]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a daemon with the arguments of `criticd.testing.Daemon`."""
+    daemons: list[Daemon] = []
+
+    def launch(*settings: str, **options: Any) -> Daemon:
+        daemons.append(Daemon(*settings, **options))
+        return daemons[-1]
+
+    yield launch
+    for daemon in daemons:
+        daemon.close()
+
+
+class Route:
+    """A network path to a TCP endpoint: `endpoint` leads there until it is cut, and again when it is healed."""
+
+    def __init__(self, endpoint: str) -> None:
+        host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
+        self.target = (host, int(port))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.whole = True
+        self.connections: list[socket.socket] = []
+        self.lock = threading.Lock()
+        self.passed = 0
+        self.more = threading.Condition(self.lock)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break all connections, and make none until healed."""
+        with self.lock:
+            self.whole = False
+            for connection in self.connections:
+                # Not closed here: the threads that read them still hold them.
+                shut(connection)
+            self.connections.clear()
+
+    def heal(self) -> None:
+        """Let connections through again."""
+        with self.lock:
+            self.whole = True
+
+    def wait_for_bytes(self, count: int, timeout_s: float = 30.0) -> None:
+        """Until so many bytes have gone towards the daemon, since the beginning."""
+        with self.more:
+            assert self.more.wait_for(lambda: self.passed >= count, timeout_s)
+
+    def close(self) -> None:
+        self.cut()
+        self.listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            with self.lock:
+                whole = self.whole
+            if not whole:
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(self.target)
+            except OSError:
+                near.close()
+                continue
+            with self.lock:
+                self.connections += [near, far]
+            threading.Thread(target=self._pump, args=(near, far, True), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, False), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, count: bool) -> None:
+        try:
+            while data := source.recv(65_536):
+                with self.more:
+                    if not self.whole:
+                        break
+                    if count:
+                        self.passed += len(data)
+                        self.more.notify_all()
+                sink.sendall(data)
+        except OSError:
+            pass
+        shut(source)
+        shut(sink)
+        source.close()
+
+
+def shut(connection: socket.socket) -> None:
+    # It may have been shut from the other side.
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def route() -> Iterator[Callable[[str], Route]]:
+    """Lay a path that can be cut to an endpoint."""
+    routes: list[Route] = []
+
+    def lay(endpoint: str) -> Route:
+        routes.append(Route(endpoint))
+        return routes[-1]
+
+    yield lay
+    for laid in routes:
+        laid.close()
