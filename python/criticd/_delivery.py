@@ -27,7 +27,7 @@ log = logging.getLogger("criticd")
 
 KEPT = 64
 """Acknowledged batches of each stream that are kept, to be sent again if the daemon comes back with less."""
-_GULP = 64
+_GULP = 16
 """Items taken from the queue before other threads get a chance to run."""
 _SILENCE_S = 30.0
 """A daemon that owes replies and says nothing for so long is given up, and connected to anew."""
@@ -275,7 +275,9 @@ class Pushing(_Thread):
 
     def push(self, batch: Batch, now: float) -> bool:
         """Hand a batch to the socket, waiting for room; False if the sender is closed and its time is over."""
-        payload = pack(batch.fields())
+        fields = batch.fields()
+        time.sleep(0)
+        payload = pack(fields)
         while not self.writable():
             if self.ledger.stop and time.monotonic() >= self.deadline:
                 self.give_up(batch.stream, batch.rows.count, "lost")

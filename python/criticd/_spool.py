@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from criticd._protocol import CriticdError
-from criticd._rows import Layout, Rows
+from criticd._rows import Rows, layout_of
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS batches (
@@ -63,12 +63,12 @@ class Spool:
         size = len(rows.data) + _OVERHEAD
         if self.bytes + size > self.bytes_max:
             return False
-        names = (stream, origin, session, base, index, rows.count)
+        names, shape = (stream, origin, session, base, index, rows.count), rows.layout
         with self._base:
             self._base.execute(
                 "INSERT INTO batches (stream, origin, session, base, position, count, dim, rewards, actions, discount,"
                 " time, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*names, *rows.layout, rows.data),
+                (*names, shape.dim, shape.rewards, shape.actions, shape.discount, shape.time, rows.data),
             )
         self.batches, self.rows, self.bytes = self.batches + 1, self.rows + rows.count, self.bytes + size
         return True
@@ -83,7 +83,7 @@ class Spool:
         records = []
         for number, stream, origin, session, base, index, count, *shape, data in found:
             dim, rewards, actions, discount, time = shape
-            rows = Rows(Layout(dim, rewards, actions, bool(discount), bool(time)), count, data)
+            rows = Rows(layout_of(dim, rewards, actions, bool(discount), bool(time)), count, data)
             records.append(Record(number, stream, origin, session, base, index, rows))
         return records
 

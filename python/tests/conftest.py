@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from criticd.testing import Daemon
 
 ROOT = Path(__file__).resolve().parents[2]

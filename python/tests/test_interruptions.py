@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import CALM, Route, Start
+
 from criticd import Client, CriticdError, Full, Refused, Sender
 from criticd.testing import Daemon
 
