@@ -42,6 +42,7 @@ class Alone:
     counters = Counters()
 
     def send(self, state: np.ndarray, reward: float, next_state: np.ndarray, *, truncated: bool, action: float) -> None:
+        """Make a row, and forget it."""
         Rows.single(state, reward, next_state, False, truncated, action, None, None)
 
 

@@ -52,7 +52,7 @@ class Stream:
     finished: int = 0
     error: Refused | None = None
     renewals: int = 0
-    pending: deque[tuple[int, Rows]] = field(default_factory=deque)
+    pending: deque[Run] = field(default_factory=deque)
     pending_rows: int = 0
     since: float = 0.0
     out: deque[Batch] = field(default_factory=deque)
@@ -61,6 +61,20 @@ class Stream:
 
     def __post_init__(self) -> None:
         self.session = self.session or self.origin
+
+
+@dataclass(slots=True)
+class Run:
+    """Rows that will make a batch: consecutive, and laid out alike."""
+
+    index: int
+    layout: Layout
+    parts: list[bytes]
+    count: int
+
+    def takes(self, index: int, rows: Rows, most: int) -> bool:
+        """Whether these rows follow, and do not make it longer than `most`."""
+        return index == self.index + self.count and rows.layout == self.layout and self.count + rows.count <= most
 
 
 @dataclass(eq=False)
@@ -187,8 +201,12 @@ class _Thread(threading.Thread):
         if not stream.pending:
             stream.since = time.monotonic()
             self.busy[stream] = None
-        stream.pending.append((index, rows))
         stream.pending_rows += rows.count
+        if stream.pending and stream.pending[-1].takes(index, rows, self.batch_rows):
+            stream.pending[-1].parts.append(rows.data)
+            stream.pending[-1].count += rows.count
+        else:
+            stream.pending.append(Run(index, rows.layout, [rows.data], rows.count))
 
     def drain(self) -> bool:
         """Take at most a gulp from the queue; whether there is more."""
@@ -204,27 +222,21 @@ class _Thread(threading.Thread):
         return bool(stream.pending) and (ripe or self.ledger.hurry)
 
     def form(self, stream: Stream) -> Batch:
-        """The next batch of what is pending: rows that follow each other and are laid out alike."""
-        first, rows = stream.pending[0]
-        layout, parts, count = rows.layout, [], 0
+        """The next batch of what is pending, cut to what one message may hold."""
+        run = stream.pending.popleft()
+        layout, data, count = run.layout, b"".join(run.parts), run.count
         fits = max(1, (self.limits.message_bytes - 4096) // (8 * layout.width))
-        most = min(self.batch_rows, self.limits.rows_per_batch, fits)
-        while stream.pending and count < most:
-            index, rows = stream.pending[0]
-            if index != first + count or rows.layout != layout:
-                break
-            stream.pending.popleft()
-            if rows.count > most - count:
-                stream.pending.appendleft((index + most - count, rows.part(most - count, rows.count)))
-                rows = rows.part(0, most - count)
-            parts.append(rows.data)
-            count += rows.count
+        most = min(self.limits.rows_per_batch, fits)
+        if count > most:
+            cut = most * 8 * layout.width
+            stream.pending.appendleft(Run(run.index + most, layout, [data[cut:]], count - most))
+            data, count = data[:cut], most
         stream.pending_rows -= count
         if stream.pending:
             stream.since = time.monotonic() - self.linger_s
         else:
             self.busy.pop(stream, None)
-        return Batch(stream, first, Rows(layout, count, b"".join(parts)))
+        return Batch(stream, run.index, Rows(layout, count, data))
 
     def finish(self, stream: Stream, rows: int) -> None:
         """So many rows of the stream have come to their end, good or bad."""
@@ -693,7 +705,8 @@ class Appending(_Thread):
 
     def unform(self, batch: Batch) -> None:
         """Back to the front of what is pending."""
-        batch.stream.pending.appendleft((batch.index, batch.rows))
+        rows = batch.rows
+        batch.stream.pending.appendleft(Run(batch.index, rows.layout, [rows.data], rows.count))
         batch.stream.pending_rows += batch.rows.count
         self.busy[batch.stream] = None
 
