@@ -35,13 +35,12 @@ class _Flat:
             action and isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
         )
         what = "actions" if action else "observations"
-        try:
-            size = int(np.prod(space.shape or ())) if self.plain else spaces.utils.flatdim(space)
-        except (NotImplementedError, ValueError) as error:
+        if not _numeric(space):
             raise TypeError(
                 f"{what} of {space} are no vectors of one length: make such vectors of them first, for instance with "
                 "gymnasium.wrappers.TransformObservation"
-            ) from error
+            )
+        size = int(np.prod(space.shape or ())) if self.plain else spaces.utils.flatdim(space)
         if size > STATE_MAX:
             raise TypeError(
                 f"{what} of {size} numbers are too many (at most {STATE_MAX}): reduce them to what matters first, for "
@@ -60,6 +59,15 @@ class _Flat:
             flat = np.asarray(values)
             return flat if self.action and flat.ndim == 1 else flat.reshape(count, -1)
         return np.stack([self.one(value) for value in iterate(space, values)])
+
+
+def _numeric(space: spaces.Space[Any]) -> bool:
+    """Whether values of the space are so many numbers, always as many. Texts, graphs and sequences are not."""
+    if isinstance(space, spaces.Dict):
+        return all(_numeric(part) for part in space.values())
+    if isinstance(space, spaces.Tuple):
+        return all(_numeric(part) for part in space)
+    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete)
 
 
 class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):

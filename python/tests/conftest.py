@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
+import msgpack_numpy
+import numpy as np
 import pytest
+import zmq
 
 from criticd.testing import Daemon
 
@@ -130,3 +134,47 @@ def route() -> Iterator[Callable[[str], Route]]:
     yield lay
     for laid in routes:
         laid.close()
+
+
+class Catcher:
+    """Stands where the daemon's ingest would be, and keeps what comes, read by somebody else's decoder."""
+
+    def __init__(self) -> None:
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
+        self.socket.setsockopt(zmq.RCVHWM, 0)
+        self.endpoint = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
+
+    def batches(self, rows: int, timeout_s: float = 30.0) -> list[dict[str, Any]]:
+        """Messages until there are so many rows, and whatever else is there."""
+        found: list[dict[str, Any]] = []
+        while True:
+            wait = round(1000 * timeout_s) if sum(len(batch["rewards"]) for batch in found) < rows else 0
+            if not self.socket.poll(wait):
+                break
+            found.append(msgpack.unpackb(self.socket.recv(), object_hook=msgpack_numpy.decode))
+        return found
+
+    def rows(self, rows: int) -> dict[str, dict[str, Any]]:
+        """The columns of each stream, in order; their `seq` must have no gaps, beginning at 0."""
+        streams: dict[str, list[dict[str, Any]]] = {}
+        for batch in self.batches(rows):
+            assert batch["v"] == 1
+            streams.setdefault(batch["stream"], []).append(batch)
+        joined = {}
+        for name, batches in streams.items():
+            assert len({batch["session"] for batch in batches}) == 1
+            expected = 0
+            for batch in batches:
+                assert batch["seq"] == expected
+                expected += len(batch["rewards"])
+            keys = [key for key, value in batches[0].items() if isinstance(value, np.ndarray)]
+            joined[name] = {key: np.concatenate([batch[key] for batch in batches]) for key in keys}
+        return joined
+
+
+@pytest.fixture
+def catcher() -> Iterator[Catcher]:
+    """Catch what a sender without acknowledgements sends."""
+    caught = Catcher()
+    yield caught
+    caught.socket.close(linger=0)

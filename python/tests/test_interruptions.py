@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,7 +168,7 @@ def test_rows_wait_on_disk_while_the_daemon_is_away(start: Start, tmp_path: Path
     daemon = start(*CALM)
     daemon.kill()
     spool = tmp_path / "rows.spool"
-    options = {"reliable": True, "spool": spool, "queue_rows": 200, "batch_rows": 50}
+    options: dict[str, Any] = {"reliable": True, "spool": spool, "queue_rows": 200, "batch_rows": 50}
     # More than fits into memory, in two runs of the program, neither of which sees a daemon.
     for run in range(2):
         with daemon.sender(session=f"run-{run}", linger_s=0.001, timeout_s=30, **options) as sender:
@@ -193,8 +194,14 @@ def test_rows_wait_on_disk_while_the_daemon_is_away(start: Start, tmp_path: Path
 def test_a_spool_outlives_breaks_of_the_path(start: Start, route: Callable[[str], Route], tmp_path: Path) -> None:
     daemon = start(*CALM)
     path = route(daemon.endpoints.control)
-    options = {"reliable": True, "spool": tmp_path / "spool", "queue_rows": 300, "batch_rows": 20, "window": 4}
-    with Sender(path.endpoint, linger_s=0.001, **options) as sender:  # type: ignore[arg-type]
+    options: dict[str, Any] = {
+        "reliable": True,
+        "spool": tmp_path / "spool",
+        "queue_rows": 300,
+        "batch_rows": 20,
+        "window": 4,
+    }
+    with Sender(path.endpoint, linger_s=0.001, **options) as sender:
         for part in range(4):
             for stream in ("a", "b"):
                 send(sender, 500 * part, 500 * part + 250, stream)
