@@ -296,7 +296,7 @@ def _array(value: Any, ndim: int) -> Array:
 
 def _matrix(value: Any, width: int) -> Array:
     """(n, width); an empty list stands for no rows."""
-    return _array(np.array(value, np.float64).reshape(-1, width) if len(value) == 0 else value, 2)
+    return _array(np.zeros((0, width)) if len(value) == 0 else value, 2)
 
 
 def _kernel(message: Mapping[str, Any], dim: int) -> Kernel:
@@ -317,7 +317,7 @@ def _kernel(message: Mapping[str, Any], dim: int) -> Kernel:
 
 
 def _covariance(message: Mapping[str, Any]) -> Array | None:
-    return _matrix(message["variance"], max(1, len(message["variance"]))) if "variance" in message else None
+    return _matrix(message["variance"], len(message["variance"])) if "variance" in message else None
 
 
 def _learned(message: Mapping[str, Any]) -> dict[str, Any]:
