@@ -39,6 +39,7 @@ class Refused(CriticdError):
     """
 
     def __init__(self, error: Mapping[str, Any]) -> None:
+        self._error = dict(error)
         self.code = str(error.get("code", "unknown"))
         self.message = str(error.get("message", ""))
         self.field: str | None = error.get("field")
@@ -49,36 +50,48 @@ class Refused(CriticdError):
         row = f" (row {self.index})" if self.index is not None else ""
         super().__init__(f"{self.code}{place}{row}: {self.message}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Refused, (self._error,)
+
 
 class Unreachable(CriticdError, TimeoutError):
     """There is no connection: nobody listens at the endpoint, or the way there is cut."""
 
     def __init__(self, endpoint: str, timeout_s: float) -> None:
-        self.endpoint = endpoint
+        self.endpoint, self.timeout_s = endpoint, timeout_s
         super().__init__(
             f"no connection to {endpoint} within {timeout_s:g} s: is `criticd serve` running, and is this its endpoint?"
             " It writes the ones in use to endpoints.json in its data directory (pass data_dir=... to read them)"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Unreachable, (self.endpoint, self.timeout_s)
 
 
 class NoReply(CriticdError, TimeoutError):
     """The daemon is connected, but has not answered in time. Whether it has carried the request out is not known."""
 
     def __init__(self, endpoint: str, op: str, timeout_s: float) -> None:
-        self.endpoint, self.op = endpoint, op
+        self.endpoint, self.op, self.timeout_s = endpoint, op, timeout_s
         super().__init__(
             f"{endpoint} did not answer `{op}` within {timeout_s:g} s: allow more time with timeout_s=..., or look at "
             "the daemon's log for what it is busy with"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NoReply, (self.endpoint, self.op, self.timeout_s)
 
 
 class Invalid(CriticdError, ValueError):
     """Rows that the daemon would refuse, noticed before they were sent. `field` is at fault, in row `index`."""
 
     def __init__(self, field: str, message: str, index: int | None = None) -> None:
-        self.field, self.index = field, index
+        self.field, self.message, self.index = field, message, index
         row = f" (row {index})" if index is not None else ""
         super().__init__(f"{field}{row}: {message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Invalid, (self.field, self.message, self.index)
 
 
 class Malformed(CriticdError):

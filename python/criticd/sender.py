@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -366,11 +367,13 @@ class Sender:
             raise CriticdError(f"the sender's thread has failed: {self._ledger.failed!r}") from self._ledger.failed
         for book in books:
             if book.error is not None:
-                raise book.error
+                # A new one each time: they gather where they have been raised.
+                raise copy(book.error)
 
     def _raise_failures(self) -> None:
         for book in list(self._streams.values()):
             if book.error is not None:
-                raise book.error
+                # A new one each time: they gather where they have been raised.
+                raise copy(book.error)
         if self._ledger.failed is not None:
             raise CriticdError(f"the sender's thread has failed: {self._ledger.failed!r}") from self._ledger.failed

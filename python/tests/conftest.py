@@ -178,3 +178,51 @@ def catcher() -> Iterator[Catcher]:
     caught = Catcher()
     yield caught
     caught.socket.close(linger=0)
+
+
+class Puppet(threading.Thread):
+    """A control socket that answers as it is told: `reply` gets each request and returns the keys of its reply.
+
+    `requests` keeps all but the `hello` and `streams` that a sender opens with, which it answers on its own.
+    """
+
+    def __init__(self, reply: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+        super().__init__(daemon=True)
+        self.reply, self.requests, self.over = reply, list[dict[str, Any]](), threading.Event()
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self.endpoint = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
+        self.streams: dict[str, Any] = {}
+        self.start()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            if not self.socket.poll(20):
+                continue
+            peer, payload = self.socket.recv_multipart()
+            request = msgpack.unpackb(payload, object_hook=msgpack_numpy.decode)
+            if request["op"] == "hello":
+                answer: dict[str, Any] | None = {"error": {"code": "unknown_op", "message": "an older daemon"}}
+            elif request["op"] == "streams":
+                answer = {"streams": self.streams}
+            else:
+                self.requests.append(request)
+                answer = self.reply(request)
+            if answer is not None:
+                whole = {"v": 1, "id": request["id"], "ok": "error" not in answer, **answer}
+                self.socket.send_multipart([peer, msgpack.packb(whole, default=msgpack_numpy.encode)])
+        self.socket.close(linger=0)
+
+
+@pytest.fixture
+def puppet() -> Iterator[Callable[..., Puppet]]:
+    """Make a puppet."""
+    puppets: list[Puppet] = []
+
+    def make(reply: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Puppet:
+        puppets.append(Puppet(reply))
+        return puppets[-1]
+
+    yield make
+    for made in puppets:
+        made.over.set()
+        made.join()
