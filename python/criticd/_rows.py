@@ -47,12 +47,12 @@ class Layout:
             "terminated": rows[:, at] != 0,
             "truncated": rows[:, at + 1] != 0,
         }
+        if self.discount:
+            columns["discounts"] = rows[:, width - 1 - self.time]
         if self.actions > 0:
             columns["actions"] = rows[:, at + 2 : at + 2 + self.actions]
         elif self.actions == 0:
             columns["actions"] = rows[:, at + 2]
-        if self.discount:
-            columns["discounts"] = rows[:, width - 1 - self.time]
         if self.time:
             columns["times"] = rows[:, width - 1]
         return columns
