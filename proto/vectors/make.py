@@ -198,7 +198,7 @@ good(
     {
         "stream": "robot",
         "states": states,
-        "next_states": states + 1,
+        "next_states": states * 0.5,
         "rewards": np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
         "actions": np.array([0, 2, 1]),
         "times": np.array([1.7e9, 1.7e9, 1.7e9]),

@@ -74,7 +74,8 @@ def test_messages_read_here_as_they_say(name: str) -> None:
 def test_what_the_package_sends_is_what_the_vectors_say() -> None:
     expected = unpack(vector("batch_numpy"))
     columns = ("states", "rewards", "next_states", "terminated", "truncated", "actions", "discounts", "times")
-    rows = Rows.table(*(expected.get(key) for key in columns))
+    values: list[Any] = [expected.get(key) for key in columns]
+    rows = Rows.table(*values)
     batch = Batch(Stream("robot", "7f"), 40, rows)
     assert pack(batch.fields()) == vector("batch_numpy")
     assert pack({"id": 9, "op": "append", **batch.fields()}) == vector("append")
