@@ -131,9 +131,11 @@ class Address:
 
     @classmethod
     def of(cls, socket: str, endpoint: str | None, data_dir: str | os.PathLike[str] | None) -> Address:
-        """`endpoint`, or what `data_dir` says, or the default of the socket called `socket`."""
+        """`endpoint`, or what `data_dir` or CRITICD_DATA_DIR says, or the default of the socket called `socket`."""
         if endpoint is not None and "://" not in endpoint:
             raise ValueError(f"an endpoint looks like {getattr(Endpoints(), socket)}, not {endpoint!r}")
+        if endpoint is None and data_dir is None:
+            data_dir = os.environ.get("CRITICD_DATA_DIR") or None
         if endpoint is None and data_dir is None:
             endpoint = getattr(Endpoints(), socket)
         return cls(socket, endpoint, None if endpoint is not None or data_dir is None else Path(data_dir))

@@ -44,7 +44,8 @@ class Sender:
     Arguments:
 
     - `endpoint` of the ingest socket, or of the control socket if `reliable`; or `data_dir` of the daemon, where its
-      endpoints are looked up, again after a restart. The default endpoints if both are left out.
+      endpoints are looked up, again after a restart. If both are left out, the directory in the environment variable
+      CRITICD_DATA_DIR, or the default endpoint.
     - `stream`: whose experience this is, unless a call names another.
     - `session`: one run of the program; a new one by default, which ends the one before. `resume` goes on with the
       session of that name where the daemon has got to: see `position`.
