@@ -793,31 +793,14 @@ fn report_event(critic: &Critic, happened: Event, now: Now, out: &mut Vec<Output
 }
 
 fn refit_details(critic: &Critic, report: &RefitReport) -> Map<String, Value> {
-    let structures: Vec<Value> = report
-        .structures
-        .iter()
-        .map(|s| json!({"name": s.name, "log_evidence": s.log_evidence, "parameters": s.parameters}))
-        .collect();
-    map(json!({
+    let mut details = wire::refit_report_to_json(report);
+    details.extend(map(json!({
         "critic": critic.name,
         "generation": critic.learner.generation(),
         "offset": critic.learner.learned(),
-        "trigger": report.reason.name(),
-        "rows": report.rows,
-        "evidence_rows": report.evidence_rows,
-        "evidence_before": report.evidence_before,
-        "evidence_after": report.evidence_after,
-        "evaluations": report.evaluations,
-        "active_bounds": report.active_bounds,
-        "out_of_time": report.out_of_time,
-        "dictionary_size": report.dictionary_size,
-        "trace_gap": report.trace_gap,
-        "tolerance": report.tolerance,
-        "rows_left_out": report.rows_left_out,
-        "structures": structures,
-        "support": report.support,
         "seconds": critic.refit_seconds,
-    }))
+    })));
+    details
 }
 
 /// Everybody who waited for a refit is told how it ended.

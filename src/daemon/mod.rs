@@ -691,6 +691,10 @@ struct Refits {
 
 impl Refits {
     fn run(self) {
+        // Learning and answering go first. The priority is this thread's alone, and without it things are only slower.
+        if let Err(e) = rustix::process::nice(10) {
+            log::debug!("event=priority_kept why={e}");
+        }
         loop {
             select! {
                 recv(self.tasks) -> task => match task {
@@ -718,10 +722,7 @@ impl Refits {
                 refit::run(&job, &keep_going, &|| started.elapsed() < budget).map_err(|e| e.to_string())
             }
             Task::CatchUp { mut candidate, window, .. } => {
-                if candidate.through >= window.start() {
-                    candidate.catch_up(&window);
-                }
-                Ok(*candidate)
+                candidate.catch_up(&window, &keep_going).map_err(|e| e.to_string()).map(|()| *candidate)
             }
         }));
         let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", core::panic_message(&panic))));

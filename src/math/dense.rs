@@ -6,7 +6,7 @@
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::matmul::triangular::BlockStructure;
-use faer::linalg::{cholesky::llt, evd, lu::partial_pivoting as plu, matmul, triangular_solve};
+use faer::linalg::{cholesky::llt, evd, lu::partial_pivoting as plu, matmul, triangular_inverse, triangular_solve};
 use faer::perm::PermRef;
 use faer::{Accum, MatMut, MatRef, Par};
 use std::fmt;
@@ -399,9 +399,36 @@ pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
     );
 }
 
+/// Columns from which a triangular solve is worth doing by products ...
+const WIDE: usize = 48;
+/// ... with the inverses of diagonal blocks of this size: smaller pieces would leave the processor idle.
+const PANEL: usize = 64;
+
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
-    triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
+    let (size, cols) = (rhs.rows, rhs.cols);
+    if cols < WIDE || size <= PANEL / 2 {
+        triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
+        return;
+    }
+    let (l, mut rest) = (l.faer(), rhs.faer());
+    let mut solved = Matrix::zeros(PANEL.min(size), cols);
+    let mut inverse = Matrix::zeros(PANEL.min(size), PANEL.min(size));
+    let mut start = 0;
+    while start < size {
+        let len = PANEL.min(size - start);
+        let (mut panel, mut below) = rest.split_at_row_mut(len);
+        let mut inverse = inverse.block_mut(0, 0, len, len).faer();
+        inverse.fill(0.0);
+        triangular_inverse::invert_lower_triangular(inverse.as_mut(), l.submatrix(start, start, len, len), Par::Seq);
+        let mut solved = solved.block_mut(0, 0, len, cols).faer();
+        matmul::matmul(solved.as_mut(), Accum::Replace, inverse.as_ref(), panel.as_ref(), 1.0, Par::Seq);
+        panel.copy_from(solved.as_ref());
+        let coupling = l.submatrix(start + len, start, size - start - len, len);
+        matmul::matmul(below.as_mut(), Accum::Add, coupling, panel.as_ref(), -1.0, Par::Seq);
+        rest = below;
+        start += len;
+    }
 }
 
 /// rhs <- l^-T rhs for a lower triangular l. Its upper triangle is not read.
