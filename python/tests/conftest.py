@@ -26,6 +26,12 @@ CALM = ("critic.refit_first_rows=0", "critic.refit_score_drop=0")
 Start = Callable[..., Daemon]
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some environments leave files where they are run."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Start a daemon with the arguments of `criticd.testing.Daemon`."""

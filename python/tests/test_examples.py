@@ -108,3 +108,14 @@ def test_the_benchmark_of_send_measures() -> None:
     # Its verdict is one on this machine at this moment.
     assert done.returncode in (0, 1), done.stderr
     assert done.stdout.count("99.9 %") == 8 and "daemon absent" in done.stdout
+
+
+def test_the_benchmark_of_environments_measures() -> None:
+    said = run(None, ROOT / "python" / "benchmarks" / "overhead.py", "--steps", "640")
+    assert said.count(" us a step") == 4
+
+
+def test_predictions_are_reported() -> None:
+    said = run(None, ROOT / "python" / "benchmarks" / "predictions.py", "Pendulum-v1", "--steps", "3000")
+    assert float(re.findall(r"correlation ([0-9.-]+)", said)[0]) > 0.5
+    assert re.findall(r"(\d+) steps sent, (\d+) learned", said)[0] == ("3000", "3000")
