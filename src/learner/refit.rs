@@ -221,10 +221,15 @@ pub fn run(
     if (1..rows.len()).all(|i| rows.state(i) == rows.state(0)) {
         return Err(RefitError::NotEnough("all rows start in the same state".into()));
     }
+    let look = || if keep_going() { Ok(()) } else { Err(RefitError::Stopped) };
+    look()?;
     let inputs = normalisation(&rows, job.names.clone());
+    look()?;
     let dependence = Dependence::new(&rows, &inputs);
+    look()?;
     let left_out = dependence.left_out();
     let returns = Returns::new(&rows, &settings.rewards, settings.discount);
+    look()?;
     let cut_states = returns.cut_states(&rows);
     let mut targets = returns.targets(&values_at(&job.current, &cut_states, keep_going)?);
     let present = rescaled(&job.current.hyperparameters, &job.current.inputs, &inputs);
@@ -344,9 +349,7 @@ pub fn run(
             },
         );
         // Evidence that is only reported ends without an error.
-        if !keep_going() {
-            return Err(RefitError::Stopped);
-        }
+        look()?;
         return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
     }
 }
