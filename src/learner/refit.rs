@@ -310,6 +310,7 @@ pub fn run(
             rows: rows.len() as u64,
             evidence: found.by,
             evidence_rows: search.rows(found.by),
+            structure: found.structure.name.clone(),
             evidence_before: search.value(found.by, &present, keep_going).ok().map(|e| e.value),
             evidence_after: reached.value,
             given_up: found.given_up,
@@ -343,6 +344,10 @@ pub fn run(
                 targets: &targets,
                 noise_at_floor: held(&|b| b.parameter == NOISE && !b.upper),
                 finest: held(&|b| relevances.contains(&b.parameter) && b.upper),
+                directions_asked: match settings.kernel {
+                    KernelKind::Factor(directions) => directions.unwrap_or(1),
+                    _ => 0,
+                },
                 bound_wanted: search.has_bound(),
                 singular: report.ascents.iter().any(singular),
                 dictionary_max: job.room(),
