@@ -42,8 +42,10 @@ class Browser:
         self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}/devtools/browser/{self.id}", timeout=30)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session: str | None = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
+        for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        # Without limits the browser keeps what it received, for a developer who might look at it.
+        self.call("Network.enable", maxTotalBufferSize=1, maxResourceBufferSize=1)
 
     session: str | None = None
 
