@@ -344,7 +344,7 @@ impl Core {
                 ErrorCode::NotReady,
                 "this version keeps nothing on disk yet: there is no checkpoint to make",
             )),
-            Op::Value { .. } | Op::Snapshot { .. } | Op::Ping => {
+            Op::Value { .. } | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
                 Err(WireError::new(ErrorCode::Internal, "a query reached the learner"))
             }
         };

@@ -57,6 +57,8 @@ const NAP: Duration = Duration::from_millis(10);
 const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
 const FLUSH: Duration = Duration::from_millis(500);
+/// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
+const FEATURES: [&str; 2] = ["hello", "pages"];
 /// What a client is told to wait when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 
@@ -613,6 +615,10 @@ impl Control {
                 let reply = wire::Reply::Ping { version: env!("CARGO_PKG_VERSION"), uptime_s };
                 self.reply(peer, wire::encode_reply(&call.id, call.form, &reply));
             }
+            Op::Hello => {
+                let reply = wire::encode_reply(&call.id, call.form, &wire::Reply::Hello(&self.greeting()));
+                self.reply(peer, reply);
+            }
             Op::Snapshot { critic, variance, page, revision } => {
                 let payload = match page {
                     None => self.snapshot(critic.as_deref()).map(|snapshot| {
@@ -630,6 +636,17 @@ impl Control {
                 self.value(query);
             }
             _ => self.forward(call),
+        }
+    }
+
+    fn greeting(&self) -> wire::Greeting<'_> {
+        let learned = || (0..self.config.critics.len()).find_map(|critic| self.board.get(critic));
+        wire::Greeting {
+            version: env!("CARGO_PKG_VERSION"),
+            features: &FEATURES,
+            limits: self.config.limits.wire(),
+            critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
+            state_dim: self.config.state_dim.or_else(|| learned().map(|snapshot| snapshot.dim())),
         }
     }
 
