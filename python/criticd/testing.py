@@ -66,6 +66,8 @@ class Daemon:
         command = [str(self._program), "serve", "--config", str(self.config), "--data-dir", str(self.data_dir)]
         for name in Endpoints.__dataclass_fields__:
             command += [f"--{name}", getattr(self.endpoints, name)]
+        # Several may run at a time, and the dashboard's default port is one.
+        command += ["--http", "127.0.0.1:0"]
         for setting in self._settings:
             command += ["--set", setting]
         with (self.directory / "log").open("ab") as log:

@@ -121,8 +121,8 @@ impl Window {
         })
     }
 
-    /// A window that shares the rows from offset `from` on, and some before it; all rows if some of those asked for have been
-    /// forgotten.
+    /// A window that shares the rows from offset `from` on, and some before it; all rows if some of those asked for have
+    /// been forgotten.
     pub fn from_offset(&self, from: u64) -> Self {
         let mut shared = Self { segments: VecDeque::new(), start: self.end, ..*self };
         for segment in self.segments.iter().rev() {
