@@ -33,6 +33,7 @@ fn start(change: impl FnOnce(&mut ConfigParts)) -> Running {
         ingest: any_port(),
         control: any_port(),
         publish: any_port(),
+        http: "off".into(),
         critics: vec![critic("main", 0.9)],
         ..ConfigParts::default()
     };

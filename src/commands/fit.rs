@@ -309,7 +309,7 @@ impl Fit {
             let mut search = refit_report_to_json(report);
             search.insert("log_evidence".into(), json!(report.evidence_after));
             search.insert("starts".into(), json!(starts));
-            out["relevance_report"] = search["relevance_report"].take();
+            out["relevance_report"] = search.remove("relevance_report").unwrap_or_default();
             out["search"] = Value::Object(search);
         }
         out

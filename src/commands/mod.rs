@@ -7,9 +7,11 @@ mod fit;
 mod given;
 mod inspect;
 mod output;
+mod plot;
 mod replay;
 mod score;
 mod serve;
+mod status;
 mod value;
 
 use clap::{Parser, Subcommand};
@@ -35,7 +37,7 @@ pub(crate) struct Arguments {
 enum Command {
     Demo(demo::Demo),
     Serve(serve::Serve),
-    Status(client::Status),
+    Status(status::Status),
     Snapshot(client::Snapshot),
     Optimise(client::Optimise),
     Checkpoint(client::Checkpoint),
@@ -44,6 +46,7 @@ enum Command {
     Score(score::Score),
     Value(value::Value),
     Inspect(inspect::Inspect),
+    Plot(plot::Plot),
     CheckConfig(check_config::CheckConfig),
 }
 
@@ -61,6 +64,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Score(score) => score.run(),
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),
+        Command::Plot(plot) => plot.run(),
         Command::CheckConfig(check) => check.run(),
     };
     match result {

@@ -5,15 +5,20 @@
 //!                                     --control-> control --calls--> core --replies--> transport
 //!                                                 control answers queries from the board, without waiting for the core
 //!                                     core --tasks--> refit --done--> core
+//!                                     core --notices--> http, which shows them to browsers and Prometheus
 //! ```
 //! Every arrow is a bounded queue. Full: ingest and control make the peers wait; calls are answered `overloaded`;
-//! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full.
+//! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full;
+//! notices are dropped.
 
 pub mod core;
 pub mod streams;
+pub mod telemetry;
 
-use self::core::{Board, Call, Core, Now, Output, RefitDone};
+use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
+use self::telemetry::{Feed, Pulse, Timings};
 use crate::config::Config;
+use crate::http::{self, Http};
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
@@ -26,6 +31,7 @@ use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,6 +75,8 @@ pub enum StartError {
     },
     /// The sockets cannot be bound.
     Transport(transport::StartError),
+    /// The dashboard's address cannot be bound.
+    Http(http::StartError),
     /// The data directory cannot be written.
     DataDir {
         /// Which one.
@@ -85,6 +93,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Endpoint { setting, source } => write!(f, "{setting}: {source}"),
             Self::Transport(e) => write!(f, "{e}"),
+            Self::Http(e) => write!(f, "{e}"),
             Self::DataDir { path, source } => {
                 write!(f, "cannot write to {}: {source}; choose another with --data-dir", path.display())
             }
@@ -98,6 +107,7 @@ impl std::error::Error for StartError {
         match self {
             Self::Endpoint { source, .. } => Some(source),
             Self::Transport(e) => Some(e),
+            Self::Http(e) => Some(e),
             Self::DataDir { source, .. } | Self::Thread(source) => Some(source),
         }
     }
@@ -120,6 +130,8 @@ enum Task {
 pub struct Daemon {
     /// Where its sockets are bound.
     pub endpoints: Endpoints,
+    http: Option<Http>,
+    pulse: Arc<Pulse>,
     config: Mutex<Arc<Config>>,
     transport: Option<Transport>,
     commands: Sender<Command>,
@@ -154,6 +166,17 @@ impl Daemon {
         let clock = Clock { started: Instant::now() };
         let core = Core::new(Arc::clone(&config));
         let board = core.board();
+        let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
+        let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
+        let sources = http::Sources {
+            board: core.board(),
+            notices,
+            pulse: Arc::clone(&pulse),
+            timings: timings.clone(),
+            counters: Arc::clone(&transport.counters),
+            endpoints: transport.endpoints.clone(),
+        };
+        let http = Http::start(&config, sources).map_err(StartError::Http)?;
         let stop_refits = Arc::new(AtomicBool::new(false));
         let (commands, command_queue) = bounded(4);
         let (calls, call_queue) = bounded(CALLS);
@@ -165,12 +188,14 @@ impl Daemon {
 
         let mut daemon = Self {
             endpoints: transport.endpoints.clone(),
+            pulse,
             commands,
             stop_refits: Arc::clone(&stop_refits),
             threads: Vec::new(),
             endpoints_file: config.data_dir.join("endpoints.json"),
             config: Mutex::new(Arc::clone(&config)),
             transport: None,
+            http: None,
         };
         let control = Control {
             requests: transport.control.clone(),
@@ -179,6 +204,7 @@ impl Daemon {
             wants,
             fresh: fresh_queue,
             board,
+            timings: timings.clone(),
             config: Arc::clone(&config),
             clock,
             waiting: Vec::new(),
@@ -196,18 +222,27 @@ impl Daemon {
             replies: transport.replies.clone(),
             publish: transport.publish.clone(),
             core,
+            appends: Vec::new(),
+            timings: timings.clone(),
+            feed: http.is_some().then_some(feed),
             config,
             clock,
             dropped_publications: 0,
         };
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits };
         daemon.transport = Some(transport);
+        daemon.http = http;
         daemon.spawn("refit", move || refits.run())?;
         daemon.spawn("control", move || control.run())?;
         daemon.spawn("core", move || learning.run())?;
-        write_endpoints(&daemon.endpoints_file, &daemon.endpoints)
+        write_endpoints(&daemon.endpoints_file, &daemon.endpoints, daemon.http_address())
             .map_err(|source| StartError::DataDir { path: daemon.endpoints_file.clone(), source })?;
         Ok(daemon)
+    }
+
+    /// Where the dashboard is bound, unless it is off.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(Http::address)
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
@@ -219,7 +254,8 @@ impl Daemon {
     /// The name of a thread that has ended although nobody asked it to: a bug. The daemon should be stopped.
     pub fn dead_thread(&self) -> Option<String> {
         let own = self.threads.iter().find(|t| t.is_finished()).and_then(|t| t.thread().name());
-        own.or_else(|| self.transport.as_ref().and_then(Transport::dead_thread)).map(str::to_owned)
+        let others = || self.transport.as_ref().and_then(Transport::dead_thread);
+        own.or_else(others).or_else(|| self.http.as_ref().and_then(Http::dead_thread)).map(str::to_owned)
     }
 
     /// Take over what may change at run time.
@@ -240,6 +276,7 @@ impl Daemon {
     /// Stop: take no more, learn what has been taken (for at most a second), publish a last snapshot, close.
     pub fn stop(mut self) {
         self.stop_refits.store(true, Ordering::Relaxed);
+        self.pulse.stop();
         if let Some(transport) = &self.transport {
             transport.stop_receiving();
         }
@@ -266,6 +303,9 @@ impl Daemon {
         }
         if let Some(transport) = self.transport.take() {
             transport.shutdown(FLUSH);
+        }
+        if let Some(http) = self.http.take() {
+            http.stop();
         }
         if let Some(refit) = threads.get("refit") {
             wait(refit, DRAIN + FLUSH);
@@ -311,12 +351,15 @@ fn prepare_directory(path: &Path) -> std::io::Result<()> {
 }
 
 /// Written whole or not at all: clients wait for this file to appear.
-fn write_endpoints(path: &Path, endpoints: &Endpoints) -> std::io::Result<()> {
-    let text = json!({
+fn write_endpoints(path: &Path, endpoints: &Endpoints, http: Option<SocketAddr>) -> std::io::Result<()> {
+    let mut text = json!({
         "ingest": endpoints.ingest.to_string(),
         "control": endpoints.control.to_string(),
         "publish": endpoints.publish.to_string(),
     });
+    if let Some(http) = http {
+        text["http"] = http.to_string().into();
+    }
     let fresh = path.with_extension("json.new");
     let mut file = std::fs::File::create(&fresh)?;
     writeln!(file, "{text:#}")?;
@@ -327,7 +370,7 @@ fn write_endpoints(path: &Path, endpoints: &Endpoints) -> std::io::Result<()> {
 /// The core's thread.
 struct Learning {
     ingest: Receiver<Bytes>,
-    calls: Receiver<Call>,
+    calls: Receiver<(Call, Instant)>,
     wants: Receiver<u64>,
     done: Receiver<RefitDone>,
     commands: Receiver<Command>,
@@ -337,6 +380,11 @@ struct Learning {
     replies: Sender<Reply>,
     publish: Sender<Publication>,
     core: Core,
+    /// When the appends were received that this round answers.
+    appends: Vec<Instant>,
+    timings: Timings,
+    /// None where nobody watches.
+    feed: Option<Feed>,
     config: Arc<Config>,
     clock: Clock,
     dropped_publications: u64,
@@ -344,7 +392,8 @@ struct Learning {
 
 impl Learning {
     fn run(mut self) {
-        let mut next_tick = Instant::now() + TICK;
+        // The first status says that the daemon is ready.
+        let mut next_tick = Instant::now();
         let mut deadline: Option<Instant> = None;
         let (mut ingest_open, mut calls_open) = (true, true);
         loop {
@@ -357,7 +406,7 @@ impl Learning {
                     Err(_) => ingest_open = false,
                 },
                 recv(calls) -> call => match call {
-                    Ok(call) => self.core.call(call, now),
+                    Ok(call) => self.call(call, now),
                     Err(_) => calls_open = false,
                 },
                 recv(self.done) -> done => if let Ok(done) = done {
@@ -382,7 +431,7 @@ impl Learning {
             self.refresh_if_due();
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
-                self.core.tick(self.clock.now());
+                self.tick();
             }
             self.carry_out();
             if deadline.is_some_and(|deadline| (!ingest_open && !calls_open) || Instant::now() >= deadline) {
@@ -390,6 +439,25 @@ impl Learning {
             }
         }
         self.finish();
+    }
+
+    fn call(&mut self, (call, received): (Call, Instant), now: Now) {
+        if matches!(call.op, Op::Append(_)) {
+            self.appends.push(received);
+        }
+        self.core.call(call, now);
+    }
+
+    fn tick(&mut self) {
+        self.core.set_queues(Queues {
+            ingest: [self.ingest.len(), self.config.inbox_messages],
+            calls: [self.calls.len(), CALLS],
+            publish: [self.publish.len(), self.publish.capacity().unwrap_or(0)],
+        });
+        self.core.tick(self.clock.now());
+        if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
+            feed.rows(window);
+        }
     }
 
     /// More of what is there already, up to one batch: rows are learned together, which is faster. Messages are counted too:
@@ -407,7 +475,7 @@ impl Learning {
                 idle = false;
             }
             if let Ok(call) = self.calls.try_recv() {
-                self.core.call(call, now);
+                self.call(call, now);
                 idle = false;
             }
             if idle {
@@ -425,7 +493,9 @@ impl Learning {
         self.core.step(now);
         let (critic, started) = (done.critic, Instant::now());
         if self.core.refit_done(done, now) {
-            self.core.record_pause(critic, started.elapsed().as_secs_f64());
+            let seconds = started.elapsed().as_secs_f64();
+            self.core.record_pause(critic, seconds);
+            self.timings.adoption_pause.observe(seconds);
         }
     }
 
@@ -445,6 +515,9 @@ impl Learning {
                 // The transport never waits for a peer here.
                 Output::Reply(reply) => drop(self.replies.send(reply)),
                 Output::Publish(publication) => {
+                    if let Some(feed) = &mut self.feed {
+                        feed.publication(&publication.topic, &publication.payload);
+                    }
                     if let Err(TrySendError::Full(_)) = self.publish.try_send(publication) {
                         self.dropped_publications += 1;
                         if self.dropped_publications.is_power_of_two() {
@@ -459,6 +532,9 @@ impl Learning {
                 }
                 Output::Garbage(model) => drop(self.garbage.try_send(model)),
             }
+        }
+        for received in self.appends.drain(..) {
+            self.timings.append.observe(received.elapsed().as_secs_f64());
         }
     }
 
@@ -479,10 +555,12 @@ impl Learning {
 struct Control {
     requests: Receiver<Request>,
     replies: Sender<Reply>,
-    calls: Sender<Call>,
+    /// Each with the moment when it was received.
+    calls: Sender<(Call, Instant)>,
     wants: Sender<u64>,
     fresh: Receiver<()>,
     board: Arc<Board>,
+    timings: Timings,
     config: Arc<Config>,
     clock: Clock,
     waiting: Vec<Query>,
@@ -530,6 +608,7 @@ impl Control {
             Err(refused) => return self.reply(peer, wire::encode_error(&refused.id, &refused.error)),
         };
         let call = Call { peer, id: request.id, form: request.arrays, op: request.op };
+        let started = Instant::now();
         match &call.op {
             Op::Ping => {
                 let uptime_s = self.clock.now().uptime;
@@ -550,6 +629,7 @@ impl Control {
                 };
                 let payload = payload.unwrap_or_else(|error| wire::encode_error(&call.id, &error));
                 self.reply(peer, payload);
+                self.timings.query.observe(started.elapsed().as_secs_f64());
             }
             Op::Value { min_offset, .. } => {
                 let query = Query { min_offset: min_offset.unwrap_or(0), call, since: Instant::now() };
@@ -571,7 +651,7 @@ impl Control {
     }
 
     fn forward(&mut self, call: Call) {
-        if let Err(TrySendError::Full(call)) = self.calls.try_send(call) {
+        if let Err(TrySendError::Full((call, _))) = self.calls.try_send((call, Instant::now())) {
             self.reply(call.peer, wire::encode_error(&call.id, &WireError::overloaded(RETRY_MS)));
         }
     }
@@ -632,6 +712,7 @@ impl Control {
         let Op::Value { states, rows: _, dim, critic, variance, min_offset } = &query.call.op else {
             unreachable!("only value requests come here")
         };
+        let started = Instant::now();
         let evaluated = self.snapshot(critic.as_deref()).and_then(|snapshot| {
             if *dim != snapshot.dim() {
                 let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
@@ -667,6 +748,7 @@ impl Control {
             Err(error) => wire::encode_error(&query.call.id, &error),
         };
         self.reply(query.call.peer, payload);
+        self.timings.query.observe(started.elapsed().as_secs_f64());
     }
 
     fn answer_waiting(&mut self) {
@@ -692,7 +774,7 @@ struct Refits {
 impl Refits {
     fn run(self) {
         // Learning and answering go first. The priority is this thread's alone, and without it things are only slower.
-        if let Err(e) = rustix::process::nice(10) {
+        if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_kept why={e}");
         }
         loop {
@@ -718,7 +800,7 @@ impl Refits {
         // A bug in model selection costs this candidate, not the daemon.
         let result = catch_unwind(AssertUnwindSafe(|| match task {
             Task::Run { job, .. } => {
-                let budget = Duration::from_secs_f64(job.settings.refit_budget_s);
+                let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * job.settings.refit_budget_s);
                 refit::run(&job, &keep_going, &|| started.elapsed() < budget).map_err(|e| e.to_string())
             }
             Task::CatchUp { mut candidate, window, .. } => {
@@ -752,6 +834,9 @@ mod tests {
             replies: bounded(1).0,
             publish: bounded(1).0,
             core: Core::new(Arc::clone(&config)),
+            appends: Vec::new(),
+            timings: Timings::default(),
+            feed: None,
             config,
             clock: Clock { started: Instant::now() },
             dropped_publications: 0,
@@ -775,6 +860,8 @@ mod tests {
             let endpoints = Endpoints { ingest: endpoint.clone(), control: endpoint.clone(), publish: endpoint };
             let mut daemon = Daemon {
                 endpoints,
+                http: None,
+                pulse: Arc::default(),
                 config: Mutex::new(Arc::new(Config::default())),
                 transport: None,
                 commands,
@@ -812,6 +899,7 @@ mod tests {
             wants: bounded(1).0,
             fresh: never(),
             board,
+            timings: Timings::default(),
             config: Arc::new(Config::default()),
             clock: Clock { started: Instant::now() },
             waiting: Vec::new(),

@@ -24,6 +24,17 @@ struct Stream {
     fenced: VecDeque<String>,
 }
 
+impl Stream {
+    fn position(&self) -> StreamPosition {
+        StreamPosition {
+            session: self.session.clone(),
+            next_seq: self.next_seq,
+            rows: self.rows,
+            last_seen: self.last_seen,
+        }
+    }
+}
+
 /// All streams that have sent something.
 #[derive(Clone, Debug)]
 pub struct Streams {
@@ -157,13 +168,20 @@ impl Streams {
 
     /// Where each stream stands, by name.
     pub fn positions(&self) -> BTreeMap<String, StreamPosition> {
-        let position = |s: &Stream| StreamPosition {
-            session: s.session.clone(),
-            next_seq: s.next_seq,
-            rows: s.rows,
-            last_seen: s.last_seen,
-        };
-        self.by_name.iter().map(|(name, stream)| (name.clone(), position(stream))).collect()
+        self.by_name.iter().map(|(name, stream)| (name.clone(), stream.position())).collect()
+    }
+
+    /// Where the `count` streams stand that sent something last.
+    pub fn recent(&self, count: usize) -> BTreeMap<String, StreamPosition> {
+        let mut streams: Vec<(&String, &Stream)> = self.by_name.iter().collect();
+        if streams.len() > count {
+            // Those that sent last at the same moment are told apart by name, so that the choice does not flicker.
+            streams.select_nth_unstable_by(count, |(a_name, a), (b_name, b)| {
+                b.last_seen.total_cmp(&a.last_seen).then_with(|| a_name.cmp(b_name))
+            });
+            streams.truncate(count);
+        }
+        streams.into_iter().map(|(name, stream)| (name.clone(), stream.position())).collect()
     }
 }
 
@@ -231,6 +249,21 @@ mod tests {
         let mut streams = Streams::new(0);
         assert_eq!(take(&mut streams, &batch("", Some(0), &[0.0, 1.0]), true), Err(ErrorCode::TooManyStreams));
         assert!(streams.is_empty());
+    }
+
+    #[test]
+    fn those_that_sent_last_are_found() {
+        let mut streams = Streams::new(10);
+        for (k, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            let parts = BatchParts { stream: name.into(), dim: 1, rewards_per_row: 1, ..BatchParts::default() };
+            let batch = Batch::new(BatchParts { states: vec![0.0, 1.0], rewards: vec![0.0], ..parts }).unwrap();
+            let admission = streams.admit(&batch, true).unwrap();
+            streams.commit(&batch, &admission, [5.0, 9.0, 5.0, 7.0][k], |_, _, _| {});
+        }
+        let names = |count| streams.recent(count).into_keys().collect::<Vec<_>>();
+        assert_eq!(names(9), ["a", "b", "c", "d"]);
+        assert_eq!(names(3), ["a", "b", "d"]);
+        assert_eq!(names(0), [""; 0]);
     }
 
     #[test]

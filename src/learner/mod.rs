@@ -115,7 +115,7 @@ pub struct Settings {
     pub evidence_rows: usize,
     /// Starts of the optimiser.
     pub starts: usize,
-    /// Most seconds that the ascents of one refit may take.
+    /// Most seconds that one refit should take; its search may use [`refit::SEARCH_SHARE`] of them.
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,

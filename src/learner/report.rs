@@ -136,7 +136,7 @@ pub struct VariableReport {
     pub lengthscale: Option<f64>,
     /// The same in its standard deviations.
     pub lengthscale_in_deviations: Option<f64>,
-    /// Evidence lost if it were left out and all else stayed, nats.
+    /// Evidence lost if it and its copies were left out and all else stayed, nats.
     pub support: Option<f64>,
     /// The short of it.
     pub verdict: Verdict,
@@ -308,6 +308,14 @@ impl Dependence {
         out
     }
 
+    /// State variable `d` with its copies, or what it is a copy of and the other copies of that.
+    pub(super) fn alike(&self, d: usize) -> Vec<usize> {
+        let first = self.copies.iter().find(|&&(copy, _)| copy == d).map_or(d, |&(_, of)| of);
+        std::iter::once(first)
+            .chain(self.copies.iter().filter(|&&(_, of)| of == first).map(|&(copy, _)| copy))
+            .collect()
+    }
+
     /// State variables that can say nothing beside the others.
     pub(super) fn left_out(&self) -> Vec<usize> {
         let mut out: Vec<usize> = self.constant.iter().copied().chain(self.copies.iter().map(|&(d, _)| d)).collect();
@@ -424,7 +432,7 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
         EvidenceKind::Exact => format!("selected by the exact evidence of {used} of {rows} rows"),
         EvidenceKind::Sparse => format!("selected by the variational bound of all {used} rows"),
     });
-    if report.out_of_time && report.evidence == EvidenceKind::Sparse {
+    if report.out_of_time && (report.evidence == EvidenceKind::Sparse || !about.bound_wanted) {
         out.push("the time budget ended the search: the best found by then counts".into());
     }
     let gap = report.trace_gap;
@@ -480,7 +488,7 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
         }
     }
     if let (Metric::Isotropic(_), true) = (&about.hyperparameters.kernel.metric, !dependence.copies.is_empty()) {
-        out.push("some state variables are copies of others, and one lengthscale for all counts them twice".into());
+        out.push("some state variables are copies of others, and one lengthscale for all counts them twice; support is that of all of them".into());
     }
     out
 }

@@ -655,6 +655,23 @@ mod tests {
     }
 
     #[test]
+    fn many_columns_are_solved_like_single_ones() {
+        for size in [1, 31, 32, 63, 64, 65, 130, 200] {
+            let entry = |k: usize| ((k as f64 + 1.0) * 0.618_033_988_749_895).fract() - 0.5;
+            let mut l = Matrix::from_columns(size, size, (0..size * size).map(entry).collect());
+            (0..size).for_each(|i| *l.at_mut(i, i) += 2.0 + 0.1 * size as f64);
+            let rhs = Matrix::from_columns(size, WIDE, (0..size * WIDE).map(entry).collect());
+            let mut wide = rhs.clone();
+            solve_lower(l.view(), wide.view_mut());
+            for j in 0..WIDE {
+                let mut one = rhs.col(j).to_vec();
+                solve_lower(l.view(), ViewMut::column(&mut one));
+                assert!(one.iter().zip(wide.col(j)).all(|(a, b)| (a - b).abs() < 1e-13), "{size}, column {j}");
+            }
+        }
+    }
+
+    #[test]
     fn factor_times_its_transpose_is_the_matrix() {
         for size in [0, 1, 2, 7, 65, 130] {
             let a = gram(size);
