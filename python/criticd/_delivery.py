@@ -202,13 +202,22 @@ class _Thread(threading.Thread):
             self.put(whose, what)
             return
         assert isinstance(what, Rows)
+        layout, width = what.layout, 8 * what.layout.width
         for position, (stream, index) in enumerate(whose):
-            rows = what.part(position, position + 1)
+            data = what.data[position * width : (position + 1) * width]
             last = stream.pending[-1] if stream.pending else None
-            if last is not None and last is not stream.open and last.takes(index, rows, self.batch_rows):
-                last.add(rows)
+            # Written out, since a vector environment makes many of these.
+            if (
+                last is not None
+                and last is not stream.open
+                and last.index + last.count == index
+                and last.layout is layout
+                and last.count < self.batch_rows
+            ):
+                last.parts.append(data)
+                last.count += 1
             else:
-                self.put(stream, Run(index, rows.layout, [rows.data], rows.count))
+                self.put(stream, Run(index, layout, [data], 1))
 
     def put(self, stream: Stream, run: Run) -> None:
         if stream.error is not None:
