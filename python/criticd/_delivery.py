@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 from criticd._protocol import Address, Hello, Limits, Malformed, Message, Refused, answer, pack
 from criticd._rows import Layout, Rows
 from criticd._spool import Spool
-from criticd.client import control_socket
+from criticd.client import control_socket, positions_of
 
 log = logging.getLogger("criticd")
 
@@ -443,6 +443,9 @@ class Appending(_Thread):
             try:
                 if self.greet(link):
                     self.exchange(link)
+            except Malformed as error:
+                log.warning("what %s says cannot be understood, connecting anew: %s", link.endpoint, error)
+                time.sleep(min(_RETRY_S, max(0.0, self.deadline - time.monotonic())))
             finally:
                 link.close()
                 self.put_back()
@@ -497,13 +500,13 @@ class Appending(_Thread):
         if isinstance(streams, Refused):
             # Nothing is known of our streams then; each batch will be told where it stands.
             return True
-        known = streams["streams"]
+        known = positions_of(streams)
         for stream in self.sessions.values():
             position = known.get(stream.name)
             if position is None:
                 self.resume(stream, 0)
-            elif position["session"] == stream.session:
-                self.resume(stream, int(position["next_seq"]))
+            elif position.session == stream.session:
+                self.resume(stream, position.next_seq)
         return True
 
     def call(self, link: _Link, op: str) -> Message | Refused | None:
@@ -530,11 +533,7 @@ class Appending(_Thread):
             timeout = 0.0 if more or sent else self.linger_s
             for payload in link.receive(timeout):
                 self.heard_at = time.monotonic()
-                try:
-                    self.hear(*answer(payload))
-                except Malformed:
-                    log.exception("the daemon's reply cannot be read")
-                    return
+                self.hear(*answer(payload))
             if not self.under_way:
                 self.heard_at = time.monotonic()
             elif time.monotonic() - self.heard_at > _SILENCE_S:

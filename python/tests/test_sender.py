@@ -286,6 +286,19 @@ def test_an_absurd_acknowledgement_makes_a_new_connection(puppet: Make, caplog: 
     assert len(book.rows) == 10
 
 
+def test_a_daemon_that_talks_nonsense_is_tried_again(puppet: Make) -> None:
+    book = Book()
+    made = puppet(book)
+    made.streams = {"default": "nowhere"}
+    with Sender(made.endpoint, reliable=True) as sender:
+        count(sender, 0, 10)
+        assert not sender.flush(0.3)
+        made.streams = {}
+        assert sender.flush(30)
+        assert sender.counters.reconnects >= 1
+    assert len(book.rows) == 10
+
+
 def test_threads_share_a_sender(start: Start) -> None:
     daemon = start(*CALM)
     with daemon.sender(reliable=True, queue_rows=500, batch_rows=40) as sender:
