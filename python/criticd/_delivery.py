@@ -21,14 +21,14 @@ from zmq.utils.monitor import recv_monitor_message
 from criticd._protocol import Address, Hello, Limits, Malformed, Message, Refused, answer, pack
 from criticd._rows import Layout, Rows
 from criticd._spool import Spool
-from criticd.client import control_socket
+from criticd.client import control_socket, positions_of
 
 log = logging.getLogger("criticd")
 
 KEPT = 64
 """Acknowledged batches of each stream that are kept, to be sent again if the daemon comes back with less."""
 _GULP = 16
-"""Items taken from the queue before other threads get a chance to run."""
+"""Items taken from the queue before other threads get a chance to run: batches, or steps of many streams."""
 _SILENCE_S = 30.0
 """A daemon that owes replies and says nothing for so long is given up, and connected to anew."""
 _RETRY_S = 0.5
@@ -45,15 +45,15 @@ class Stream:
     origin: str
     session: str = ""
     base: int = 0
-    # The producer's, under the ledger's lock.
+    # The producer's, under the ledger's lock. Rows are added to the open run until the thread makes a batch of it.
     next_index: int = 0
     taken: int = 0
+    open: Run | None = None
     # The thread's.
     finished: int = 0
     error: Refused | None = None
     renewals: int = 0
     pending: deque[Run] = field(default_factory=deque)
-    pending_rows: int = 0
     since: float = 0.0
     out: deque[Batch] = field(default_factory=deque)
     sent: int = 0
@@ -63,9 +63,13 @@ class Stream:
         self.session = self.session or self.origin
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Run:
-    """Rows that will make a batch: consecutive, and laid out alike."""
+    """Rows that will make a batch: consecutive, and laid out alike.
+
+    A list of bytes, so that many rows that wait are few objects to Python's garbage collector, whose pauses a control
+    loop would feel.
+    """
 
     index: int
     layout: Layout
@@ -75,6 +79,11 @@ class Run:
     def takes(self, index: int, rows: Rows, most: int) -> bool:
         """Whether these rows follow, and do not make it longer than `most`."""
         return index == self.index + self.count and rows.layout == self.layout and self.count + rows.count <= most
+
+    def add(self, rows: Rows) -> None:
+        """Make it longer."""
+        self.parts.append(rows.data)
+        self.count += rows.count
 
 
 @dataclass(eq=False)
@@ -122,8 +131,8 @@ class Counters:
     reconnects: int = 0
 
 
-Item = tuple[Stream, int, Rows] | tuple[list[tuple[Stream, int]], Rows] | None
-"""Rows of one stream from an index on; or one row for each of several streams; or a nudge."""
+Item = tuple[Stream, Run] | tuple[list[tuple[Stream, int]], Rows] | None
+"""A run of one stream, which may still grow; or one row for each of several streams; or a nudge."""
 
 
 class Ledger:
@@ -187,26 +196,48 @@ class _Thread(threading.Thread):
     def collect(self, item: Item) -> None:
         if item is None:
             return
-        if len(item) == 3:
-            self.put(*item)
+        whose, what = item
+        if isinstance(whose, Stream):
+            assert isinstance(what, Run)
+            self.put(whose, what)
             return
-        streams, rows = item
-        for position, (stream, index) in enumerate(streams):
-            self.put(stream, index, rows.part(position, position + 1))
+        assert isinstance(what, Rows)
+        layout, width = what.layout, 8 * what.layout.width
+        for position, (stream, index) in enumerate(whose):
+            data = what.data[position * width : (position + 1) * width]
+            last = stream.pending[-1] if stream.pending else None
+            # Written out, since a vector environment makes many of these.
+            if (
+                last is not None
+                and last is not stream.open
+                and last.index + last.count == index
+                and last.layout is layout
+                and last.count < self.batch_rows
+            ):
+                last.parts.append(data)
+                last.count += 1
+            else:
+                self.put(stream, Run(index, layout, [data], 1))
 
-    def put(self, stream: Stream, index: int, rows: Rows) -> None:
+    def put(self, stream: Stream, run: Run) -> None:
         if stream.error is not None:
-            self.give_up(stream, rows.count, "refused")
+            self.seal(stream, run)
+            self.give_up(stream, run.count, "refused")
             return
         if not stream.pending:
             stream.since = time.monotonic()
             self.busy[stream] = None
-        stream.pending_rows += rows.count
-        if stream.pending and stream.pending[-1].takes(index, rows, self.batch_rows):
-            stream.pending[-1].parts.append(rows.data)
-            stream.pending[-1].count += rows.count
-        else:
-            stream.pending.append(Run(index, rows.layout, [rows.data], rows.count))
+        stream.pending.append(run)
+
+    def seal(self, stream: Stream, run: Run) -> None:
+        """Have the producers add nothing more to it."""
+        with self.ledger.lock:
+            if stream.open is run:
+                stream.open = None
+
+    def ripe(self, stream: Stream) -> bool:
+        """Whether there is a whole batch of what is pending."""
+        return len(stream.pending) > 1 or (bool(stream.pending) and stream.pending[0].count >= self.batch_rows)
 
     def drain(self) -> bool:
         """Take at most a gulp from the queue; whether there is more."""
@@ -218,12 +249,12 @@ class _Thread(threading.Thread):
         return True
 
     def due(self, stream: Stream, now: float) -> bool:
-        ripe = stream.pending_rows >= self.batch_rows or now - stream.since >= self.linger_s
-        return bool(stream.pending) and (ripe or self.ledger.hurry)
+        return bool(stream.pending) and (self.ledger.hurry or now - stream.since >= self.linger_s or self.ripe(stream))
 
     def form(self, stream: Stream) -> Batch:
         """The next batch of what is pending, cut to what one message may hold."""
         run = stream.pending.popleft()
+        self.seal(stream, run)
         layout, data, count = run.layout, b"".join(run.parts), run.count
         fits = max(1, (self.limits.message_bytes - 4096) // (8 * layout.width))
         most = min(self.limits.rows_per_batch, fits)
@@ -231,7 +262,6 @@ class _Thread(threading.Thread):
             cut = most * 8 * layout.width
             stream.pending.appendleft(Run(run.index + most, layout, [data[cut:]], count - most))
             data, count = data[:cut], most
-        stream.pending_rows -= count
         if stream.pending:
             stream.since = time.monotonic() - self.linger_s
         else:
@@ -270,7 +300,7 @@ class Pushing(_Thread):
                 more = self.drain()
                 now = time.monotonic()
                 for stream in list(self.busy):
-                    while stream.pending and (not more or stream.pending_rows >= self.batch_rows):
+                    while stream.pending and (not more or self.ripe(stream)):
                         if not self.push(self.form(stream), now):
                             self.abandon()
                             return
@@ -313,7 +343,7 @@ class Pushing(_Thread):
             if self.socket is not None:
                 self.socket.close(linger=0)
             self.socket = self.context.socket(zmq.PUSH)
-            self.socket.setsockopt(zmq.SNDHWM, 64)
+            self.socket.setsockopt(zmq.SNDHWM, 16)
             self.socket.setsockopt(zmq.RECONNECT_IVL, 50)
             self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
             self.socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
@@ -413,6 +443,9 @@ class Appending(_Thread):
             try:
                 if self.greet(link):
                     self.exchange(link)
+            except Malformed as error:
+                log.warning("what %s says cannot be understood, connecting anew: %s", link.endpoint, error)
+                time.sleep(min(_RETRY_S, max(0.0, self.deadline - time.monotonic())))
             finally:
                 link.close()
                 self.put_back()
@@ -467,13 +500,13 @@ class Appending(_Thread):
         if isinstance(streams, Refused):
             # Nothing is known of our streams then; each batch will be told where it stands.
             return True
-        known = streams["streams"]
+        known = positions_of(streams)
         for stream in self.sessions.values():
             position = known.get(stream.name)
             if position is None:
                 self.resume(stream, 0)
-            elif position["session"] == stream.session:
-                self.resume(stream, int(position["next_seq"]))
+            elif position.session == stream.session:
+                self.resume(stream, position.next_seq)
         return True
 
     def call(self, link: _Link, op: str) -> Message | Refused | None:
@@ -500,11 +533,7 @@ class Appending(_Thread):
             timeout = 0.0 if more or sent else self.linger_s
             for payload in link.receive(timeout):
                 self.heard_at = time.monotonic()
-                try:
-                    self.hear(*answer(payload))
-                except Malformed:
-                    log.exception("the daemon's reply cannot be read")
-                    return
+                self.hear(*answer(payload))
             if not self.under_way:
                 self.heard_at = time.monotonic()
             elif time.monotonic() - self.heard_at > _SILENCE_S:
@@ -707,7 +736,6 @@ class Appending(_Thread):
         """Back to the front of what is pending."""
         rows = batch.rows
         batch.stream.pending.appendleft(Run(batch.index, rows.layout, [rows.data], rows.count))
-        batch.stream.pending_rows += batch.rows.count
         self.busy[batch.stream] = None
 
     def spool_batch(self, batch: Batch) -> bool:

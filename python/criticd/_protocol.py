@@ -105,6 +105,8 @@ class Endpoints:
     ingest: str = "tcp://127.0.0.1:5750"
     control: str = "tcp://127.0.0.1:5751"
     publish: str = "tcp://127.0.0.1:5752"
+    http: str | None = "127.0.0.1:5753"
+    """Host and port of the dashboard; None if it is off."""
 
     @classmethod
     def read(cls, data_dir: str | os.PathLike[str]) -> Endpoints:
@@ -116,7 +118,7 @@ class Endpoints:
         """From the text of an `endpoints.json`."""
         try:
             found = json.loads(text)
-            return cls(str(found["ingest"]), str(found["control"]), str(found["publish"]))
+            return cls(str(found["ingest"]), str(found["control"]), str(found["publish"]), found.get("http"))
         except (ValueError, KeyError, TypeError) as error:
             raise Malformed(f"this is no endpoints.json of criticd: {error}") from error
 

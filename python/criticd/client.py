@@ -114,8 +114,11 @@ def value_of(reply: Message) -> Value:
 
 def positions_of(reply: Message) -> dict[str, Position]:
     """The reply to `streams`."""
-    found = reply["streams"]
-    return {n: Position(p["session"], p["next_seq"], p["rows"], p["last_seen"]) for n, p in found.items()}
+    try:
+        found = reply["streams"].items()
+        return {n: Position(p["session"], int(p["next_seq"]), p["rows"], p["last_seen"]) for n, p in found}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"the reply to `streams` lacks something: {error!r}") from error
 
 
 def appended_of(reply: Message) -> Appended:

@@ -16,7 +16,7 @@ from typing import Self
 import numpy.typing as npt
 import zmq
 
-from criticd._delivery import Appending, Counters, Ledger, Pushing, Stream
+from criticd._delivery import Appending, Counters, Ledger, Pushing, Run, Stream
 from criticd._protocol import Address, CriticdError, Invalid
 from criticd._rows import Rows
 from criticd._spool import Spool
@@ -329,7 +329,12 @@ class Sender:
                 return False
             book.taken += rows.count
             ledger.counters.taken += rows.count
-            ledger.queue.put((book, index, rows))
+            run = book.open
+            if run is not None and run.takes(index, rows, self.batch_rows):
+                run.add(rows)
+            else:
+                book.open = run = Run(index, rows.layout, [rows.data], rows.count)
+                ledger.queue.put((book, run))
         return True
 
     def has_room(self, rows: int = 1) -> bool:

@@ -18,6 +18,8 @@ from criticd.client import Client
 from criticd.sender import Sender
 from criticd.subscriber import Subscriber
 
+_SOCKETS = ("ingest", "control", "publish")
+
 
 def binary() -> Path:
     """The program `criticd`: CRITICD_BIN, or what is in the search path. FileNotFoundError if there is none."""
@@ -31,8 +33,8 @@ class Daemon:
     """`criticd serve` on ports that are free, in a directory of its own, which goes when it is closed.
 
     `settings` are KEY=VALUE pairs for `--set`; `config` is the text of a configuration file; `endpoints` may pin some
-    of `ingest`, `control` and `publish`. With `directory` it works there, and leaves it. Returns when all sockets are
-    ready; raises `CriticdError` with the log if the program ends before.
+    of `ingest`, `control`, `publish` and `http`, the last of which may be "off". With `directory` it works there, and
+    leaves it. Returns when all sockets are ready; raises `CriticdError` with the log if the program ends before.
     """
 
     def __init__(
@@ -53,8 +55,8 @@ class Daemon:
         self._settings, self._timeout_s = settings, timeout_s
         self._program = Path(program) if program is not None else binary()
         self._process: subprocess.Popen[bytes] | None = None
-        pinned = dict.fromkeys(Endpoints.__dataclass_fields__, "tcp://127.0.0.1:0") | dict(endpoints or {})
-        self.endpoints = Endpoints(**pinned)
+        free = {**dict.fromkeys(_SOCKETS, "tcp://127.0.0.1:0"), "http": "127.0.0.1:0"}
+        self.endpoints = Endpoints(**{**free, **(endpoints or {})})
         self.start()
 
     def start(self) -> None:
@@ -64,10 +66,9 @@ class Daemon:
         file = self.data_dir / "endpoints.json"
         file.unlink(missing_ok=True)
         command = [str(self._program), "serve", "--config", str(self.config), "--data-dir", str(self.data_dir)]
-        for name in Endpoints.__dataclass_fields__:
+        for name in _SOCKETS:
             command += [f"--{name}", getattr(self.endpoints, name)]
-        # Several may run at a time, and the dashboard's default port is one.
-        command += ["--http", "127.0.0.1:0"]
+        command += ["--http", self.endpoints.http or "off"]
         for setting in self._settings:
             command += ["--set", setting]
         with (self.directory / "log").open("ab") as log:

@@ -54,7 +54,7 @@ class Route:
         self.target = (host, int(port))
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.whole = True
+        self.whole, self.cuts = True, 0
         self.connections: list[socket.socket] = []
         self.lock = threading.Lock()
         self.passed = 0
@@ -65,6 +65,7 @@ class Route:
         """Break all connections, and make none until healed."""
         with self.lock:
             self.whole = False
+            self.cuts += 1
             for connection in self.connections:
                 # Not closed here: the threads that read them still hold them.
                 shut(connection)
@@ -91,7 +92,7 @@ class Route:
             except OSError:
                 return
             with self.lock:
-                whole = self.whole
+                whole, cuts = self.whole, self.cuts
             if not whole:
                 near.close()
                 continue
@@ -101,15 +102,20 @@ class Route:
                 near.close()
                 continue
             with self.lock:
+                # Cut in between: the threads will see that, and end at once.
                 self.connections += [near, far]
-            threading.Thread(target=self._pump, args=(near, far, True), daemon=True).start()
-            threading.Thread(target=self._pump, args=(far, near, False), daemon=True).start()
+                if self.cuts > cuts:
+                    shut(near)
+                    shut(far)
+            threading.Thread(target=self._pump, args=(near, far, True, cuts), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, False, cuts), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, count: bool) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, count: bool, cuts: int) -> None:
         try:
             while data := source.recv(65_536):
                 with self.more:
-                    if not self.whole:
+                    # Healed or not, this connection is cut.
+                    if self.cuts > cuts:
                         break
                     if count:
                         self.passed += len(data)

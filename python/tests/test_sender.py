@@ -172,11 +172,11 @@ def test_batches_that_would_be_refused_are_refused_here(change: dict[str, Any], 
 
 def test_a_full_queue_drops_rows_and_counts_them(catcher: Catcher) -> None:
     with Sender(NOWHERE, queue_rows=100, batch_rows=10, linger_s=0.001) as sender:
-        # The socket takes 64 batches; then the queue fills.
+        # The socket takes 16 batches; then the queue fills.
         taken = sum(sender.send([float(row)], 0.0, [row + 1.0]) for row in range(5000))
         counters = sender.counters
         assert (counters.taken, counters.dropped) == (taken, 5000 - taken)
-        assert 100 <= taken <= 100 + 64 * 10
+        assert 100 <= taken <= 100 + 17 * 10
         assert sender.position() == 5000
         assert not sender.flush(0.0)
         sender.close(0.0)
@@ -283,6 +283,19 @@ def test_an_absurd_acknowledgement_makes_a_new_connection(puppet: Make, caplog: 
         count(sender, 0, 10)
         assert sender.flush(30)
         assert sender.counters.reconnects == 1
+    assert len(book.rows) == 10
+
+
+def test_a_daemon_that_talks_nonsense_is_tried_again(puppet: Make) -> None:
+    book = Book()
+    made = puppet(book)
+    made.streams = {"default": "nowhere"}
+    with Sender(made.endpoint, reliable=True) as sender:
+        count(sender, 0, 10)
+        assert not sender.flush(0.3)
+        made.streams = {}
+        assert sender.flush(30)
+        assert sender.counters.reconnects >= 1
     assert len(book.rows) == 10
 
 
