@@ -10,10 +10,18 @@
 //! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full.
 
 pub mod core;
+pub mod ledger;
+pub mod quarantine;
+pub mod recovery;
 pub mod streams;
 
 use self::core::{Board, Call, Core, Now, Output, RefitDone};
+use self::ledger::CheckpointDone;
+use self::quarantine::Quarantine;
+use self::recovery::RecoverError;
 use crate::config::Config;
+use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
+use crate::journal::store::SqliteStorage;
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
@@ -51,6 +59,8 @@ const NAP: Duration = Duration::from_millis(10);
 const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
 const FLUSH: Duration = Duration::from_millis(500);
+/// Bytes that are written to the journal at a time, at most, unless one message has more.
+const GROUP_BYTES: usize = 4 << 20;
 /// What a client is told to wait when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 
@@ -74,6 +84,18 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// Another daemon uses the data directory.
+    Locked {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// What is in the data directory cannot be gone on with.
+    Recover {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: RecoverError,
+    },
     /// A thread cannot be started.
     Thread(std::io::Error),
 }
@@ -86,6 +108,18 @@ impl fmt::Display for StartError {
             Self::DataDir { path, source } => {
                 write!(f, "cannot write to {}: {source}; choose another with --data-dir", path.display())
             }
+            Self::Locked { path } => {
+                write!(f, "another daemon uses {}; choose another directory with --data-dir", path.display())
+            }
+            Self::Recover { source: RecoverError::Settings(why), .. } => f.write_str(why),
+            Self::Recover { path, source } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{source}\nNothing has been changed. See what is there with `criticd inspect {path}`; `criticd repair \
+                     --truncate {path}` says what would be lost if the journal were cut where it is still good"
+                )
+            }
             Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
         }
     }
@@ -97,6 +131,8 @@ impl std::error::Error for StartError {
             Self::Endpoint { source, .. } => Some(source),
             Self::Transport(e) => Some(e),
             Self::DataDir { source, .. } | Self::Thread(source) => Some(source),
+            Self::Recover { source, .. } => Some(source),
+            Self::Locked { .. } => None,
         }
     }
 }
@@ -124,6 +160,8 @@ pub struct Daemon {
     stop_refits: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     endpoints_file: PathBuf,
+    /// Held as long as the data directory is used.
+    _lock: Option<std::fs::File>,
 }
 
 /// Both clocks, read together.
@@ -145,12 +183,28 @@ impl Daemon {
     /// # Errors
     /// If any of that fails; nothing stays bound.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, &mut |_, _| {})
+    }
+
+    /// Go on where the journal in the data directory ends, telling `progress` the rows learned again and the rows there are;
+    /// then as [`Daemon::start`].
+    ///
+    /// # Errors
+    /// If any of that fails; nothing stays bound.
+    pub fn start_with(config: Config, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, StartError> {
         let config = Arc::new(config);
-        prepare_directory(&config.data_dir)
-            .map_err(|source| StartError::DataDir { path: config.data_dir.clone(), source })?;
-        let transport = transport::start(transport_settings(&config)?).map_err(StartError::Transport)?;
+        let data_dir = |source| StartError::DataDir { path: config.data_dir.clone(), source };
+        prepare_directory(&config.data_dir).map_err(data_dir)?;
+        let lock = lock(&config.data_dir)?;
+        let endpoints_file = config.data_dir.join("endpoints.json");
+        // Left by a daemon that was killed: clients take the file for a sign that all is ready.
+        match std::fs::remove_file(&endpoints_file) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(data_dir(e)),
+            _ => {}
+        }
         let clock = Clock { started: Instant::now() };
-        let core = Core::new(Arc::clone(&config));
+        let core = open_core(&config, clock, progress)?;
+        let transport = transport::start(transport_settings(&config)?).map_err(StartError::Transport)?;
         let board = core.board();
         let stop_refits = Arc::new(AtomicBool::new(false));
         let (commands, command_queue) = bounded(4);
@@ -160,13 +214,16 @@ impl Daemon {
         let (tasks, task_queue) = bounded(1);
         let (done, done_queue) = bounded(2);
         let (garbage, garbage_queue) = bounded(GARBAGE);
+        let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
+        let (written, written_queue) = bounded(1);
 
         let mut daemon = Self {
             endpoints: transport.endpoints.clone(),
             commands,
             stop_refits: Arc::clone(&stop_refits),
             threads: Vec::new(),
-            endpoints_file: config.data_dir.join("endpoints.json"),
+            endpoints_file,
+            _lock: Some(lock),
             config: Mutex::new(Arc::clone(&config)),
             transport: None,
         };
@@ -194,13 +251,18 @@ impl Daemon {
             replies: transport.replies.clone(),
             publish: transport.publish.clone(),
             core,
-            config,
+            quarantine: Quarantine::new(&config.data_dir, config.quarantine_max),
+            checkpoints,
+            written: written_queue,
+            config: Arc::clone(&config),
             clock,
             dropped_publications: 0,
         };
+        let directory = Directory::new(&config.data_dir);
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits };
         daemon.transport = Some(transport);
         daemon.spawn("refit", move || refits.run())?;
+        daemon.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;
         daemon.spawn("control", move || control.run())?;
         daemon.spawn("core", move || learning.run())?;
         write_endpoints(&daemon.endpoints_file, &daemon.endpoints)
@@ -268,6 +330,10 @@ impl Daemon {
         if let Some(refit) = threads.get("refit") {
             wait(refit, DRAIN + FLUSH);
         }
+        if let Some(checkpoint) = threads.remove("checkpoint") {
+            // One that is half written would have to be written again.
+            drop(checkpoint.join());
+        }
         drop(std::fs::remove_file(&self.endpoints_file));
     }
 }
@@ -308,6 +374,67 @@ fn prepare_directory(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// One daemon at a time: the lock goes with the process, however it ends.
+fn lock(directory: &Path) -> Result<std::fs::File, StartError> {
+    let path = directory.join("lock");
+    let open = || {
+        use std::os::unix::fs::OpenOptionsExt;
+        std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)
+    };
+    let file = open().map_err(|source| StartError::DataDir { path: path.clone(), source })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StartError::Locked { path: directory.to_owned() }),
+        Err(std::fs::TryLockError::Error(source)) => Err(StartError::DataDir { path, source }),
+    }
+}
+
+fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u64)) -> Result<Core, StartError> {
+    let directory = &config.data_dir;
+    if !config.journal {
+        if SqliteStorage::exists(directory) {
+            log::warn!("event=journal_ignored why=\"journal is off in the settings\"");
+        }
+        return Ok(Core::new(Arc::clone(config)));
+    }
+    let refused = |source| StartError::Recover { path: directory.clone(), source };
+    let started = Instant::now();
+    let storage = SqliteStorage::open(directory).map_err(|e| refused(RecoverError::Store(e)))?;
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
+    let core = Core::open(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), progress).map_err(refused)?;
+    let recovered = core.recovered();
+    log::info!(
+        "event=recovered offset={} from_checkpoint={} rows_replayed={} torn_bytes={} seconds={:.3}",
+        recovered["offset"],
+        recovered["from_checkpoint"],
+        recovered["rows_replayed"],
+        recovered["torn_bytes"],
+        started.elapsed().as_secs_f64()
+    );
+    for fault in recovered["faults"].as_array().into_iter().flatten() {
+        log::warn!("event=checkpoint_passed_over why={fault}");
+    }
+    Ok(core)
+}
+
+/// The thread that writes checkpoints.
+fn write_checkpoints(
+    directory: &Directory,
+    queue: &Receiver<Box<Checkpoint>>,
+    written: &Sender<CheckpointDone>,
+) {
+    for checkpoint in queue {
+        let started = Instant::now();
+        let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+        let bytes = checkpoint.encode();
+        drop(checkpoint);
+        let result = directory.write(group, &bytes).map(|()| bytes.len() as u64).map_err(|e| e.to_string());
+        let seconds = started.elapsed().as_secs_f64();
+        // A core that has ended has no use for it.
+        drop(written.send(CheckpointDone { group, offset, needs_from, result, seconds }));
+    }
+}
+
 /// Written whole or not at all: clients wait for this file to appear.
 fn write_endpoints(path: &Path, endpoints: &Endpoints) -> std::io::Result<()> {
     let text = json!({
@@ -335,6 +462,9 @@ struct Learning {
     replies: Sender<Reply>,
     publish: Sender<Publication>,
     core: Core,
+    quarantine: Quarantine,
+    checkpoints: Sender<Box<Checkpoint>>,
+    written: Receiver<CheckpointDone>,
     config: Arc<Config>,
     clock: Clock,
     dropped_publications: u64,
@@ -346,7 +476,9 @@ impl Learning {
         let mut deadline: Option<Instant> = None;
         let (mut ingest_open, mut calls_open) = (true, true);
         loop {
-            let ingest = if ingest_open { self.ingest.clone() } else { never() };
+            // What cannot be stored is not read: TCP fills, and producers wait.
+            let readable = ingest_open && self.core.read_only().is_none();
+            let ingest = if readable { self.ingest.clone() } else { never() };
             let calls = if calls_open { self.calls.clone() } else { never() };
             let now = self.clock.now();
             select! {
@@ -364,11 +496,14 @@ impl Learning {
                 recv(self.wants) -> offset => if let Ok(offset) = offset {
                     self.core.want(offset);
                 },
+                recv(self.written) -> done => if let Ok(done) = done {
+                    self.core.checkpoint_done(&done, now);
+                },
                 recv(self.commands) -> command => match command {
-                    Ok(Command::Reload(config)) => {
-                        self.core.reload(Arc::clone(&config));
-                        self.config = config;
-                    }
+                    Ok(Command::Reload(config)) => match self.core.reload(Arc::clone(&config), now) {
+                        Ok(()) => self.config = config,
+                        Err(why) => log::error!("event=reload_refused why={why:?}"),
+                    },
                     Ok(Command::Stop) => deadline = deadline.or(Some(Instant::now() + DRAIN)),
                     // Dropped without a stop: nobody listens any more.
                     Err(_) => break,
@@ -376,11 +511,19 @@ impl Learning {
                 default(NAP) => {}
             }
             self.take_what_waits();
-            self.core.step(self.clock.now());
+            let clock = self.clock;
+            let uptime = || clock.now().uptime;
+            self.core.commit(clock.now(), &uptime);
+            // Acknowledged before it is learned.
+            self.carry_out();
+            self.core.step(clock.now());
+            self.core.retry_if_due(clock.now());
+            self.core.sync_if_due(clock.now(), &uptime);
             self.refresh_if_due();
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.core.tick(self.clock.now());
+                self.quarantine.keep(&self.core.take_refused());
             }
             self.carry_out();
             if deadline.is_some_and(|deadline| (!ingest_open && !calls_open) || Instant::now() >= deadline) {
@@ -393,14 +536,15 @@ impl Learning {
     /// More of what is there already, up to one batch: rows are learned together, which is faster. Messages are counted too:
     /// not every one brings a row.
     fn take_what_waits(&mut self) {
-        let before = self.core.offset();
         let now = self.clock.now();
+        let readable = self.core.read_only().is_none();
         for _ in 0..self.config.batch_rows_max {
-            if self.core.offset() - before >= self.config.batch_rows_max as u64 {
+            let full = self.core.waiting_rows() >= self.config.batch_rows_max as u64;
+            if full || self.core.waiting_bytes() >= GROUP_BYTES {
                 break;
             }
             let mut idle = true;
-            if let Ok(message) = self.ingest.try_recv() {
+            if readable && let Ok(message) = self.ingest.try_recv() {
                 self.core.ingest(&message, now);
                 idle = false;
             }
@@ -419,7 +563,7 @@ impl Learning {
 
     /// What the learner stands still for at an adoption is measured here.
     fn refit_done(&mut self, done: RefitDone, now: Now) {
-        // Rows already numbered belong to the model before.
+        // Rows that wait are not part of the pause.
         self.core.step(now);
         let (critic, started) = (done.critic, Instant::now());
         if self.core.refit_done(done, now) {
@@ -456,6 +600,8 @@ impl Learning {
                     drop(self.tasks.send(Task::CatchUp { critic, candidate, window }));
                 }
                 Output::Garbage(model) => drop(self.garbage.try_send(model)),
+                // The core hands out one at a time.
+                Output::Checkpoint(checkpoint) => drop(self.checkpoints.send(checkpoint)),
             }
         }
     }
@@ -466,9 +612,12 @@ impl Learning {
             log::warn!("event=not_learned messages={lost} why=\"the stop would have taken too long\"");
         }
         let now = self.clock.now();
-        self.core.step(now);
+        if let Err(why) = self.core.close(now) {
+            log::error!("event=not_closed why={why:?}");
+        }
         self.core.publish_last(now);
         self.carry_out();
+        self.quarantine.keep(&self.core.take_refused());
         log::info!("event=stopped seq={}", self.core.offset());
     }
 }
@@ -734,6 +883,9 @@ mod tests {
             replies: bounded(1).0,
             publish: bounded(1).0,
             core: Core::new(Arc::clone(&config)),
+            quarantine: Quarantine::new(Path::new("nowhere"), 0),
+            checkpoints: bounded(1).0,
+            written: never(),
             config,
             clock: Clock { started: Instant::now() },
             dropped_publications: 0,
@@ -763,6 +915,7 @@ mod tests {
                 stop_refits: Arc::new(AtomicBool::new(false)),
                 threads: Vec::new(),
                 endpoints_file: PathBuf::from("no such file"),
+                _lock: None,
             };
             daemon.spawn(name, || std::thread::sleep(Duration::from_secs(4))).unwrap();
             daemon

@@ -339,6 +339,11 @@ impl Learner {
         }
     }
 
+    /// Take over the names of the state variables; the present model keeps those that it has.
+    pub fn set_names(&mut self, names: Option<Vec<String>>) {
+        self.names = names;
+    }
+
     /// The present model, once there is one.
     pub fn model(&self) -> Option<&Model> {
         self.model.as_deref()
