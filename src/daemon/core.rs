@@ -602,7 +602,8 @@ impl Core {
             time: now.unix,
             shape: self.shape(),
             streams: self.streams.clone(),
-            configured: Some(self.configured()),
+            // New critics have begun by now.
+            configured: Some(Configured { from: 0, ..self.configured() }),
             learners,
         }
     }

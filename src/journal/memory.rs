@@ -30,7 +30,7 @@ impl Disk {
     pub fn crash(&mut self, kept: usize) {
         let durable = self.synced.min(self.groups.len());
         let possible = self.lost_from.unwrap_or(self.groups.len()).max(durable);
-        self.groups.truncate(possible.min(durable + kept));
+        self.groups.truncate(possible.min(durable.saturating_add(kept)));
         self.synced = self.groups.len();
         self.lost_from = None;
         self.failing = None;
