@@ -446,7 +446,9 @@ fn a_journal_cut_behind_its_last_sync_loses_whole_unacknowledged_groups_only() {
         assert!(ends.contains(&offset) && offset >= 50, "cut at {cut}: {offset}");
         found.insert(offset);
         restore(&files, scratch.path());
-        torn += u64::from(SqliteStorage::open(scratch.path()).unwrap().torn_bytes() > 0);
+        let mut storage = SqliteStorage::open(scratch.path()).unwrap();
+        storage.reopen().unwrap();
+        torn += u64::from(storage.torn_bytes() > 0);
     }
     assert_eq!(found.into_iter().collect::<Vec<_>>(), [50, 60, 70, 80, 90]);
     assert!(torn > 100, "cut commits are reported: {torn}");
@@ -663,7 +665,7 @@ fn a_critic_whose_settings_change_goes_on_or_begins_anew_and_replay_does_the_sam
     let first = config("");
     let mut harness = open(&first);
     let batches = walk("one", 5, 300, 10);
-    let mut append = |harness: &mut Harness, range: std::ops::Range<usize>| {
+    let append = |harness: &mut Harness, range: std::ops::Range<usize>| {
         for batch in &batches[range] {
             harness.call(Op::Append(batch.clone()));
             harness.turn();
@@ -691,4 +693,53 @@ fn a_critic_whose_settings_change_goes_on_or_begins_anew_and_replay_does_the_sam
     let wrong = Arc::new(Config::from_toml(&format!("state_dim = 7\n{QUICK}")).unwrap());
     let refused = Harness::open(&wrong, MemoryStorage::on(Arc::clone(&disk)), &checkpoints).err().unwrap();
     assert!(refused.to_string().contains("state_dim is 7"), "{refused}");
+}
+
+fn criticd(arguments: &[&str]) -> (bool, String) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_criticd")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout) + &text(output.stderr))
+}
+
+#[test]
+fn inspect_tells_what_is_there_and_repair_what_it_would_drop() {
+    let config = config("");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let name = path.to_str().unwrap();
+    let (ok, text) = criticd(&["inspect", name]);
+    assert!(!ok && text.contains("there is no journal here"), "{text}");
+    prepared(&config, path);
+    let (ok, text) = criticd(&["inspect", name]);
+    assert!(ok && text.contains("200 rows") && text.contains("good"), "{text}");
+    let (ok, text) = criticd(&["repair", "--truncate", name, "--yes"]);
+    assert!(ok && text.contains("nothing to repair"), "{text}");
+
+    let sql = "UPDATE groups SET body = zeroblob(length(body)) WHERE id = 17";
+    rusqlite::Connection::open(path.join(DATABASE)).unwrap().execute_batch(sql).unwrap();
+    let before = image(path);
+    let (ok, text) = criticd(&["inspect", name, "--json"]);
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert!(ok && found["fault"].as_str().unwrap().contains("group 17"), "{text}");
+    // Group 1 holds settings: group 16 ends behind the 15th batch.
+    assert_eq!((&found["offset"], &found["rows_lost"]), (&150.into(), &50.into()));
+    let (ok, text) = criticd(&["repair", "--truncate", name]);
+    assert!(ok && text.contains("50 rows that were acknowledged are lost by that"), "{text}");
+    let contents = |files: &[(String, Vec<u8>)]| {
+        files.iter().filter(|(name, _)| name == DATABASE || name.starts_with("checkpoint")).cloned().collect::<Vec<_>>()
+    };
+    assert!(contents(&image(path)) == contents(&before), "without --yes nothing changes");
+    let (ok, text) = criticd(&["repair", "--truncate", name, "--yes"]);
+    assert!(ok && text.contains("50 rows that were acknowledged were lost by that"), "{text}");
+    assert_eq!(start(path).unwrap().0, 150);
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(path));
+    let mut harness = Harness::open(&config, SqliteStorage::open(path).unwrap(), &checkpoints).unwrap();
+    // The producer goes on where the journal now ends.
+    for batch in &walk("one", 5, 200, 10)[15..] {
+        harness.call(Op::Append(batch.clone()));
+        harness.turn();
+    }
+    assert_eq!(harness.core.offset(), 200);
+    let aside = fs::read_dir(path).unwrap().map(|entry| entry.unwrap()).find(|entry| entry.file_type().unwrap().is_dir());
+    assert!(aside.unwrap().path().join(DATABASE).exists(), "the old journal is kept");
 }

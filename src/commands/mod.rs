@@ -7,6 +7,8 @@ mod fit;
 mod given;
 mod inspect;
 mod output;
+mod quarantine;
+mod repair;
 mod replay;
 mod score;
 mod serve;
@@ -44,6 +46,8 @@ enum Command {
     Score(score::Score),
     Value(value::Value),
     Inspect(inspect::Inspect),
+    Repair(repair::Repair),
+    Quarantine(quarantine::Quarantine),
     CheckConfig(check_config::CheckConfig),
 }
 
@@ -61,6 +65,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Score(score) => score.run(),
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),
+        Command::Repair(repair) => repair.run(),
+        Command::Quarantine(quarantine) => quarantine.run(),
         Command::CheckConfig(check) => check.run(),
     };
     match result {

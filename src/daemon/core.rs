@@ -339,8 +339,9 @@ impl Core {
                 return Err(RecoverError::Settings(why));
             }
         }
-        core.ledger = Some(Ledger::new(storage, checkpoints, config.ledger(), &recovered)?);
-        core.recovered = recovered_status(&recovered);
+        let ledger = Ledger::new(storage, checkpoints, config.ledger(), &recovered)?;
+        core.recovered = recovered_status(&recovered, ledger.torn_bytes());
+        core.ledger = Some(ledger);
         core.window = recovered.window.take();
         core.streams = std::mem::take(&mut recovered.streams);
         let configured = recovered.configured.take();
@@ -658,7 +659,7 @@ impl Core {
         let checkpoint = self.checkpoint(now);
         checkpoints.write(checkpoint.group, &checkpoint.encode()).map_err(|e| e.to_string())?;
         log::info!("event=checkpoint offset={}", checkpoint.offset);
-        Ok(())
+        self.ledger.as_mut().map_or(Ok(()), Ledger::tidy)
     }
 
     /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
@@ -1205,13 +1206,13 @@ impl Core {
     }
 }
 
-fn recovered_status(recovered: &Recovered) -> Value {
+fn recovered_status(recovered: &Recovered, torn_bytes: u64) -> Value {
     json!({
         "offset": recovered.end.offset,
         "from_checkpoint": recovered.from_checkpoint,
         "rows_replayed": recovered.rows_replayed,
         "groups_read": recovered.groups_read,
-        "torn_bytes": recovered.torn_bytes,
+        "torn_bytes": torn_bytes,
         "faults": recovered.faults,
     })
 }

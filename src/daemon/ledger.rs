@@ -191,6 +191,19 @@ impl Ledger {
         Arc::clone(&self.checkpoints)
     }
 
+    /// Bytes of unfinished commits that were cut off.
+    pub fn torn_bytes(&self) -> u64 {
+        self.storage.torn_bytes()
+    }
+
+    /// Leave one file, for whoever opens the journal with other tools.
+    ///
+    /// # Errors
+    /// What went wrong; the journal is whole all the same.
+    pub fn tidy(&mut self) -> Result<(), String> {
+        self.storage.reopen().map_err(|e| e.to_string())
+    }
+
     /// The journal itself, to be read.
     pub(super) fn storage(&mut self) -> &mut dyn Storage {
         self.storage.as_mut()

@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod quarantine;
 pub mod recovery;
 pub mod streams;
+pub mod survey;
 
 use self::core::{Board, Call, Core, Now, Output, RefitDone};
 use self::ledger::CheckpointDone;
@@ -375,7 +376,10 @@ fn prepare_directory(path: &Path) -> std::io::Result<()> {
 }
 
 /// One daemon at a time: the lock goes with the process, however it ends.
-fn lock(directory: &Path) -> Result<std::fs::File, StartError> {
+///
+/// # Errors
+/// If another process has it, or the file cannot be made.
+pub fn lock(directory: &Path) -> Result<std::fs::File, StartError> {
     let path = directory.join("lock");
     let open = || {
         use std::os::unix::fs::OpenOptionsExt;

@@ -177,8 +177,6 @@ pub struct Recovered {
     pub groups_read: u64,
     /// What was wrong with checkpoints that were passed over.
     pub faults: Vec<String>,
-    /// Bytes of an unfinished commit that were cut off.
-    pub torn_bytes: u64,
 }
 
 /// How far a recovery has got: rows done, rows to do.
@@ -202,7 +200,7 @@ pub fn recover(
     let readable: Vec<(u64, u64)> = usable.iter().map(|c| (c.group, c.needs_from)).collect();
     let start = usable.into_iter().next();
     let Some((first, _)) = storage.bounds()? else {
-        return Ok(Recovered { torn_bytes: storage.torn_bytes(), ..Replay::new(None, window_rows).finish(end, readable, faults) });
+        return Ok(Replay::new(None, window_rows).finish(end, readable, faults));
     };
     if start.is_none() && first != 1 {
         return Err(RecoverError::NoCheckpoint { first, faults });
@@ -238,16 +236,14 @@ pub fn recover(
                 new.push(panicked);
             }
             None => {
-                let torn_bytes = storage.torn_bytes();
-                let recovered = replay.finish(end, readable, faults);
-                return Ok(Recovered { quarantined: new, torn_bytes, ..recovered });
+                return Ok(Recovered { quarantined: new, ..replay.finish(end, readable, faults) });
             }
         }
     }
 }
 
 /// The end of the journal, if it is at or behind everything that is known to be durable.
-fn check_end(storage: &mut dyn Storage) -> Result<Mark, RecoverError> {
+pub(super) fn check_end(storage: &mut dyn Storage) -> Result<Mark, RecoverError> {
     let known = storage.mark()?.unwrap_or_default();
     let last = match storage.bounds()? {
         Some((_, last)) => storage.read(last, 1)?.pop(),
@@ -274,7 +270,7 @@ fn check_end(storage: &mut dyn Storage) -> Result<Mark, RecoverError> {
 }
 
 /// The checkpoints that can be read, newest first, and what is wrong with the others.
-fn usable_checkpoints(
+pub(super) fn usable_checkpoints(
     checkpoints: &dyn Checkpoints,
     end: Mark,
 ) -> Result<(Vec<Checkpoint>, Vec<String>), RecoverError> {
@@ -298,7 +294,7 @@ fn usable_checkpoints(
     Ok((usable, faults))
 }
 
-fn same_journal(storage: &mut dyn Storage, checkpoint: &Checkpoint) -> Result<(), RecoverError> {
+pub(super) fn same_journal(storage: &mut dyn Storage, checkpoint: &Checkpoint) -> Result<(), RecoverError> {
     // The group may have been forgotten, the ones behind it not.
     let Some(group) = storage.read(checkpoint.group, 1)?.into_iter().next() else {
         return Err(RecoverError::CheckpointForeign { checkpoint: checkpoint.group });
@@ -346,7 +342,7 @@ fn recorded_quarantine(storage: &mut dyn Storage, behind: u64) -> Result<Vec<Qua
 }
 
 /// Check a group by itself and as the successor of `previous`; the first one read is number `from`.
-fn check_group(group: &StoredGroup, previous: Option<&StoredGroup>, from: u64) -> Result<(), RecoverError> {
+pub(super) fn check_group(group: &StoredGroup, previous: Option<&StoredGroup>, from: u64) -> Result<(), RecoverError> {
     let id = previous.map_or(from, |previous| previous.id + 1);
     let offset = previous.map_or(group.first_offset, StoredGroup::end);
     group.check().map_err(|damage| RecoverError::Damaged { group: id, offset, damage })?;
@@ -532,7 +528,6 @@ impl Replay {
             rows_replayed: self.rows_replayed,
             groups_read: self.groups_read,
             faults,
-            torn_bytes: 0,
         }
     }
 }

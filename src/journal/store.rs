@@ -7,6 +7,7 @@
 //! ends before its mark is refused.
 
 use super::{Damage, StoredGroup, VERSION};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -171,7 +172,7 @@ pub trait Storage: Send + fmt::Debug {
     /// If they cannot be dropped.
     fn truncate(&mut self, from: u64) -> Result<(), StoreError>;
 
-    /// Whether a commit was under way when the journal was last written, and was cut off: bytes of it that were found.
+    /// Bytes of unfinished commits that [`Storage::reopen`] has found and cut off so far.
     fn torn_bytes(&self) -> u64 {
         0
     }
@@ -224,12 +225,7 @@ impl SqliteStorage {
             mark_turn: 0,
             torn_bytes: 0,
         };
-        let commits = log_bytes(&storage.log_path());
         storage.connect()?;
-        let whole: (i64, i64) =
-            storage.database()?.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| Ok((row.get(1)?, row.get(2)?)))?;
-        let whole = u64::try_from(whole.0).unwrap_or(0) * (PAGE_BYTES + 24);
-        storage.torn_bytes = commits.saturating_sub(whole);
         Ok(storage)
     }
 
@@ -249,6 +245,8 @@ impl SqliteStorage {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let database = Connection::open_with_flags(&path, flags)?;
+        // Where the log is damaged SQLite would, when it is closed, copy what stands before and throw the rest away.
+        database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         // Nobody else may look while a daemon writes: no shared memory is needed, and none can fail.
         database.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         let (application, version): (i64, u32) = (
@@ -382,6 +380,7 @@ impl Storage for SqliteStorage {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
+        // The log is SQLite's, but whoever syncs a file syncs all that was written to it.
         let path = self.log_path();
         match File::open(&path).and_then(|file| file.sync_data()) {
             Ok(()) => Ok(()),
@@ -428,7 +427,12 @@ impl Storage for SqliteStorage {
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.database = None;
         self.mark = None;
+        let written = log_bytes(&self.log_path());
         self.connect()?;
+        let database = self.database()?;
+        let pages: i64 = database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?;
+        let whole = u64::try_from(pages).unwrap_or(0) * (PAGE_BYTES + 24);
+        self.torn_bytes += written.saturating_sub(whole);
         // A sync that failed may have thrown changes away that reading still shows, and the next sync would not tell. What is
         // read is therefore written once more, to another file, which is synced.
         let busy: bool = self.database()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
