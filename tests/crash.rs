@@ -50,10 +50,11 @@ fn serve(directory: &Path) -> (Child, Value) {
     ] {
         command.args(["--set", setting]);
     }
-    let mut child = command.stdin(Stdio::null()).spawn().unwrap();
     let file = directory.join("endpoints.json");
+    // That of the daemon before is still there: it was killed.
+    drop(std::fs::remove_file(&file));
+    let mut child = command.stdin(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + PATIENCE;
-    // The file of the daemon before is removed when the new one begins, and written when it is ready.
     loop {
         assert!(child.try_wait().unwrap().is_none(), "the daemon did not start");
         assert!(Instant::now() < deadline, "the daemon is not ready");
