@@ -109,7 +109,9 @@ fn client(shared: &Shared, number: u64) {
                         let mut state = shared.state.lock();
                         loop {
                             match &state.endpoints {
-                                Some((start, endpoints)) => break (*start, endpoints["control"].as_str().unwrap().to_owned()),
+                                Some((start, endpoints)) => {
+                                    break (*start, endpoints["control"].as_str().unwrap().to_owned());
+                                }
                                 None => shared.changed.wait(&mut state),
                             }
                         }
@@ -124,7 +126,10 @@ fn client(shared: &Shared, number: u64) {
                         match requester.ask("streams", json!({}), PATIENCE) {
                             Ok(reply) => {
                                 let known = reply["streams"][&stream]["next_seq"].as_u64().unwrap_or(0);
-                                assert!(known >= acknowledged, "{stream}: {acknowledged} rows acknowledged, {known} known");
+                                assert!(
+                                    known >= acknowledged,
+                                    "{stream}: {acknowledged} rows acknowledged, {known} known"
+                                );
                                 assert!(known <= end, "{stream}: {known} rows are known, {end} were sent");
                             }
                             Err(_) => {
@@ -268,7 +273,10 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
                         if let Some(walk) = sent.get_mut(&stream) {
                             assert_eq!(seq, *expected, "{stream}");
                             let step = walk.step();
-                            assert_eq!((taken.batch.state(i), taken.batch.reward(i)), (&step.state[..], &[step.reward][..]));
+                            assert_eq!(
+                                (taken.batch.state(i), taken.batch.reward(i)),
+                                (&step.state[..], &[step.reward][..])
+                            );
                         } else {
                             assert!(seq >= *expected, "{stream}: row {seq} is there twice");
                         }

@@ -43,8 +43,7 @@ impl Harness {
     ) -> Result<Self, RecoverError> {
         let checkpoints = Arc::clone(checkpoints);
         let now = Now { uptime: 0.0, unix: 1e9 };
-        let core =
-            Core::open(Arc::clone(config), Box::new(storage), Arc::clone(&checkpoints), now, &mut |_, _| {})?;
+        let core = Core::open(Arc::clone(config), Box::new(storage), Arc::clone(&checkpoints), now, &mut |_, _| {})?;
         let mut harness = Self { core, checkpoints, now: 0.0, replies: Vec::new() };
         harness.turn();
         Ok(harness)
@@ -118,10 +117,7 @@ fn state(core: &Core) -> Vec<u8> {
 fn walk(stream: &str, seed: u64, rows: usize, chunk: usize) -> Vec<Batch> {
     let mut walk = Walk::new(seed, Some(25), 0.0);
     let steps: Vec<Step> = (0..rows).map(|_| walk.step()).collect();
-    sim::batches(stream, "run", &steps)
-        .into_iter()
-        .flat_map(|batch| split(&batch, chunk))
-        .collect()
+    sim::batches(stream, "run", &steps).into_iter().flat_map(|batch| split(&batch, chunk)).collect()
 }
 
 /// The rows of a batch in batches of at most `rows`.
@@ -337,12 +333,7 @@ fn whichever_write_or_sync_fails_no_acknowledged_row_is_lost() {
 }
 
 /// Acknowledged rows, and whether the daemon was ever read-only. With `stop` the run ends at the first failure.
-fn failing_run(
-    config: &Arc<Config>,
-    disk: &Arc<Mutex<Disk>>,
-    producer: &Producer,
-    stop: Option<usize>,
-) -> (u64, bool) {
+fn failing_run(config: &Arc<Config>, disk: &Arc<Mutex<Disk>>, producer: &Producer, stop: Option<usize>) -> (u64, bool) {
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
     let Ok(mut harness) = Harness::open(config, MemoryStorage::on(Arc::clone(disk)), &checkpoints) else {
         // The start itself failed: it is tried again.
@@ -415,8 +406,7 @@ fn a_journal_cut_behind_its_last_sync_loses_whole_unacknowledged_groups_only() {
     let config = config("sync = \"interval:1000ms\"\n");
     let directory = tempfile::tempdir().unwrap();
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory.path()));
-    let mut harness =
-        Harness::open(&config, SqliteStorage::open(directory.path()).unwrap(), &checkpoints).unwrap();
+    let mut harness = Harness::open(&config, SqliteStorage::open(directory.path()).unwrap(), &checkpoints).unwrap();
     let batches = walk("one", 5, 90, 10);
     let mut ends = vec![0];
     let mut synced = Vec::new();
@@ -438,7 +428,8 @@ fn a_journal_cut_behind_its_last_sync_loses_whole_unacknowledged_groups_only() {
     let mut files = synced.clone();
     let (mut found, mut torn) = (std::collections::BTreeSet::new(), 0);
     let step = if exhaustive() { 1 } else { 31 };
-    for cut in (from..=whole.len()).filter(|cut| cut % step == 0 || (cut - 32) % (8192 + 24) < 3 || *cut == whole.len()) {
+    for cut in (from..=whole.len()).filter(|cut| cut % step == 0 || (cut - 32) % (8192 + 24) < 3 || *cut == whole.len())
+    {
         let at = log(&files);
         files[at].1 = whole[..cut].to_vec();
         restore(&files, scratch.path());
@@ -579,8 +570,7 @@ fn what_cannot_be_true_is_refused_with_what_to_do() {
     // A checkpoint of another run.
     let other = tempfile::tempdir().unwrap();
     let foreign: Arc<dyn Checkpoints> = Arc::new(Directory::new(other.path()));
-    let mut harness =
-        Harness::open(&config, SqliteStorage::open(other.path()).unwrap(), &foreign).unwrap();
+    let mut harness = Harness::open(&config, SqliteStorage::open(other.path()).unwrap(), &foreign).unwrap();
     walk("other", 6, 100, 10).into_iter().for_each(|batch| {
         harness.call(Op::Append(batch));
         harness.turn();
@@ -661,7 +651,8 @@ fn the_journal_forgets_what_nobody_needs_and_nothing_else() {
 fn a_critic_whose_settings_change_goes_on_or_begins_anew_and_replay_does_the_same() {
     let disk = Arc::new(Mutex::new(Disk::default()));
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
-    let open = |config: &Arc<Config>| Harness::open(config, MemoryStorage::on(Arc::clone(&disk)), &checkpoints).unwrap();
+    let open =
+        |config: &Arc<Config>| Harness::open(config, MemoryStorage::on(Arc::clone(&disk)), &checkpoints).unwrap();
     let first = config("");
     let mut harness = open(&first);
     let batches = walk("one", 5, 300, 10);
@@ -683,7 +674,10 @@ fn a_critic_whose_settings_change_goes_on_or_begins_anew_and_replay_does_the_sam
     let changed = Arc::new(Config::from_toml(&text).unwrap());
     let mut harness = open(&changed);
     let status = harness.ask(Op::Status);
-    assert_eq!((&status["critics"][0]["transitions"], &status["critics"][1]["transitions"]), (&200.into(), &200.into()));
+    assert_eq!(
+        (&status["critics"][0]["transitions"], &status["critics"][1]["transitions"]),
+        (&200.into(), &200.into())
+    );
     append(&mut harness, 20..30);
     let expected = harness.state();
     drop(harness);
@@ -740,6 +734,7 @@ fn inspect_tells_what_is_there_and_repair_what_it_would_drop() {
         harness.turn();
     }
     assert_eq!(harness.core.offset(), 200);
-    let aside = fs::read_dir(path).unwrap().map(|entry| entry.unwrap()).find(|entry| entry.file_type().unwrap().is_dir());
+    let aside =
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap()).find(|entry| entry.file_type().unwrap().is_dir());
     assert!(aside.unwrap().path().join(DATABASE).exists(), "the old journal is kept");
 }

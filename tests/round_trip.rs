@@ -129,7 +129,8 @@ fn a_window_that_begins_later_has_its_segments_where_they_were() {
     let mut later = Window::starting_at(2, 1, 100_000, 1234);
     later.extend(&rows, 1234..5000);
     later.extend(&rows, 5000..10_000);
-    let ends = |window: &Window| window.since(5000).map(|(_, range, from)| from + range.len() as u64).collect::<Vec<_>>();
+    let ends =
+        |window: &Window| window.since(5000).map(|(_, range, from)| from + range.len() as u64).collect::<Vec<_>>();
     assert_eq!(ends(&later), ends(&whole));
     assert_eq!((later.start(), later.end()), (1234, 10_000));
     assert!(later.flatten_since(2000).states == whole.flatten_since(2000).states);

@@ -48,7 +48,10 @@ impl Inspect {
         let _lock = match daemon::lock(directory) {
             Err(StartError::Locked { .. }) => {
                 let data_dir = directory.display();
-                return Err(in_file(directory, format!("a daemon runs here; ask `criticd status --data-dir {data_dir}`")));
+                return Err(in_file(
+                    directory,
+                    format!("a daemon runs here; ask `criticd status --data-dir {data_dir}`"),
+                ));
             }
             other => other?,
         };
@@ -58,7 +61,9 @@ impl Inspect {
         }
         let next = match &found.fault {
             None => "Next: criticd serve goes on from here.".to_owned(),
-            Some(_) => format!("Next: criticd repair --truncate {} says what cutting it would cost.", directory.display()),
+            Some(_) => {
+                format!("Next: criticd repair --truncate {} says what cutting it would cost.", directory.display())
+            }
         };
         print(&format!("{}\n{next}\n", describe_directory(&found)))
     }

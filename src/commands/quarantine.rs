@@ -24,7 +24,9 @@ enum Command {
 ///
 /// This reads the data directory and may be done while the daemon runs; it writes once a second.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  criticd quarantine list\n  criticd quarantine list --data-dir /var/lib/criticd --json")]
+#[command(
+    after_help = "Examples:\n  criticd quarantine list\n  criticd quarantine list --data-dir /var/lib/criticd --json"
+)]
 struct List {
     /// The daemon's data directory
     #[arg(long, value_name = "DIR")]

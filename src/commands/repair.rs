@@ -46,7 +46,10 @@ impl Repair {
         }
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let aside = survey::truncate(directory, &found, unix).map_err(|e| in_file(directory, e))?;
-        let cut = cut.replace("would be cut", "has been cut").replace("are lost", "were lost").replace("is known to be", "is known to have been");
+        let cut = cut
+            .replace("would be cut", "has been cut")
+            .replace("are lost", "were lost")
+            .replace("is known to be", "is known to have been");
         print(&format!("{cut}\nWhat was there before is in {}.\n", aside.display()))
     }
 }

@@ -4,9 +4,9 @@ use super::{Failure, start_log};
 use criticd::config::{Config, Options};
 use criticd::daemon::Daemon;
 use crossbeam_channel::{RecvTimeoutError, bounded};
+use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
 /// A start that takes less shows no progress.

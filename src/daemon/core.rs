@@ -235,6 +235,7 @@ pub struct Core {
     recovered: Value,
     /// Rows on which learners failed.
     quarantined_rows: u64,
+    refit_restarts: u64,
     /// Messages refused on ingest, for the quarantine; bounded.
     refused: Vec<Refused>,
     streams: Streams,
@@ -298,6 +299,7 @@ impl Core {
             checkpoint_waiters_next: Vec::new(),
             recovered: Value::Null,
             quarantined_rows: 0,
+            refit_restarts: 0,
             refused: Vec::new(),
             streams: Streams::new(),
             window: None,
@@ -329,8 +331,7 @@ impl Core {
         now: Now,
         progress: Progress<'_>,
     ) -> Result<Self, RecoverError> {
-        let mut recovered =
-            recovery::recover(storage.as_mut(), checkpoints.as_ref(), config.window_rows, progress)?;
+        let mut recovered = recovery::recover(storage.as_mut(), checkpoints.as_ref(), config.window_rows, progress)?;
         let mut core = Self::new(Arc::clone(&config));
         if let Some(window) = &recovered.window {
             let found = window.dim();
@@ -370,6 +371,11 @@ impl Core {
     /// Where queries are answered from.
     pub fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
+    }
+
+    /// How often the thread that runs refits had to be started again, for `status`.
+    pub fn set_refit_restarts(&mut self, restarts: u64) {
+        self.refit_restarts = restarts;
     }
 
     /// What the start found in the data directory, as `status` has it.
@@ -530,11 +536,7 @@ impl Core {
         Ok(Some(wire::encode_reply(&id, form, &wire::Reply::Optimise(&Optimised::Started))))
     }
 
-    fn ask_checkpoint(
-        &mut self,
-        waiter: (Peer, Id, ArrayForm),
-        now: Now,
-    ) -> Result<Option<Vec<u8>>, WireError> {
+    fn ask_checkpoint(&mut self, waiter: (Peer, Id, ArrayForm), now: Now) -> Result<Option<Vec<u8>>, WireError> {
         // What was received before the request is covered.
         self.step(now);
         let failed = self.critics.iter().find(|critic| critic.failed.is_some());
@@ -822,7 +824,14 @@ impl Core {
         let details = map(json!({"critic": critic, "from": from, "to": to, "reason": why}));
         self.out.push(event("quarantined", now, &details));
         let message = format!("critic {critic} leaves out rows {from} to {to}: {why}");
-        self.keep_refused(Refused { time: now.unix, code: "learner_failed", field: None, index: None, message, payload: Vec::new() });
+        self.keep_refused(Refused {
+            time: now.unix,
+            code: "learner_failed",
+            field: None,
+            index: None,
+            message,
+            payload: Vec::new(),
+        });
     }
 
     /// Keep a refused message for the quarantine, unless there are too many since the last [`Core::take_refused`].
@@ -1188,6 +1197,7 @@ impl Core {
             "journal": self.ledger.as_ref().map(Ledger::status),
             "recovered": self.recovered,
             "quarantined_rows": self.quarantined_rows,
+            "refit_restarts": self.refit_restarts,
             "offset": self.offset(),
             "rows_per_second": self.rate.per_second,
             "streams": self.streams.len(),
@@ -1365,7 +1375,65 @@ pub(super) fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::memory::{MemoryCheckpoints, MemoryStorage};
     use crate::sim::{self, Step, pendulum::Pendulum};
+
+    fn pendulum(rows: usize) -> Vec<Batch> {
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..rows).map(|_| pendulum.step()).collect();
+        steps.chunks(20).flat_map(|part| sim::batches("pendulum", "", part)).collect()
+    }
+
+    #[test]
+    fn a_learner_that_fails_on_a_batch_goes_on_without_it_and_so_does_replay() {
+        let text = "[[critic]]\nname = \"frail\"\nrefit_first_rows = 0\ndictionary_max = 20\nseed = 666\n\
+                    [[critic]]\nname = \"sound\"\nrefit_first_rows = 0\ndictionary_max = 20\n";
+        let config = Arc::new(Config::from_toml(text).unwrap());
+        let disk = Arc::default();
+        let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+        let open = || {
+            let storage = Box::new(MemoryStorage::on(Arc::clone(&disk)));
+            let now = Now { uptime: 0.0, unix: 1e9 };
+            Core::open(Arc::clone(&config), storage, Arc::clone(&checkpoints), now, &mut |_, _| {}).unwrap()
+        };
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        let mut core = open();
+        for (i, batch) in pendulum(200).iter().enumerate() {
+            core.ingest(&wire::encode_ingest(batch), now);
+            // The learner with this seed cannot bear the group at offset 100.
+            crate::learner::FAULT.set((i == 5).then_some((666, 100)));
+            core.step(now);
+            crate::learner::FAULT.set(None);
+        }
+        let status = core.status(now);
+        assert_eq!((&status["critics"][0]["failed"], &status["quarantined_rows"]), (&Value::Null, &json!(20)));
+        assert_eq!(
+            (&status["critics"][0]["learned"], &status["critics"][0]["transitions"]),
+            (&json!(200), &json!(180))
+        );
+        assert_eq!(status["critics"][1]["transitions"], 200);
+        let told =
+            core.take_outputs().filter(|o| matches!(o, Output::Publish(p) if p.topic == "event.quarantined")).count();
+        assert_eq!((told, core.take_refused().len()), (1, 1));
+        let state = core.checkpoint(now).encode();
+        drop(core);
+        let again = open();
+        assert!(again.checkpoint(now).encode() == state);
+        drop(again);
+
+        // A daemon that died of it before that was recorded finds out when it starts.
+        crate::learner::FAULT.set(Some((666, 140)));
+        let mut core = open();
+        core.step(now);
+        let transitions = |core: &Core| core.status(now)["critics"][0]["transitions"].clone();
+        assert_eq!(transitions(&core), 160);
+        crate::learner::FAULT.set(None);
+        let state = core.checkpoint(now).encode();
+        drop(core);
+        let again = open();
+        assert_eq!(transitions(&again), 160);
+        assert!(again.checkpoint(now).encode() == state);
+    }
 
     #[test]
     fn whoever_waits_for_a_critic_that_fails_is_told() {

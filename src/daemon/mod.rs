@@ -31,6 +31,7 @@ use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
 use parking_lot::Mutex;
+use sd_notify::NotifyState;
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -38,7 +39,7 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -258,9 +259,11 @@ impl Daemon {
             config: Arc::clone(&config),
             clock,
             dropped_publications: 0,
+            refit_restarts: Arc::default(),
         };
         let directory = Directory::new(&config.data_dir);
-        let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits };
+        let restarts = Arc::clone(&learning.refit_restarts);
+        let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits, restarts };
         daemon.transport = Some(transport);
         daemon.spawn("refit", move || refits.run())?;
         daemon.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;
@@ -268,6 +271,7 @@ impl Daemon {
         daemon.spawn("core", move || learning.run())?;
         write_endpoints(&daemon.endpoints_file, &daemon.endpoints)
             .map_err(|source| StartError::DataDir { path: daemon.endpoints_file.clone(), source })?;
+        notify_systemd(&[NotifyState::Ready]);
         Ok(daemon)
     }
 
@@ -300,6 +304,7 @@ impl Daemon {
 
     /// Stop: take no more, learn what has been taken (for at most a second), publish a last snapshot, close.
     pub fn stop(mut self) {
+        notify_systemd(&[NotifyState::Stopping]);
         self.stop_refits.store(true, Ordering::Relaxed);
         if let Some(transport) = &self.transport {
             transport.stop_receiving();
@@ -375,6 +380,13 @@ fn prepare_directory(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Tell systemd, where it has started us and asks to be told (`Type=notify`).
+fn notify_systemd(state: &[NotifyState<'_>]) {
+    if let Err(e) = sd_notify::notify(state) {
+        log::debug!("event=notify_failed why={:?}", e.to_string());
+    }
+}
+
 /// One daemon at a time: the lock goes with the process, however it ends.
 ///
 /// # Errors
@@ -405,7 +417,8 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
     let started = Instant::now();
     let storage = SqliteStorage::open(directory).map_err(|e| refused(RecoverError::Store(e)))?;
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
-    let core = Core::open(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), progress).map_err(refused)?;
+    let core =
+        Core::open(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), progress).map_err(refused)?;
     let recovered = core.recovered();
     log::info!(
         "event=recovered offset={} from_checkpoint={} rows_replayed={} torn_bytes={} seconds={:.3}",
@@ -422,11 +435,7 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
 }
 
 /// The thread that writes checkpoints.
-fn write_checkpoints(
-    directory: &Directory,
-    queue: &Receiver<Box<Checkpoint>>,
-    written: &Sender<CheckpointDone>,
-) {
+fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, written: &Sender<CheckpointDone>) {
     for checkpoint in queue {
         let started = Instant::now();
         let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
@@ -472,11 +481,16 @@ struct Learning {
     config: Arc<Config>,
     clock: Clock,
     dropped_publications: u64,
+    /// Times that the refit thread was started again after a panic.
+    refit_restarts: Arc<AtomicU64>,
 }
 
 impl Learning {
     fn run(mut self) {
         let mut next_tick = Instant::now() + TICK;
+        // Fed by the one thread that matters: where it hangs systemd starts the daemon again.
+        let watchdog = sd_notify::watchdog_enabled().map(|interval| interval / 3);
+        let mut next_feed = Instant::now();
         let mut deadline: Option<Instant> = None;
         let (mut ingest_open, mut calls_open) = (true, true);
         loop {
@@ -524,8 +538,15 @@ impl Learning {
             self.core.retry_if_due(clock.now());
             self.core.sync_if_due(clock.now(), &uptime);
             self.refresh_if_due();
+            if let Some(interval) = watchdog
+                && Instant::now() >= next_feed
+            {
+                next_feed = Instant::now() + interval;
+                notify_systemd(&[NotifyState::Watchdog]);
+            }
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
+                self.core.set_refit_restarts(self.refit_restarts.load(Ordering::Relaxed));
                 self.core.tick(self.clock.now());
                 self.quarantine.keep(&self.core.take_refused());
             }
@@ -823,10 +844,19 @@ struct Refits {
     garbage: Receiver<Box<Model>>,
     done: Sender<RefitDone>,
     stop: Arc<AtomicBool>,
+    restarts: Arc<AtomicU64>,
 }
 
 impl Refits {
+    /// Until the core has ended. A panic that no task has caught costs what was under way, and is counted.
     fn run(self) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
+            let count = self.restarts.fetch_add(1, Ordering::Relaxed) + 1;
+            log::error!("event=refit_thread_restarted count={count} why={:?}", core::panic_message(&panic));
+        }
+    }
+
+    fn work(&self) {
         loop {
             select! {
                 recv(self.tasks) -> task => match task {
@@ -893,6 +923,7 @@ mod tests {
             config,
             clock: Clock { started: Instant::now() },
             dropped_publications: 0,
+            refit_restarts: Arc::default(),
         }
     }
 
@@ -903,6 +934,45 @@ mod tests {
         let mut learning = learning(receiver);
         learning.take_what_waits();
         assert!(learning.ingest.len() >= 9000, "{} of 10000 are left", learning.ingest.len());
+    }
+
+    #[test]
+    fn a_panic_of_the_refit_thread_costs_nothing_but_a_count() {
+        let (tasks, queue) = bounded(1);
+        let (done, results) = bounded(1);
+        let restarts: Arc<AtomicU64> = Arc::default();
+        let refits =
+            Refits { tasks: queue, garbage: never(), done, stop: Arc::default(), restarts: Arc::clone(&restarts) };
+        let thread = std::thread::spawn(move || refits.run());
+        // A window without the rows that a refit needs: whatever becomes of it, it is answered, and the thread goes on.
+        for _ in 0..2 {
+            let snapshot = {
+                let mut core = Core::new(Arc::new(Config::default()));
+                let mut pendulum = Pendulum::new(1, 0.3);
+                let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+                let now = Now { uptime: 1.0, unix: 1e9 };
+                sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+                core.step(now);
+                core.refresh(now, &|| now);
+                (*core.board().get(0).unwrap()).clone()
+            };
+            let job = RefitJob {
+                settings: crate::learner::Settings { refit_budget_s: -1.0, ..crate::learner::Settings::default() },
+                window: Window::new(2, 1, 10),
+                current: snapshot,
+                names: None,
+                reason: refit::RefitReason::Requested,
+                dictionary_share: 1.0,
+                seed: 0,
+            };
+            tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
+            let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
+            // A time budget below zero is a bug of whoever made the job: it panics.
+            assert!(done.result.unwrap_err().contains("panicked"));
+        }
+        drop(tasks);
+        thread.join().unwrap();
+        assert_eq!(restarts.load(Ordering::Relaxed), 0, "a task's panic is caught with the task");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use super::streams::Streams;
 use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints};
 use crate::journal::store::{Mark, Storage, StoreError, for_each_group};
 use crate::journal::{Configured, Damage, QUARANTINED, Quarantined, Record, StoredGroup};
-use crate::learner::{Learner, Settings};
 use crate::learner::window::Window;
+use crate::learner::{Learner, Settings};
 use crate::transition::Rows;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -371,9 +371,9 @@ fn goes_on(old: &Settings, new: &Settings) -> bool {
 pub(super) fn configure(learners: Vec<Learner>, configured: &Configured) -> Vec<Learner> {
     let mut old = learners;
     let next = |settings: &Settings| {
-        let known = old.iter().position(|learner| {
-            learner.settings().name == settings.name && goes_on(learner.settings(), settings)
-        });
+        let known = old
+            .iter()
+            .position(|learner| learner.settings().name == settings.name && goes_on(learner.settings(), settings));
         match known {
             Some(index) => {
                 let mut learner = old.swap_remove(index);
@@ -477,7 +477,9 @@ impl Replay {
                 }
                 Record::RefitEnded { critic } => {
                     let learner = self.learners.iter_mut().find(|learner| learner.settings().name == critic);
-                    learner.map(Learner::refit_failed).ok_or_else(|| format!("a refit of {critic:?}, which is no critic"))
+                    learner
+                        .map(Learner::refit_failed)
+                        .ok_or_else(|| format!("a refit of {critic:?}, which is no critic"))
                 }
                 // Known from the start on.
                 Record::Quarantined(_) => Ok(()),

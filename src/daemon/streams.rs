@@ -369,7 +369,10 @@ mod tests {
         assert_eq!(take(&mut streams, &batch("a", Some(0), &[0.0, 1.0, 2.0]), true), Ok(vec![]));
         assert_eq!(take(&mut streams, &batch("a", Some(1), &[1.0, 2.0, 3.0]), true), Ok(vec![(1, false)]));
         assert_eq!(take(&mut streams, &batch("a", Some(1), &[1.0, 2.5, 3.0]), true), Err(ErrorCode::Conflict));
-        assert_eq!(streams.admit(&batch("a", Some(9), &[1.0, 2.0]), true, 3, LIMITS).unwrap_err().expected_seq, Some(3));
+        assert_eq!(
+            streams.admit(&batch("a", Some(9), &[1.0, 2.0]), true, 3, LIMITS).unwrap_err().expected_seq,
+            Some(3)
+        );
     }
 
     #[test]
@@ -401,8 +404,12 @@ mod tests {
         take(&mut streams, &named("two", &[0.0, 1.0, 2.0]), true).unwrap();
         // Two streams are allowed; the first has been silent for two rows, and may be so for three.
         assert_eq!(take(&mut streams, &named("three", &[0.0, 1.0]), true), Err(ErrorCode::TooManyStreams));
-        take(&mut streams, &Batch::new(BatchParts { seq: Some(2), ..parts_of("two", &[2.0, 3.0, 4.0]) }).unwrap(), true)
-            .unwrap();
+        take(
+            &mut streams,
+            &Batch::new(BatchParts { seq: Some(2), ..parts_of("two", &[2.0, 3.0, 4.0]) }).unwrap(),
+            true,
+        )
+        .unwrap();
         assert_eq!(take(&mut streams, &named("three", &[0.0, 1.0]), true), Ok(vec![(0, true)]));
         assert_eq!(streams.positions().keys().collect::<Vec<_>>(), ["three", "two"]);
         assert_eq!(streams.by_name["three"], 0);
@@ -424,8 +431,12 @@ mod tests {
     #[test]
     fn replay_ends_where_the_first_run_did() {
         let mut streams = Streams::new();
-        let batches =
-            [named("one", &[0.0, 1.0]), named("two", &[0.0, 1.0, 2.0, 3.0, 4.0]), named("three", &[5.0, 6.0]), batch("x", None, &[1.0, 2.0])];
+        let batches = [
+            named("one", &[0.0, 1.0]),
+            named("two", &[0.0, 1.0, 2.0, 3.0, 4.0]),
+            named("three", &[5.0, 6.0]),
+            batch("x", None, &[1.0, 2.0]),
+        ];
         let mut recorded = Vec::new();
         let mut offset = 0;
         for batch in &batches {

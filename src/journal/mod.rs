@@ -262,9 +262,7 @@ impl GroupWriter {
             out.extend_from_slice(&(count as u32).to_le_bytes());
         }
         out.extend(rows.clone().zip(starts_chain).map(|(i, &starts)| {
-            flag(TERMINATED, batch.terminated(i))
-                | flag(TRUNCATED, batch.truncated(i))
-                | flag(STARTS_CHAIN, starts)
+            flag(TERMINATED, batch.terminated(i)) | flag(TRUNCATED, batch.truncated(i)) | flag(STARTS_CHAIN, starts)
         }));
         rows.clone().for_each(|i| put_numbers(out, batch.state(i)));
         if piece {
@@ -327,8 +325,7 @@ impl GroupWriter {
         body.extend_from_slice(&time.to_le_bytes());
         body.extend_from_slice(&self.records);
         let (rows, kinds) = (self.rows, self.kinds);
-        let mut group =
-            StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version: VERSION, body };
+        let mut group = StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version: VERSION, body };
         group.crc = group.checksum();
         group
     }

@@ -368,9 +368,16 @@ impl Storage for SqliteStorage {
         let sql = "INSERT INTO groups (id, first_offset, rows, kinds, previous_crc, crc, version, body) \
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         let StoredGroup { id, first_offset, rows, kinds, previous_crc, crc, version, body } = group;
-        database
-            .prepare_cached(sql)?
-            .execute(params![id, first_offset, rows, kinds, previous_crc, crc, version, body])?;
+        database.prepare_cached(sql)?.execute(params![
+            id,
+            first_offset,
+            rows,
+            kinds,
+            previous_crc,
+            crc,
+            version,
+            body
+        ])?;
         if let Some(transaction) = transaction {
             let sql = "DELETE FROM groups WHERE id < min(?1, (SELECT id FROM groups ORDER BY id LIMIT 1) + ?2)";
             database.prepare_cached(sql)?.execute(params![drop_below, DROPPED_AT_ONCE])?;

@@ -240,6 +240,12 @@ impl From<SolveError> for SnapshotError {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// A learner with this seed that has learned so many rows panics at its next step.
+    pub(crate) static FAULT: std::cell::Cell<Option<(u64, u64)>> = const { std::cell::Cell::new(None) };
+}
+
 /// One critic: its model, and when to look for a better one.
 ///
 /// Written and read back it goes on bit for bit as it would have, but for a refit that was running or asked for: that one
@@ -374,6 +380,8 @@ impl Learner {
     /// # Panics
     /// If the window has forgotten rows that were not learned.
     pub fn step(&mut self, window: &Window) -> Vec<Event> {
+        #[cfg(test)]
+        assert_ne!(FAULT.get(), Some((self.settings.seed, self.learned)), "a fault made on purpose");
         let mut events = Vec::new();
         if self.model.is_none() {
             self.learned = window.end();
