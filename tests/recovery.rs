@@ -300,8 +300,7 @@ fn whichever_write_or_sync_fails_no_acknowledged_row_is_lost() {
         let operations = {
             let disk = Arc::new(Mutex::new(Disk::default()));
             failing_run(&config, &disk, &Producer::new(120), None);
-            let count = disk.lock().operations;
-            count
+            disk.lock().operations
         };
         assert!(operations > 20, "{operations}");
         for k in 0..operations {

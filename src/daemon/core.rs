@@ -207,9 +207,18 @@ struct Pending {
     rows: Option<Rows>,
     acks: Vec<Ack>,
     /// An adoption that is told when it is stored.
-    adopted: Option<(usize, RefitReport, Option<(f64, f64)>)>,
+    adopted: Option<AdoptedHere>,
     /// Whether the group is with the ledger, which has not been able to write it.
     stuck: bool,
+}
+
+/// An adoption, as it is told.
+#[derive(Debug)]
+struct AdoptedHere {
+    critic: usize,
+    report: RefitReport,
+    /// Scores of the model before and of this one.
+    scores: Option<(f64, f64)>,
 }
 
 impl Pending {
@@ -711,8 +720,8 @@ impl Core {
             let payload = wire::encode_reply(&id, form, &reply);
             self.out.push(Output::Reply(Reply { peer, payload }));
         }
-        if let Some((index, report, scores)) = self.pending.adopted.take() {
-            self.adopted(index, &report, scores, now);
+        if let Some(AdoptedHere { critic, report, scores }) = self.pending.adopted.take() {
+            self.adopted(critic, &report, scores, now);
         }
     }
 
@@ -938,7 +947,7 @@ impl Core {
                 Ok(Verdict::Adopted { report, scores, old }) => {
                     self.refit_busy = false;
                     self.out.extend(old.map(Output::Garbage));
-                    self.pending.adopted = Some((index, report, scores));
+                    self.pending.adopted = Some(AdoptedHere { critic: index, report, scores });
                     if self.ledger.is_some() {
                         self.pending.group.adopted(&critic.name, &critic.learner.adoption());
                     }
