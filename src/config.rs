@@ -136,7 +136,7 @@ impl Default for ConfigParts {
             snapshot_interval_ms: 1000,
             publish_bytes_max: 1 << 20,
             publish_variance: true,
-            batch_rows_max: 256,
+            batch_rows_max: 1024,
             inbox_messages: 1024,
             window_rows: 200_000,
             streams_max: 65_536,

@@ -1,12 +1,14 @@
 //! Where groups are kept: one SQLite database in the data directory, which people may open with other tools while no
 //! daemon runs.
 //!
-//! The database is a write-ahead log (`journal.sqlite-wal`) that is copied into `journal.sqlite` from time to time. SQLite
-//! ends a log silently at the first page that is damaged. A small file beside it, `journal.mark`, therefore says how far
+//! The database is a write-ahead log (`journal.sqlite-wal`) that a thread of its own copies into `journal.sqlite` from time
+//! to time, so that whoever appends does not wait for that. SQLite ends a log silently at the first page that is damaged. A small file beside it, `journal.mark`, therefore says how far
 //! the journal is known to be durable: it is written after each group that was synced, never before, and a journal that
 //! ends before its mark is refused.
 
 use super::{Damage, StoredGroup, VERSION};
+use crossbeam_channel::{Sender, bounded};
+use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::fmt;
@@ -14,6 +16,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// File name of the database.
 pub const DATABASE: &str = "journal.sqlite";
@@ -23,8 +28,10 @@ pub const MARK: &str = "journal.mark";
 /// Marks the database as ours among SQLite files ("crit").
 const APPLICATION_ID: i64 = 0x6372_6974;
 const PAGE_BYTES: u64 = 8192;
-/// Pages of log after which it is copied into the database: 16 MiB.
-const LOG_PAGES: u64 = 2048;
+/// Bytes of log after which it is copied into the database.
+const LOG_BYTES: u64 = 8 << 20;
+/// How long writing waits while the end of the log is being copied.
+const BUSY: Duration = Duration::from_secs(10);
 /// Groups that one commit drops at most, so that forgetting is spread evenly.
 const DROPPED_AT_ONCE: u64 = 8;
 /// Between the two copies of the mark: never in one sector.
@@ -209,6 +216,9 @@ pub struct SqliteStorage {
     /// Counts writings of the mark; the copies take turns.
     mark_turn: u64,
     torn_bytes: u64,
+    /// Bytes appended since the log was last copied.
+    log_bytes: u64,
+    copier: Copier,
 }
 
 impl SqliteStorage {
@@ -224,6 +234,8 @@ impl SqliteStorage {
             mark: None,
             mark_turn: 0,
             torn_bytes: 0,
+            log_bytes: 0,
+            copier: Copier::new(directory.join(DATABASE)),
         };
         storage.connect()?;
         Ok(storage)
@@ -247,8 +259,7 @@ impl SqliteStorage {
         let database = Connection::open_with_flags(&path, flags)?;
         // Where the log is damaged SQLite would, when it is closed, copy what stands before and throw the rest away.
         database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        // Nobody else may look while a daemon writes: no shared memory is needed, and none can fail.
-        database.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        database.busy_timeout(BUSY)?;
         let (application, version): (i64, u32) = (
             database.pragma_query_value(None, "application_id", |row| row.get(0))?,
             database.pragma_query_value(None, "user_version", |row| row.get(0))?,
@@ -269,7 +280,7 @@ impl SqliteStorage {
         }
         database.pragma_update(None, "synchronous", "FULL")?;
         self.synchronous = true;
-        database.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
+        database.pragma_update(None, "wal_autocheckpoint", 0)?;
         database.execute_batch(
             "CREATE TABLE IF NOT EXISTS groups (
                  id INTEGER PRIMARY KEY, first_offset INTEGER NOT NULL, rows INTEGER NOT NULL, kinds INTEGER NOT NULL,
@@ -352,6 +363,15 @@ impl Storage for SqliteStorage {
     }
 
     fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError> {
+        if let Some(why) = self.copier.failure.lock().take() {
+            // It may have been a sync: nothing is to be trusted until all has been opened again.
+            return Err(StoreError::Database(why));
+        }
+        self.log_bytes += group.body.len() as u64 + PAGE_BYTES;
+        if self.log_bytes > LOG_BYTES {
+            self.log_bytes = 0;
+            self.copier.start();
+        }
         if sync != self.synchronous {
             self.database()?.pragma_update(None, "synchronous", if sync { "FULL" } else { "NORMAL" })?;
             self.synchronous = sync;
@@ -434,6 +454,8 @@ impl Storage for SqliteStorage {
     fn reopen(&mut self) -> Result<(), StoreError> {
         self.database = None;
         self.mark = None;
+        self.log_bytes = 0;
+        *self.copier.failure.lock() = None;
         let written = log_bytes(&self.log_path());
         self.connect()?;
         let database = self.database()?;
@@ -454,6 +476,62 @@ impl Storage for SqliteStorage {
     fn torn_bytes(&self) -> u64 {
         self.torn_bytes
     }
+}
+
+/// The thread that copies the log into the database.
+#[derive(Debug)]
+struct Copier {
+    path: PathBuf,
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
+    failure: Arc<Mutex<Option<rusqlite::Error>>>,
+}
+
+impl Copier {
+    fn new(path: PathBuf) -> Self {
+        Self { path, thread: None, failure: Arc::default() }
+    }
+
+    /// Copy the log, unless that is being done.
+    fn start(&mut self) {
+        if self.thread.is_none() {
+            let (path, failure) = (self.path.clone(), Arc::clone(&self.failure));
+            let (sender, receiver) = bounded(1);
+            let copy = move || {
+                for () in receiver {
+                    if let Err(e) = copy_log(&path) {
+                        *failure.lock() = Some(e);
+                    }
+                }
+            };
+            // Without a thread the log grows, and is copied when the daemon starts again.
+            let thread = std::thread::Builder::new().name("journal".into()).spawn(copy);
+            self.thread = thread.ok().map(|thread| (sender, thread));
+        }
+        if let Some((sender, _)) = &self.thread {
+            // One that waits is enough.
+            let _ = sender.try_send(());
+        }
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.thread.take() {
+            drop(sender);
+            // If it panicked it has said so.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Copy the log into the database: first what is there while others go on writing, then, while they wait for a moment, the
+/// little that came meanwhile, so that the log begins anew.
+fn copy_log(path: &Path) -> rusqlite::Result<()> {
+    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    database.busy_timeout(BUSY)?;
+    database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+    database.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
 }
 
 const MARK_BYTES: usize = 40;
