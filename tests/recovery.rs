@@ -737,3 +737,61 @@ fn inspect_tells_what_is_there_and_repair_what_it_would_drop() {
         fs::read_dir(path).unwrap().map(|entry| entry.unwrap()).find(|entry| entry.file_type().unwrap().is_dir());
     assert!(aside.unwrap().path().join(DATABASE).exists(), "the old journal is kept");
 }
+
+/// A data directory that version 1 of the formats has written, and what a start finds there. Written anew only where a format
+/// gets a new version, then beside the old one: CRITICD_WRITE_FIXTURE=1 cargo test --test recovery version_1
+#[test]
+fn a_directory_of_format_version_1_can_be_read() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal-v1");
+    let config = config("");
+    let checkpoints = |path: &Path| -> Arc<dyn Checkpoints> { Arc::new(Directory::new(path)) };
+    let values = |harness: &Harness| -> Vec<f64> {
+        let snapshot = harness.core.board().get(0).unwrap();
+        snapshot.evaluate(&[-3.0, -1.0, 0.0, 2.0, 4.0], false).unwrap().mean.iter().copied().collect()
+    };
+    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
+        fs::create_dir_all(&fixture).unwrap();
+        let storage = SqliteStorage::open(&fixture).unwrap();
+        let mut harness = Harness::open(&config, storage, &checkpoints(&fixture)).unwrap();
+        for (i, batch) in walk("one", 5, 300, 10).iter().enumerate() {
+            harness.call(Op::Append(batch.clone()));
+            harness.turn();
+            match i {
+                10 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+                15 => drop(harness.ask(Op::Checkpoint)),
+                20 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+                _ => {}
+            }
+        }
+        let now = harness.at();
+        harness.core.refresh(now, &|| now);
+        let expected = serde_json::json!({
+            "values": values(&harness),
+            "generation": harness.ask(Op::Status)["critics"][0]["generation"],
+        });
+        fs::write(fixture.join("expected.json"), format!("{expected:#}\n")).unwrap();
+        drop(harness);
+        // One file, as a clean stop leaves it.
+        SqliteStorage::open(&fixture).unwrap().reopen().unwrap();
+    }
+    let expected: Value = serde_json::from_str(&fs::read_to_string(fixture.join("expected.json")).unwrap()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    restore(&image(&fixture), directory.path());
+    let storage = SqliteStorage::open(directory.path()).unwrap();
+    let mut harness = Harness::open(&config, storage, &checkpoints(directory.path())).unwrap();
+    let recovered = harness.core.recovered().clone();
+    assert_eq!((&recovered["offset"], &recovered["from_checkpoint"]), (&300.into(), &160.into()));
+    let now = harness.at();
+    harness.core.refresh(now, &|| now);
+    // Another processor may round in another way.
+    for (found, expected) in values(&harness).iter().zip(expected["values"].as_array().unwrap()) {
+        assert!((found - expected.as_f64().unwrap()).abs() < 1e-6, "{found} {expected}");
+    }
+    assert_eq!(harness.ask(Op::Status)["critics"][0]["generation"], expected["generation"]);
+    assert_eq!(harness.ask(Op::Streams)["streams"]["one"]["next_seq"], 300);
+    // And it goes on.
+    let batch = walk("one", 5, 310, 10).pop().unwrap();
+    harness.call(Op::Append(batch));
+    harness.turn();
+    assert_eq!(harness.replies.pop().unwrap()["offset"], 310);
+}
