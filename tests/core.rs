@@ -68,7 +68,7 @@ impl Harness {
                     (critic, refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string()))
                 }
                 Output::CatchUp { critic, mut candidate, window } => {
-                    candidate.catch_up(&window);
+                    candidate.catch_up(&window, &|| true).unwrap();
                     (critic, Ok(*candidate))
                 }
                 other => unreachable!("{other:?}"),

@@ -209,7 +209,7 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
             }
             Some(Work::Judge(candidate)) => match learner.consider(*candidate, &window) {
                 Verdict::Behind(mut candidate) => {
-                    candidate.catch_up(&window);
+                    candidate.catch_up(&window, &|| true).unwrap();
                     Some(Work::Judge(Box::new(candidate)))
                 }
                 Verdict::Adopted { .. } => {

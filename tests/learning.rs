@@ -205,7 +205,7 @@ fn a_candidate_gets_in_however_fast_the_stream_is() {
             Verdict::Adopted { report, .. } => break report,
             Verdict::Rejected { why, .. } => panic!("{why}"),
         }
-        candidate.catch_up(&feed.window);
+        candidate.catch_up(&feed.window, &|| true).unwrap();
     };
     assert!(report.rows_left_out > 20_000);
     assert_eq!(learner.learned(), feed.window.end());

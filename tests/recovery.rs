@@ -71,7 +71,7 @@ impl Harness {
                     self.core.refit_done(RefitDone { critic, result, seconds: 0.0 }, now);
                 }
                 Output::CatchUp { critic, mut candidate, window } => {
-                    candidate.catch_up(&window);
+                    candidate.catch_up(&window, &|| true).unwrap();
                     self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 }, now);
                 }
                 Output::Checkpoint(checkpoint) => {

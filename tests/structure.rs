@@ -1,5 +1,6 @@
 //! Model selection finds the structure that the values have.
 
+use criticd::learner::refit::Verdict;
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, Settings, refit};
 use criticd::math::kernel::Metric;
@@ -61,7 +62,12 @@ fn the_coordinate_that_does_not_matter_is_removed() {
     assert_eq!(names[..3], ["isotropic", "ard", "ard without 1"]);
     let evidence = |k: usize| found.report.structures[k].log_evidence;
     assert!(evidence(0) < evidence(1) - 50.0 && evidence(1) <= evidence(2) + 0.1);
-    assert!(found.report.support[0] > 100.0 && found.report.support[1].abs() < 1e-6, "{:?}", found.report.support);
+    let variables = &found.report.variables;
+    assert_eq!((variables[0].verdict, variables[1].verdict), (Verdict::Matters, Verdict::Removed), "{variables:?}");
+    assert!(variables[0].support > Some(100.0) && variables[1].lengthscale.is_none(), "{variables:?}");
+    let told = found.report.relevance();
+    assert!(told[0].starts_with("state_0 matters: the value changes over "), "{told:?}");
+    assert_eq!(told[1], "state_1 is left out: the evidence does not fall without it");
 }
 
 #[test]

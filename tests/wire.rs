@@ -880,3 +880,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_factor_snapshot_tells_its_directions() {
+    let metric = Metric::Factor { relevance: vec![0.5, 0.5], factors: vec![vec![3.0, -4.0]] };
+    let snapshot = snapshot(metric, 1);
+    let encoded = wire::encode_snapshot(&snapshot, ArrayForm::List, false);
+    let kernel = rmp_serde::from_slice::<Value>(&encoded).unwrap()["kernel"].clone();
+    let number = |value: &Value| value.as_f64().unwrap();
+    for (k, (strength, vector)) in [(25.5, [-0.6, 0.8]), (0.5, [0.8, 0.6])].into_iter().enumerate() {
+        assert!((number(&kernel["strengths"][k]) - strength).abs() < 1e-12);
+        assert!((0..2).all(|d| (number(&kernel["directions"][k][d]) - vector[d]).abs() < 1e-12), "{kernel}");
+    }
+    assert_eq!(wire::decode_snapshot(&wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true)).unwrap(), snapshot);
+}

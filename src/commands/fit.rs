@@ -8,12 +8,12 @@ use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport};
 use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Learner, Settings, VarianceKind};
+use criticd::learner::{KernelKind, Learner, SelectBy, Settings, VarianceKind};
 use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel};
 use criticd::snapshot::Snapshot;
 use criticd::transition::Rows;
-use criticd::wire::{ArrayForm, encode_snapshot, hyperparameters_to_json};
+use criticd::wire::{ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -44,7 +44,9 @@ pub(crate) struct Fit {
     /// Discount of transitions that carry none
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
-    /// Which evidence to select by and to report: auto selects by the exact one, on at most --evidence-rows transitions
+    /// Which evidence to select by and to report: exact, of all transitions; sparse, the variational bound through a
+    /// dictionary, of all transitions; auto, the exact one of at most --evidence-rows transitions, and where there are more,
+    /// the bound of all from where that has led
     #[arg(long, value_name = "WHICH", default_value = "auto")]
     evidence: EvidenceChoice,
     /// Transitions that the exact evidence is computed on where --evidence is auto
@@ -175,11 +177,6 @@ impl Fit {
 
     /// What cannot be asked for.
     fn check(&self) -> Result<(), Failure> {
-        if !self.no_optimise && self.evidence == EvidenceChoice::Sparse {
-            let message = "--evidence sparse cannot be optimised yet; auto selects by the exact evidence of at most \
-                           --evidence-rows transitions, and with --no-optimise sparse is reported";
-            return Err(Failure::usage(message));
-        }
         if self.dictionary.dictionary.is_some() && self.dictionary.tolerance.is_some() {
             return Err(Failure::usage("--tolerance is for selecting a dictionary, --dictionary gives one"));
         }
@@ -240,6 +237,11 @@ impl Fit {
             // The data-driven model that the search starts from is made from all rows.
             warmup_rows: rows.len(),
             refit_first_rows: 0,
+            evidence: match self.evidence {
+                EvidenceChoice::Exact => SelectBy::Exact,
+                EvidenceChoice::Sparse => SelectBy::Sparse,
+                EvidenceChoice::Auto => SelectBy::Auto,
+            },
             evidence_rows: if self.evidence == EvidenceChoice::Exact { rows.len() } else { self.evidence_rows },
             refit_budget_s: self.budget,
             seed: self.seed,
@@ -287,11 +289,6 @@ impl Fit {
         }
         if let Some(report) = &fitted.report {
             out["tolerance"] = json!(report.tolerance);
-            let structures: Vec<Value> = report
-                .structures
-                .iter()
-                .map(|s| json!({"name": s.name, "log_evidence": s.log_evidence, "parameters": s.parameters}))
-                .collect();
             let starts: Vec<Value> = report
                 .ascents
                 .iter()
@@ -309,16 +306,11 @@ impl Fit {
                     })
                 })
                 .collect();
-            out["search"] = json!({
-                "rows": report.evidence_rows,
-                "log_evidence": report.evidence_after,
-                "evaluations": report.evaluations,
-                "active_bounds": report.active_bounds,
-                "out_of_time": report.out_of_time,
-                "structures": structures,
-                "support": report.support,
-                "starts": starts,
-            });
+            let mut search = refit_report_to_json(report);
+            search.insert("log_evidence".into(), json!(report.evidence_after));
+            search.insert("starts".into(), json!(starts));
+            out["relevance_report"] = search["relevance_report"].take();
+            out["search"] = Value::Object(search);
         }
         out
     }
@@ -376,11 +368,12 @@ impl Fit {
                     lines.push((s.name.clone(), text));
                 }
             }
-            if !report.support.is_empty() {
-                let lost: Vec<String> =
-                    report.support.iter().enumerate().map(|(d, v)| format!("state_{d} {v:.1}")).collect();
-                lines.push(("support".to_owned(), format!("{} nats of evidence lost without it", lost.join(", "))));
-            }
+            let told = |heading: &str, sentences: Vec<String>| {
+                let rest = std::iter::repeat(String::new());
+                std::iter::once(heading.to_owned()).chain(rest).zip(sentences).collect::<Vec<_>>()
+            };
+            lines.extend(told("variables", report.relevance()));
+            lines.extend(told("findings", report.findings.clone()));
             for bound in &report.active_bounds {
                 lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
             }

@@ -50,7 +50,7 @@ impl DictionaryOptions {
             Some(relative) => relative * diagonal,
             None => effective_tolerance(given.settings, given.hyperparameters),
         };
-        let selection = given.select(Enough { tolerance, trace: 0.0 }, self.dictionary_max);
+        let selection = given.select(Enough { tolerance, trace: 0.0 }, self.dictionary_max, &|| true)?;
         Ok(Chosen { dictionary: selection.dictionary.clone(), selected: Some((selection, tolerance / diagonal)) })
     }
 }

@@ -1,7 +1,7 @@
 //! Every setting: key, meaning, range, and when a change takes effect.
 
 use super::{ConfigParts, Limits};
-use crate::learner::{KernelKind, Settings, VarianceKind};
+use crate::learner::{KernelKind, SelectBy, Settings, VarianceKind};
 use crate::math::kernel::NoiseModel;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -228,7 +228,7 @@ pub(super) static LIMITS: [Setting<Limits>; 10] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 21] = [
+pub(super) static CRITIC: [Setting<Settings>; 22] = [
     setting!(
         name,
         Restart,
@@ -331,18 +331,25 @@ pub(super) static CRITIC: [Setting<Settings>; 21] = [
         within(0.0..=1e6),
         "Loss of predictive log score, nats per transition, that asks for a refit, 0 to 1e6; 0 for never."
     ),
+    choice!(
+        evidence,
+        Running,
+        [("auto", SelectBy::Auto), ("exact", SelectBy::Exact), ("sparse", SelectBy::Sparse)],
+        "What refits select by: \"exact\", the evidence of evidence_rows rows; \"sparse\", the variational bound of all \
+         rows through a dictionary; or \"auto\", first the one, then, where there are more rows, the other."
+    ),
     setting!(
         evidence_rows,
         Running,
         within(2..=20_000),
-        "Rows that the evidence is computed on, 2 to 20000; time grows by their cube."
+        "Rows that the exact evidence is computed on, 2 to 20000; time grows by their cube."
     ),
     setting!(starts, Running, within(1..=1000), "Starts of the optimiser in each refit, 1 to 1000."),
     setting!(
         refit_budget_s,
         Running,
         within(0.01..=86_400.0),
-        "Most seconds that the search of one refit may take, 0.01 to 86400."
+        "Most seconds that one refit should take, 0.01 to 86400; its search may use seven tenths of them."
     ),
     setting!(seed, Restart, within(0..=ROWS_MAX), "Seed of everything random in refits, from 0."),
 ];

@@ -35,6 +35,9 @@ const WEIGHTS_INTERVAL_S: f64 = 0.1;
 const REJECTED_INTERVAL_S: f64 = 1.0;
 /// `optimise` requests that may wait for one critic, and requests for a checkpoint.
 const WAITERS_MAX: usize = 64;
+/// Largest model that is adopted where adoptions are recorded: the database takes values of less than a gigabyte. A dictionary of
+/// about 4000 elements comes near it.
+const MODEL_BYTES_MAX: usize = 768 << 20;
 /// Refused messages kept for the quarantine between two looks at them.
 const REFUSED_AT_ONCE: usize = 64;
 /// Bytes that are kept of a refused message.
@@ -929,6 +932,13 @@ impl Core {
         }
         critic.refit_seconds += seconds;
         let window = self.window.as_ref().expect("a refit ran on rows");
+        let too_large = |candidate: &Candidate| self.ledger.is_some() && candidate.model.bytes() > MODEL_BYTES_MAX;
+        let result = match result {
+            Ok(candidate) if too_large(&candidate) => {
+                Err(format!("a model of {} bytes is too large for the journal", candidate.model.bytes()))
+            }
+            other => other,
+        };
         match result {
             Err(why) => {
                 critic.learner.refit_failed();
@@ -1318,31 +1328,14 @@ fn report_event(critic: &Critic, happened: Event, now: Now, out: &mut Vec<Output
 }
 
 fn refit_details(critic: &Critic, report: &RefitReport) -> Map<String, Value> {
-    let structures: Vec<Value> = report
-        .structures
-        .iter()
-        .map(|s| json!({"name": s.name, "log_evidence": s.log_evidence, "parameters": s.parameters}))
-        .collect();
-    map(json!({
+    let mut details = wire::refit_report_to_json(report);
+    details.extend(map(json!({
         "critic": critic.name,
         "generation": critic.learner.generation(),
         "offset": critic.learner.learned(),
-        "trigger": report.reason.name(),
-        "rows": report.rows,
-        "evidence_rows": report.evidence_rows,
-        "evidence_before": report.evidence_before,
-        "evidence_after": report.evidence_after,
-        "evaluations": report.evaluations,
-        "active_bounds": report.active_bounds,
-        "out_of_time": report.out_of_time,
-        "dictionary_size": report.dictionary_size,
-        "trace_gap": report.trace_gap,
-        "tolerance": report.tolerance,
-        "rows_left_out": report.rows_left_out,
-        "structures": structures,
-        "support": report.support,
         "seconds": critic.refit_seconds,
-    }))
+    })));
+    details
 }
 
 /// Everybody who waited for a refit is told how it ended.

@@ -162,8 +162,6 @@ pub struct Daemon {
     stop_refits: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     endpoints_file: PathBuf,
-    /// Held as long as the data directory is used.
-    _lock: Option<std::fs::File>,
 }
 
 /// Both clocks, read together.
@@ -225,7 +223,6 @@ impl Daemon {
             stop_refits: Arc::clone(&stop_refits),
             threads: Vec::new(),
             endpoints_file,
-            _lock: Some(lock),
             config: Mutex::new(Arc::clone(&config)),
             transport: None,
         };
@@ -260,6 +257,7 @@ impl Daemon {
             clock,
             dropped_publications: 0,
             refit_restarts: Arc::default(),
+            _lock: Some(lock),
         };
         let directory = Directory::new(&config.data_dir);
         let restarts = Arc::clone(&learning.refit_restarts);
@@ -483,6 +481,8 @@ struct Learning {
     dropped_publications: u64,
     /// Times that the refit thread was started again after a panic.
     refit_restarts: Arc<AtomicU64>,
+    /// Held as long as the data directory is written to.
+    _lock: Option<std::fs::File>,
 }
 
 impl Learning {
@@ -850,6 +850,10 @@ struct Refits {
 impl Refits {
     /// Until the core has ended. A panic that no task has caught costs what was under way, and is counted.
     fn run(self) {
+        // Learning and answering go first. The priority is this thread's alone, and without it things are only slower.
+        if let Err(e) = rustix::process::nice(5) {
+            log::debug!("event=priority_kept why={e}");
+        }
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
             let count = self.restarts.fetch_add(1, Ordering::Relaxed) + 1;
             log::error!("event=refit_thread_restarted count={count} why={:?}", core::panic_message(&panic));
@@ -880,14 +884,11 @@ impl Refits {
         // A bug in model selection costs this candidate, not the daemon.
         let result = catch_unwind(AssertUnwindSafe(|| match task {
             Task::Run { job, .. } => {
-                let budget = Duration::from_secs_f64(job.settings.refit_budget_s);
+                let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * job.settings.refit_budget_s);
                 refit::run(&job, &keep_going, &|| started.elapsed() < budget).map_err(|e| e.to_string())
             }
             Task::CatchUp { mut candidate, window, .. } => {
-                if candidate.through >= window.start() {
-                    candidate.catch_up(&window);
-                }
-                Ok(*candidate)
+                candidate.catch_up(&window, &keep_going).map_err(|e| e.to_string()).map(|()| *candidate)
             }
         }));
         let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", core::panic_message(&panic))));
@@ -924,6 +925,7 @@ mod tests {
             clock: Clock { started: Instant::now() },
             dropped_publications: 0,
             refit_restarts: Arc::default(),
+            _lock: None,
         }
     }
 
@@ -989,7 +991,6 @@ mod tests {
                 stop_refits: Arc::new(AtomicBool::new(false)),
                 threads: Vec::new(),
                 endpoints_file: PathBuf::from("no such file"),
-                _lock: None,
             };
             daemon.spawn(name, || std::thread::sleep(Duration::from_secs(4))).unwrap();
             daemon

@@ -106,7 +106,10 @@ pub struct Given<'a> {
 
 impl Given<'_> {
     /// Choose a dictionary of at most `max` elements by pivoted ICD over the nodes, until there is `enough` of it.
-    pub fn select(&self, enough: Enough, max: usize) -> Selection {
+    ///
+    /// # Errors
+    /// Stopped.
+    pub fn select(&self, enough: Enough, max: usize, keep_going: KeepGoing<'_>) -> Result<Selection, BatchError> {
         let (nodes, dim) = (nodes(self.rows), self.inputs.dim());
         let stride = (nodes.len() / dim).div_ceil(CANDIDATES).max(1);
         let candidates: Vec<f64> =
@@ -114,15 +117,16 @@ impl Given<'_> {
         let kernel = &self.hyperparameters.kernel;
         // The candidates stand for all nodes.
         let enough = Enough { trace: enough.trace / stride as f64, ..enough };
-        let (mut dictionary, pivots) =
-            dictionary::select_until(kernel, dim, &self.inputs.normalise(&candidates), enough, max.max(1));
+        let states = self.inputs.normalise(&candidates);
+        let (mut dictionary, pivots) = dictionary::select_until(kernel, dim, &states, enough, max.max(1), keep_going)
+            .ok_or(BatchError::Stopped)?;
         dictionary.set_max(dictionary.len());
-        Selection {
+        Ok(Selection {
             dictionary,
             pivots: pivots.indices.into_iter().map(|i| i * stride).collect(),
             residuals: pivots.residuals,
             capped: pivots.capped,
-        }
+        })
     }
 
     /// A model with this dictionary that has learned all rows.

@@ -8,6 +8,8 @@
 pub mod batch;
 pub mod model;
 pub mod refit;
+mod report;
+mod search;
 pub mod window;
 
 use crate::math::kernel::{Hyperparameters, NoiseModel};
@@ -46,6 +48,18 @@ pub enum KernelKind {
     Factor(Option<usize>),
     /// Whichever of these has the most evidence, state variables that do not matter removed.
     Auto,
+}
+
+/// Which evidence model selection goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum SelectBy {
+    /// The exact one on [`Settings::evidence_rows`] rows; where there are more, the bound of all rows has the last word.
+    #[default]
+    Auto,
+    /// The exact one alone.
+    Exact,
+    /// The variational bound of all rows, already where structures are compared.
+    Sparse,
 }
 
 /// Whose variance of V is published (`MATHS` notation in [`crate::math`]).
@@ -97,11 +111,13 @@ pub struct Settings {
     /// Drop of the prequential score, nats per transition, against its best since adoption, that asks for a refit;
     /// 0 switches this off.
     pub refit_score_drop: f64,
+    /// Which evidence decides.
+    pub evidence: SelectBy,
     /// Rows that the exact evidence is computed on.
     pub evidence_rows: usize,
     /// Starts of the optimiser.
     pub starts: usize,
-    /// Most seconds that the ascents of one refit may take.
+    /// Most seconds that one refit should take; its search may use [`refit::SEARCH_SHARE`] of them.
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,
@@ -127,6 +143,7 @@ impl Default for Settings {
             refit_growth: 2.0,
             refit_rows_max: 50_000,
             refit_score_drop: 1.0,
+            evidence: SelectBy::Auto,
             evidence_rows: 1000,
             starts: 4,
             refit_budget_s: 20.0,

@@ -6,7 +6,7 @@
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::matmul::triangular::BlockStructure;
-use faer::linalg::{cholesky::llt, evd, lu::partial_pivoting as plu, matmul, triangular_solve};
+use faer::linalg::{cholesky::llt, evd, lu::partial_pivoting as plu, matmul, triangular_inverse, triangular_solve};
 use faer::perm::PermRef;
 use faer::{Accum, MatMut, MatRef, Par};
 use serde::de::Error as _;
@@ -442,9 +442,36 @@ pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
     );
 }
 
+/// Columns from which a triangular solve is worth doing by products ...
+const WIDE: usize = 48;
+/// ... with the inverses of diagonal blocks of this size: smaller pieces would leave the processor idle.
+const PANEL: usize = 64;
+
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
-    triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
+    let (size, cols) = (rhs.rows, rhs.cols);
+    if cols < WIDE || size <= PANEL / 2 {
+        triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
+        return;
+    }
+    let (l, mut rest) = (l.faer(), rhs.faer());
+    let mut solved = Matrix::zeros(PANEL.min(size), cols);
+    let mut inverse = Matrix::zeros(PANEL.min(size), PANEL.min(size));
+    let mut start = 0;
+    while start < size {
+        let len = PANEL.min(size - start);
+        let (mut panel, mut below) = rest.split_at_row_mut(len);
+        let mut inverse = inverse.block_mut(0, 0, len, len).faer();
+        inverse.fill(0.0);
+        triangular_inverse::invert_lower_triangular(inverse.as_mut(), l.submatrix(start, start, len, len), Par::Seq);
+        let mut solved = solved.block_mut(0, 0, len, cols).faer();
+        matmul::matmul(solved.as_mut(), Accum::Replace, inverse.as_ref(), panel.as_ref(), 1.0, Par::Seq);
+        panel.copy_from(solved.as_ref());
+        let coupling = l.submatrix(start + len, start, size - start - len, len);
+        matmul::matmul(below.as_mut(), Accum::Add, coupling, panel.as_ref(), -1.0, Par::Seq);
+        rest = below;
+        start += len;
+    }
 }
 
 /// rhs <- l^-T rhs for a lower triangular l. Its upper triangle is not read.
@@ -668,6 +695,23 @@ mod tests {
 
     fn distance(a: &Matrix, b: &Matrix) -> f64 {
         (a.to_nalgebra() - b.to_nalgebra()).amax()
+    }
+
+    #[test]
+    fn many_columns_are_solved_like_single_ones() {
+        for size in [1, 31, 32, 63, 64, 65, 130, 200] {
+            let entry = |k: usize| ((k as f64 + 1.0) * 0.618_033_988_749_895).fract() - 0.5;
+            let mut l = Matrix::from_columns(size, size, (0..size * size).map(entry).collect());
+            (0..size).for_each(|i| *l.at_mut(i, i) += 2.0 + 0.1 * size as f64);
+            let rhs = Matrix::from_columns(size, WIDE, (0..size * WIDE).map(entry).collect());
+            let mut wide = rhs.clone();
+            solve_lower(l.view(), wide.view_mut());
+            for j in 0..WIDE {
+                let mut one = rhs.col(j).to_vec();
+                solve_lower(l.view(), ViewMut::column(&mut one));
+                assert!(one.iter().zip(wide.col(j)).all(|(a, b)| (a - b).abs() < 1e-13), "{size}, column {j}");
+            }
+        }
     }
 
     #[test]

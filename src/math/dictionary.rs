@@ -9,6 +9,7 @@
 //! Online, states are tested once, in arrival order; in batch, the largest residual goes first.
 
 use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply, solve_lower};
+use super::evidence::KeepGoing;
 use super::kernel::Kernel;
 use super::raw;
 use serde::{Deserialize, Serialize};
@@ -221,11 +222,19 @@ pub struct Enough {
 /// Pivoted incomplete Cholesky of the kernel matrix of `states` (n, D), row-major: largest residual first, the earliest
 /// of equals, until no residual exceeds `tolerance` (absolute, value^2) or `max` are chosen. O(n m^2) time, O(n m) memory.
 pub fn select(kernel: &Kernel, dim: usize, states: &[f64], tolerance: f64, max: usize) -> (Dictionary, Pivots) {
-    select_until(kernel, dim, states, Enough { tolerance, trace: 0.0 }, max)
+    let selected = select_until(kernel, dim, states, Enough { tolerance, trace: 0.0 }, max, &|| true);
+    selected.expect("nobody has stopped it")
 }
 
-/// [`select`], ending as soon as either of `enough` is reached.
-pub fn select_until(kernel: &Kernel, dim: usize, states: &[f64], enough: Enough, max: usize) -> (Dictionary, Pivots) {
+/// [`select`], ending as soon as either of `enough` is reached, but not before there is an element. None if `keep_going`, asked before every choice, says so.
+pub fn select_until(
+    kernel: &Kernel,
+    dim: usize,
+    states: &[f64],
+    enough: Enough,
+    max: usize,
+    keep_going: KeepGoing<'_>,
+) -> Option<(Dictionary, Pivots)> {
     let tolerance = enough.tolerance;
     let mut dictionary = Dictionary::new(kernel.clone(), dim, tolerance, max);
     let projected = kernel.project(dim, states);
@@ -239,13 +248,16 @@ pub fn select_until(kernel: &Kernel, dim: usize, states: &[f64], enough: Enough,
     let mut row = Vec::new();
     let mut next = vec![0.0; n];
     loop {
+        if !keep_going() {
+            return None;
+        }
         // The first of the largest: ties go to the state that came first.
         let best = (0..n).fold(None, |best: Option<usize>, i| match best {
             Some(b) if residuals[i] <= residuals[b] => best,
             _ => Some(i),
         });
         let Some(pivot) = best.filter(|&i| residuals[i] > tolerance) else { break };
-        if residuals.iter().sum::<f64>() <= enough.trace {
+        if !dictionary.is_empty() && residuals.iter().sum::<f64>() <= enough.trace {
             break;
         }
         if dictionary.is_full() {
@@ -273,7 +285,7 @@ pub fn select_until(kernel: &Kernel, dim: usize, states: &[f64], enough: Enough,
         residuals[pivot] = 0.0;
     }
     pivots.trace = residuals.iter().sum();
-    (dictionary, pivots)
+    Some((dictionary, pivots))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@
 //! Parameters stand in one order everywhere: [`parameter_names`].
 
 use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, Singular, dot, sum};
-use super::exp::scaled_exp;
+use super::exp::gaussian;
 use super::kernel::{Hyperparameters, Kernel, Metric};
 use std::fmt;
 
@@ -535,9 +535,14 @@ fn sparse_with(
     }
     cross.mirror_lower();
     inner.mirror_lower();
+    // L^-T C and L^-T u once, so that a block's weights are one product.
+    dense::solve_lower_transposed(factor.view(), cross.view_mut());
+    let mut along = weights.clone();
+    dense::solve_lower_transposed(factor.view(), along.view_mut());
     let mut pull = Pull::new(problem.dim);
     let mut sides = CrossWeights::new(problem.dim, dictionary);
     let mut products = Matrix::zeros(m, BLOCK);
+    let differences = problem.differences.is_some();
     for start in (0..n).step_by(BLOCK) {
         go(keep_going)?;
         let len = BLOCK.min(n - start);
@@ -547,14 +552,13 @@ fn sparse_with(
         let mut product = products.block_mut(0, 0, m, len);
         dense::multiply(product.reborrow(), false, 1.0, cross.view(), Op::Plain, phi, Op::Plain);
         let observed = problem.observed.block(start, 0, len, columns);
-        dense::multiply(product.reborrow(), true, 1.0 / noise, weights.view(), Op::Plain, observed, Op::Transposed);
-        dense::solve_lower_transposed(factor.view(), product);
-        for i in 0..len {
-            let (row, weights) = (start + i, products.col(i));
-            sides.add(&mut pull, problem.node(row), 1.0, weights, blocks.signal.col(i));
-            if let Some((state, discount)) = problem.successor(row) {
-                sides.add(&mut pull, state, -discount, weights, blocks.next.col(i));
-            }
+        dense::multiply(product, true, 1.0 / noise, along.view(), Op::Plain, observed, Op::Transposed);
+        if differences {
+            let successor = |i: usize| problem.successor(start + i).map(|(state, discount)| (state, -discount));
+            sides.add(&mut pull, len, successor, &products, &blocks.next);
+        }
+        sides.add(&mut pull, len, |i| Some((problem.node(start + i), 1.0)), &products, &blocks.signal);
+        for row in start..start + len {
             pull.own(kernel, problem.node(row), problem.successor(row), -0.5 * paid * hs / noise);
         }
     }
@@ -585,11 +589,13 @@ fn gaussian_constant(problem: &Problem) -> f64 {
     0.5 * (problem.rows() * problem.observed.cols()) as f64 * (2.0 * std::f64::consts::PI).ln()
 }
 
-/// Projected points, coordinate by coordinate, so that distances of many points to one are computed in lanes.
+/// Projected points, coordinate by coordinate, so that distances of many points to one are computed in lanes, and point by
+/// point, for being that one.
 pub(super) struct Points {
     pub(super) len: usize,
     width: usize,
     columns: Vec<f64>,
+    rows: Vec<f64>,
 }
 
 impl Points {
@@ -604,7 +610,7 @@ impl Points {
                 columns[w * len + i] = *value;
             }
         }
-        Self { len, width, columns }
+        Self { len, width, columns, rows }
     }
 
     /// out\[i\] = v0 exp(-1/2 |x_i - y_j|^2) for the points x of `range` and point j of `other`.
@@ -616,15 +622,9 @@ impl Points {
         j: usize,
         out: &mut [f64],
     ) {
-        out.fill(0.0);
-        for w in 0..self.width {
-            let y = other.columns[w * other.len + j];
-            let xs = &self.columns[w * self.len..(w + 1) * self.len][range.clone()];
-            for (value, x) in out.iter_mut().zip(xs) {
-                *value -= 0.5 * (x - y) * (x - y);
-            }
-        }
-        scaled_exp(out, kernel.signal_variance);
+        assert_eq!(range.len(), out.len(), "one value for each point");
+        let y = &other.rows[j * self.width..(j + 1) * self.width];
+        gaussian(out, &self.columns, self.len, range.start, y, kernel.signal_variance);
     }
 }
 
@@ -725,7 +725,6 @@ impl Pull {
     fn symmetric(&mut self, mut weights: Matrix, signal: &Matrix, states: &[f64]) {
         let (dim, n) = (self.dim, weights.rows());
         let mean: Vec<f64> = (0..dim).map(|d| states.iter().skip(d).step_by(dim).sum::<f64>() / n as f64).collect();
-        let centred = |i: usize| (0..dim).map(move |d| (i, d));
         let x = Matrix::from_columns(
             n,
             dim,
@@ -733,6 +732,8 @@ impl Pull {
         );
         let mut sums = vec![0.0; n];
         for j in 0..n {
+            // Left over from factorisations; M is strictly lower here, and the other triangle mirrors it.
+            weights.col_mut(j)[..j].fill(0.0);
             let column = &mut weights.col_mut(j)[j..];
             let signal = &signal.col(j)[j..];
             self.bias += column[0] + 2.0 * sum(&column[1..]);
@@ -746,14 +747,13 @@ impl Pull {
             let total = sum(&column[1..]);
             *own += total;
             self.signal += 2.0 * total;
-            // Strictly lower M: sum_i>j M_ij x_i x_j', which the other triangle mirrors.
-            let column = &weights.col(j)[j..];
-            let products: Vec<f64> = (0..dim).map(|d| dot(column, &x.col(d)[j..])).collect();
-            let own: Vec<f64> = centred(j).map(|(i, d)| x.at(i, d)).collect();
-            self.outer(-4.0, &products, &own);
         }
+        // X' M X from the strictly lower triangle: P = M' X, then X' P and its transpose.
+        let products = dense::product(weights.view(), Op::Transposed, x.view(), Op::Plain);
         for (i, sum) in sums.iter().enumerate() {
-            let own: Vec<f64> = centred(i).map(|(i, d)| x.at(i, d)).collect();
+            let own: Vec<f64> = (0..dim).map(|d| x.at(i, d)).collect();
+            let product: Vec<f64> = (0..dim).map(|d| products.at(i, d)).collect();
+            self.outer(-4.0, &product, &own);
             self.outer(2.0 * sum, &own, &own);
         }
     }
@@ -789,7 +789,7 @@ impl Pull {
     }
 }
 
-/// Weights between single points and the dictionary, gathered column by column.
+/// Weights between single points and the dictionary, gathered block by block.
 struct CrossWeights {
     /// Mean of the dictionary (D,), taken off everywhere: T does not move, cancellation is less.
     mean: Vec<f64>,
@@ -797,7 +797,12 @@ struct CrossWeights {
     basis: Matrix,
     /// For each element, the sum of its weights times signal.
     sums: Vec<f64>,
-    column: Vec<f64>,
+    /// For each element, the sum of its weights times signal times the other's state (m, D).
+    states: Matrix,
+    /// Weights times signal of one block (m, B).
+    products: Matrix,
+    /// The other states of the block (B, D), centred.
+    others: Matrix,
 }
 
 impl CrossWeights {
@@ -808,29 +813,53 @@ impl CrossWeights {
         for (d, mean) in mean.iter().enumerate() {
             basis.col_mut(d).iter_mut().for_each(|v| *v -= mean);
         }
-        Self { mean, basis, sums: vec![0.0; m], column: vec![0.0; m] }
+        let (states, products, others) = (Matrix::zeros(m, dim), Matrix::zeros(m, BLOCK), Matrix::zeros(BLOCK, dim));
+        Self { mean, basis, sums: vec![0.0; m], states, products, others }
     }
 
-    /// scale times `weights` of `state` against the dictionary, where the kernel without bias is `signal`.
-    fn add(&mut self, pull: &mut Pull, state: &[f64], scale: f64, weights: &[f64], signal: &[f64]) {
-        for (((m, w), s), sum) in self.column.iter_mut().zip(weights).zip(signal).zip(&mut self.sums) {
-            *m = scale * w * s;
-            *sum += *m;
+    /// `weights` (m, B) of `len` states against the dictionary, where the kernel without bias is `signal` (m, B). `other`
+    /// gives each column's state and a factor for its weights; a column without a state does not count.
+    /// ```text
+    /// sum_j M_j (x - z_j)(x - z_j)',  of which  sum_j M_j x x'  is added here and the rest, for all rows at once, in `finish`
+    /// ```
+    fn add<'a>(
+        &mut self,
+        pull: &mut Pull,
+        len: usize,
+        other: impl Fn(usize) -> Option<(&'a [f64], f64)>,
+        weights: &Matrix,
+        signal: &Matrix,
+    ) {
+        let dim = self.mean.len();
+        let mut x = vec![0.0; dim];
+        for i in 0..len {
+            let (state, scale) = other(i).unwrap_or((&self.mean, 0.0));
+            for (d, x) in x.iter_mut().enumerate() {
+                *x = state[d] - self.mean[d];
+                *self.others.at_mut(i, d) = *x;
+            }
+            let product = self.products.col_mut(i);
+            for (((m, w), s), sum) in product.iter_mut().zip(weights.col(i)).zip(signal.col(i)).zip(&mut self.sums) {
+                *m = scale * w * s;
+                *sum += *m;
+            }
+            let total = sum(product);
+            pull.bias += scale * sum(weights.col(i));
+            pull.signal += total;
+            pull.outer(total, &x, &x);
         }
-        let total = sum(&self.column);
-        pull.bias += scale * sum(weights);
-        pull.signal += total;
-        let x: Vec<f64> = state.iter().zip(&self.mean).map(|(v, mean)| v - mean).collect();
-        // sum_j M_j (x - z_j)(x - z_j)' less the terms z_j z_j', which `finish` adds for all rows at once.
-        let against: Vec<f64> =
-            x.iter().enumerate().map(|(d, x)| total * x - 2.0 * dot(&self.column, self.basis.col(d))).collect();
-        pull.outer(1.0, &x, &against);
+        let (m, products) = (self.sums.len(), &self.products);
+        let others = self.others.block(0, 0, len, dim);
+        dense::multiply(self.states.view_mut(), true, 1.0, products.block(0, 0, m, len), Op::Plain, others, Op::Plain);
     }
 
     fn finish(&self, pull: &mut Pull) {
+        let dim = self.mean.len();
         for (j, sum) in self.sums.iter().enumerate() {
-            let z: Vec<f64> = (0..self.mean.len()).map(|d| self.basis.at(j, d)).collect();
+            let z: Vec<f64> = (0..dim).map(|d| self.basis.at(j, d)).collect();
+            let states: Vec<f64> = (0..dim).map(|d| self.states.at(j, d)).collect();
             pull.outer(*sum, &z, &z);
+            pull.outer(-2.0, &states, &z);
         }
     }
 }

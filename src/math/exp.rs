@@ -11,6 +11,45 @@ pub fn scaled_exp(values: &mut [f64], scale: f64) {
     Arch::new().dispatch(ScaledExp { values, scale });
 }
 
+/// out\[i\] <- scale exp(-1/2 |x_i - y|^2) for the points i = `first`.. of `columns`.
+///
+/// Point i has coordinate w at `columns[w * stride + i]`, so that one coordinate of many points lies in a row; `y` holds one
+/// number for each coordinate. Bits do not depend on the machine, as for [`scaled_exp`].
+///
+/// # Panics
+/// If there are fewer points than `first + out.len()`.
+pub fn gaussian(out: &mut [f64], columns: &[f64], stride: usize, first: usize, y: &[f64], scale: f64) {
+    Arch::new().dispatch(Gaussian { out, columns, stride, first, y, scale });
+}
+
+struct Gaussian<'a> {
+    out: &'a mut [f64],
+    columns: &'a [f64],
+    stride: usize,
+    first: usize,
+    y: &'a [f64],
+    scale: f64,
+}
+
+impl NullaryFnOnce for Gaussian<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { out, columns, stride, first, y, scale } = self;
+        out.fill(0.0);
+        for (w, y) in y.iter().enumerate() {
+            let xs = &columns[w * stride + first..][..out.len()];
+            for (value, x) in out.iter_mut().zip(xs) {
+                *value -= 0.5 * (x - y) * (x - y);
+            }
+        }
+        for value in out {
+            *value = scale * exp(*value);
+        }
+    }
+}
+
 struct ScaledExp<'a> {
     values: &'a mut [f64],
     scale: f64,

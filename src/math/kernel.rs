@@ -1,6 +1,6 @@
 //! The covariance functions of \[JS09, eq. 18\] and the hyperparameters of a model.
 
-use super::dense::ViewMut;
+use super::dense::{Matrix, ViewMut, symmetric_eigen};
 use super::exp::scaled_exp;
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +88,45 @@ impl Metric {
             _ => &[],
         }
     }
+
+    /// Omega (D, D) for states of dimension `dim`.
+    pub fn matrix(&self, dim: usize) -> Matrix {
+        let mut omega = Matrix::zeros(dim, dim);
+        for (d, relevance) in self.relevance(dim).into_iter().enumerate() {
+            *omega.at_mut(d, d) = relevance;
+        }
+        for factor in self.factors() {
+            for (j, along) in factor.iter().enumerate() {
+                super::dense::axpy(omega.col_mut(j), *along, factor);
+            }
+        }
+        omega
+    }
+
+    /// The eigenvectors of Omega, the strongest first, each a unit vector (D,) whose largest entry is positive: the directions
+    /// that the value function varies along, as \[JS09, section 6\] reports a factor model. Empty if Omega is not finite.
+    pub fn directions(&self, dim: usize) -> Vec<Direction> {
+        let Ok((strengths, vectors)) = symmetric_eigen(&self.matrix(dim)) else { return Vec::new() };
+        let direction = |j: usize| {
+            let mut vector = vectors.col(j).to_vec();
+            let largest = vector.iter().copied().fold(0.0f64, |a, v| if v.abs() > a.abs() + 1e-9 { v } else { a });
+            if largest < 0.0 {
+                vector.iter_mut().for_each(|v| *v = -*v);
+            }
+            // Omega is positive semidefinite: what is below zero is rounding.
+            Direction { strength: strengths[j].max(0.0), vector }
+        };
+        (0..dim).rev().map(direction).collect()
+    }
+}
+
+/// An eigenvector of Omega.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Direction {
+    /// Eigenvalue: the inverse squared lengthscale along the direction, not negative.
+    pub strength: f64,
+    /// Unit vector (D,), in the coordinates of the kernel.
+    pub vector: Vec<f64>,
 }
 
 impl Kernel {
@@ -146,7 +185,20 @@ impl Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::dense::Matrix;
+
+    #[test]
+    fn directions_are_those_of_the_metric() {
+        let factors = vec![vec![3.0, -4.0, 0.0]];
+        let metric = Metric::Factor { relevance: vec![0.25, 0.25, 2.0], factors };
+        let found = metric.directions(3);
+        let expected = [(25.25, [-0.6, 0.8, 0.0]), (2.0, [0.0, 0.0, 1.0]), (0.25, [0.8, 0.6, 0.0])];
+        for (found, (strength, vector)) in found.iter().zip(expected) {
+            assert!((found.strength - strength).abs() < 1e-12, "{found:?}");
+            assert!(found.vector.iter().zip(vector).all(|(a, b)| (a - b).abs() < 1e-12), "{found:?}");
+        }
+        assert_eq!(Metric::Isotropic(0.5).directions(2).len(), 2);
+        assert!(Metric::Ard(vec![f64::NAN]).directions(1).is_empty());
+    }
 
     #[test]
     fn projection_gives_the_metrics_distance() {

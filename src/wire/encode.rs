@@ -519,15 +519,28 @@ struct KernelBody<'a> {
     relevance: Written<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     factors: Option<Written<'a>>,
+    /// Eigenvectors and eigenvalues of Omega: what a reader would otherwise have to compute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directions: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strengths: Option<Written<'a>>,
 }
 
 impl<'a> KernelBody<'a> {
     fn new(hyperparameters: &'a Hyperparameters, dim: usize, form: ArrayForm) -> Self {
         let kernel = &hyperparameters.kernel;
         let relevance = kernel.metric.relevance(dim);
-        let factors = match &kernel.metric {
-            Metric::Factor { factors, .. } => Some(Written::rows(factors, dim, form)),
-            Metric::Isotropic(_) | Metric::Ard(_) => None,
+        let (factors, directions, strengths) = match &kernel.metric {
+            Metric::Factor { factors, .. } => {
+                let found = kernel.metric.directions(dim);
+                let strengths: Vec<f64> = found.iter().map(|d| d.strength).collect();
+                (
+                    Some(Written::rows(factors, dim, form)),
+                    Some(Written::of(found.len(), dim, move |i, j| found[i].vector[j], form)),
+                    Some(Written::of(strengths.len(), 1, move |i, _| strengths[i], form).flat()),
+                )
+            }
+            Metric::Isotropic(_) | Metric::Ard(_) => (None, None, None),
         };
         Self {
             kind: kernel.metric.kind(),
@@ -535,6 +548,8 @@ impl<'a> KernelBody<'a> {
             bias_variance: kernel.bias_variance,
             relevance: Written::of(dim, 1, move |i, _| relevance[i], form).flat(),
             factors,
+            directions,
+            strengths,
         }
     }
 }

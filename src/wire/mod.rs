@@ -12,6 +12,7 @@ mod encode;
 mod model;
 mod reader;
 mod reply;
+mod report;
 mod tensor;
 mod v1;
 
@@ -23,6 +24,7 @@ pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };
 pub use reply::{Refusal, ReplyHead, decode_reply};
+pub use report::refit_report_to_json;
 pub use v1::{decode_ingest, decode_request};
 
 use crate::transition::{Batch, Invalid, InvalidCode};

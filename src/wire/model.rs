@@ -206,6 +206,9 @@ pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option
         Metric::Factor { relevance, factors } => {
             kernel["relevance"] = json!(relevance);
             kernel["factors"] = json!(factors);
+            let directions = metric.directions(relevance.len());
+            kernel["directions"] = directions.iter().map(|d| json!(d.vector)).collect();
+            kernel["strengths"] = directions.iter().map(|d| d.strength).collect();
         }
     }
     let mut file = json!({"kernel": kernel, "noise": NoiseBody::from(hyperparameters)});

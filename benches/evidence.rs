@@ -1,0 +1,73 @@
+//! The log evidence with its gradient, beside what a matrix product of as many operations takes on this machine.
+//!
+//! `cargo bench --bench evidence`
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criticd::math::dense::{Matrix, Op, product};
+use criticd::math::dictionary::select;
+use criticd::math::evidence::{KeepGoing, Problem, Sparse, exact, sparse};
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::hint::black_box;
+
+const GO: KeepGoing<'static> = &|| true;
+
+/// n states uniform in a cube of dimension `dim`, with the returns of a smooth value function and noise.
+fn problem(n: usize, dim: usize) -> (Problem, Hyperparameters) {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let states: Vec<f64> = (0..n * dim).map(|_| rng.random_range(-1.7..1.7)).collect();
+    let targets = states.chunks_exact(dim).map(|x| x[0].sin() + 0.5 * x[1] + rng.random_range(-0.2..0.2)).collect();
+    let relevance = (0..dim).map(|d| 0.8 / (1.0 + d as f64)).collect();
+    let kernel = Kernel { signal_variance: 1.3, bias_variance: 0.4, metric: Metric::Ard(relevance) };
+    let hyper = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.05 };
+    (Problem::correlated(dim, states, Matrix::from_columns(n, 1, targets)), hyper)
+}
+
+/// n^3 multiplications with as many additions: the unit that goals are stated in.
+fn matrix_product(c: &mut Criterion) {
+    let mut group = c.benchmark_group("matrix product");
+    for n in [200, 1000] {
+        let a = Matrix::from_columns(n, n, (0..n * n).map(|k| (k as f64 * 0.618).fract()).collect());
+        group.throughput(Throughput::Elements(2 * (n as u64).pow(3)));
+        group.bench_with_input(BenchmarkId::new("n", n), &a, |bench, a| {
+            bench.iter(|| product(black_box(a).view(), Op::Plain, a.view(), Op::Plain));
+        });
+    }
+    group.finish();
+}
+
+fn exact_evidence(c: &mut Criterion) {
+    let mut group = c.benchmark_group("exact evidence and gradient, n = 1000");
+    for dim in [2, 10] {
+        let (problem, hyper) = problem(1000, dim);
+        group.bench_function(BenchmarkId::new("D", dim), |bench| {
+            bench.iter(|| exact(black_box(&problem), &hyper, GO).expect("positive definite"));
+        });
+    }
+    group.finish();
+}
+
+fn sparse_evidence(c: &mut Criterion) {
+    let mut group = c.benchmark_group("sparse evidence and gradient, m = 200, D = 4");
+    for n in [50_000, 200_000] {
+        let (problem, hyper) = problem(n, 4);
+        let (dictionary, _) = select(&hyper.kernel, 4, &problem.nodes()[..4 * 5000], 1e-9, 200);
+        assert_eq!(dictionary.len(), 200);
+        group.throughput(Throughput::Elements(n as u64));
+        group.bench_function(BenchmarkId::new("n", n), |bench| {
+            let basis = dictionary.elements();
+            bench.iter(|| {
+                sparse(black_box(&problem), &hyper, basis, Sparse::Variational, 1e-6, GO).expect("positive definite")
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20);
+    targets = matrix_product, exact_evidence, sparse_evidence
+}
+criterion_main!(benches);

@@ -1,0 +1,486 @@
+//! What a refit found, in numbers and in words.
+
+use super::refit::RefitReason;
+use crate::math::dense::{Matrix, Op, product};
+use crate::math::kernel::{Direction, Hyperparameters, Metric};
+use crate::math::optimise::Ascent;
+use crate::snapshot::Inputs;
+use crate::transition::Rows;
+use std::fmt;
+
+/// Evidence whose loss says that a state variable matters, nats: odds of more than twenty thousand to one. To this comes log D:
+/// the luckiest of D variables that mean nothing gains about as much ...
+const MATTERS: f64 = 10.0;
+/// ... and that it may matter. Returns share their noise, and so their evidence is less than it counts.
+const MATTERS_LITTLE: f64 = 4.0;
+/// Trace gap above which a dictionary is too small to select a model with, nats (MATHS.md 2).
+const GAP_TOO_LARGE: f64 = 5.0;
+/// Exact evidence given up for a dictionary that is full, above which it is too small, nats.
+const GIVEN_UP_TOO_MUCH: f64 = 20.0;
+/// 1/2 y' Q^-1 y below this share of n / 2 says that a floor is active (MATHS.md 2, diagnostic c).
+const FIT_LOW: f64 = 0.8;
+/// Returns further out than this from their median, in robust standard deviations, are outliers.
+const OUTLYING_RETURN: f64 = 100.0;
+/// Standard deviation that outliers have made so much larger than that of the middle half of the rows is not a scale.
+const OUTLYING_STATES: f64 = 20.0;
+/// Correlation of two state variables above which the evidence can hardly tell them apart.
+const CORRELATED: f64 = 0.99;
+/// State variables that differ by less, in standard deviations, are copies: 32-bit numbers agree to that.
+const COPY: f64 = 1e-5;
+/// Rows that correlations and quartiles are taken from.
+const SAMPLE: usize = 4096;
+/// Directions weaker than this, relative to the strongest, are not told.
+const WEAK_DIRECTION: f64 = 0.01;
+
+/// Which evidence a model was selected by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvidenceKind {
+    /// The exact one, on at most `evidence_rows` rows.
+    Exact,
+    /// The variational bound through a dictionary, on all rows.
+    Sparse,
+}
+
+impl EvidenceKind {
+    /// The word used on the wire and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Sparse => "sparse",
+        }
+    }
+}
+
+/// What a refit found, for people and for judging.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefitReport {
+    /// Why it was started.
+    pub reason: RefitReason,
+    /// Rows in the window.
+    pub rows: u64,
+    /// What the hyperparameters were selected by in the end.
+    pub evidence: EvidenceKind,
+    /// Rows that this evidence was computed on.
+    pub evidence_rows: usize,
+    /// Log evidence of the present hyperparameters on those rows, nats; none if they fail there.
+    pub evidence_before: Option<f64>,
+    /// Log evidence of the hyperparameters found, on the same rows and targets, nats.
+    pub evidence_after: f64,
+    /// Exact evidence given up, on `evidence_rows` of the settings, for what the dictionary can carry, nats: what the exact search
+    /// reached less what the model selected by the bound has. None if the bound was not used.
+    pub given_up: Option<f64>,
+    /// 1/2 y' Q^-1 y over n / 2: 1 at an optimum that no bound holds.
+    pub fit_ratio: f64,
+    /// Evaluations of the evidence with gradient.
+    pub evaluations: usize,
+    /// Bounds that hold the optimum, in words; empty if none.
+    pub active_bounds: Vec<String>,
+    /// Whether the time budget ended the search.
+    pub out_of_time: bool,
+    /// Dictionary size of the rebuilt model.
+    pub dictionary_size: usize,
+    /// Variational trace gap of the rebuilt model, nats (above 5: the dictionary is too small to select with).
+    pub trace_gap: f64,
+    /// ICD tolerance of the rebuilt model relative to v0 + b.
+    pub tolerance: f64,
+    /// Rows that it never learned, because the stream was faster than it could be caught up.
+    pub rows_left_out: u64,
+    /// The structures that were compared, in the order in which they were tried.
+    pub structures: Vec<StructureReport>,
+    /// What each state variable means to the value (D,).
+    pub variables: Vec<VariableReport>,
+    /// Directions of a factor model, the strongest first; empty for others.
+    pub directions: Vec<Direction>,
+    /// Which evidence the support of the variables is of; none if it could not be computed.
+    pub support_evidence: Option<EvidenceKind>,
+    /// What somebody should know of how this was found, a sentence each.
+    pub findings: Vec<String>,
+    /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
+    pub ascents: Vec<AscentReport>,
+}
+
+/// A structure of the covariance that model selection has tried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StructureReport {
+    /// In words: "isotropic", "ard", "ard without 1, 4" (state variables left out), "factor with 2 directions".
+    pub name: String,
+    /// Best log evidence found, nats, on the rows that all structures were compared on.
+    pub log_evidence: f64,
+    /// Free hyperparameters.
+    pub parameters: usize,
+}
+
+/// One ascent of a search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AscentReport {
+    /// Round of targets, from 1.
+    pub round: usize,
+    /// Name of its structure.
+    pub structure: String,
+    /// Names of its parameters.
+    pub names: Vec<String>,
+    /// Rows that its evidence was computed on.
+    pub rows: usize,
+    /// Where it went.
+    pub ascent: Ascent,
+}
+
+/// What one state variable means to the value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VariableReport {
+    /// Its name, or `state_0`, `state_1`, ... if nobody gave one.
+    pub name: String,
+    /// Entry of Omega on the diagonal, in normalised coordinates: 0 if it is left out.
+    pub relevance: f64,
+    /// Distance in its own unit over which the value changes, all else fixed; none if it is left out.
+    pub lengthscale: Option<f64>,
+    /// The same in its standard deviations.
+    pub lengthscale_in_deviations: Option<f64>,
+    /// Evidence lost if it were left out and all else stayed, nats.
+    pub support: Option<f64>,
+    /// The short of it.
+    pub verdict: Verdict,
+}
+
+/// Whether a state variable matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Leaving it out would cost much evidence.
+    Matters,
+    /// Leaving it out would cost some.
+    MattersLittle,
+    /// Leaving it out would cost nothing worth mentioning.
+    DoesNotMatter,
+    /// It has been left out: the evidence did not fall.
+    Removed,
+    /// It has the same value in all rows.
+    Constant,
+    /// It is a copy of the state variable of this index, which stands for both.
+    CopyOf(usize),
+}
+
+impl Verdict {
+    /// The word used on the wire and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Matters => "matters",
+            Self::MattersLittle => "matters_little",
+            Self::DoesNotMatter => "does_not_matter",
+            Self::Removed => "removed",
+            Self::Constant => "constant",
+            Self::CopyOf(_) => "copy",
+        }
+    }
+}
+
+impl fmt::Display for VariableReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        match self.verdict {
+            Verdict::Removed => return write!(f, "{name} is left out: the evidence does not fall without it"),
+            Verdict::Constant => return write!(f, "{name} never changes: nothing can be learned of what it means"),
+            Verdict::CopyOf(_) => return write!(f, "{name} is left out: it is a copy of another"),
+            Verdict::Matters => write!(f, "{name} matters")?,
+            Verdict::MattersLittle => write!(f, "{name} may matter a little")?,
+            Verdict::DoesNotMatter => write!(f, "{name} does not matter")?,
+        }
+        if let (Some(length), Some(deviations)) = (self.lengthscale, self.lengthscale_in_deviations) {
+            let length = format!("{} ({} of its standard deviations)", short(length), short(deviations));
+            write!(f, ": the value changes over {length}")?;
+        }
+        match self.support {
+            Some(support) if support >= 0.05 => {
+                write!(f, ", and without it {support:.1} nats of evidence would be lost")
+            }
+            Some(_) => write!(f, ", and without it no evidence would be lost"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl RefitReport {
+    /// Which state variables matter, how strongly, with what support, and along which directions: a sentence each, the most
+    /// important first.
+    pub fn relevance(&self) -> Vec<String> {
+        let mut order: Vec<usize> = (0..self.variables.len()).collect();
+        let weight = |v: &VariableReport| v.support.unwrap_or(v.relevance);
+        order.sort_by(|&a, &b| weight(&self.variables[b]).total_cmp(&weight(&self.variables[a])));
+        let mut out: Vec<String> = order
+            .into_iter()
+            .map(|i| match self.variables[i].verdict {
+                Verdict::CopyOf(k) => {
+                    format!("{} is left out: it is a copy of {}", self.variables[i].name, self.variables[k].name)
+                }
+                _ => self.variables[i].to_string(),
+            })
+            .collect();
+        let strongest = self.directions.first().map_or(0.0, |d| d.strength);
+        let strong = self.directions.iter().filter(|d| d.strength > WEAK_DIRECTION * strongest);
+        for (k, direction) in strong.enumerate() {
+            out.push(format!(
+                "direction {}: {}, strength {} (the value changes over {} standard deviations along it)",
+                k + 1,
+                self.combination(&direction.vector),
+                short(direction.strength),
+                short(1.0 / direction.strength.sqrt())
+            ));
+        }
+        out
+    }
+
+    /// "0.71 angle - 0.70 speed": the larger terms of a unit vector in normalised coordinates.
+    fn combination(&self, vector: &[f64]) -> String {
+        let mut order: Vec<usize> = (0..vector.len()).filter(|&d| vector[d].abs() >= 0.1).collect();
+        order.sort_by(|&a, &b| vector[b].abs().total_cmp(&vector[a].abs()));
+        let mut out = String::new();
+        for (k, &d) in order.iter().enumerate() {
+            let sign = match (k, vector[d] < 0.0) {
+                (0, false) => "",
+                (0, true) => "-",
+                (_, false) => " + ",
+                (_, true) => " - ",
+            };
+            out += &format!("{sign}{:.2} {}", vector[d].abs(), self.variables[d].name);
+        }
+        out
+    }
+}
+
+/// Three significant digits.
+fn short(value: f64) -> String {
+    let magnitude = value.abs().log10();
+    if (-2.0..5.0).contains(&magnitude) {
+        format!("{value:.*}", (2.0 - magnitude.floor()).max(0.0) as usize)
+    } else {
+        format!("{value:.2e}")
+    }
+}
+
+/// How state variables hang together in the rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Dependence {
+    constant: Vec<usize>,
+    /// Each copy with what it is a copy of, possibly in another unit or of the other sign.
+    copies: Vec<(usize, usize)>,
+    /// Pairs that move together, with their correlation.
+    correlated: Vec<(usize, usize, f64)>,
+    /// State variables with values far outside of all others.
+    outlying: Vec<usize>,
+}
+
+impl Dependence {
+    /// Of the states of `rows`, normalised by `inputs`.
+    pub(super) fn new(rows: &Rows, inputs: &Inputs) -> Self {
+        let (dim, n) = (rows.dim, rows.len());
+        let mut out = Self::default();
+        for d in 0..dim {
+            if (1..n).all(|i| rows.state(i)[d] == rows.state(0)[d]) {
+                out.constant.push(d);
+            } else if scale_of(rows, d).2 {
+                out.outlying.push(d);
+            }
+        }
+        let sample: Vec<f64> = sampled(n).flat_map(|i| inputs.normalise(rows.state(i))).collect();
+        let mut z = Matrix::from_rows(sample.len() / dim, dim, &sample);
+        for d in 0..dim {
+            let column = z.col_mut(d);
+            let mean = column.iter().sum::<f64>() / column.len() as f64;
+            column.iter_mut().for_each(|v| *v -= mean);
+            let norm = column.iter().map(|v| v * v).sum::<f64>().sqrt();
+            column.iter_mut().for_each(|v| *v /= norm.max(f64::MIN_POSITIVE));
+        }
+        let correlation = product(z.view(), Op::Transposed, z.view(), Op::Plain);
+        let state = |i: usize, d: usize| (rows.state(i)[d] - inputs.shift[d]) / inputs.scale[d];
+        for d in 0..dim {
+            for e in 0..d {
+                let (c, gone) = (correlation.at(d, e), |k| out.copies.iter().any(|&(copy, _)| copy == k));
+                if c.abs() < CORRELATED || gone(d) || gone(e) {
+                    continue;
+                }
+                let sign = c.signum();
+                if (0..n).all(|i| (state(i, d) - sign * state(i, e)).abs() <= COPY * (1.0 + state(i, e).abs())) {
+                    out.copies.push((d, e));
+                } else {
+                    out.correlated.push((e, d, c));
+                }
+            }
+        }
+        out
+    }
+
+    /// State variables that can say nothing beside the others.
+    pub(super) fn left_out(&self) -> Vec<usize> {
+        let mut out: Vec<usize> = self.constant.iter().copied().chain(self.copies.iter().map(|&(d, _)| d)).collect();
+        out.sort_unstable();
+        out
+    }
+}
+
+/// About [`SAMPLE`] row numbers, evenly spaced.
+fn sampled(rows: usize) -> impl Iterator<Item = usize> {
+    (0..rows).step_by(rows.div_ceil(SAMPLE).max(1))
+}
+
+/// Median and robust standard deviation (from the quartiles) of some numbers.
+fn median_and_deviation(values: &mut [f64]) -> (f64, f64) {
+    values.sort_unstable_by(f64::total_cmp);
+    let at = |q: f64| values[((values.len() - 1) as f64 * q).round() as usize];
+    // The quartiles of a normal distribution are 1.349 standard deviations apart.
+    (at(0.5), (at(0.75) - at(0.25)) / 1.349)
+}
+
+/// Shift and scale of state variable `d`, and whether outliers decided how they were taken: mean and standard deviation over the
+/// rows, or, where a few rows have blown those up, median and quartiles. A constant keeps its unit.
+pub(super) fn scale_of(rows: &Rows, d: usize) -> (f64, f64, bool) {
+    let n = rows.len().max(1) as f64;
+    let column = || rows.states.iter().skip(d).step_by(rows.dim);
+    let mean = column().sum::<f64>() / n;
+    let deviation = (column().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n).sqrt();
+    // What is left of a constant after subtracting its mean is rounding, not a scale.
+    if deviation <= 1e-12 * mean.abs().max(1e-300) {
+        return (mean, 1.0, false);
+    }
+    let mut sample: Vec<f64> = sampled(rows.len()).map(|i| rows.state(i)[d]).collect();
+    let (median, robust) = median_and_deviation(&mut sample);
+    if robust > 1e-12 * median.abs() && deviation > OUTLYING_STATES * robust {
+        (median, robust, true)
+    } else {
+        (mean, deviation, false)
+    }
+}
+
+/// The state variables under the hyperparameters found, in normalised coordinates.
+pub(super) fn variables(
+    hyperparameters: &Hyperparameters,
+    inputs: &Inputs,
+    dependence: &Dependence,
+    support: Option<&[f64]>,
+) -> Vec<VariableReport> {
+    let dim = inputs.dim();
+    let omega = hyperparameters.kernel.metric.matrix(dim);
+    let luck = (dim as f64).ln();
+    (0..dim)
+        .map(|d| {
+            let relevance = omega.at(d, d);
+            let kept = relevance > 0.0;
+            let support = support.map(|s| s[d]).filter(|_| kept);
+            let deviations = kept.then(|| 1.0 / relevance.sqrt());
+            let copied = dependence.copies.iter().find(|&&(copy, _)| copy == d).map(|&(_, of)| of);
+            let verdict = match (copied, support) {
+                _ if dependence.constant.contains(&d) => Verdict::Constant,
+                (Some(of), _) if !kept => Verdict::CopyOf(of),
+                _ if !kept => Verdict::Removed,
+                (_, Some(support)) if support >= MATTERS + luck => Verdict::Matters,
+                (_, Some(support)) if support >= MATTERS_LITTLE + luck => Verdict::MattersLittle,
+                (_, Some(_)) => Verdict::DoesNotMatter,
+                // Without support the lengthscale has to say it: over ten standard deviations hardly anything changes.
+                (_, None) if relevance >= 0.1 => Verdict::Matters,
+                (_, None) if relevance >= 0.01 => Verdict::MattersLittle,
+                (_, None) => Verdict::DoesNotMatter,
+            };
+            VariableReport {
+                name: name(inputs, d),
+                relevance,
+                lengthscale: deviations.map(|l| l * inputs.scale[d]),
+                lengthscale_in_deviations: deviations,
+                support,
+                verdict,
+            }
+        })
+        .collect()
+}
+
+fn name(inputs: &Inputs, d: usize) -> String {
+    inputs.names.as_ref().and_then(|names| names.get(d).cloned()).unwrap_or_else(|| format!("state_{d}"))
+}
+
+/// What the sentences of a report are made from, besides the report itself.
+pub(super) struct Circumstances<'a> {
+    pub(super) hyperparameters: &'a Hyperparameters,
+    pub(super) inputs: &'a Inputs,
+    pub(super) dependence: &'a Dependence,
+    /// (n, H).
+    pub(super) targets: &'a Matrix,
+    /// Whether the noise stands at its floor, and a lengthscale at its finest.
+    pub(super) noise_at_floor: bool,
+    pub(super) finest: bool,
+    /// Whether the bound of all rows was wanted.
+    pub(super) bound_wanted: bool,
+    /// An ascent that got nowhere because a covariance became singular.
+    pub(super) singular: bool,
+    pub(super) dictionary_max: usize,
+}
+
+/// What somebody should know of how a model was found.
+pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<String> {
+    let mut out = Vec::new();
+    let (rows, used, size) = (report.rows, report.evidence_rows, report.dictionary_size);
+    out.push(match report.evidence {
+        EvidenceKind::Exact if used as u64 == rows => format!("selected by the exact evidence of all {rows} rows"),
+        EvidenceKind::Exact if about.bound_wanted && report.out_of_time => format!(
+            "selected by the exact evidence of {used} of {rows} rows: the time budget ended before the bound of all rows \
+             could be used; raise refit_budget_s, or lower window_rows"
+        ),
+        EvidenceKind::Exact => format!("selected by the exact evidence of {used} of {rows} rows"),
+        EvidenceKind::Sparse => format!("selected by the variational bound of all {used} rows"),
+    });
+    if report.out_of_time && report.evidence == EvidenceKind::Sparse {
+        out.push("the time budget ended the search: the best found by then counts".into());
+    }
+    let gap = report.trace_gap;
+    let full = size * 10 >= about.dictionary_max * 9;
+    // What all rows ask for differs from what some of them ask for, so that a little is always given up.
+    match report.given_up.filter(|&nats| full && nats > GIVEN_UP_TOO_MUCH) {
+        Some(nats) => out.push(format!(
+            "the dictionary is too small: its {size} elements cannot carry what the data would support ({nats:.0} nats of exact \
+             evidence given up); raise dictionary_max"
+        )),
+        None if gap <= GAP_TOO_LARGE => {}
+        None if full => out.push(format!(
+            "the dictionary is too small: its {size} elements leave out {gap:.0} nats; raise dictionary_max"
+        )),
+        None => out.push(format!("the dictionary's {size} elements leave out {gap:.0} nats")),
+    }
+    if about.noise_at_floor && about.finest {
+        out.push(
+            "the evidence collapses: it wants to interpolate single returns, and only the floors of noise and lengthscale \
+             keep it from that; trust the predictive score, and lower noise_floor only if transitions are deterministic"
+                .into(),
+        );
+    } else if about.noise_at_floor {
+        out.push(
+            "the noise stands at its floor: returns look deterministic; if transitions are, lower noise_floor".into(),
+        );
+    } else if report.fit_ratio < FIT_LOW {
+        out.push(format!("a bound holds the optimum: fit is {:.2} of what it is at a free one", report.fit_ratio));
+    }
+    if about.singular {
+        out.push("an ascent met a singular covariance and turned away from it".into());
+    }
+    let Circumstances { inputs, dependence, .. } = about;
+    for &(a, b, c) in &dependence.correlated {
+        let (a, b) = (name(inputs, a), name(inputs, b));
+        out.push(format!("{a} and {b} move together (correlation {c:.3}): which of them matters can hardly be told"));
+    }
+    for &d in &dependence.outlying {
+        let name = name(inputs, d);
+        out.push(format!("{name} has outliers: it is scaled by the middle half of the rows, not by all"));
+    }
+    for h in 0..about.targets.cols() {
+        let y = about.targets.col(h);
+        let mut sample: Vec<f64> = sampled(y.len()).map(|i| y[i]).collect();
+        let (median, deviation) = median_and_deviation(&mut sample);
+        let furthest = y.iter().map(|y| (y - median).abs()).fold(0.0, f64::max);
+        if deviation > 0.0 && furthest > OUTLYING_RETURN * deviation {
+            let times = short(furthest / deviation);
+            out.push(format!(
+                "returns have outliers, up to {times} times their usual deviation: noise and scale are those of the outliers, and \
+                 small differences in value drown in them; check the rewards"
+            ));
+        }
+    }
+    if let (Metric::Isotropic(_), true) = (&about.hyperparameters.kernel.metric, !dependence.copies.is_empty()) {
+        out.push("some state variables are copies of others, and one lengthscale for all counts them twice".into());
+    }
+    out
+}

@@ -1,0 +1,58 @@
+//! What a refit found, as a map for events, the status and `fit --json`.
+
+use crate::learner::refit::RefitReport;
+use serde_json::{Map, Value, json};
+
+/// The keys of `adopted` and `refit_rejected` events that tell how the model was found (`proto/README.md`).
+pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
+    let structures: Vec<Value> = report
+        .structures
+        .iter()
+        .map(|s| json!({"name": s.name, "log_evidence": s.log_evidence, "parameters": s.parameters}))
+        .collect();
+    let variables: Vec<Value> = report
+        .variables
+        .iter()
+        .map(|v| {
+            json!({
+                "name": v.name,
+                "verdict": v.verdict.name(),
+                "relevance": v.relevance,
+                "lengthscale": v.lengthscale,
+                "lengthscale_in_deviations": v.lengthscale_in_deviations,
+                "support": v.support,
+            })
+        })
+        .collect();
+    let directions: Vec<Value> =
+        report.directions.iter().map(|d| json!({"strength": d.strength, "direction": d.vector})).collect();
+    let support: Vec<Option<f64>> = report.variables.iter().map(|v| v.support).collect();
+    let map = json!({
+        "trigger": report.reason.name(),
+        "rows": report.rows,
+        "evidence": report.evidence.name(),
+        "evidence_rows": report.evidence_rows,
+        "evidence_before": report.evidence_before,
+        "evidence_after": report.evidence_after,
+        "given_up": report.given_up,
+        "fit_ratio": report.fit_ratio,
+        "evaluations": report.evaluations,
+        "active_bounds": report.active_bounds,
+        "out_of_time": report.out_of_time,
+        "dictionary_size": report.dictionary_size,
+        "trace_gap": report.trace_gap,
+        "tolerance": report.tolerance,
+        "rows_left_out": report.rows_left_out,
+        "structures": structures,
+        "variables": variables,
+        "directions": directions,
+        "support": support,
+        "support_evidence": report.support_evidence.map(|by| by.name()),
+        "relevance_report": report.relevance(),
+        "findings": report.findings,
+    });
+    match map {
+        Value::Object(map) => map,
+        other => unreachable!("not a map: {other}"),
+    }
+}
