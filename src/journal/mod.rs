@@ -116,6 +116,12 @@ impl StoredGroup {
         hasher.finalize()
     }
 
+    /// The same with the checksum that its fields have now.
+    #[must_use]
+    pub fn sealed(self) -> Self {
+        Self { crc: self.checksum(), ..self }
+    }
+
     /// Check version and checksum.
     ///
     /// # Errors
@@ -325,9 +331,7 @@ impl GroupWriter {
         body.extend_from_slice(&time.to_le_bytes());
         body.extend_from_slice(&self.records);
         let (rows, kinds) = (self.rows, self.kinds);
-        let mut group = StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version: VERSION, body };
-        group.crc = group.checksum();
-        group
+        StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version: VERSION, body }.sealed()
     }
 }
 

@@ -1,10 +1,10 @@
-//! Where groups are kept: one SQLite database in the data directory, which people may open with other tools while no
-//! daemon runs.
+//! Where groups are kept: one SQLite database in the data directory, which people may read with other tools.
 //!
 //! The database is a write-ahead log (`journal.sqlite-wal`) that a thread of its own copies into `journal.sqlite` from time
-//! to time, so that whoever appends does not wait for that. SQLite ends a log silently at the first page that is damaged. A small file beside it, `journal.mark`, therefore says how far
-//! the journal is known to be durable: it is written after each group that was synced, never before, and a journal that
-//! ends before its mark is refused.
+//! to time, so that whoever appends does not wait for that. SQLite ends a log silently at the first page that is damaged.
+//! A small file beside it, `journal.mark`, therefore says how far the journal is known to be durable: it is written after
+//! each group that was synced, never before, and a journal that ends before its mark is refused. It is not synced itself
+//! each time: after a power cut it may be older, which is no harm but that damage behind it goes unnoticed.
 
 use super::{Damage, StoredGroup, VERSION};
 use crossbeam_channel::{Sender, bounded};
