@@ -6,6 +6,7 @@
 
 mod tables;
 
+use crate::daemon::ledger::{LedgerSettings, SyncMode};
 use crate::learner::Settings;
 use crate::wire;
 use std::ffi::OsString;
@@ -54,6 +55,20 @@ pub struct ConfigParts {
     pub window_rows: usize,
     /// Most streams that are told apart.
     pub streams_max: usize,
+    /// Rows of other streams after which a silent one may make room for a new one.
+    pub streams_idle_rows: u64,
+    /// Whether what is taken in is kept.
+    pub journal: bool,
+    /// When it is made durable.
+    pub sync: SyncMode,
+    /// Rows that the journal keeps.
+    pub journal_rows_max: u64,
+    /// Bytes that the journal keeps.
+    pub journal_bytes_max: u64,
+    /// Rows between two checkpoints.
+    pub checkpoint_rows: u64,
+    /// Messages that the quarantine keeps.
+    pub quarantine_max: u64,
     /// What one peer may ask for.
     pub limits: Limits,
     /// What is learned; at least one, names distinct. Requests that name none mean the first.
@@ -127,10 +142,17 @@ impl Default for ConfigParts {
             snapshot_interval_ms: 1000,
             publish_bytes_max: 1 << 20,
             publish_variance: true,
-            batch_rows_max: 256,
+            batch_rows_max: 1024,
             inbox_messages: 1024,
             window_rows: 200_000,
             streams_max: 65_536,
+            streams_idle_rows: 1_000_000,
+            journal: true,
+            sync: SyncMode::default(),
+            journal_rows_max: 20_000_000,
+            journal_bytes_max: 8 << 30,
+            checkpoint_rows: 100_000,
+            quarantine_max: 1000,
             limits: Limits::default(),
             critics: vec![Settings::default()],
         }
@@ -268,6 +290,12 @@ impl Deref for Config {
 }
 
 impl Config {
+    /// How the journal is kept.
+    pub fn ledger(&self) -> LedgerSettings {
+        let ConfigParts { sync, journal_rows_max, journal_bytes_max, checkpoint_rows, .. } = self.parts;
+        LedgerSettings { sync, rows_max: journal_rows_max, bytes_max: journal_bytes_max, checkpoint_rows }
+    }
+
     /// Check settings, each alone and together.
     ///
     /// # Errors

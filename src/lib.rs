@@ -3,6 +3,7 @@ pub mod client;
 pub mod config;
 pub mod daemon;
 pub mod http;
+pub mod journal;
 pub mod learner;
 pub mod math;
 pub mod picture;

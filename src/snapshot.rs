@@ -3,13 +3,16 @@
 use crate::math::kernel::{Hyperparameters, Kernel};
 use crate::transition::{Invalid, InvalidCode, MAGNITUDE_MAX};
 use nalgebra::DMatrix;
+use serde::{Deserialize, Serialize};
 
 /// z = (x - shift) / scale, coordinate by coordinate: from the environment's states to those of the kernel.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
     /// (D,), unit of the state.
+    #[serde(with = "crate::math::raw")]
     pub shift: Vec<f64>,
     /// (D,), unit of the state, positive.
+    #[serde(with = "crate::math::raw")]
     pub scale: Vec<f64>,
     /// What the state variables are called, if anybody said.
     pub names: Option<Vec<String>>,

@@ -1,7 +1,8 @@
 //! The words of the domain: transitions as producers send them, checked once, and as learners read them.
 
+use siphasher::sip::SipHasher13;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hasher;
 
 /// Largest magnitude accepted in a state or a reward: squares and sums of squares stay far from overflow.
 pub const MAGNITUDE_MAX: f64 = 1e9;
@@ -285,6 +286,11 @@ impl Batch {
         self.parts.discounts.as_ref().map(|v| v[i])
     }
 
+    /// Unix seconds of row i, if the producer told.
+    pub fn time(&self, i: usize) -> Option<f64> {
+        self.parts.times.as_ref().map(|v| v[i])
+    }
+
     /// Action of row i (A,), if there is one.
     pub fn action(&self, i: usize) -> Option<&[f64]> {
         self.parts.actions.as_ref().map(|v| {
@@ -295,15 +301,15 @@ impl Batch {
 
     /// A fingerprint of everything in row i that learning depends on: equal rows have equal fingerprints.
     pub fn fingerprint(&self, i: usize) -> u64 {
-        // DefaultHasher::new() has fixed keys; fingerprints are compared within one process only.
-        let mut hasher = DefaultHasher::new();
+        // Checkpoints keep fingerprints, so that they must not depend on the program's build: every word is written by itself.
+        let mut hasher = SipHasher13::new();
         for &value in self.state(i).iter().chain(self.next_state(i)).chain(self.reward(i)) {
-            value.to_bits().hash(&mut hasher);
+            hasher.write_u64(value.to_bits());
         }
-        (self.terminated(i), self.truncated(i)).hash(&mut hasher);
-        self.discount(i).map(f64::to_bits).hash(&mut hasher);
+        hasher.write_u8(u8::from(self.terminated(i)) | u8::from(self.truncated(i)) << 1);
+        hasher.write_u64(self.discount(i).map_or(u64::MAX, f64::to_bits));
         for value in self.action(i).unwrap_or(&[]) {
-            value.to_bits().hash(&mut hasher);
+            hasher.write_u64(value.to_bits());
         }
         hasher.finish()
     }

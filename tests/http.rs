@@ -277,7 +277,8 @@ fn metrics_count_what_happened() {
     }
     let open = raw(
         running.address,
-        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text;version=1.0.0\r\nConnection: close\r\n\r\n",
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\
+         Connection: close\r\n\r\n",
     );
     assert!(open.head.contains("content-type: application/openmetrics-text") && open.text().ends_with("# EOF\n"));
     promtool(&["check", "metrics"], Some(&text));

@@ -363,3 +363,21 @@ fn whenever_it_is_told_to_stop_it_stops() {
         assert!(asked.get() <= limit + 5, "asked {} times after the flag went up", asked.get() - limit);
     }
 }
+
+#[test]
+fn directions_that_were_not_found_are_told() {
+    let (states, rewards) = noisy(1, 400, 15, |x| (3.0 * x[0]).sin());
+    let window = episodes(1, states, rewards);
+    let found = refit_by(&window, Settings { kernel: KernelKind::Factor(None), ..settings() }).unwrap();
+    assert_eq!(found.report.structure, "ard");
+    told(&found, "directions asked for: 1, given: 0");
+}
+
+#[test]
+fn rewards_that_are_seen_rarely_are_no_outliers() {
+    // One success in fifty rows, remembered for a while by the returns before it.
+    let mut rng = ChaCha8Rng::seed_from_u64(16);
+    let states: Vec<f64> = (0..600).map(|_| rng.random_range(-1.0..1.0)).collect();
+    let rewards = (0..600).map(|i| if i % 50 == 0 { 1.0 } else { 0.001 * rng.random::<f64>() }).collect();
+    not_told(&refitted(&episodes(1, states, rewards)).unwrap(), "outliers");
+}

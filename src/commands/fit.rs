@@ -362,6 +362,7 @@ impl Fit {
                 if report.out_of_time { ", stopped by --budget" } else { "" }
             );
             lines.push(("search".to_owned(), text));
+            lines.push(("structure".to_owned(), report.structure.clone()));
             if report.structures.len() > 1 {
                 for s in &report.structures {
                     let text = format!("{:.1} nats, {} parameters", s.log_evidence, s.parameters);

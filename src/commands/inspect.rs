@@ -3,21 +3,25 @@
 use super::Failure;
 use super::given::plural;
 use super::output::{columns, facts, in_file, number, print, print_json};
+use criticd::daemon::survey::{Survey, survey};
+use criticd::daemon::{self, StartError};
 use criticd::math::kernel::{Kernel, Metric};
 use criticd::snapshot::Snapshot;
 use criticd::wire::{decode_snapshot, hyperparameters_to_json};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Say what is in a model file
+/// Say what is in a model file, or in the data directory of a daemon that does not run
 ///
 /// Lengthscales are in the unit of the states: how far a state variable must move, the others staying, before values there
 /// and here have little to do with each other (their correlation falls to exp(-1/2)).
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  criticd inspect model.msgpack\n  criticd inspect model.msgpack --json")]
+#[command(
+    after_help = "Examples:\n  criticd inspect model.msgpack\n  criticd inspect model.msgpack --json\n  criticd inspect /var/lib/criticd"
+)]
 pub(crate) struct Inspect {
-    /// A value function, as `fit` writes it
-    #[arg(value_name = "MODEL")]
+    /// A value function, as `fit` writes it; or a data directory
+    #[arg(value_name = "MODEL|DATA_DIR")]
     model: PathBuf,
     /// Print one JSON document
     #[arg(long)]
@@ -26,6 +30,9 @@ pub(crate) struct Inspect {
 
 impl Inspect {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.model.is_dir() {
+            return self.directory();
+        }
         let snapshot = read_model(&self.model)?;
         if self.json {
             return print_json(&document(&snapshot));
@@ -33,6 +40,85 @@ impl Inspect {
         let path = self.model.display();
         print(&format!("{}\nNext: criticd value {path} STATES.csv evaluates it.\n", describe(&snapshot)))
     }
+}
+
+impl Inspect {
+    fn directory(&self) -> Result<(), Failure> {
+        let directory = &self.model;
+        let _lock = match daemon::lock(directory) {
+            Err(StartError::Locked { .. }) => {
+                let data_dir = directory.display();
+                return Err(in_file(
+                    directory,
+                    format!("a daemon runs here; ask `criticd status --data-dir {data_dir}`"),
+                ));
+            }
+            other => other?,
+        };
+        let found = survey_directory(directory)?;
+        if self.json {
+            return print_json(&directory_document(&found));
+        }
+        let next = match &found.fault {
+            None => "Next: criticd serve goes on from here.".to_owned(),
+            Some(_) => {
+                format!("Next: criticd repair --truncate {} says what cutting it would cost.", directory.display())
+            }
+        };
+        print(&format!("{}\n{next}\n", describe_directory(&found)))
+    }
+}
+
+/// What is in a data directory.
+pub(super) fn survey_directory(directory: &Path) -> Result<Survey, Failure> {
+    survey(directory).map_err(|e| in_file(directory, e))
+}
+
+/// A data directory in words.
+pub(super) fn describe_directory(found: &Survey) -> String {
+    let rows = found.offsets.1 - found.offsets.0;
+    let mut lines = vec![
+        ("journal".to_owned(), format!("{rows} rows in {} groups, {} bytes", found.groups, found.bytes)),
+        ("offsets".to_owned(), format!("{} to {}", found.offsets.0, found.offsets.1)),
+        ("adoptions".to_owned(), found.adopted.to_string()),
+    ];
+    if let Some((first, last)) = found.times {
+        lines.push(("times".to_owned(), format!("{first:.3} to {last:.3} (Unix seconds)")));
+    }
+    if found.quarantined > 0 {
+        lines.push(("left out".to_owned(), plural(found.quarantined as usize, "batch")));
+    }
+    for checkpoint in &found.checkpoints {
+        let what = match &checkpoint.fault {
+            None => format!("at offset {}, {} bytes", checkpoint.offset, checkpoint.bytes),
+            Some(fault) => format!("behind group {}, {} bytes: {fault}", checkpoint.group, checkpoint.bytes),
+        };
+        lines.push(("checkpoint".to_owned(), what));
+    }
+    lines.push(("state".to_owned(), found.fault.clone().unwrap_or_else(|| "good".to_owned())));
+    facts(&lines)
+}
+
+fn directory_document(found: &Survey) -> Value {
+    let checkpoints: Vec<Value> = found
+        .checkpoints
+        .iter()
+        .map(|c| json!({"group": c.group, "offset": c.offset, "bytes": c.bytes, "fault": c.fault}))
+        .collect();
+    json!({
+        "groups": found.groups,
+        "rows": found.offsets.1 - found.offsets.0,
+        "first_offset": found.offsets.0,
+        "offset": found.offsets.1,
+        "bytes": found.bytes,
+        "times": found.times.map(|(first, last)| [first, last]),
+        "adopted": found.adopted,
+        "quarantined": found.quarantined,
+        "durable_offset": found.known.map(|known| known.offset),
+        "checkpoints": checkpoints,
+        "fault": found.fault,
+        "rows_lost": found.rows_lost(),
+    })
 }
 
 /// A model file.

@@ -8,6 +8,8 @@ mod given;
 mod inspect;
 mod output;
 mod plot;
+mod quarantine;
+mod repair;
 mod replay;
 mod score;
 mod serve;
@@ -47,6 +49,8 @@ enum Command {
     Value(value::Value),
     Inspect(inspect::Inspect),
     Plot(plot::Plot),
+    Repair(repair::Repair),
+    Quarantine(quarantine::Quarantine),
     CheckConfig(check_config::CheckConfig),
 }
 
@@ -65,6 +69,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Plot(plot) => plot.run(),
+        Command::Repair(repair) => repair.run(),
+        Command::Quarantine(quarantine) => quarantine.run(),
         Command::CheckConfig(check) => check.run(),
     };
     match result {

@@ -17,8 +17,8 @@ const BARS: usize = 12;
 
 /// Draw a model: value, standard deviation, dictionary and relevances
 ///
-/// Over two state variables: heat maps, pale where the model does not know. Over one: a curve with a band of two standard
-/// deviations. The other variables stay at the medians of the dictionary unless told otherwise.
+/// Over two state variables: heat maps, pale where the model does not know. Over one: a curve with a band of two
+/// standard deviations. The other variables stay at the medians of the dictionary unless told otherwise.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd plot model.msgpack --out value.png\n  criticd plot model.msgpack --out value.svg --x angle --y speed --range speed=-8:8 --at load=0.5\n  criticd plot model.msgpack --out curve.svg --x angle --curve"

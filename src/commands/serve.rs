@@ -4,17 +4,21 @@ use super::{Failure, start_log};
 use criticd::config::{Config, Options};
 use criticd::daemon::Daemon;
 use crossbeam_channel::{RecvTimeoutError, bounded};
+use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// A start that takes less shows no progress.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How often the daemon's threads are looked at.
 const WATCH: Duration = Duration::from_millis(200);
 
 /// Run the daemon until SIGTERM or SIGINT (Ctrl-C)
 ///
-/// Transitions come in over ZeroMQ on the ingest and control sockets, queries are answered on the control socket, snapshots and
-/// events go out on the publish socket. A dashboard shows it all at http://127.0.0.1:5753/, beside metrics for Prometheus. The bound addresses are logged and written to endpoints.json in the data directory.
+/// Transitions come in over ZeroMQ on the ingest and control sockets, queries are answered on the control socket,
+/// snapshots and events go out on the publish socket. A dashboard shows it all at http://127.0.0.1:5753/, beside metrics
+/// for Prometheus. The bound addresses are logged and written to endpoints.json in the data directory.
 /// SIGHUP reads the configuration again and takes over what may change at run time.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -28,6 +32,27 @@ pub(crate) struct Serve {
     print_config: bool,
 }
 
+/// Start the daemon; where the journal takes a while to be learned again a bar on the terminal shows how far it has got.
+fn start(config: Config) -> Result<Daemon, Failure> {
+    let mut bar: Option<ProgressBar> = None;
+    let started = Instant::now();
+    let daemon = Daemon::start_with(config, &mut |done, all| {
+        if started.elapsed() < PATIENCE {
+            return;
+        }
+        let bar = bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("recovering {bar:40} {pos} of {len} rows, {eta} left");
+            // Hidden by itself where standard error is no terminal.
+            ProgressBar::new(all).with_style(style.expect("a template of ours"))
+        });
+        bar.set_position(done);
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(daemon?)
+}
+
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let config = Config::load(&self.options).map_err(Failure::usage)?;
@@ -38,7 +63,7 @@ impl Serve {
         start_log(&config.log);
         // Caught before anything starts, so that no signal falls between.
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-        let daemon = Daemon::start(config)?;
+        let daemon = start(config)?;
         let (sender, received) = bounded(4);
         let handle = signals.handle();
         let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {

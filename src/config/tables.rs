@@ -69,7 +69,7 @@ macro_rules! choice {
     };
 }
 
-pub(super) static GENERAL: [Setting<ConfigParts>; 17] = [
+pub(super) static GENERAL: [Setting<ConfigParts>; 24] = [
     setting!(data_dir, Restart, directory, "Directory for the daemon's files; made if it is not there."),
     setting!(
         ingest,
@@ -166,6 +166,53 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 17] = [
          30 more."
     ),
     setting!(streams_max, Restart, within(1..=1 << 24), "Most streams that are told apart, 1 to 16777216."),
+    setting!(
+        streams_idle_rows,
+        Restart,
+        within(0..=ROWS_MAX),
+        "When all numbers of streams are taken, a new stream takes the place of the one that has been silent for longest, \
+         if that is for more rows of other streams than this. A stream that lost its place is a new one when it comes back."
+    ),
+    setting!(
+        journal,
+        Restart,
+        anything,
+        "Whether what is taken in is kept in the data directory, and a restart goes on where the last run ended. Without \
+         it nothing outlives the daemon."
+    ),
+    setting!(
+        sync,
+        Restart,
+        anything,
+        "When rows are made durable: \"always\", before they are acknowledged, so that a power cut costs none; \
+         \"interval:10ms\", at most so many milliseconds (1 to 60000) later, which is what a power cut may cost; \"os\", \
+         when the operating system likes. A crash of the daemon costs no acknowledged row in any of them."
+    ),
+    setting!(
+        journal_rows_max,
+        Restart,
+        within(1..=ROWS_MAX),
+        "Rows that the journal keeps, the newest; more if the checkpoints or window_rows need them."
+    ),
+    setting!(
+        journal_bytes_max,
+        Restart,
+        within(1 << 20..=ROWS_MAX),
+        "Bytes of records that the journal keeps, from 1 MiB, the newest; more if the checkpoints or window_rows need them."
+    ),
+    setting!(
+        checkpoint_rows,
+        Restart,
+        within(100..=ROWS_MAX),
+        "Rows between two checkpoints, from 100: a start learns at most so many again, and those that came while the \
+         checkpoint was written."
+    ),
+    setting!(
+        quarantine_max,
+        Restart,
+        within(0..=1_000_000),
+        "Messages refused on ingest that are kept for `criticd quarantine list`, the newest, 0 to 1000000."
+    ),
 ];
 
 pub(super) static LIMITS: [Setting<Limits>; 10] = [

@@ -1,8 +1,13 @@
 //! What the daemon does with what it is told: batches, requests, candidates and ticks in, outputs out. No threads, no
 //! sockets, no clock of its own: every moment is passed in.
 
-use super::streams::Streams;
+use super::ledger::{CheckpointDone, Ledger};
+use super::recovery::{self, Progress, RecoverError, Recovered};
+use super::streams::{StreamLimits, Streams};
 use crate::config::Config;
+use crate::journal::checkpoint::{Checkpoint, Checkpoints};
+use crate::journal::store::{Mark, Storage};
+use crate::journal::{Configured, GroupWriter, Quarantined};
 use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob, RefitReport};
 use crate::learner::window::Window;
@@ -28,8 +33,15 @@ const WANTED_MAX: usize = 1024;
 const WEIGHTS_INTERVAL_S: f64 = 0.1;
 /// Least time between two log lines or events about rejected rows, seconds.
 const REJECTED_INTERVAL_S: f64 = 1.0;
-/// `optimise` requests that may wait for one critic.
+/// `optimise` requests that may wait for one critic, and requests for a checkpoint.
 const WAITERS_MAX: usize = 64;
+/// Largest model that is adopted where adoptions are recorded: the database takes values of less than a gigabyte. A dictionary of
+/// about 4000 elements comes near it.
+const MODEL_BYTES_MAX: usize = 768 << 20;
+/// Refused messages kept for the quarantine between two looks at them.
+const REFUSED_AT_ONCE: usize = 64;
+/// Bytes that are kept of a refused message.
+const REFUSED_BYTES: usize = 4096;
 
 /// Streams that `status` tells of by name.
 const STREAMS_TOLD: usize = 32;
@@ -126,6 +138,8 @@ pub enum Output {
     },
     /// Drop this elsewhere: it is large.
     Garbage(Box<Model>),
+    /// Encode and write a checkpoint.
+    Checkpoint(Box<Checkpoint>),
 }
 
 /// How a refit ended, told by the thread that ran it.
@@ -137,6 +151,23 @@ pub struct RefitDone {
     pub result: Result<Candidate, String>,
     /// Seconds since it was started; of catching up, since that was.
     pub seconds: f64,
+}
+
+/// A message that was refused where nobody could be answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refused {
+    /// Unix seconds.
+    pub time: f64,
+    /// Name of the error code; "learner_failed" for rows that were taken in and could not be learned.
+    pub code: &'static str,
+    /// Field at fault.
+    pub field: Option<&'static str>,
+    /// Row at fault.
+    pub index: Option<usize>,
+    /// A sentence for people.
+    pub message: String,
+    /// The message, or its beginning.
+    pub payload: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -171,10 +202,68 @@ struct Critic {
     failed_snapshots: u64,
 }
 
+/// An append that is answered when its rows are stored.
+#[derive(Debug)]
+struct Ack {
+    peer: Peer,
+    id: Id,
+    form: ArrayForm,
+    accepted: u64,
+    duplicates: u64,
+    next_seq: u64,
+}
+
+/// What has been taken in and is not stored yet: the next group. Whatever is not a row is recorded when everything before
+/// it has been stored and learned, so that it stands before the rows of its group.
+#[derive(Debug, Default)]
+struct Pending {
+    group: GroupWriter,
+    /// Unix seconds when its first row came: the time of all that is in it.
+    time: Option<f64>,
+    /// The rows, as the window will have them.
+    rows: Option<Rows>,
+    acks: Vec<Ack>,
+    /// An adoption that is told when it is stored.
+    adopted: Option<AdoptedHere>,
+    /// Whether the group is with the ledger, which has not been able to write it.
+    stuck: bool,
+}
+
+/// An adoption, as it is told.
+#[derive(Debug)]
+struct AdoptedHere {
+    critic: usize,
+    report: RefitReport,
+    /// Scores of the model before and of this one.
+    scores: Option<(f64, f64)>,
+}
+
+impl Pending {
+    fn rows(&self) -> u64 {
+        self.rows.as_ref().map_or(0, |rows| rows.len() as u64)
+    }
+}
+
 /// The state of the whole daemon but its threads and sockets.
 #[derive(Debug)]
 pub struct Core {
     config: Arc<Config>,
+    /// None: nothing is kept.
+    ledger: Option<Ledger>,
+    pending: Pending,
+    /// Refits that ended while nothing could be written.
+    postponed: Vec<RefitDone>,
+    /// Who waits for a checkpoint.
+    checkpoint_waiters: Vec<(Peer, Id, ArrayForm)>,
+    /// Who waits for the one after the one that is being written.
+    checkpoint_waiters_next: Vec<(Peer, Id, ArrayForm)>,
+    /// What the start found, for `status`.
+    recovered: Value,
+    /// Rows on which learners failed.
+    quarantined_rows: u64,
+    refit_restarts: u64,
+    /// Messages refused on ingest, for the quarantine; bounded.
+    refused: Vec<Refused>,
     streams: Streams,
     window: Option<Window>,
     critics: Vec<Critic>,
@@ -230,7 +319,16 @@ impl Core {
             .collect();
         Self {
             board: Arc::new(Board::new(critics.iter().map(|critic| critic.name.clone()))),
-            streams: Streams::new(config.streams_max),
+            ledger: None,
+            pending: Pending::default(),
+            postponed: Vec::new(),
+            checkpoint_waiters: Vec::new(),
+            checkpoint_waiters_next: Vec::new(),
+            recovered: Value::Null,
+            quarantined_rows: 0,
+            refit_restarts: 0,
+            refused: Vec::new(),
+            streams: Streams::new(),
             window: None,
             critics,
             refit_busy: false,
@@ -249,6 +347,55 @@ impl Core {
         }
     }
 
+    /// The daemon that `storage` and `checkpoints` remember, or one that has seen nothing if they are empty. What it takes in
+    /// from here on is stored there before it is acknowledged.
+    ///
+    /// # Errors
+    /// If what is there cannot be all that was acknowledged, or contradicts the settings.
+    pub fn open(
+        config: Arc<Config>,
+        mut storage: Box<dyn Storage>,
+        checkpoints: Arc<dyn Checkpoints>,
+        now: Now,
+        progress: Progress<'_>,
+    ) -> Result<Self, RecoverError> {
+        let mut recovered = recovery::recover(storage.as_mut(), checkpoints.as_ref(), config.window_rows, progress)?;
+        let mut core = Self::new(Arc::clone(&config));
+        if let Some(window) = &recovered.window {
+            let found = window.dim();
+            if let Some(dim) = config.state_dim.filter(|&dim| dim != found) {
+                let why = format!("state_dim is {dim}, but the journal holds states of {found} numbers");
+                return Err(RecoverError::Settings(why));
+            }
+        }
+        let ledger = Ledger::new(storage, checkpoints, config.ledger(), &recovered)?;
+        core.recovered = recovered_status(&recovered, ledger.torn_bytes());
+        core.ledger = Some(ledger);
+        core.window = recovered.window.take();
+        core.streams = std::mem::take(&mut recovered.streams);
+        let configured = recovered.configured.take();
+        let known = std::mem::take(&mut recovered.learners);
+        for quarantined in &recovered.quarantined {
+            core.report_quarantined(quarantined, now);
+            core.pending.group.quarantined(quarantined);
+        }
+        let from = core.window.as_ref().map_or(0, Window::start);
+        let (critics, names) = (config.critics.clone(), config.state_names.clone());
+        let wanted = Configured { critics, names, from };
+        let same = |known: &Configured| (&known.critics, &known.names) == (&wanted.critics, &wanted.names);
+        let learners = if configured.as_ref().is_some_and(same) {
+            known
+        } else {
+            core.pending.group.configured(&wanted);
+            recovery::configure(known, &wanted)
+        };
+        for (critic, learner) in core.critics.iter_mut().zip(learners) {
+            critic.learner = learner;
+        }
+        core.rate.rows = core.offset();
+        Ok(core)
+    }
+
     /// Where queries are answered from.
     pub fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
@@ -264,7 +411,32 @@ impl Core {
         self.queues = queues;
     }
 
-    /// Rows taken in so far.
+    /// How often the thread that runs refits had to be started again, for `status`.
+    pub fn set_refit_restarts(&mut self, restarts: u64) {
+        self.refit_restarts = restarts;
+    }
+
+    /// What the start found in the data directory, as `status` has it.
+    pub fn recovered(&self) -> &Value {
+        &self.recovered
+    }
+
+    /// Rows taken in that are not stored yet.
+    pub fn waiting_rows(&self) -> u64 {
+        self.pending.rows()
+    }
+
+    /// Bytes of what is taken in and not stored yet.
+    pub fn waiting_bytes(&self) -> usize {
+        self.pending.group.bytes()
+    }
+
+    /// Why nothing is taken in, if that is so: what was taken in cannot be stored. Messages on ingest must wait then.
+    pub fn read_only(&self) -> Option<&str> {
+        self.ledger.as_ref().and_then(Ledger::failure)
+    }
+
+    /// Rows stored so far; without a journal, rows taken in.
     pub fn offset(&self) -> u64 {
         self.window.as_ref().map_or(0, Window::end)
     }
@@ -280,36 +452,56 @@ impl Core {
         if let Err(error) = taken {
             *self.rejected.entry(error.code.name()).or_default() += 1;
             self.rejected_since_report += 1;
+            let WireError { code, field, index, message, .. } = error.clone();
+            let payload = payload[..payload.len().min(REFUSED_BYTES)].to_vec();
+            self.keep_refused(Refused { time: now.unix, code: code.name(), field, index, message, payload });
             self.last_rejected = Some(error);
         }
     }
 
     /// Number a batch and put its new rows behind the others: all of them or none.
     fn take(&mut self, batch: &Batch, strict: bool, now: Now) -> Result<(u64, u64, u64), WireError> {
+        if self.read_only().is_some() {
+            let message = "what is received cannot be stored just now; queries are answered";
+            return Err(WireError::new(ErrorCode::ReadOnly, message));
+        }
         self.check_dimensions(batch)?;
-        let admission = self.streams.admit(batch, strict)?;
-        let (dim, rewards) = (batch.dim(), batch.rewards_per_row());
-        let window = self.window.get_or_insert_with(|| {
-            let mut window = Window::new(dim, rewards, self.config.window_rows);
-            window.hold(0);
-            window
-        });
-        let before = window.end();
-        self.streams.commit(batch, &admission, now.unix, |stream, starts_chain, i| {
-            window.push(stream, starts_chain, batch, i);
-        });
+        let offset = self.offset() + self.pending.rows();
+        let limits = StreamLimits { max: self.config.streams_max, idle_rows: self.config.streams_idle_rows };
+        let admission = self.streams.admit(batch, strict, offset, limits)?;
         self.duplicates += admission.duplicates as u64;
-        Ok((window.end() - before, admission.duplicates as u64, admission.next_seq))
+        let new = batch.len() - admission.duplicates;
+        if new > 0 {
+            let shape = (batch.dim(), batch.rewards_per_row());
+            let rows = self.pending.rows.get_or_insert_with(|| Rows::new(shape.0, shape.1));
+            let time = *self.pending.time.get_or_insert(now.unix);
+            let mut chains = Vec::with_capacity(new);
+            self.streams.commit(batch, &admission, offset, time, |starts_chain, i| {
+                rows.push(admission.number, starts_chain, batch, i);
+                chains.push(starts_chain);
+            });
+            if self.ledger.is_some() {
+                self.pending.group.take(admission.number, batch, admission.duplicates, &chains);
+            }
+        }
+        Ok((new as u64, admission.duplicates as u64, admission.next_seq))
+    }
+
+    /// State dimension and rewards per row, once there is a row.
+    fn shape(&self) -> Option<(usize, usize)> {
+        let stored = self.window.as_ref().map(|window| (window.dim(), window.rewards_per_row()));
+        stored.or_else(|| self.pending.rows.as_ref().map(|rows| (rows.dim, rows.rewards_per_row)))
     }
 
     fn check_dimensions(&self, batch: &Batch) -> Result<(), WireError> {
-        let expected = self.window.as_ref().map(Window::dim).or(self.config.state_dim);
+        let shape = self.shape();
+        let expected = shape.map(|(dim, _)| dim).or(self.config.state_dim);
         if let Some(dim) = expected.filter(|&dim| dim != batch.dim()) {
             let message = format!("states have {dim} numbers here, these have {}", batch.dim());
             return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
         }
         let found = batch.rewards_per_row();
-        if let Some(rewards) = self.window.as_ref().map(Window::rewards_per_row).filter(|&h| h != found) {
+        if let Some((_, rewards)) = shape.filter(|&(_, h)| h != found) {
             let message = format!("rows have {rewards} rewards here, these have {found}");
             return Err(WireError::of(ErrorCode::WrongDimension, "reward", message));
         }
@@ -326,9 +518,11 @@ impl Core {
     pub fn call(&mut self, call: Call, now: Now) {
         let Call { peer, id, form, op } = call;
         let result = match op {
+            // Answered when its rows, or those that they repeat, are stored.
             Op::Append(batch) => self.take(&batch, true, now).map(|(accepted, duplicates, next_seq)| {
-                let offset = self.offset();
-                Some(wire::encode_reply(&id, form, &wire::Reply::Append { accepted, duplicates, next_seq, offset }))
+                let id = id.clone();
+                self.pending.acks.push(Ack { peer, id, form, accepted, duplicates, next_seq });
+                None
             }),
             Op::Status => {
                 let status = self.status(now);
@@ -339,11 +533,7 @@ impl Core {
                 Ok(Some(wire::encode_reply(&id, form, &wire::Reply::Streams(&positions))))
             }
             Op::Optimise { critic, wait } => self.optimise(critic.as_deref(), wait, (peer, id.clone(), form)),
-            // Without a journal there is nothing to write a checkpoint beside.
-            Op::Checkpoint => Err(WireError::new(
-                ErrorCode::NotReady,
-                "this version keeps nothing on disk yet: there is no checkpoint to make",
-            )),
+            Op::Checkpoint => self.ask_checkpoint((peer, id.clone(), form), now),
             Op::Value { .. } | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
                 Err(WireError::new(ErrorCode::Internal, "a query reached the learner"))
             }
@@ -384,6 +574,134 @@ impl Core {
         Ok(Some(wire::encode_reply(&id, form, &wire::Reply::Optimise(&Optimised::Started))))
     }
 
+    fn ask_checkpoint(&mut self, waiter: (Peer, Id, ArrayForm), now: Now) -> Result<Option<Vec<u8>>, WireError> {
+        // What was received before the request is covered.
+        self.step(now);
+        let failed = self.critics.iter().find(|critic| critic.failed.is_some());
+        if let Some(critic) = failed {
+            let message = format!("critic {} has failed: what is left of it is not worth keeping", critic.name);
+            return Err(WireError::new(ErrorCode::Internal, message));
+        }
+        let Some(ledger) = &self.ledger else {
+            let message = "there is no journal, and so no checkpoint: `journal` is off in the settings";
+            return Err(WireError::new(ErrorCode::NotReady, message));
+        };
+        if ledger.failure().is_some() {
+            return Err(WireError::new(ErrorCode::ReadOnly, "nothing can be stored just now"));
+        }
+        if let Some(offset) = ledger.checkpoint_is_fresh() {
+            let (_, id, form) = waiter;
+            return Ok(Some(wire::encode_reply(&id, form, &wire::Reply::Checkpoint { offset })));
+        }
+        if self.checkpoint_waiters.len() + self.checkpoint_waiters_next.len() >= WAITERS_MAX {
+            return Err(WireError::overloaded(1000));
+        }
+        // One that is being written does not cover what came since it was begun.
+        if ledger.checkpoint_running() {
+            self.checkpoint_waiters_next.push(waiter);
+        } else {
+            self.checkpoint_waiters.push(waiter);
+            self.checkpoint_if_due(now);
+        }
+        Ok(None)
+    }
+
+    /// If a checkpoint is due or waited for, hand out a copy of everything that a start needs, behind the last group. Copying is
+    /// what this costs here; encoding and writing is done elsewhere. While a critic has failed there are none: a start makes it
+    /// anew from the last one before.
+    fn checkpoint_if_due(&mut self, now: Now) {
+        let Some(ledger) = &self.ledger else { return };
+        let wanted = ledger.checkpoint_due() || (!self.checkpoint_waiters.is_empty() && !ledger.checkpoint_running());
+        if !wanted || self.critics.iter().any(|critic| critic.failed.is_some()) {
+            return;
+        }
+        // What has been done must not be done again by a start from here. No rows wait: they have just been learned.
+        if !self.commit(now, &|| now.uptime) {
+            return;
+        }
+        let Some(ledger) = &mut self.ledger else { return };
+        // A checkpoint must never know more than the journal does.
+        if !ledger.sync(now, &|| now.uptime) {
+            return;
+        }
+        ledger.checkpoint_started();
+        let checkpoint = self.checkpoint(now);
+        self.out.push(Output::Checkpoint(Box::new(checkpoint)));
+    }
+
+    /// Everything that a start behind the last group needs. It is that group's state once it has been learned ([`Core::step`]).
+    pub fn checkpoint(&self, now: Now) -> Checkpoint {
+        let Mark { id, offset, crc } = self.ledger.as_ref().map_or_else(Mark::default, Ledger::end);
+        let learners: Vec<Learner> = self.critics.iter().map(|critic| critic.learner.clone()).collect();
+        let window = offset.saturating_sub(self.config.window_rows as u64);
+        let needs_from = learners.iter().map(Learner::needs_from).fold(window, u64::min);
+        Checkpoint {
+            group: id,
+            crc,
+            offset,
+            needs_from,
+            time: now.unix,
+            shape: self.shape(),
+            streams: self.streams.clone(),
+            // New critics have begun by now.
+            configured: Some(Configured { from: 0, ..self.configured() }),
+            learners,
+        }
+    }
+
+    /// Settings of the critics as they are recorded.
+    fn configured(&self) -> Configured {
+        let from = self.window.as_ref().map_or(0, Window::start);
+        Configured { critics: self.config.critics.clone(), names: self.config.state_names.clone(), from }
+    }
+
+    /// A checkpoint that was handed out has been written, or has not.
+    pub fn checkpoint_done(&mut self, done: &CheckpointDone, now: Now) {
+        let Some(ledger) = &mut self.ledger else { return };
+        ledger.checkpoint_done(done, now);
+        let offset = done.offset;
+        for (peer, id, form) in std::mem::take(&mut self.checkpoint_waiters) {
+            let payload = match &done.result {
+                Ok(_) => wire::encode_reply(&id, form, &wire::Reply::Checkpoint { offset }),
+                Err(why) => {
+                    let message = format!("the checkpoint could not be written: {why}");
+                    wire::encode_error(&id, &WireError::new(ErrorCode::Internal, message))
+                }
+            };
+            self.out.push(Output::Reply(Reply { peer, payload }));
+        }
+        if let Ok(bytes) = done.result {
+            let details = map(json!({"offset": offset, "bytes": bytes, "seconds": done.seconds}));
+            self.out.push(event("checkpoint", now, &details));
+        }
+        self.checkpoint_waiters = std::mem::take(&mut self.checkpoint_waiters_next);
+    }
+
+    /// Before the end: store what has been received, make it durable, and write a last checkpoint, here and now.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn close(&mut self, now: Now) -> Result<(), String> {
+        self.step(now);
+        // What the step itself has to record.
+        self.commit(now, &|| now.uptime);
+        let Some(ledger) = &mut self.ledger else { return Ok(()) };
+        if !ledger.sync(now, &|| now.uptime) {
+            return Err(ledger.failure().unwrap_or_default().to_owned());
+        }
+        if ledger.checkpoint_is_fresh().is_some() || ledger.checkpoint_running() {
+            return Ok(());
+        }
+        if self.critics.iter().any(|critic| critic.failed.is_some()) {
+            return Ok(());
+        }
+        let checkpoints = ledger.checkpoints();
+        let checkpoint = self.checkpoint(now);
+        checkpoints.write(checkpoint.group, &checkpoint.encode()).map_err(|e| e.to_string())?;
+        log::info!("event=checkpoint offset={}", checkpoint.offset);
+        self.ledger.as_mut().map_or(Ok(()), Ledger::tidy)
+    }
+
     /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
     pub fn want(&mut self, offset: u64) {
         self.wanted.insert(offset);
@@ -392,31 +710,178 @@ impl Core {
         }
     }
 
-    /// Learn what has been taken in, and hand out a refit if one is due.
+    /// Store what has been taken in, as one group, and acknowledge it. Returns whether everything is stored. `clock` tells the
+    /// seconds since the start.
+    pub fn commit(&mut self, now: Now, clock: &dyn Fn() -> f64) -> bool {
+        if self.pending.stuck || self.read_only().is_some() {
+            return false;
+        }
+        if let Some(ledger) = &mut self.ledger
+            && !self.pending.group.is_empty()
+        {
+            let group = std::mem::take(&mut self.pending.group);
+            let time = self.pending.time.take().unwrap_or(now.unix);
+            if !ledger.commit(group, time, now, clock) {
+                self.pending.stuck = true;
+                self.refuse_appends();
+                return false;
+            }
+        }
+        self.stored(now);
+        true
+    }
+
+    /// What was taken in last is stored: the window gets the rows, and those who sent them are told.
+    fn stored(&mut self, now: Now) {
+        self.pending.time = None;
+        if let Some(rows) = self.pending.rows.take() {
+            let window = self.window.get_or_insert_with(|| {
+                let mut window = Window::new(rows.dim, rows.rewards_per_row, self.config.window_rows);
+                window.hold(0);
+                window
+            });
+            window.extend(&rows, 0..rows.len());
+            self.streams.settle();
+        }
+        let offset = self.offset();
+        for Ack { peer, id, form, accepted, duplicates, next_seq } in std::mem::take(&mut self.pending.acks) {
+            let reply = wire::Reply::Append { accepted, duplicates, next_seq, offset };
+            let payload = wire::encode_reply(&id, form, &reply);
+            self.out.push(Output::Reply(Reply { peer, payload }));
+        }
+        if let Some(AdoptedHere { critic, report, scores }) = self.pending.adopted.take() {
+            self.adopted(critic, &report, scores, now);
+        }
+    }
+
+    /// Nobody is told that rows were stored that may not be. If they are stored later, sending them again does no harm.
+    fn refuse_appends(&mut self) {
+        let error = WireError::new(ErrorCode::ReadOnly, "the rows could not be stored; send them again later");
+        for Ack { peer, id, .. } in std::mem::take(&mut self.pending.acks) {
+            let payload = wire::encode_error(&id, &error);
+            self.out.push(Output::Reply(Reply { peer, payload }));
+        }
+    }
+
+    /// Try again to store what could not be stored, if it is time.
+    pub fn retry_if_due(&mut self, now: Now) {
+        let Some(ledger) = &mut self.ledger else { return };
+        if !ledger.retry_due(now) || !ledger.retry(now) {
+            return;
+        }
+        self.pending.stuck = false;
+        self.stored(now);
+        self.step(now);
+        for done in std::mem::take(&mut self.postponed) {
+            self.refit_done(done, now);
+        }
+    }
+
+    /// Make durable what was stored, where the settings leave that for later.
+    pub fn sync_if_due(&mut self, now: Now, clock: &dyn Fn() -> f64) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.sync_if_due(now, clock);
+        }
+    }
+
+    /// Store and learn what has been taken in, and hand out what is due: a refit, a checkpoint.
     pub fn step(&mut self, now: Now) {
+        if !self.commit(now, &|| now.uptime) {
+            return;
+        }
         let mut failed = Vec::new();
         if let Some(window) = &self.window {
             for (index, critic) in self.critics.iter_mut().enumerate().filter(|(_, c)| c.failed.is_none()) {
-                // One critic's bug must not take the others down. Its learner is not looked at again.
+                let from = critic.learner.learned();
+                // One critic's bug must not take the others down.
                 match catch_unwind(AssertUnwindSafe(|| critic.learner.step(window))) {
                     Ok(events) => {
                         for event in events {
                             report_event(critic, event, now, &mut self.out);
                         }
                     }
-                    Err(panic) => failed.push((index, panic_message(&panic))),
+                    Err(panic) => {
+                        let (critic, why, to) = (critic.name.clone(), panic_message(&panic), window.end());
+                        failed.push((index, Quarantined { critic, from, to, why }));
+                    }
                 }
             }
         }
-        for (index, why) in failed {
-            self.fail(index, &why, now);
+        if !failed.is_empty() {
+            self.quarantine(&failed, now);
         }
         let learned = self.critics.iter().filter(|c| c.failed.is_none()).map(|c| c.learner.learned()).min();
         if let Some(window) = &mut self.window {
             window.hold(learned.unwrap_or(u64::MAX));
         }
         self.start_refit(now);
+        self.checkpoint_if_due(now);
         self.report_rejected(now);
+    }
+
+    /// Learners have failed on the rows of the last group. With a journal they are made anew as they were before, and go on
+    /// without these rows; without one they are not looked at again.
+    fn quarantine(&mut self, failed: &[(usize, Quarantined)], now: Now) {
+        if self.ledger.is_some() {
+            for (_, quarantined) in failed.iter().filter(|(_, quarantined)| quarantined.from < quarantined.to) {
+                self.report_quarantined(quarantined, now);
+                self.pending.group.quarantined(quarantined);
+            }
+        }
+        // If that cannot be recorded just now they stand still, and a restart makes them anew.
+        let recorded = self.commit(now, &|| now.uptime);
+        for (index, Quarantined { why, .. }) in failed {
+            let restored = if recorded { self.restore(*index) } else { Err("nothing can be stored".into()) };
+            if let Err(hindrance) = restored {
+                self.fail(*index, &format!("{why} (not restored: {hindrance})"), now);
+            }
+        }
+    }
+
+    /// Make one learner anew from the journal.
+    fn restore(&mut self, index: usize) -> Result<(), String> {
+        let window_rows = self.config.window_rows;
+        let ledger = self.ledger.as_mut().ok_or("there is no journal")?;
+        let checkpoints = ledger.checkpoints();
+        let recovered = recovery::recover(ledger.storage(), checkpoints.as_ref(), window_rows, &mut |_, _| {});
+        let mut recovered = recovered.map_err(|e| e.to_string())?;
+        if let Some(more) = recovered.quarantined.first() {
+            return Err(format!("it fails on rows {} to {} as well", more.from, more.to));
+        }
+        if index >= recovered.learners.len() {
+            return Err("it is not in the journal".into());
+        }
+        self.critics[index].learner = recovered.learners.swap_remove(index);
+        Ok(())
+    }
+
+    fn report_quarantined(&mut self, quarantined: &Quarantined, now: Now) {
+        let Quarantined { critic, from, to, why } = quarantined;
+        log::error!("event=quarantined critic={critic} from={from} to={to} why={why:?}");
+        self.quarantined_rows += to - from;
+        let details = map(json!({"critic": critic, "from": from, "to": to, "reason": why}));
+        self.out.push(event("quarantined", now, &details));
+        let message = format!("critic {critic} leaves out rows {from} to {to}: {why}");
+        self.keep_refused(Refused {
+            time: now.unix,
+            code: "learner_failed",
+            field: None,
+            index: None,
+            message,
+            payload: Vec::new(),
+        });
+    }
+
+    /// Keep a refused message for the quarantine, unless there are too many since the last [`Core::take_refused`].
+    fn keep_refused(&mut self, refused: Refused) {
+        if self.refused.len() < REFUSED_AT_ONCE {
+            self.refused.push(refused);
+        }
+    }
+
+    /// Messages that were refused on ingest since this was asked last, at most some.
+    pub fn take_refused(&mut self) -> Vec<Refused> {
+        std::mem::take(&mut self.refused)
     }
 
     fn fail(&mut self, index: usize, why: &str, now: Now) {
@@ -462,13 +927,27 @@ impl Core {
             }
             Err(e) => {
                 critic.refits.failed += 1;
+                self.record_refit_end(index);
                 self.reject(index, &e.to_string(), None, now);
             }
         }
     }
 
+    /// A refit has ended without an adoption, which moves the next one: that is recorded with the next group.
+    fn record_refit_end(&mut self, index: usize) {
+        if self.ledger.is_some() {
+            self.pending.group.refit_ended(&self.critics[index].name);
+        }
+    }
+
     /// A refit thread has something to say. Returns whether a model was adopted.
     pub fn refit_done(&mut self, done: RefitDone, now: Now) -> bool {
+        // Rows that have been taken in belong to the model before; and what it comes to is recorded behind them.
+        self.step(now);
+        if self.read_only().is_some() {
+            self.postponed.push(done);
+            return false;
+        }
         let RefitDone { critic: index, result, seconds } = done;
         let critic = &mut self.critics[index];
         if let Some(why) = critic.failed.clone() {
@@ -479,11 +958,19 @@ impl Core {
         }
         critic.refit_seconds += seconds;
         let window = self.window.as_ref().expect("a refit ran on rows");
+        let too_large = |candidate: &Candidate| self.ledger.is_some() && candidate.model.bytes() > MODEL_BYTES_MAX;
+        let result = match result {
+            Ok(candidate) if too_large(&candidate) => {
+                Err(format!("a model of {} bytes is too large for the journal", candidate.model.bytes()))
+            }
+            other => other,
+        };
         match result {
             Err(why) => {
                 critic.learner.refit_failed();
                 critic.refits.failed += 1;
                 self.refit_busy = false;
+                self.record_refit_end(index);
                 self.reject(index, &why, None, now);
                 false
             }
@@ -495,19 +982,34 @@ impl Core {
                 }
                 Ok(Verdict::Adopted { report, scores, old }) => {
                     self.refit_busy = false;
-                    self.adopted(index, &report, scores, now);
                     self.out.extend(old.map(Output::Garbage));
-                    true
+                    self.pending.adopted = Some(AdoptedHere { critic: index, report, scores });
+                    if self.ledger.is_some() {
+                        self.pending.group.adopted(&critic.name, &critic.learner.adoption());
+                    }
+                    // Nobody sees the new model before it is stored.
+                    self.commit(now, &|| now.uptime)
                 }
                 Ok(Verdict::Rejected { report, why }) => {
                     self.refit_busy = false;
                     critic.refits.rejected += 1;
+                    self.record_refit_end(index);
                     self.reject(index, &why.to_string(), Some(&report), now);
                     false
                 }
                 Err(panic) => {
                     self.refit_busy = false;
-                    self.fail(index, &panic_message(&panic), now);
+                    let why = panic_message(&panic);
+                    match self.restore(index) {
+                        Ok(()) => {
+                            let critic = &mut self.critics[index];
+                            critic.learner.refit_failed();
+                            critic.refits.failed += 1;
+                            self.record_refit_end(index);
+                            self.reject(index, &why, None, now);
+                        }
+                        Err(_) => self.fail(index, &why, now),
+                    }
                     false
                 }
             },
@@ -575,6 +1077,10 @@ impl Core {
     /// been learned, else within a share of the learner's time. Once more when no row follows a snapshot that was made too
     /// soon after a publication to be published itself.
     pub fn refresh_due(&self, now: Now) -> bool {
+        if self.pending.stuck {
+            // The model may hold what is not stored.
+            return false;
+        }
         let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= self.offset());
         let stale = self.offset() > self.offset_at_refresh;
         let in_time = now.uptime >= self.next_refresh;
@@ -703,11 +1209,24 @@ impl Core {
     }
 
     /// Take over settings that may change at run time.
-    pub fn reload(&mut self, config: Arc<Config>) {
+    ///
+    /// # Errors
+    /// If that cannot be recorded now: then nothing is taken over.
+    pub fn reload(&mut self, config: Arc<Config>, now: Now) -> Result<(), String> {
+        self.step(now);
+        if let Some(why) = self.read_only() {
+            return Err(why.to_owned());
+        }
         for (critic, settings) in self.critics.iter_mut().zip(&config.critics) {
             critic.learner.set_settings(settings.clone());
         }
+        let before = self.configured();
         self.config = config;
+        let after = self.configured();
+        if self.ledger.is_some() && before != after {
+            self.pending.group.configured(&after);
+        }
+        Ok(())
     }
 
     /// The state of everything, for people and dashboards (`proto/README.md`).
@@ -719,7 +1238,12 @@ impl Core {
             "version": env!("CARGO_PKG_VERSION"),
             "uptime_s": now.uptime,
             "time": now.unix,
-            "durable": false,
+            "durable": self.ledger.is_some(),
+            "read_only": self.read_only(),
+            "journal": self.ledger.as_ref().map(Ledger::status),
+            "recovered": self.recovered,
+            "quarantined_rows": self.quarantined_rows,
+            "refit_restarts": self.refit_restarts,
             "offset": self.offset(),
             "rows_per_second": self.rate.per_second,
             "streams": self.streams.len(),
@@ -742,6 +1266,17 @@ impl Core {
             "critics": critics,
         }))
     }
+}
+
+fn recovered_status(recovered: &Recovered, torn_bytes: u64) -> Value {
+    json!({
+        "offset": recovered.end.offset,
+        "from_checkpoint": recovered.from_checkpoint,
+        "rows_replayed": recovered.rows_replayed,
+        "groups_read": recovered.groups_read,
+        "torn_bytes": torn_bytes,
+        "faults": recovered.faults,
+    })
 }
 
 fn critic_status(critic: &Critic) -> Value {
@@ -876,7 +1411,65 @@ pub(super) fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::memory::{MemoryCheckpoints, MemoryStorage};
     use crate::sim::{self, Step, pendulum::Pendulum};
+
+    fn pendulum(rows: usize) -> Vec<Batch> {
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..rows).map(|_| pendulum.step()).collect();
+        steps.chunks(20).flat_map(|part| sim::batches("pendulum", "", part)).collect()
+    }
+
+    #[test]
+    fn a_learner_that_fails_on_a_batch_goes_on_without_it_and_so_does_replay() {
+        let text = "[[critic]]\nname = \"frail\"\nrefit_first_rows = 0\ndictionary_max = 20\nseed = 666\n\
+                    [[critic]]\nname = \"sound\"\nrefit_first_rows = 0\ndictionary_max = 20\n";
+        let config = Arc::new(Config::from_toml(text).unwrap());
+        let disk = Arc::default();
+        let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+        let open = || {
+            let storage = Box::new(MemoryStorage::on(Arc::clone(&disk)));
+            let now = Now { uptime: 0.0, unix: 1e9 };
+            Core::open(Arc::clone(&config), storage, Arc::clone(&checkpoints), now, &mut |_, _| {}).unwrap()
+        };
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        let mut core = open();
+        for (i, batch) in pendulum(200).iter().enumerate() {
+            core.ingest(&wire::encode_ingest(batch), now);
+            // The learner with this seed cannot bear the group at offset 100.
+            crate::learner::FAULT.set((i == 5).then_some((666, 100)));
+            core.step(now);
+            crate::learner::FAULT.set(None);
+        }
+        let status = core.status(now);
+        assert_eq!((&status["critics"][0]["failed"], &status["quarantined_rows"]), (&Value::Null, &json!(20)));
+        assert_eq!(
+            (&status["critics"][0]["learned"], &status["critics"][0]["transitions"]),
+            (&json!(200), &json!(180))
+        );
+        assert_eq!(status["critics"][1]["transitions"], 200);
+        let told =
+            core.take_outputs().filter(|o| matches!(o, Output::Publish(p) if p.topic == "event.quarantined")).count();
+        assert_eq!((told, core.take_refused().len()), (1, 1));
+        let state = core.checkpoint(now).encode();
+        drop(core);
+        let again = open();
+        assert!(again.checkpoint(now).encode() == state);
+        drop(again);
+
+        // A daemon that died of it before that was recorded finds out when it starts.
+        crate::learner::FAULT.set(Some((666, 140)));
+        let mut core = open();
+        core.step(now);
+        let transitions = |core: &Core| core.status(now)["critics"][0]["transitions"].clone();
+        assert_eq!(transitions(&core), 160);
+        crate::learner::FAULT.set(None);
+        let state = core.checkpoint(now).encode();
+        drop(core);
+        let again = open();
+        assert_eq!(transitions(&again), 160);
+        assert!(again.checkpoint(now).encode() == state);
+    }
 
     #[test]
     fn whoever_waits_for_a_critic_that_fails_is_told() {

@@ -12,13 +12,22 @@
 //! notices are dropped.
 
 pub mod core;
+pub mod ledger;
+pub mod quarantine;
+pub mod recovery;
 pub mod streams;
+pub mod survey;
 pub mod telemetry;
 
 use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
+use self::ledger::CheckpointDone;
+use self::quarantine::Quarantine;
+use self::recovery::RecoverError;
 use self::telemetry::{Feed, Pulse, Timings};
 use crate::config::Config;
 use crate::http::{self, Http};
+use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
+use crate::journal::store::SqliteStorage;
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
@@ -27,6 +36,7 @@ use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
 use parking_lot::Mutex;
+use sd_notify::NotifyState;
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -35,7 +45,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -58,7 +68,9 @@ const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
 const FLUSH: Duration = Duration::from_millis(500);
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 2] = ["hello", "pages"];
+const FEATURES: [&str; 3] = ["hello", "pages", "journal"];
+/// Bytes that are written to the journal at a time, at most, unless one message has more.
+const GROUP_BYTES: usize = 4 << 20;
 /// What a client is told to wait when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 
@@ -84,6 +96,18 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// Another daemon uses the data directory.
+    Locked {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// What is in the data directory cannot be gone on with.
+    Recover {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: RecoverError,
+    },
     /// A thread cannot be started.
     Thread(std::io::Error),
 }
@@ -97,6 +121,18 @@ impl fmt::Display for StartError {
             Self::DataDir { path, source } => {
                 write!(f, "cannot write to {}: {source}; choose another with --data-dir", path.display())
             }
+            Self::Locked { path } => {
+                write!(f, "another daemon uses {}; choose another directory with --data-dir", path.display())
+            }
+            Self::Recover { source: RecoverError::Settings(why), .. } => f.write_str(why),
+            Self::Recover { path, source } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{source}\nNothing has been changed. See what is there with `criticd inspect {path}`; `criticd repair \
+                     --truncate {path}` says what would be lost if the journal were cut where it is still good"
+                )
+            }
             Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
         }
     }
@@ -109,6 +145,8 @@ impl std::error::Error for StartError {
             Self::Transport(e) => Some(e),
             Self::Http(e) => Some(e),
             Self::DataDir { source, .. } | Self::Thread(source) => Some(source),
+            Self::Recover { source, .. } => Some(source),
+            Self::Locked { .. } => None,
         }
     }
 }
@@ -159,12 +197,28 @@ impl Daemon {
     /// # Errors
     /// If any of that fails; nothing stays bound.
     pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, &mut |_, _| {})
+    }
+
+    /// Go on where the journal in the data directory ends, telling `progress` the rows learned again and the rows there are;
+    /// then as [`Daemon::start`].
+    ///
+    /// # Errors
+    /// If any of that fails; nothing stays bound.
+    pub fn start_with(config: Config, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, StartError> {
         let config = Arc::new(config);
-        prepare_directory(&config.data_dir)
-            .map_err(|source| StartError::DataDir { path: config.data_dir.clone(), source })?;
-        let transport = transport::start(transport_settings(&config)?).map_err(StartError::Transport)?;
+        let data_dir = |source| StartError::DataDir { path: config.data_dir.clone(), source };
+        prepare_directory(&config.data_dir).map_err(data_dir)?;
+        let lock = lock(&config.data_dir)?;
+        let endpoints_file = config.data_dir.join("endpoints.json");
+        // Left by a daemon that was killed: clients take the file for a sign that all is ready.
+        match std::fs::remove_file(&endpoints_file) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(data_dir(e)),
+            _ => {}
+        }
         let clock = Clock { started: Instant::now() };
-        let core = Core::new(Arc::clone(&config));
+        let core = open_core(&config, clock, progress)?;
+        let transport = transport::start(transport_settings(&config)?).map_err(StartError::Transport)?;
         let board = core.board();
         let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
@@ -185,6 +239,8 @@ impl Daemon {
         let (tasks, task_queue) = bounded(1);
         let (done, done_queue) = bounded(2);
         let (garbage, garbage_queue) = bounded(GARBAGE);
+        let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
+        let (written, written_queue) = bounded(1);
 
         let mut daemon = Self {
             endpoints: transport.endpoints.clone(),
@@ -192,7 +248,7 @@ impl Daemon {
             commands,
             stop_refits: Arc::clone(&stop_refits),
             threads: Vec::new(),
-            endpoints_file: config.data_dir.join("endpoints.json"),
+            endpoints_file,
             config: Mutex::new(Arc::clone(&config)),
             transport: None,
             http: None,
@@ -225,18 +281,27 @@ impl Daemon {
             appends: Vec::new(),
             timings: timings.clone(),
             feed: http.is_some().then_some(feed),
-            config,
+            quarantine: Quarantine::new(&config.data_dir, config.quarantine_max),
+            checkpoints,
+            written: written_queue,
+            config: Arc::clone(&config),
             clock,
             dropped_publications: 0,
+            refit_restarts: Arc::default(),
+            _lock: Some(lock),
         };
-        let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits };
+        let directory = Directory::new(&config.data_dir);
+        let restarts = Arc::clone(&learning.refit_restarts);
+        let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits, restarts };
         daemon.transport = Some(transport);
         daemon.http = http;
         daemon.spawn("refit", move || refits.run())?;
+        daemon.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;
         daemon.spawn("control", move || control.run())?;
         daemon.spawn("core", move || learning.run())?;
         write_endpoints(&daemon.endpoints_file, &daemon.endpoints, daemon.http_address())
             .map_err(|source| StartError::DataDir { path: daemon.endpoints_file.clone(), source })?;
+        notify_systemd(&[NotifyState::Ready]);
         Ok(daemon)
     }
 
@@ -275,6 +340,7 @@ impl Daemon {
 
     /// Stop: take no more, learn what has been taken (for at most a second), publish a last snapshot, close.
     pub fn stop(mut self) {
+        notify_systemd(&[NotifyState::Stopping]);
         self.stop_refits.store(true, Ordering::Relaxed);
         self.pulse.stop();
         if let Some(transport) = &self.transport {
@@ -309,6 +375,10 @@ impl Daemon {
         }
         if let Some(refit) = threads.get("refit") {
             wait(refit, DRAIN + FLUSH);
+        }
+        if let Some(checkpoint) = threads.remove("checkpoint") {
+            // One that is half written would have to be written again.
+            drop(checkpoint.join());
         }
         drop(std::fs::remove_file(&self.endpoints_file));
     }
@@ -350,6 +420,74 @@ fn prepare_directory(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Tell systemd, where it has started us and asks to be told (`Type=notify`).
+fn notify_systemd(state: &[NotifyState<'_>]) {
+    if let Err(e) = sd_notify::notify(state) {
+        log::debug!("event=notify_failed why={:?}", e.to_string());
+    }
+}
+
+/// One daemon at a time: the lock goes with the process, however it ends.
+///
+/// # Errors
+/// If another process has it, or the file cannot be made.
+pub fn lock(directory: &Path) -> Result<std::fs::File, StartError> {
+    let path = directory.join("lock");
+    let open = || {
+        use std::os::unix::fs::OpenOptionsExt;
+        std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)
+    };
+    let file = open().map_err(|source| StartError::DataDir { path: path.clone(), source })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StartError::Locked { path: directory.to_owned() }),
+        Err(std::fs::TryLockError::Error(source)) => Err(StartError::DataDir { path, source }),
+    }
+}
+
+fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u64)) -> Result<Core, StartError> {
+    let directory = &config.data_dir;
+    if !config.journal {
+        if SqliteStorage::exists(directory) {
+            log::warn!("event=journal_ignored why=\"journal is off in the settings\"");
+        }
+        return Ok(Core::new(Arc::clone(config)));
+    }
+    let refused = |source| StartError::Recover { path: directory.clone(), source };
+    let started = Instant::now();
+    let storage = SqliteStorage::open(directory).map_err(|e| refused(RecoverError::Store(e)))?;
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
+    let core =
+        Core::open(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), progress).map_err(refused)?;
+    let recovered = core.recovered();
+    log::info!(
+        "event=recovered offset={} from_checkpoint={} rows_replayed={} torn_bytes={} seconds={:.3}",
+        recovered["offset"],
+        recovered["from_checkpoint"],
+        recovered["rows_replayed"],
+        recovered["torn_bytes"],
+        started.elapsed().as_secs_f64()
+    );
+    for fault in recovered["faults"].as_array().into_iter().flatten() {
+        log::warn!("event=checkpoint_passed_over why={fault}");
+    }
+    Ok(core)
+}
+
+/// The thread that writes checkpoints.
+fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, written: &Sender<CheckpointDone>) {
+    for checkpoint in queue {
+        let started = Instant::now();
+        let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+        let bytes = checkpoint.encode();
+        drop(checkpoint);
+        let result = directory.write(group, &bytes).map(|()| bytes.len() as u64).map_err(|e| e.to_string());
+        let seconds = started.elapsed().as_secs_f64();
+        // A core that has ended has no use for it.
+        drop(written.send(CheckpointDone { group, offset, needs_from, result, seconds }));
+    }
+}
+
 /// Written whole or not at all: clients wait for this file to appear.
 fn write_endpoints(path: &Path, endpoints: &Endpoints, http: Option<SocketAddr>) -> std::io::Result<()> {
     let mut text = json!({
@@ -385,19 +523,31 @@ struct Learning {
     timings: Timings,
     /// None where nobody watches.
     feed: Option<Feed>,
+    quarantine: Quarantine,
+    checkpoints: Sender<Box<Checkpoint>>,
+    written: Receiver<CheckpointDone>,
     config: Arc<Config>,
     clock: Clock,
     dropped_publications: u64,
+    /// Times that the refit thread was started again after a panic.
+    refit_restarts: Arc<AtomicU64>,
+    /// Held as long as the data directory is written to.
+    _lock: Option<std::fs::File>,
 }
 
 impl Learning {
     fn run(mut self) {
         // The first status says that the daemon is ready.
         let mut next_tick = Instant::now();
+        // Fed by the one thread that matters: where it hangs systemd starts the daemon again.
+        let watchdog = sd_notify::watchdog_enabled().map(|interval| interval / 3);
+        let mut next_feed = Instant::now();
         let mut deadline: Option<Instant> = None;
         let (mut ingest_open, mut calls_open) = (true, true);
         loop {
-            let ingest = if ingest_open { self.ingest.clone() } else { never() };
+            // What cannot be stored is not read: TCP fills, and producers wait.
+            let readable = ingest_open && self.core.read_only().is_none();
+            let ingest = if readable { self.ingest.clone() } else { never() };
             let calls = if calls_open { self.calls.clone() } else { never() };
             let now = self.clock.now();
             select! {
@@ -415,11 +565,14 @@ impl Learning {
                 recv(self.wants) -> offset => if let Ok(offset) = offset {
                     self.core.want(offset);
                 },
+                recv(self.written) -> done => if let Ok(done) = done {
+                    self.core.checkpoint_done(&done, now);
+                },
                 recv(self.commands) -> command => match command {
-                    Ok(Command::Reload(config)) => {
-                        self.core.reload(Arc::clone(&config));
-                        self.config = config;
-                    }
+                    Ok(Command::Reload(config)) => match self.core.reload(Arc::clone(&config), now) {
+                        Ok(()) => self.config = config,
+                        Err(why) => log::error!("event=reload_refused why={why:?}"),
+                    },
                     Ok(Command::Stop) => deadline = deadline.or(Some(Instant::now() + DRAIN)),
                     // Dropped without a stop: nobody listens any more.
                     Err(_) => break,
@@ -427,11 +580,26 @@ impl Learning {
                 default(NAP) => {}
             }
             self.take_what_waits();
-            self.core.step(self.clock.now());
+            let clock = self.clock;
+            let uptime = || clock.now().uptime;
+            self.core.commit(clock.now(), &uptime);
+            // Acknowledged before it is learned.
+            self.carry_out();
+            self.core.step(clock.now());
+            self.core.retry_if_due(clock.now());
+            self.core.sync_if_due(clock.now(), &uptime);
             self.refresh_if_due();
+            if let Some(interval) = watchdog
+                && Instant::now() >= next_feed
+            {
+                next_feed = Instant::now() + interval;
+                notify_systemd(&[NotifyState::Watchdog]);
+            }
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
+                self.core.set_refit_restarts(self.refit_restarts.load(Ordering::Relaxed));
                 self.tick();
+                self.quarantine.keep(&self.core.take_refused());
             }
             self.carry_out();
             if deadline.is_some_and(|deadline| (!ingest_open && !calls_open) || Instant::now() >= deadline) {
@@ -463,14 +631,15 @@ impl Learning {
     /// More of what is there already, up to one batch: rows are learned together, which is faster. Messages are counted too:
     /// not every one brings a row.
     fn take_what_waits(&mut self) {
-        let before = self.core.offset();
         let now = self.clock.now();
+        let readable = self.core.read_only().is_none();
         for _ in 0..self.config.batch_rows_max {
-            if self.core.offset() - before >= self.config.batch_rows_max as u64 {
+            let full = self.core.waiting_rows() >= self.config.batch_rows_max as u64;
+            if full || self.core.waiting_bytes() >= GROUP_BYTES {
                 break;
             }
             let mut idle = true;
-            if let Ok(message) = self.ingest.try_recv() {
+            if readable && let Ok(message) = self.ingest.try_recv() {
                 self.core.ingest(&message, now);
                 idle = false;
             }
@@ -489,7 +658,7 @@ impl Learning {
 
     /// What the learner stands still for at an adoption is measured here.
     fn refit_done(&mut self, done: RefitDone, now: Now) {
-        // Rows already numbered belong to the model before.
+        // Rows that wait are not part of the pause.
         self.core.step(now);
         let (critic, started) = (done.critic, Instant::now());
         if self.core.refit_done(done, now) {
@@ -531,6 +700,8 @@ impl Learning {
                     drop(self.tasks.send(Task::CatchUp { critic, candidate, window }));
                 }
                 Output::Garbage(model) => drop(self.garbage.try_send(model)),
+                // The core hands out one at a time.
+                Output::Checkpoint(checkpoint) => drop(self.checkpoints.send(checkpoint)),
             }
         }
         for received in self.appends.drain(..) {
@@ -544,9 +715,12 @@ impl Learning {
             log::warn!("event=not_learned messages={lost} why=\"the stop would have taken too long\"");
         }
         let now = self.clock.now();
-        self.core.step(now);
+        if let Err(why) = self.core.close(now) {
+            log::error!("event=not_closed why={why:?}");
+        }
         self.core.publish_last(now);
         self.carry_out();
+        self.quarantine.keep(&self.core.take_refused());
         log::info!("event=stopped seq={}", self.core.offset());
     }
 }
@@ -643,7 +817,8 @@ impl Control {
         let learned = || (0..self.config.critics.len()).find_map(|critic| self.board.get(critic));
         wire::Greeting {
             version: env!("CARGO_PKG_VERSION"),
-            features: &FEATURES,
+            // The last one only where there is one.
+            features: &FEATURES[..FEATURES.len() - usize::from(!self.config.journal)],
             limits: self.config.limits.wire(),
             critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
             state_dim: self.config.state_dim.or_else(|| learned().map(|snapshot| snapshot.dim())),
@@ -769,14 +944,23 @@ struct Refits {
     garbage: Receiver<Box<Model>>,
     done: Sender<RefitDone>,
     stop: Arc<AtomicBool>,
+    restarts: Arc<AtomicU64>,
 }
 
 impl Refits {
+    /// Until the core has ended. A panic that no task has caught costs what was under way, and is counted.
     fn run(self) {
         // Learning and answering go first. The priority is this thread's alone, and without it things are only slower.
         if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_kept why={e}");
         }
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
+            let count = self.restarts.fetch_add(1, Ordering::Relaxed) + 1;
+            log::error!("event=refit_thread_restarted count={count} why={:?}", core::panic_message(&panic));
+        }
+    }
+
+    fn work(&self) {
         loop {
             select! {
                 recv(self.tasks) -> task => match task {
@@ -837,9 +1021,14 @@ mod tests {
             appends: Vec::new(),
             timings: Timings::default(),
             feed: None,
+            quarantine: Quarantine::new(Path::new("nowhere"), 0),
+            checkpoints: bounded(1).0,
+            written: never(),
             config,
             clock: Clock { started: Instant::now() },
             dropped_publications: 0,
+            refit_restarts: Arc::default(),
+            _lock: None,
         }
     }
 
@@ -850,6 +1039,45 @@ mod tests {
         let mut learning = learning(receiver);
         learning.take_what_waits();
         assert!(learning.ingest.len() >= 9000, "{} of 10000 are left", learning.ingest.len());
+    }
+
+    #[test]
+    fn a_panic_of_the_refit_thread_costs_nothing_but_a_count() {
+        let (tasks, queue) = bounded(1);
+        let (done, results) = bounded(1);
+        let restarts: Arc<AtomicU64> = Arc::default();
+        let refits =
+            Refits { tasks: queue, garbage: never(), done, stop: Arc::default(), restarts: Arc::clone(&restarts) };
+        let thread = std::thread::spawn(move || refits.run());
+        // A window without the rows that a refit needs: whatever becomes of it, it is answered, and the thread goes on.
+        for _ in 0..2 {
+            let snapshot = {
+                let mut core = Core::new(Arc::new(Config::default()));
+                let mut pendulum = Pendulum::new(1, 0.3);
+                let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+                let now = Now { uptime: 1.0, unix: 1e9 };
+                sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+                core.step(now);
+                core.refresh(now, &|| now);
+                (*core.board().get(0).unwrap()).clone()
+            };
+            let job = RefitJob {
+                settings: crate::learner::Settings { refit_budget_s: -1.0, ..crate::learner::Settings::default() },
+                window: Window::new(2, 1, 10),
+                current: snapshot,
+                names: None,
+                reason: refit::RefitReason::Requested,
+                dictionary_share: 1.0,
+                seed: 0,
+            };
+            tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
+            let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
+            // A time budget below zero is a bug of whoever made the job: it panics.
+            assert!(done.result.unwrap_err().contains("panicked"));
+        }
+        drop(tasks);
+        thread.join().unwrap();
+        assert_eq!(restarts.load(Ordering::Relaxed), 0, "a task's panic is caught with the task");
     }
 
     #[test]

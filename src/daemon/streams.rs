@@ -1,8 +1,14 @@
 //! Where each stream stands: sequence numbers, sessions, chains. Decides what is new, what is known and what is refused.
+//!
+//! Streams have numbers, by which learners know their chains. There are at most so many; when another one comes and all
+//! numbers are taken, the stream that has been silent for longest is forgotten, if so many rows of others have arrived
+//! since its last one. Its number goes to the newcomer, whose first row cuts the chain that was left running. All of this
+//! is a function of rows and offsets, and the journal records which number a row got, so that replay needs no settings.
 
 use crate::transition::Batch;
 use crate::wire::{ErrorCode, StreamPosition, WireError};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// Rows per stream whose content is remembered, to tell a repeated row from a conflicting one.
 const FINGERPRINTS: usize = 64;
@@ -10,13 +16,15 @@ const FINGERPRINTS: usize = 64;
 const FENCED_SESSIONS: usize = 16;
 
 /// Position of one stream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Stream {
-    number: u32,
+    name: String,
     session: String,
     next_seq: u64,
     rows: u64,
     last_seen: f64,
+    /// Offset behind its last row.
+    last_offset: u64,
     /// Successor of the last row, if that row neither terminated nor was truncated.
     open: Option<Vec<f64>>,
     /// Fingerprints of the rows before `next_seq`, newest last.
@@ -35,11 +43,41 @@ impl Stream {
     }
 }
 
-/// All streams that have sent something.
-#[derive(Clone, Debug)]
+/// How many streams there may be, and how long the silent ones are remembered if there are so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// Most streams that are told apart.
+    pub max: usize,
+    /// Rows of other streams after which a silent one may be forgotten.
+    pub idle_rows: u64,
+}
+
+/// All streams that have sent something and are remembered. Written as the list of streams in the order of their numbers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Stream>", into = "Vec<Stream>")]
 pub struct Streams {
-    max: usize,
-    by_name: HashMap<String, Stream>,
+    /// By number.
+    streams: Vec<Stream>,
+    by_name: HashMap<String, u32>,
+    /// Offset behind the last row, number: the one silent for longest first.
+    by_age: BTreeSet<(u64, u32)>,
+    /// Where those that have changed since [`Streams::settle`] stood then; none if they were not there.
+    unsettled: HashMap<String, Option<StreamPosition>>,
+}
+
+impl From<Vec<Stream>> for Streams {
+    fn from(streams: Vec<Stream>) -> Self {
+        let numbered = || (0u32..).zip(&streams);
+        let by_name = numbered().map(|(number, stream)| (stream.name.clone(), number)).collect();
+        let by_age = numbered().map(|(number, stream)| (stream.last_offset, number)).collect();
+        Self { by_name, by_age, streams, unsettled: HashMap::new() }
+    }
+}
+
+impl From<Streams> for Vec<Stream> {
+    fn from(streams: Streams) -> Self {
+        streams.streams
+    }
 }
 
 /// What of a batch is to be learned, decided before anything is changed.
@@ -49,46 +87,73 @@ pub struct Admission {
     pub duplicates: usize,
     /// Sequence number of the row behind the batch.
     pub next_seq: u64,
+    /// Number of the stream.
+    pub number: u32,
     /// Whether rows are missing before the first new one.
     gap: bool,
     new_session: bool,
 }
 
 impl Streams {
-    /// No streams yet, at most `max` of them.
-    pub fn new(max: usize) -> Self {
-        Self { max, by_name: HashMap::new() }
+    /// No streams yet.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.by_name.len()
+        self.streams.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+        self.streams.is_empty()
     }
 
-    /// Decide what of `batch` is new; nothing changes. `strict` is an append, whose sequence numbers may leave no gap; on
-    /// ingest a gap only starts a new chain.
+    /// Decide what of `batch`, whose first new row would have offset `offset`, is new; nothing changes. `strict` is an append,
+    /// whose sequence numbers may leave no gap; on ingest a gap only starts a new chain.
     ///
     /// # Errors
     /// `too_many_streams`, `fenced`, `sequence_gap` (with the number expected), `out_of_range` or `conflict`.
-    pub fn admit(&self, batch: &Batch, strict: bool) -> Result<Admission, WireError> {
-        let Some(stream) = self.by_name.get(batch.stream()) else {
-            if self.by_name.len() >= self.max {
-                let message = format!("{} streams are told apart already; raise streams_max or reuse names", self.max);
-                return Err(WireError::of(ErrorCode::TooManyStreams, "stream", message));
+    pub fn admit(
+        &self,
+        batch: &Batch,
+        strict: bool,
+        offset: u64,
+        limits: StreamLimits,
+    ) -> Result<Admission, WireError> {
+        match self.by_name.get(batch.stream()) {
+            Some(&number) => self.admit_known(batch, strict, number),
+            None => {
+                let number = self.number_for_newcomer(offset, limits).ok_or_else(|| {
+                    let StreamLimits { max, idle_rows } = limits;
+                    let message = format!(
+                        "{max} streams are told apart already, and none has been silent for {idle_rows} rows; raise \
+                         streams_max or reuse names"
+                    );
+                    WireError::of(ErrorCode::TooManyStreams, "stream", message)
+                })?;
+                Self::fresh(batch, strict, number, false)
             }
-            return Self::fresh(batch, strict, false);
-        };
+        }
+    }
+
+    fn number_for_newcomer(&self, offset: u64, limits: StreamLimits) -> Option<u32> {
+        if self.streams.len() < limits.max {
+            return Some(self.streams.len() as u32);
+        }
+        let &(last_offset, number) = self.by_age.first()?;
+        (offset - last_offset > limits.idle_rows).then_some(number)
+    }
+
+    fn admit_known(&self, batch: &Batch, strict: bool, number: u32) -> Result<Admission, WireError> {
+        let stream = &self.streams[number as usize];
         if batch.session() != stream.session {
             if stream.fenced.iter().any(|old| old == batch.session()) {
                 let message = format!("session \"{}\" has been replaced by a newer one", batch.session());
                 return Err(WireError::of(ErrorCode::Fenced, "session", message));
             }
-            return Self::fresh(batch, strict, true);
+            return Self::fresh(batch, strict, number, true);
         }
         let seq = batch.seq().unwrap_or(stream.next_seq);
         if seq > stream.next_seq && strict {
@@ -98,11 +163,12 @@ impl Streams {
         let Some(end) = seq.checked_add(batch.len() as u64) else {
             return Err(WireError::of(ErrorCode::OutOfRange, "seq", "the stream has no sequence numbers left"));
         };
-        let duplicates = (stream.next_seq.saturating_sub(seq) as usize).min(batch.len());
+        let duplicates = stream.next_seq.saturating_sub(seq).min(batch.len() as u64) as usize;
         for i in 0..duplicates {
             // Position of this row counted from the newest one.
-            let back = (stream.next_seq - (seq + i as u64)) as usize;
-            if let Some(&known) = stream.known.len().checked_sub(back).and_then(|k| stream.known.get(k))
+            let back = stream.next_seq - (seq + i as u64);
+            let known = usize::try_from(back).ok().and_then(|back| stream.known.len().checked_sub(back));
+            if let Some(&known) = known.and_then(|k| stream.known.get(k))
                 && known != batch.fingerprint(i)
             {
                 let message = format!("row {} was received before with other content", seq + i as u64);
@@ -110,31 +176,36 @@ impl Streams {
             }
         }
         let next_seq = stream.next_seq.max(end);
-        Ok(Admission { duplicates, next_seq, gap: seq > stream.next_seq, new_session: false })
+        Ok(Admission { duplicates, next_seq, number, gap: seq > stream.next_seq, new_session: false })
     }
 
-    fn fresh(batch: &Batch, strict: bool, new_session: bool) -> Result<Admission, WireError> {
+    fn fresh(batch: &Batch, strict: bool, number: u32, new_session: bool) -> Result<Admission, WireError> {
         let seq = batch.seq().unwrap_or(0);
         if seq != 0 && strict {
             return Err(WireError::sequence_gap(0));
         }
-        Ok(Admission { duplicates: 0, next_seq: seq + batch.len() as u64, gap: true, new_session })
+        Ok(Admission { duplicates: 0, next_seq: seq + batch.len() as u64, number, gap: true, new_session })
     }
 
-    /// Take the new rows of an admitted batch in. `push` is given the stream's number, whether the row starts a chain, and the
-    /// row's index in the batch, once for each. `now` is Unix seconds.
-    pub fn commit(&mut self, batch: &Batch, admission: &Admission, now: f64, mut push: impl FnMut(u32, bool, usize)) {
-        let number = self.by_name.len() as u32;
-        let stream = self.by_name.entry(batch.stream().to_owned()).or_insert_with(|| Stream {
-            number,
-            session: batch.session().to_owned(),
-            next_seq: 0,
-            rows: 0,
-            last_seen: now,
-            open: None,
-            known: VecDeque::with_capacity(FINGERPRINTS),
-            fenced: VecDeque::new(),
-        });
+    /// Take the new rows of an admitted batch in, the first of which has offset `offset`. `push` is told whether the row starts
+    /// a chain, and the row's index in the batch, once for each. `now` is Unix seconds.
+    pub fn commit(
+        &mut self,
+        batch: &Batch,
+        admission: &Admission,
+        offset: u64,
+        now: f64,
+        mut push: impl FnMut(bool, usize),
+    ) {
+        let number = admission.number;
+        let before = self.by_name.get(batch.stream()).map(|&number| self.streams[number as usize].position());
+        if before.is_none() {
+            self.newcomer(batch, number, offset, now);
+        }
+        if !self.unsettled.contains_key(batch.stream()) {
+            self.unsettled.insert(batch.stream().to_owned(), before);
+        }
+        let stream = &mut self.streams[number as usize];
         if admission.new_session {
             let old = std::mem::replace(&mut stream.session, batch.session().to_owned());
             if stream.fenced.len() == FENCED_SESSIONS {
@@ -148,7 +219,7 @@ impl Streams {
         }
         for i in admission.duplicates..batch.len() {
             let starts_chain = stream.open.as_deref() != Some(batch.state(i));
-            push(stream.number, starts_chain, i);
+            push(starts_chain, i);
             if batch.terminated(i) || batch.truncated(i) {
                 stream.open = None;
             } else {
@@ -164,24 +235,99 @@ impl Streams {
         }
         stream.next_seq = admission.next_seq;
         stream.last_seen = now;
+        let new = (batch.len() - admission.duplicates) as u64;
+        if new > 0 {
+            self.by_age.remove(&(stream.last_offset, number));
+            stream.last_offset = offset + new;
+            self.by_age.insert((stream.last_offset, number));
+        }
     }
 
-    /// Where each stream stands, by name.
-    pub fn positions(&self) -> BTreeMap<String, StreamPosition> {
-        self.by_name.iter().map(|(name, stream)| (name.clone(), stream.position())).collect()
+    /// Give `number` to the stream of `batch`; who had it is forgotten.
+    fn newcomer(&mut self, batch: &Batch, number: u32, offset: u64, now: f64) {
+        let stream = Stream {
+            name: batch.stream().to_owned(),
+            session: batch.session().to_owned(),
+            next_seq: 0,
+            rows: 0,
+            last_seen: now,
+            last_offset: offset,
+            open: None,
+            known: VecDeque::with_capacity(FINGERPRINTS),
+            fenced: VecDeque::new(),
+        };
+        self.by_age.insert((offset, number));
+        self.by_name.insert(stream.name.clone(), number);
+        if number as usize == self.streams.len() {
+            self.streams.push(stream);
+        } else {
+            let old = std::mem::replace(&mut self.streams[number as usize], stream);
+            self.by_age.remove(&(old.last_offset, number));
+            self.by_name.remove(&old.name);
+            let position = old.position();
+            self.unsettled.entry(old.name).or_insert(Some(position));
+        }
+    }
+
+    /// Take in again what was taken in before: all rows of `batch` as new rows of stream `number`, the first of which has offset
+    /// `offset`.
+    ///
+    /// # Errors
+    /// If they cannot have been taken in here, or other rows began chains.
+    pub fn replay(
+        &mut self,
+        batch: &Batch,
+        number: u32,
+        starts_chain: &[bool],
+        offset: u64,
+        now: f64,
+    ) -> Result<(), String> {
+        let admission = match self.by_name.get(batch.stream()) {
+            Some(&known) if known != number => {
+                return Err(format!("stream {:?} has number {known}, not {number}", batch.stream()));
+            }
+            Some(_) => self.admit_known(batch, false, number),
+            None if number as usize > self.streams.len() => return Err(format!("there is no stream number {number}")),
+            None => Self::fresh(batch, false, number, false),
+        };
+        let admission = admission.map_err(|error| error.to_string())?;
+        if admission.duplicates > 0 {
+            return Err(format!("a row of stream {:?} is there twice", batch.stream()));
+        }
+        let mut agree = true;
+        self.commit(batch, &admission, offset, now, |starts, i| agree &= starts == starts_chain[i]);
+        if agree { Ok(()) } else { Err(format!("chains of stream {:?} begin elsewhere", batch.stream())) }
+    }
+
+    /// What has been taken in so far is stored: positions count from here.
+    pub fn settle(&mut self) {
+        self.unsettled.clear();
     }
 
     /// Where the `count` streams stand that sent something last.
     pub fn recent(&self, count: usize) -> BTreeMap<String, StreamPosition> {
-        let mut streams: Vec<(&String, &Stream)> = self.by_name.iter().collect();
+        let mut streams: Vec<&Stream> = self.streams.iter().collect();
         if streams.len() > count {
             // Those that sent last at the same moment are told apart by name, so that the choice does not flicker.
-            streams.select_nth_unstable_by(count, |(a_name, a), (b_name, b)| {
-                b.last_seen.total_cmp(&a.last_seen).then_with(|| a_name.cmp(b_name))
+            streams.select_nth_unstable_by(count, |a, b| {
+                b.last_seen.total_cmp(&a.last_seen).then_with(|| a.name.cmp(&b.name))
             });
             streams.truncate(count);
         }
-        streams.into_iter().map(|(name, stream)| (name.clone(), stream.position())).collect()
+        streams.into_iter().map(|stream| (stream.name.clone(), stream.position())).collect()
+    }
+
+    /// Where each stream stands, by name, as of the last [`Streams::settle`]: a producer goes on behind what is stored.
+    pub fn positions(&self) -> BTreeMap<String, StreamPosition> {
+        let mut positions: BTreeMap<String, StreamPosition> =
+            self.streams.iter().map(|stream| (stream.name.clone(), stream.position())).collect();
+        for (name, before) in &self.unsettled {
+            match before {
+                Some(position) => drop(positions.insert(name.clone(), position.clone())),
+                None => drop(positions.remove(name)),
+            }
+        }
+        positions
     }
 }
 
@@ -189,6 +335,8 @@ impl Streams {
 mod tests {
     use super::*;
     use crate::transition::BatchParts;
+
+    const LIMITS: StreamLimits = StreamLimits { max: 2, idle_rows: 3 };
 
     fn batch(session: &str, seq: Option<u64>, states: &[f64]) -> Batch {
         Batch::new(BatchParts {
@@ -206,15 +354,17 @@ mod tests {
 
     /// Rows learned, as (index, starts a chain), or the code of the error.
     fn take(streams: &mut Streams, batch: &Batch, strict: bool) -> Result<Vec<(usize, bool)>, ErrorCode> {
-        let admission = streams.admit(batch, strict).map_err(|e| e.code)?;
+        let offset = streams.by_age.last().map_or(0, |&(last, _)| last);
+        let admission = streams.admit(batch, strict, offset, LIMITS).map_err(|e| e.code)?;
         let mut out = Vec::new();
-        streams.commit(batch, &admission, 0.0, |_, starts, i| out.push((i, starts)));
+        streams.commit(batch, &admission, offset, 0.0, |starts, i| out.push((i, starts)));
+        streams.settle();
         Ok(out)
     }
 
     #[test]
     fn rows_hang_together_while_nothing_is_missing() {
-        let mut streams = Streams::new(10);
+        let mut streams = Streams::new();
         assert_eq!(take(&mut streams, &batch("", Some(0), &[0.0, 1.0, 2.0]), true), Ok(vec![(0, true), (1, false)]));
         assert_eq!(take(&mut streams, &batch("", Some(2), &[2.0, 3.0]), true), Ok(vec![(0, false)]));
         // The state jumps: nothing is lost but the chain.
@@ -227,38 +377,127 @@ mod tests {
 
     #[test]
     fn repeated_rows_are_known_and_changed_ones_conflict() {
-        let mut streams = Streams::new(10);
+        let mut streams = Streams::new();
         take(&mut streams, &batch("a", Some(0), &[0.0, 1.0, 2.0]), true).unwrap();
         assert_eq!(take(&mut streams, &batch("a", Some(0), &[0.0, 1.0, 2.0]), true), Ok(vec![]));
         assert_eq!(take(&mut streams, &batch("a", Some(1), &[1.0, 2.0, 3.0]), true), Ok(vec![(1, false)]));
         assert_eq!(take(&mut streams, &batch("a", Some(1), &[1.0, 2.5, 3.0]), true), Err(ErrorCode::Conflict));
-        assert_eq!(streams.admit(&batch("a", Some(9), &[1.0, 2.0]), true).unwrap_err().expected_seq, Some(3));
+        assert_eq!(
+            streams.admit(&batch("a", Some(9), &[1.0, 2.0]), true, 3, LIMITS).unwrap_err().expected_seq,
+            Some(3)
+        );
     }
 
     #[test]
     fn a_new_session_fences_the_old_one() {
-        let mut streams = Streams::new(10);
+        let mut streams = Streams::new();
         take(&mut streams, &batch("a", Some(0), &[0.0, 1.0]), true).unwrap();
         assert_eq!(take(&mut streams, &batch("b", Some(4), &[1.0, 2.0]), true), Err(ErrorCode::SequenceGap));
         assert_eq!(take(&mut streams, &batch("b", Some(0), &[1.0, 2.0]), true), Ok(vec![(0, true)]));
         assert_eq!(take(&mut streams, &batch("a", Some(1), &[1.0, 2.0]), true), Err(ErrorCode::Fenced));
     }
 
+    fn named(name: &str, states: &[f64]) -> Batch {
+        Batch::new(BatchParts {
+            stream: name.into(),
+            dim: 1,
+            rewards_per_row: 1,
+            states: states.to_vec(),
+            rewards: vec![1.0; states.len() - 1],
+            seq: Some(0),
+            ..BatchParts::default()
+        })
+        .unwrap()
+    }
+
     #[test]
-    fn streams_are_limited() {
-        let mut streams = Streams::new(0);
-        assert_eq!(take(&mut streams, &batch("", Some(0), &[0.0, 1.0]), true), Err(ErrorCode::TooManyStreams));
-        assert!(streams.is_empty());
+    fn the_silent_make_room_for_newcomers_and_the_others_do_not() {
+        let mut streams = Streams::new();
+        take(&mut streams, &named("one", &[0.0, 1.0]), true).unwrap();
+        take(&mut streams, &named("two", &[0.0, 1.0, 2.0]), true).unwrap();
+        // Two streams are allowed; the first has been silent for two rows, and may be so for three.
+        assert_eq!(take(&mut streams, &named("three", &[0.0, 1.0]), true), Err(ErrorCode::TooManyStreams));
+        take(
+            &mut streams,
+            &Batch::new(BatchParts { seq: Some(2), ..parts_of("two", &[2.0, 3.0, 4.0]) }).unwrap(),
+            true,
+        )
+        .unwrap();
+        assert_eq!(take(&mut streams, &named("three", &[0.0, 1.0]), true), Ok(vec![(0, true)]));
+        assert_eq!(streams.positions().keys().collect::<Vec<_>>(), ["three", "two"]);
+        assert_eq!(streams.by_name["three"], 0);
+        // Forgotten is forgotten: what it sends again is new, as soon as there is room.
+        assert_eq!(take(&mut streams, &named("one", &[0.0, 1.0]), true), Err(ErrorCode::TooManyStreams));
+    }
+
+    fn parts_of(name: &str, states: &[f64]) -> BatchParts {
+        BatchParts {
+            stream: name.into(),
+            dim: 1,
+            rewards_per_row: 1,
+            states: states.to_vec(),
+            rewards: vec![1.0; states.len() - 1],
+            ..BatchParts::default()
+        }
+    }
+
+    #[test]
+    fn replay_ends_where_the_first_run_did() {
+        let mut streams = Streams::new();
+        let batches = [
+            named("one", &[0.0, 1.0]),
+            named("two", &[0.0, 1.0, 2.0, 3.0, 4.0]),
+            named("three", &[5.0, 6.0]),
+            batch("x", None, &[1.0, 2.0]),
+        ];
+        let mut recorded = Vec::new();
+        let mut offset = 0;
+        for batch in &batches {
+            let limits = StreamLimits { max: 2, idle_rows: 0 };
+            let admission = streams.admit(batch, false, offset, limits).unwrap();
+            let mut starts = Vec::new();
+            streams.commit(batch, &admission, offset, 1.5, |start, _| starts.push(start));
+            recorded.push((batch, admission.number, starts, offset));
+            offset += batch.len() as u64;
+        }
+        let mut again = Streams::new();
+        for (batch, number, starts, offset) in &recorded {
+            again.replay(batch, *number, starts, *offset, 1.5).unwrap();
+        }
+        let bytes = |streams: &Streams| rmp_serde::to_vec_named(streams).unwrap();
+        assert!(bytes(&again) == bytes(&streams));
+        let read: Streams = rmp_serde::from_slice(&bytes(&streams)).unwrap();
+        assert_eq!((&read.by_name, &read.by_age), (&streams.by_name, &streams.by_age));
+        // A record that does not fit what came before is refused.
+        assert!(again.replay(&batches[3], 0, &[true], offset, 0.0).is_err());
+        assert!(again.replay(&named("four", &[0.0, 1.0]), 7, &[true], offset, 0.0).is_err());
+        assert!(again.replay(&named("four", &[0.0, 1.0]), 1, &[false], offset, 0.0).is_err());
+    }
+
+    #[test]
+    fn positions_are_those_of_what_is_stored() {
+        let mut streams = Streams::new();
+        take(&mut streams, &named("one", &[0.0, 1.0]), true).unwrap();
+        let more = Batch::new(BatchParts { seq: Some(1), ..parts_of("one", &[1.0, 2.0]) }).unwrap();
+        for batch in [&more, &named("two", &[0.0, 1.0])] {
+            let admission = streams.admit(batch, true, 1, LIMITS).unwrap();
+            streams.commit(batch, &admission, 1, 0.0, |_, _| {});
+        }
+        let positions = streams.positions();
+        assert_eq!((positions.len(), positions["one"].next_seq), (1, 1));
+        streams.settle();
+        let positions = streams.positions();
+        assert_eq!((positions.len(), positions["one"].next_seq), (2, 2));
     }
 
     #[test]
     fn those_that_sent_last_are_found() {
-        let mut streams = Streams::new(10);
+        let mut streams = Streams::new();
         for (k, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
-            let parts = BatchParts { stream: name.into(), dim: 1, rewards_per_row: 1, ..BatchParts::default() };
-            let batch = Batch::new(BatchParts { states: vec![0.0, 1.0], rewards: vec![0.0], ..parts }).unwrap();
-            let admission = streams.admit(&batch, true).unwrap();
-            streams.commit(&batch, &admission, [5.0, 9.0, 5.0, 7.0][k], |_, _, _| {});
+            let batch = named(name, &[0.0, 1.0]);
+            let limits = StreamLimits { max: 10, idle_rows: 0 };
+            let admission = streams.admit(&batch, true, k as u64, limits).unwrap();
+            streams.commit(&batch, &admission, k as u64, [5.0, 9.0, 5.0, 7.0][k], |_, _| {});
         }
         let names = |count| streams.recent(count).into_keys().collect::<Vec<_>>();
         assert_eq!(names(9), ["a", "b", "c", "d"]);
@@ -268,7 +507,7 @@ mod tests {
 
     #[test]
     fn a_stream_at_the_last_sequence_number_takes_no_more() {
-        let mut streams = Streams::new(10);
+        let mut streams = Streams::new();
         assert_eq!(take(&mut streams, &batch("", Some(u64::MAX - 1), &[0.0, 1.0]), false), Ok(vec![(0, true)]));
         assert_eq!(take(&mut streams, &batch("", None, &[1.0, 2.0]), false), Err(ErrorCode::OutOfRange));
     }

@@ -44,8 +44,8 @@ impl Guard {
         Self { names: Arc::new(names.collect()), bound: address.ip() }
     }
 
-    /// Whether `authority`, HOST or HOST:PORT, means us. Names must be known; addresses must be ours: that of the listener, that
-    /// at which the connection came in, or loopback. The port does not matter, it may have been forwarded.
+    /// Whether `authority`, HOST or HOST:PORT, means us. Names must be known; addresses must be ours: that of the
+    /// listener, that at which the connection came in, or loopback. The port does not matter, it may have been forwarded.
     fn knows(&self, authority: &str, local: IpAddr) -> bool {
         let host = match authority.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') => host,
@@ -82,8 +82,8 @@ pub(super) async fn protect(
             Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "this took too long; try again\n").into_response(),
         }
     } else {
-        let message = "This host name is not known here. Use localhost or the address itself, or add the name to http_hosts in \
-                       the settings.\n";
+        let message = "This host name is not known here. Use localhost or the address itself, or add the name to \
+                       http_hosts in the settings.\n";
         (StatusCode::MISDIRECTED_REQUEST, message).into_response()
     };
     for (name, value) in HEADERS {

@@ -57,7 +57,7 @@ impl History {
     }
 }
 
-/// A number with seven significant digits, enough for a picture; null if it is not finite. Times keep their milliseconds.
+/// A number with seven significant digits, enough for a picture; null if it is not finite. Times keep milliseconds.
 pub(super) fn number(value: f64) -> Value {
     if !value.is_finite() {
         return Value::Null;

@@ -106,8 +106,8 @@ impl Grid {
         states.map(place).filter(inside).map(|p| p.into_iter().map(|v| v as f32).collect()).collect()
     }
 
-    /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then as many `f32`, little endian, as it
-    /// says: value, then standard deviation, each from the lowest y up. `recent` are states (n, D) to show.
+    /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then as many `f32`, little endian,
+    /// as it says: value, then standard deviation, each from the lowest y up. `recent` are states (n, D) to show.
     ///
     /// # Errors
     /// If the ranges hold numbers that no state may have.

@@ -102,14 +102,14 @@ impl fmt::Display for StartError {
             }
             Self::Remote { address, resolved } => write!(
                 f,
-                "http: {address} is {}, which other machines may reach, and whoever connects sees everything; bind a loopback \
-                 address, or set insecure_allow_remote = true",
+                "http: {address} is {}, which other machines may reach, and whoever connects sees everything; bind a \
+                 loopback address, or set insecure_allow_remote = true",
                 resolved.ip()
             ),
             Self::InUse { address, .. } => write!(
                 f,
-                "http: {address} is in use: is another criticd running? choose another address with --http HOST:PORT (port 0 \
-                 for any), or --http off for no dashboard"
+                "http: {address} is in use: is another criticd running? choose another address with --http HOST:PORT \
+                 (port 0 for any), or --http off for no dashboard"
             ),
             Self::Bind { address, source } => write!(f, "http: {address} cannot be bound: {source}"),
         }

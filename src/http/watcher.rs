@@ -27,8 +27,8 @@ const STATES_EACH: usize = 64;
 const STATES_SHOWN: usize = 300;
 /// Pictures kept.
 const PICTURES: usize = 8;
-/// Share of the time that may go into pictures, how much of it may be saved up, and how much may be owed for a view that
-/// has not been seen yet; seconds.
+/// Share of the time that may go into pictures, how much of it may be saved up, and how much may be owed for a view
+/// that has not been seen yet; seconds.
 const SHARE: f64 = 0.02;
 const SAVED: f64 = 0.25;
 const OWED: f64 = 0.5;
@@ -135,7 +135,7 @@ impl Watcher {
 
     /// Until the server has ended.
     pub(super) fn run(mut self) {
-        // What learns and answers goes first. The priority is this thread's alone, and without it things are only slower.
+        // What learns and answers goes first. The priority is this thread's alone; without it things are only slower.
         if let Err(e) = rustix::process::nice(NICE) {
             log::debug!("event=priority_kept why={e}");
         }
@@ -369,6 +369,7 @@ fn kernel(critic: &Value) -> Option<Value> {
     let dim = critic["inputs"]["scale"].as_array()?.len();
     (dim <= KERNEL_DIM).then(|| {
         let scale = &critic["inputs"]["scale"];
-        json!({"kernel": critic["kernel"], "noise": critic["noise"], "scale": scale, "dictionary_size": critic["dictionary_size"]})
+        let size = &critic["dictionary_size"];
+        json!({"kernel": critic["kernel"], "noise": critic["noise"], "scale": scale, "dictionary_size": size})
     })
 }

@@ -17,6 +17,7 @@ use crate::math::posterior::SolveError;
 use crate::snapshot::Snapshot;
 use model::{Counts, Model, Score};
 use refit::{Candidate, RefitJob, RefitReason, RefitReport};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use window::Window;
 
@@ -36,7 +37,7 @@ const SCORE_SLACK: f64 = 0.1;
 const FULL_SHARE: f64 = 0.02;
 
 /// Which covariance a critic's model selection uses \[JS09, section 5.2\].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum KernelKind {
     /// One lengthscale for all state variables.
     Isotropic,
@@ -50,7 +51,7 @@ pub enum KernelKind {
 }
 
 /// Which evidence model selection goes by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum SelectBy {
     /// The exact one on [`Settings::evidence_rows`] rows; where there are more, the bound of all rows has the last word.
     #[default]
@@ -62,7 +63,7 @@ pub enum SelectBy {
 }
 
 /// Whose variance of V is published (`MATHS` notation in [`crate::math`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum VarianceKind {
     /// As the model states it: the noise of the returns within one chain is independent.
     #[default]
@@ -72,7 +73,8 @@ pub enum VarianceKind {
 }
 
 /// What one critic learns and how. Plain data; `config` fills it in and checks it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Settings {
     /// Name of the critic, 1..=64 bytes of `[A-Za-z0-9_-]`.
     pub name: String,
@@ -255,12 +257,23 @@ impl From<SolveError> for SnapshotError {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// A learner with this seed that has learned so many rows panics at its next step.
+    pub(crate) static FAULT: std::cell::Cell<Option<(u64, u64)>> = const { std::cell::Cell::new(None) };
+}
+
 /// One critic: its model, and when to look for a better one.
-#[derive(Clone, Debug)]
+///
+/// Written and read back it goes on bit for bit as it would have, but for a refit that was running or asked for: that one
+/// is simply due again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Learner {
     settings: Settings,
     names: Option<Vec<String>>,
     model: Option<Box<Model>>,
+    /// Offset of the first row that it learns from.
+    first_row: u64,
     /// Rows learned: the offset behind the last.
     learned: u64,
     generation: u64,
@@ -268,11 +281,30 @@ pub struct Learner {
     next_refit: u64,
     /// Offset at which the last refit ended, by adoption or not.
     refit_ended_at: u64,
+    #[serde(skip)]
     requested: bool,
     full_reported: bool,
     /// Score of the present model when the running refit was started.
+    #[serde(skip)]
     score_at_job: Option<Score>,
+    /// Refits that have ended.
     refits: u64,
+}
+
+/// An adoption as it is recorded: with the model itself, so that nobody has to find it again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Adoption {
+    generation: u64,
+    refits: u64,
+    model: Box<Model>,
+}
+
+/// What [`Learner::adoption`] hands out to be written; read back as an [`Adoption`].
+#[derive(Debug, Serialize)]
+pub struct AdoptionRef<'a> {
+    generation: u64,
+    refits: u64,
+    model: &'a Model,
 }
 
 impl Learner {
@@ -283,6 +315,7 @@ impl Learner {
             settings,
             names,
             model: None,
+            first_row: 0,
             learned: 0,
             generation: 0,
             refit_ended_at: 0,
@@ -293,6 +326,22 @@ impl Learner {
         };
         learner.schedule();
         learner
+    }
+
+    /// A critic that learns from the rows from offset `first_row` on, at which there are rows already.
+    pub fn starting_at(settings: Settings, names: Option<Vec<String>>, first_row: u64) -> Self {
+        Self { first_row, learned: first_row, ..Self::new(settings, names) }
+    }
+
+    /// Whether what was read from a file is of one piece.
+    pub fn holds_together(&self) -> bool {
+        let model = self.model.as_ref().is_none_or(|model| model.holds_together());
+        model && self.first_row <= self.learned && self.model.is_some() == (self.generation > 0)
+    }
+
+    /// Offset of the first row that it still has to see.
+    pub fn needs_from(&self) -> u64 {
+        if self.model.is_some() { self.learned } else { self.first_row }
     }
 
     /// What it learns and how.
@@ -311,6 +360,11 @@ impl Learner {
         if rescheduled {
             self.schedule();
         }
+    }
+
+    /// Take over the names of the state variables; the present model keeps those that it has.
+    pub fn set_names(&mut self, names: Option<Vec<String>>) {
+        self.names = names;
     }
 
     /// The present model, once there is one.
@@ -343,20 +397,23 @@ impl Learner {
     /// # Panics
     /// If the window has forgotten rows that were not learned.
     pub fn step(&mut self, window: &Window) -> Vec<Event> {
+        #[cfg(test)]
+        assert_ne!(FAULT.get(), Some((self.settings.seed, self.learned)), "a fault made on purpose");
         let mut events = Vec::new();
         if self.model.is_none() {
             self.learned = window.end();
             // Counted in rows received, so that a model appears at the same row however rows were batched.
-            if window.end() < self.settings.warmup_rows as u64 {
+            if window.end() - self.first_row < self.settings.warmup_rows as u64 {
                 return events;
             }
             let warmup = self.settings.warmup_rows;
-            let rows = window.flatten();
+            let first = self.first_row.max(window.start());
+            let rows = window.flatten_since(first);
             let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
             head.extend(&rows, 0..warmup.min(rows.len()));
             let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
             let mut model = Model::new(self.settings.clone(), inputs, &guess);
-            model.learn(&rows, 0..rows.len(), window.start());
+            model.learn(&rows, 0..rows.len(), first);
             model.refresh();
             self.model = Some(Box::new(model));
             self.generation = 1;
@@ -378,6 +435,45 @@ impl Learner {
             model.learn(rows, range, offset);
         }
         self.learned = window.end();
+    }
+
+    /// Leave out the rows before offset `offset` that have not been learned, as if they had been lost: chains are cut there.
+    pub fn skip_to(&mut self, offset: u64) {
+        match &mut self.model {
+            Some(model) => model.cut_running_chains(),
+            None => self.first_row = offset,
+        }
+        self.learned = offset;
+    }
+
+    /// The present model as it is recorded right after it was adopted.
+    ///
+    /// # Panics
+    /// If there is no model.
+    pub fn adoption(&self) -> AdoptionRef<'_> {
+        let model = self.model.as_ref().expect("a model has been adopted");
+        AdoptionRef { generation: self.generation, refits: self.refits, model }
+    }
+
+    /// Adopt again what was adopted here before.
+    ///
+    /// # Errors
+    /// If the model is not of one piece.
+    pub fn adopt_again(&mut self, adoption: Adoption) -> Result<(), &'static str> {
+        if !adoption.model.holds_together() {
+            return Err("a recorded model whose parts do not fit each other");
+        }
+        self.model = Some(adoption.model);
+        (self.generation, self.refits) = (adoption.generation, adoption.refits);
+        self.adopted();
+        Ok(())
+    }
+
+    fn adopted(&mut self) {
+        self.score_at_job = None;
+        self.refit_ended_at = self.learned;
+        self.full_reported = false;
+        self.schedule();
     }
 
     /// Ask for a refit at the next opportunity.
@@ -429,7 +525,6 @@ impl Learner {
             }
         };
         self.score_at_job = self.model.as_ref().map(|model| model.score());
-        self.refits += 1;
         Ok(RefitJob {
             settings: self.settings.clone(),
             window: window.clone(),
@@ -437,13 +532,14 @@ impl Learner {
             names: self.names.clone(),
             reason,
             dictionary_share: refit::DICTIONARY_SHARE,
-            seed: self.settings.seed.wrapping_add(self.refits),
+            seed: self.settings.seed.wrapping_add(self.refits + 1),
         })
     }
 
     /// The running refit found nothing: the present model stays, the next refit is due later.
     pub fn refit_failed(&mut self) {
         self.score_at_job = None;
+        self.refits += 1;
         self.refit_ended_at = self.learned;
         self.schedule();
     }
@@ -483,10 +579,8 @@ impl Learner {
         candidate.model.reset_score();
         let old = self.model.replace(candidate.model);
         self.generation += 1;
-        self.score_at_job = None;
-        self.refit_ended_at = self.learned;
-        self.full_reported = false;
-        self.schedule();
+        self.refits += 1;
+        self.adopted();
         Verdict::Adopted { report, scores, old }
     }
 

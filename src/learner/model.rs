@@ -9,6 +9,7 @@ use crate::math::posterior::{Posterior, Scale, SolveError, add_scores};
 use crate::math::statistics::{Chain, Closing, Statistics};
 use crate::snapshot::{Inputs, Snapshot};
 use crate::transition::Rows;
+use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 use std::ops::Range;
 
@@ -24,23 +25,25 @@ const SCORE_WORST: f64 = -50.0;
 const TUNE_ROWS_MIN: u64 = 64;
 
 /// Running sums of one cluster of rows whose returns share their noise (MATHS.md 1, "Returns share their noise").
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Cluster {
+    #[serde(with = "crate::math::raw")]
     trace: Vec<f64>,
     scores: Matrix,
     rows: u64,
 }
 
 /// What is known of one stream besides its [`Chain`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Slot {
     /// Normalised successor of the last row, while the chain runs.
+    #[serde(with = "crate::math::raw")]
     next_state: Vec<f64>,
     cluster: Cluster,
 }
 
 /// Log density of rewards before they are learned, under the weights of the last refresh.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Sum over scored rows, nats.
     pub sum: f64,
@@ -82,7 +85,7 @@ impl Score {
 }
 
 /// Events counted since the model was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// States above the tolerance that found the dictionary full.
     pub novel_when_full: u64,
@@ -96,8 +99,8 @@ pub struct Counts {
     pub terminations: u64,
 }
 
-/// Hyperparameters with everything learned under them.
-#[derive(Clone, Debug)]
+/// Hyperparameters with everything learned under them. Written and read back it goes on bit for bit as it would have.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Model {
     settings: Settings,
     inputs: Inputs,
@@ -118,6 +121,7 @@ pub struct Model {
     features_at_tuning: usize,
     score: Score,
     counts: Counts,
+    #[serde(skip)]
     work: Work,
 }
 
@@ -191,6 +195,28 @@ impl Model {
             dictionary,
             settings,
         }
+    }
+
+    /// Whether everything has the size that everything else expects: what is read from a file is asked this, since a model
+    /// that does not hold together would panic at some later row.
+    pub fn holds_together(&self) -> bool {
+        let (m, rewards, dim) = (self.dictionary.len(), self.settings.rewards.len(), self.inputs.dim());
+        let slots = self.slots.len();
+        self.dictionary.holds_together(dim)
+            && self.inputs.scale.len() == dim
+            && self.statistics.holds_together(m, rewards)
+            && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
+            && self.chains.len() == slots
+            && self.chains.iter().all(|chain| chain.trace.len() == m && chain.weighted_target.len() == rewards)
+            && self.slot_of_stream.iter().all(|&slot| slot == u32::MAX || (slot as usize) < slots)
+            && self.scatter.as_ref().is_none_or(|scatter| (scatter.rows(), scatter.cols()) == (m, m))
+            && self.slots.iter().zip(&self.chains).all(|(slot, chain)| {
+                let cluster = &slot.cluster;
+                let scores = (cluster.scores.rows(), cluster.scores.cols()) == (m, rewards);
+                (slot.next_state.len() == dim || (chain.rows == 0 && slot.next_state.is_empty()))
+                    && (self.scatter.is_none() || (cluster.trace.len() == m && scores))
+            })
+            && self.posterior.as_ref().is_none_or(|posterior| posterior.holds_together(m, rewards))
     }
 
     /// Dictionary size m.

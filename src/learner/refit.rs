@@ -221,10 +221,15 @@ pub fn run(
     if (1..rows.len()).all(|i| rows.state(i) == rows.state(0)) {
         return Err(RefitError::NotEnough("all rows start in the same state".into()));
     }
+    let look = || if keep_going() { Ok(()) } else { Err(RefitError::Stopped) };
+    look()?;
     let inputs = normalisation(&rows, job.names.clone());
+    look()?;
     let dependence = Dependence::new(&rows, &inputs);
+    look()?;
     let left_out = dependence.left_out();
     let returns = Returns::new(&rows, &settings.rewards, settings.discount);
+    look()?;
     let cut_states = returns.cut_states(&rows);
     let mut targets = returns.targets(&values_at(&job.current, &cut_states, keep_going)?);
     let present = rescaled(&job.current.hyperparameters, &job.current.inputs, &inputs);
@@ -305,6 +310,7 @@ pub fn run(
             rows: rows.len() as u64,
             evidence: found.by,
             evidence_rows: search.rows(found.by),
+            structure: found.structure.name.clone(),
             evidence_before: search.value(found.by, &present, keep_going).ok().map(|e| e.value),
             evidence_after: reached.value,
             given_up: found.given_up,
@@ -338,15 +344,17 @@ pub fn run(
                 targets: &targets,
                 noise_at_floor: held(&|b| b.parameter == NOISE && !b.upper),
                 finest: held(&|b| relevances.contains(&b.parameter) && b.upper),
+                directions_asked: match settings.kernel {
+                    KernelKind::Factor(directions) => directions.unwrap_or(1),
+                    _ => 0,
+                },
                 bound_wanted: search.has_bound(),
                 singular: report.ascents.iter().any(singular),
                 dictionary_max: job.room(),
             },
         );
         // Evidence that is only reported ends without an error.
-        if !keep_going() {
-            return Err(RefitError::Stopped);
-        }
+        look()?;
         return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
     }
 }

@@ -344,17 +344,34 @@ impl Climb<'_> {
     /// The best structure of `kind` by evidence \[JS09, footnote 6 and section 6.2\]. A free parameter has to be worth
     /// [`PARAMETER_WORTH`].
     pub(super) fn select(&mut self, kind: KernelKind, tried: &mut Vec<StructureReport>) -> Result<Found, RefitError> {
+        let (mut best, mut evaluations) = (None, 0);
+        match self.explore(kind, &mut best, &mut evaluations, tried) {
+            // What has been found stands, though a structure beyond it cannot be climbed.
+            Err(RefitError::NoAscent(_)) if best.is_some() => {}
+            explored => explored?,
+        }
+        let mut best = best.expect("at least one structure has been tried");
+        best.ascent.evaluations = evaluations;
+        Ok(best)
+    }
+
+    /// One structure after the other; the best so far in `best`.
+    fn explore(
+        &mut self,
+        kind: KernelKind,
+        best: &mut Option<Found>,
+        evaluations: &mut usize,
+        tried: &mut Vec<StructureReport>,
+    ) -> Result<(), RefitError> {
         let dim = self.search.problem.dim();
         let left_out = self.search.left_out.clone();
-        let mut best: Option<Found> = None;
-        let mut evaluations = 0;
         let mut keep = |found: Found, best: &mut Option<Found>| -> bool {
             tried.push(StructureReport {
                 name: found.structure.name.clone(),
                 log_evidence: found.ascent.log_evidence,
                 parameters: found.structure.free(),
             });
-            evaluations += found.ascent.evaluations;
+            *evaluations += found.ascent.evaluations;
             let better = best.as_ref().is_none_or(|best| found.worth() > best.worth());
             if better {
                 *best = Some(found);
@@ -363,14 +380,14 @@ impl Climb<'_> {
         };
         if matches!(kind, KernelKind::Isotropic | KernelKind::Auto) {
             let isotropic = self.search.structure(Metric::Isotropic(1.0), &[]);
-            keep(self.climb(isotropic, Vec::new())?, &mut best);
+            keep(self.climb(isotropic, Vec::new())?, best);
         }
         let more = |climb: &Self| (climb.time_left)();
         if kind != KernelKind::Isotropic && (best.is_none() || more(self)) && (kind != KernelKind::Auto || dim > 1) {
             let from = best.iter().map(|isotropic| one_for_each(&isotropic.ascent.parameters, dim)).collect();
             let ard = self.climb(self.search.structure(Metric::Ard(vec![1.0; dim]), &left_out), from)?;
             let (mut last, mut gone) = (ard.clone(), left_out.clone());
-            keep(ard.clone(), &mut best);
+            keep(ard.clone(), best);
             if kind == KernelKind::Auto && more(self) {
                 let removed = self.irrelevant(&ard)?;
                 if removed.len() > left_out.len() && removed.len() < dim {
@@ -378,7 +395,7 @@ impl Climb<'_> {
                     let from = ard.ascent.parameters.clone();
                     let fewer = self.polish(structure, vec![from])?;
                     // Directions among what matters: the rest would only cost time.
-                    if keep(fewer.clone(), &mut best) {
+                    if keep(fewer.clone(), best) {
                         (last, gone) = (fewer, removed);
                     }
                 }
@@ -400,16 +417,14 @@ impl Climb<'_> {
                 // A number of directions that was asked for is what is given.
                 let asked = matches!(kind, KernelKind::Factor(Some(_)));
                 if asked || kind == KernelKind::Factor(None) && k == 1 {
-                    best = None;
+                    *best = None;
                 }
-                if !keep(found, &mut best) {
+                if !keep(found, best) {
                     break;
                 }
             }
         }
-        let mut best = best.expect("at least one structure has been tried");
-        best.ascent.evaluations = evaluations;
-        Ok(best)
+        Ok(())
     }
 
     /// Climb on by the bound of all rows, where there are more of them than the exact evidence has seen. If variables may be
@@ -420,7 +435,15 @@ impl Climb<'_> {
         }
         self.by = EvidenceKind::Sparse;
         let (before, exact) = (found.ascent.evaluations, found.ascent.log_evidence);
-        let mut wide = self.again(found)?;
+        let mut wide = match self.reach(&found.structure, std::slice::from_ref(&found.ascent.parameters)) {
+            Ok(Some(wide)) => wide,
+            // No time for a single point, or no point that the bound can be computed at: what the exact evidence has found stands.
+            Ok(None) | Err(RefitError::NoAscent(_)) => {
+                self.by = EvidenceKind::Exact;
+                return Ok(found);
+            }
+            Err(e) => return Err(e),
+        };
         let dim = self.search.problem.dim();
         if removable && matches!(wide.structure.like.kernel.metric, Metric::Ard(_)) && (self.time_left)() {
             let removed = self.irrelevant(&wide)?;
@@ -480,7 +503,9 @@ impl Climb<'_> {
         let relevance = hyper.kernel.metric.relevance(dim);
         let mut order: Vec<usize> = (0..dim).collect();
         order.sort_by(|&a, &b| relevance[b].total_cmp(&relevance[a]));
-        let (first, second) = (order[0], order[(k.min(dim - 1)).max(1) % dim]);
+        // What is left out cannot be part of a direction.
+        let live = (0..dim).filter(|&d| relevance[d] > 0.0).count().max(1);
+        let (first, second) = (order[0], order[k.min(live - 1)]);
         [1.0, -1.0]
             .iter()
             .map(|sign| {
@@ -542,29 +567,39 @@ impl Climb<'_> {
         Ok(found)
     }
 
-    /// Climb on many rows from each of `from`, by the evidence that counts at the moment.
+    /// Climb on many rows from each of `from`, by the evidence that counts at the moment. If the time is used up before that,
+    /// the first of them stands, with its evidence on the same rows as all others.
     fn polish(&mut self, structure: Structure, from: Vec<Vec<f64>>) -> Result<Found, RefitError> {
+        match self.reach(&structure, &from)? {
+            Some(found) => Ok(found),
+            None => {
+                let ascent = self.unclimbed(&structure, &from[0])?;
+                Ok(Found { structure, ascent, by: self.by, given_up: None })
+            }
+        }
+    }
+
+    /// The best that can be climbed to from `from`; none if there was no time for a single point.
+    fn reach(&mut self, structure: &Structure, from: &[Vec<f64>]) -> Result<Option<Found>, RefitError> {
         let by = self.by;
         let mut ascents = match by {
-            EvidenceKind::Exact => self.ascend(&structure, &self.search.problem, &from),
-            EvidenceKind::Sparse => self.ascend_bound(&structure, &from)?,
+            EvidenceKind::Exact => self.ascend(structure, &self.search.problem, from),
+            EvidenceKind::Sparse => self.ascend_bound(structure, from)?,
         };
-        (self.note)(&structure, self.search.rows(by), &ascents);
+        (self.note)(structure, self.search.rows(by), &ascents);
         if !(self.keep_going)() {
             return Err(RefitError::Stopped);
         }
         let evaluations = ascents.iter().map(|a| a.evaluations).sum::<usize>();
         ascents.sort_by(|a, b| b.objective.total_cmp(&a.objective));
-        let mut ascent = if ascents.first().is_some_and(|a| a.objective.is_finite()) {
-            ascents.swap_remove(0)
+        if ascents.first().is_some_and(|a| a.objective.is_finite()) {
+            let ascent = Ascent { evaluations, ..ascents.swap_remove(0) };
+            Ok(Some(Found { structure: structure.clone(), ascent, by, given_up: None }))
         } else if (self.time_left)() {
-            return Err(RefitError::NoAscent("the evidence fails at every start".into()));
+            Err(RefitError::NoAscent("the evidence fails at every start".into()))
         } else {
-            // The time is used up: the best point so far stands, with its evidence on the same rows as all others.
-            self.unclimbed(&structure, &from[0])?
-        };
-        ascent.evaluations = evaluations;
-        Ok(Found { structure, ascent, by, given_up: None })
+            Ok(None)
+        }
     }
 
     fn ascend(&self, structure: &Structure, problem: &Problem, from: &[Vec<f64>]) -> Vec<Ascent> {

@@ -29,6 +29,11 @@ impl Window {
         Self { dim, rewards_per_row, rows_max, segments, start: 0, end: 0, held_from: u64::MAX }
     }
 
+    /// An empty window whose first row will have offset `start`.
+    pub fn starting_at(dim: usize, rewards_per_row: usize, rows_max: usize, start: u64) -> Self {
+        Self { start, end: start, ..Self::new(dim, rewards_per_row, rows_max) }
+    }
+
     /// From now on forget no row from offset `from` on: somebody has yet to learn it. Holding is bounded by whoever pushes.
     pub fn hold(&mut self, from: u64) {
         self.held_from = from;
@@ -83,14 +88,20 @@ impl Window {
     /// # Panics
     /// If they have other dimensions.
     pub fn extend(&mut self, rows: &Rows, range: Range<usize>) {
-        for i in range {
-            self.last_mut().extend(rows, i..i + 1);
-            self.end += 1;
+        let mut from = range.start;
+        while from < range.end {
+            let room = SEGMENT_ROWS - (self.end % SEGMENT_ROWS as u64) as usize;
+            let to = range.end.min(from + room);
+            self.last_mut().extend(rows, from..to);
+            self.end += (to - from) as u64;
+            from = to;
         }
     }
 
     fn last_mut(&mut self) -> &mut Rows {
-        if self.segments.back().is_none_or(|segment| segment.len() >= SEGMENT_ROWS) {
+        // Segments begin at multiples of their size, wherever the window began: rows of two segments are learned one after the
+        // other, so that where they end decides the last bits of a model.
+        if self.segments.is_empty() || self.end.is_multiple_of(SEGMENT_ROWS as u64) {
             while let Some(oldest) = self.segments.front().map(|segment| segment.len() as u64)
                 && self.end - self.start >= self.rows_max + SEGMENT_ROWS as u64
                 && self.start + oldest <= self.held_from
@@ -121,8 +132,8 @@ impl Window {
         })
     }
 
-    /// A window that shares the rows from offset `from` on, and some before it; all rows if some of those asked for have been
-    /// forgotten.
+    /// A window that shares the rows from offset `from` on, and some before it; all rows if some of those asked for have
+    /// been forgotten.
     pub fn from_offset(&self, from: u64) -> Self {
         let mut shared = Self { segments: VecDeque::new(), start: self.end, ..*self };
         for segment in self.segments.iter().rev() {
@@ -137,8 +148,16 @@ impl Window {
 
     /// All rows in one piece.
     pub fn flatten(&self) -> Rows {
+        self.flatten_since(self.start)
+    }
+
+    /// The rows from offset `from` on in one piece.
+    ///
+    /// # Panics
+    /// If rows from `from` on have been forgotten.
+    pub fn flatten_since(&self, from: u64) -> Rows {
         let mut out = Rows::new(self.dim, self.rewards_per_row);
-        for (rows, range, _) in self.since(self.start) {
+        for (rows, range, _) in self.since(from) {
             out.extend(rows, range);
         }
         out

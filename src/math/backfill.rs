@@ -6,7 +6,9 @@
 
 use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply};
 use super::dictionary::{Admitted, Dictionary};
+use super::raw;
 use super::statistics::{Chain, Statistics};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// What is observed in one row: V(state) - `weight` V(next), with `weight` 0 under correlated noise.
@@ -29,7 +31,7 @@ pub struct Observed<'a> {
 }
 
 /// A chain that was closed by a bootstrapped value, as it stood then.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct ClosedChain {
     /// Rows absorbed when it was closed.
     position: u64,
@@ -37,12 +39,14 @@ struct ClosedChain {
     row: u64,
     slot: usize,
     chain: Chain,
+    #[serde(with = "raw")]
     features: Vec<f64>,
+    #[serde(with = "raw")]
     point: Vec<f64>,
 }
 
 /// A ring of the last rows absorbed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recent {
     keep: u64,
     slots: usize,
@@ -52,13 +56,19 @@ pub struct Recent {
     end: u64,
     start: u64,
     features: Matrix,
+    #[serde(with = "raw")]
     points: Vec<f64>,
+    #[serde(with = "raw")]
     next_points: Vec<f64>,
+    #[serde(with = "raw")]
     weights: Vec<f64>,
+    #[serde(with = "raw")]
     rewards: Vec<f64>,
     chain_slots: Vec<u32>,
+    #[serde(with = "raw")]
     decays: Vec<f64>,
     cuts: VecDeque<ClosedChain>,
+    #[serde(skip)]
     spare: Vec<ClosedChain>,
 }
 
@@ -86,6 +96,25 @@ impl Recent {
             cuts: VecDeque::new(),
             spare: Vec::new(),
         }
+    }
+
+    /// Whether its parts are of sizes that fit m features, projected states (`width`,), H rewards and so many chains.
+    pub(crate) fn holds_together(&self, m: usize, width: usize, rewards: usize, chains: usize) -> bool {
+        let slots = self.slots;
+        slots as u64 >= self.keep
+            && slots > 0
+            && (self.width, self.rewards_per_row) == (width, rewards)
+            && self.end.checked_sub(self.start).is_some_and(|rows| rows <= slots as u64)
+            && self.features.cols() == slots
+            && (self.features.rows() == m || (self.end == 0 && self.features.rows() <= m))
+            && (self.points.len(), self.next_points.len()) == (slots * width, slots * width)
+            && (self.weights.len(), self.decays.len(), self.chain_slots.len()) == (slots, slots, slots)
+            && self.rewards.len() == slots * rewards
+            && self.chain_slots.iter().all(|&slot| (slot as usize) < chains || self.end == 0)
+            && self.cuts.iter().all(|cut| {
+                let chain = (cut.chain.trace.len(), cut.chain.weighted_target.len()) == (m, rewards);
+                chain && cut.slot < chains && cut.features.len() == m && cut.point.len() == width
+            })
     }
 
     /// How many rows before a new element still gain its coordinate.

@@ -9,6 +9,8 @@ use faer::linalg::matmul::triangular::BlockStructure;
 use faer::linalg::{cholesky::llt, evd, lu::partial_pivoting as plu, matmul, triangular_inverse, triangular_solve};
 use faer::perm::PermRef;
 use faer::{Accum, MatMut, MatRef, Par};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// A symmetric matrix had a pivot that was not positive: it is not positive definite to working precision.
@@ -42,6 +44,9 @@ impl fmt::Display for Singular {
 }
 
 impl std::error::Error for Singular {}
+
+/// Largest matrix that is read from a file, in numbers: 16 GiB.
+const NUMBERS_MAX: usize = 1 << 31;
 
 /// A column-major matrix whose columns stand `stride` apart, so that rows can be added without moving data.
 #[derive(Clone, Default, PartialEq)]
@@ -255,6 +260,44 @@ impl Matrix {
     }
 }
 
+/// A matrix as it is written: its shape, the room it has, and its entries column by column.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    rows: usize,
+    cols: usize,
+    stride: usize,
+    room: usize,
+    #[serde(with = "super::raw")]
+    entries: Vec<f64>,
+}
+
+impl Serialize for Matrix {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let entries = (0..self.cols).flat_map(|j| self.col(j).iter().copied()).collect();
+        let room = self.data.len().checked_div(self.stride).unwrap_or(0);
+        Written { rows: self.rows, cols: self.cols, stride: self.stride, room, entries }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Matrix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Written { rows, cols, stride, room, entries } = Written::deserialize(deserializer)?;
+        let numbers = stride.checked_mul(room).filter(|&numbers| numbers <= NUMBERS_MAX);
+        let whole = rows.checked_mul(cols) == Some(entries.len());
+        let fits = whole && (entries.is_empty() || (rows <= stride && cols <= room));
+        let Some(numbers) = numbers.filter(|_| fits) else {
+            return Err(D::Error::custom("a matrix whose entries do not fit its shape"));
+        };
+        let mut data = vec![0.0; numbers];
+        if rows > 0 {
+            for (column, entries) in data.chunks_exact_mut(stride).zip(entries.chunks_exact(rows)) {
+                column[..rows].copy_from_slice(entries);
+            }
+        }
+        Ok(Self { data, rows, cols, stride })
+    }
+}
+
 impl From<&nalgebra::DMatrix<f64>> for Matrix {
     fn from(m: &nalgebra::DMatrix<f64>) -> Self {
         Self::from_columns(m.nrows(), m.ncols(), m.as_slice().to_vec())
@@ -437,7 +480,7 @@ pub fn solve_lower_transposed(l: View<'_>, rhs: ViewMut<'_>) {
 }
 
 /// The lower Cholesky factor of a symmetric positive definite matrix.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cholesky {
     factor: Matrix,
 }

@@ -11,17 +11,21 @@
 use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply, solve_lower};
 use super::evidence::KeepGoing;
 use super::kernel::Kernel;
+use super::raw;
+use serde::{Deserialize, Serialize};
 
 /// A dictionary and the Cholesky factor of its Gram matrix.
 ///
 /// Invariants: every pivot of `factor` squared exceeds `tolerance`, so no state enters twice; `len() <= max`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dictionary {
     kernel: Kernel,
     dim: usize,
     tolerance: f64,
     max: usize,
+    #[serde(with = "raw")]
     basis: Vec<f64>,
+    #[serde(with = "raw")]
     points: Vec<f64>,
     factor: Matrix,
 }
@@ -70,6 +74,21 @@ impl Dictionary {
             out.admit(state, features.col(0));
         }
         Ok(out)
+    }
+
+    /// Whether its parts are of sizes that fit each other and states (`dim`,).
+    pub(crate) fn holds_together(&self, dim: usize) -> bool {
+        let m = self.factor.rows();
+        let metric = &self.kernel.metric;
+        self.dim == dim
+            && dim > 0
+            && metric.relevance(dim).len() == dim
+            && metric.factors().iter().all(|factor| factor.len() == dim)
+            && self.factor.cols() == m
+            && self.basis.len() == m * dim
+            && self.points.len() == m * self.kernel.projected_dim(dim)
+            && m <= self.max
+            && self.tolerance > 0.0
     }
 
     /// Number of elements m.

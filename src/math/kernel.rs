@@ -2,9 +2,10 @@
 
 use super::dense::{Matrix, ViewMut, symmetric_eigen};
 use super::exp::scaled_exp;
+use serde::{Deserialize, Serialize};
 
 /// The metric Omega of the kernel, in the coordinates that the kernel is given.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Metric {
     /// Omega = h I: every coordinate alike. One inverse squared lengthscale, positive.
     Isotropic(f64),
@@ -20,7 +21,7 @@ pub enum Metric {
 }
 
 /// k(x, x') = v0 exp(-1/2 (x - x')' Omega (x - x')) + b                                      \[JS09, eq. 18\]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     /// v0, positive, value^2.
     pub signal_variance: f64,
@@ -31,7 +32,7 @@ pub struct Kernel {
 }
 
 /// How the noise of successive rewards hangs together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum NoiseModel {
     /// Sigma = sigma0^2 H H': the noise is that of the returns. Right for stochastic transitions.
     #[default]

@@ -35,5 +35,6 @@ pub mod exp;
 pub mod kernel;
 pub mod optimise;
 pub mod posterior;
+pub(crate) mod raw;
 pub mod returns;
 pub mod statistics;

@@ -13,7 +13,9 @@ use super::dense::{
     solve_lower_transposed, symmetric_eigen,
 };
 use super::dictionary::Dictionary;
+use super::raw;
 use super::statistics::{Closing, Statistics};
+use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 use std::fmt;
 
@@ -23,7 +25,7 @@ const SIGNAL_MIN: f64 = 1e-50;
 const SIGNAL_MAX: f64 = 1e50;
 
 /// Overall scale of the model relative to its base kernel.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     /// s: the model's kernel is s times the base kernel; positive.
     pub signal: f64,
@@ -84,14 +86,16 @@ impl From<Singular> for SolveError {
 }
 
 /// The posterior at one moment; immutable.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Posterior {
     scale: Scale,
     rows: u64,
     feature_weights: Matrix,
     system: Cholesky,
     response: Matrix,
+    #[serde(with = "raw")]
     energy: Vec<f64>,
+    #[serde(with = "raw")]
     mean_target: Vec<f64>,
 }
 
@@ -129,6 +133,17 @@ impl Posterior {
         let n = statistics.rows.max(1) as f64;
         let mean_target = statistics.target_total(closing, &feature_weights).iter().map(|t| t / n).collect();
         Ok(Self { scale, rows: statistics.rows, feature_weights, system, response, energy, mean_target })
+    }
+
+    /// Whether its parts are of sizes that fit at most m features (others may have been admitted since) and H rewards.
+    pub(crate) fn holds_together(&self, m: usize, rewards: usize) -> bool {
+        let known = self.feature_weights.rows();
+        let factor = self.system.factor();
+        known <= m
+            && self.feature_weights.cols() == rewards
+            && (factor.rows(), factor.cols()) == (known, known)
+            && (self.response.rows(), self.response.cols()) == (known, rewards)
+            && (self.energy.len(), self.mean_target.len()) == (rewards, rewards)
     }
 
     /// u (m, H): V(x) = phi(x)' u.

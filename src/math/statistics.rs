@@ -12,13 +12,17 @@
 //! ```
 
 use super::dense::{Matrix, Op, View, axpy, dot, multiply, rank_k};
+use super::raw;
+use serde::{Deserialize, Serialize};
 
 /// Running sums of one chain: all zero at its start.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
     /// z (m,): discounted sum of features.
+    #[serde(with = "raw")]
     pub trace: Vec<f64>,
     /// c (H,): sum over the chain's rows of weight times target so far.
+    #[serde(with = "raw")]
     pub weighted_target: Vec<f64>,
     /// d: sum of squared weights.
     pub weight_energy: f64,
@@ -45,7 +49,7 @@ impl Chain {
 }
 
 /// Coefficients of what chains closed by a bootstrapped value add (module documentation).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Closing {
     /// B (m, m), not symmetric.
     pub coupling: Matrix,
@@ -54,6 +58,7 @@ pub struct Closing {
     /// E (m, m), lower triangle.
     pub energy: Matrix,
     /// a (m,).
+    #[serde(with = "raw")]
     pub sum: Vec<f64>,
     /// Number of chains closed this way.
     pub chains: u64,
@@ -138,7 +143,7 @@ impl Closing {
 ///
 /// S only gains positive semidefinite terms. Statistics of disjoint pieces of stream with one dictionary add
 /// ([`Statistics::merge`]).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Rows absorbed n.
     pub rows: u64,
@@ -147,8 +152,10 @@ pub struct Statistics {
     /// p (m, H).
     pub response: Matrix,
     /// q (H,).
+    #[serde(with = "raw")]
     pub energy: Vec<f64>,
     /// t (H,): sum of the targets, bootstrapped values left out.
+    #[serde(with = "raw")]
     pub target_sum: Vec<f64>,
     /// Sum over rows of the prior variance of what was observed, trace(K), in units of the base kernel.
     pub prior_trace: f64,
@@ -171,6 +178,19 @@ impl Statistics {
             prior_trace: 0.0,
             closed,
         }
+    }
+
+    /// Whether its parts are of sizes that fit m features and H rewards.
+    pub(crate) fn holds_together(&self, m: usize, rewards: usize) -> bool {
+        let shape = |matrix: &Matrix, cols| (matrix.rows(), matrix.cols()) == (m, cols);
+        let closed = &self.closed;
+        shape(&self.gram, m)
+            && shape(&self.response, rewards)
+            && (self.energy.len(), self.target_sum.len()) == (rewards, rewards)
+            && shape(&closed.coupling, m)
+            && shape(&closed.response, rewards)
+            && shape(&closed.energy, m)
+            && closed.sum.len() == m
     }
 
     /// Number of features m.

@@ -14,7 +14,9 @@ from typing import Any
 
 import websocket
 
-BINARY = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+BINARY = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
 
 
 class Browser:
@@ -25,7 +27,12 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="criticd-browser-")
         self.process = subprocess.Popen(
             [BINARY, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-            + ["--remote-debugging-port=0", "--remote-allow-origins=*", "--hide-scrollbars", f"--user-data-dir={self.profile}"]
+            + [
+                "--remote-debugging-port=0",
+                "--remote-allow-origins=*",
+                "--hide-scrollbars",
+                f"--user-data-dir={self.profile}",
+            ]
             + ["--disable-background-networking", "--disable-component-update", "about:blank"],
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -35,8 +42,10 @@ class Browser:
         self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}/devtools/browser/{self.id}", timeout=30)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session: str | None = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
+        for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
+        # Without limits the browser keeps what it received, for a developer who might look at it.
+        self.call("Network.enable", maxTotalBufferSize=1, maxResourceBufferSize=1)
 
     session: str | None = None
 
@@ -91,7 +100,9 @@ class Browser:
         deadline = time.monotonic() + timeout_s
         while not self.run(f"Boolean({script})"):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{what}: not within {timeout_s} s; the page says {self.run('document.body.innerText')!r}")
+                raise TimeoutError(
+                    f"{what}: not within {timeout_s} s; the page says {self.run('document.body.innerText')!r}"
+                )
             time.sleep(0.05)
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.skipif(
 SHOTS = os.environ.get("CRITICD_SCREENSHOTS")
 # A number that stands for what a canvas shows. (Reading its pixels instead makes the browser complain on the console.)
 PRINT = """(id => { const url = document.getElementById(id).toDataURL();
-    let sum = 0; for (let k = 0; k < url.length; k += 1) sum = (sum * 31 + url.charCodeAt(k)) % 4294967291; return sum; })"""
+    let sum = 0; for (let k = 0; k < url.length; k += 1) sum = (sum * 31 + url.charCodeAt(k)) % 4294967291;
+    return sum; })"""
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def page() -> Iterator[Browser]:
 
 
 class Walk(threading.Thread):
-    """A particle on a plane that is pulled to the middle, some hundred rows a second. Only its first coordinate costs."""
+    """A particle that is pulled to the middle, some hundred rows a second. Only its first coordinate costs."""
 
     def __init__(self, daemon: Daemon, dim: int = 3, seed: int = 0) -> None:
         super().__init__(daemon=True)
@@ -105,7 +106,9 @@ def assert_clean(page: Browser, daemon: Daemon) -> None:
 
 
 def shown(page: Browser, element: str) -> bool:
-    return page.run(f"!document.getElementById('{element}').hidden && document.getElementById('{element}').offsetHeight > 0")
+    return page.run(
+        f"!document.getElementById('{element}').hidden && document.getElementById('{element}').offsetHeight > 0"
+    )
 
 
 def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
@@ -118,7 +121,9 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
 
     walk = Walk(daemon)
     walk.send(20)
-    page.wait("document.getElementById('empty-title').textContent === '20 of 32 rows'", "the rows until the first model")
+    page.wait(
+        "document.getElementById('empty-title').textContent === '20 of 32 rows'", "the rows until the first model"
+    )
     walk.send(20)
     page.wait(f"{PRINT}('map-value') !== {PRINT}('map-deviation')", "a first heat map")
     assert not shown(page, "empty") and shown(page, "deviation-card")
@@ -133,7 +138,11 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     )
     page.wait("document.querySelectorAll('#relevance .relevance-row').length === 3", "relevances")
     page.wait("document.querySelector('#streams td')?.textContent === 'walk'", "the stream")
-    assert page.run("document.getElementById('axis-x').selectedOptions[0].textContent") in ("angle", "speed", "temperature")
+    assert page.run("document.getElementById('axis-x').selectedOptions[0].textContent") in (
+        "angle",
+        "speed",
+        "temperature",
+    )
 
     # An adoption appears as a mark, with what it changed, and the relevances show what matters.
     control = daemon.control()
@@ -150,18 +159,23 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
 
     # Whoever does not see the pictures hears what they show, and everything that can be set has a name.
     unnamed = """[...document.querySelectorAll('canvas, button, select, input')].filter(e => e.offsetHeight > 0 &&
-        !(e.getAttribute('aria-label') || e.closest('label')?.textContent.trim() || e.textContent.trim())).map(e => e.outerHTML)"""
+        !(e.getAttribute('aria-label') || e.closest('label')?.textContent.trim() || e.textContent.trim()))
+        .map(e => e.outerHTML)"""
     assert page.run(unnamed) == []
 
     # Somebody points at the map: numbers, at that place.
-    box = page.run("(({x, y, width, height}) => [x + width / 2, y + height / 3])(document.getElementById('map-value')"
-                   ".getBoundingClientRect())")
+    box = page.run(
+        "(({x, y, width, height}) => [x + width / 2, y + height / 3])(document.getElementById('map-value')"
+        ".getBoundingClientRect())"
+    )
     page.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
     page.wait("/angle .*: value .* ± /.test(document.getElementById('map-value-out').textContent)", "the numbers there")
     # And by keyboard.
     page.run("document.getElementById('map-deviation').focus()")
     page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")
-    page.wait("document.getElementById('map-deviation-out').textContent.includes('standard deviation')", "the same by key")
+    page.wait(
+        "document.getElementById('map-deviation-out').textContent.includes('standard deviation')", "the same by key"
+    )
     walk.stop()
     assert_clean(page, daemon)
 
@@ -173,10 +187,15 @@ def test_other_axes_and_other_views(start: Start, page: Browser) -> None:
         walk.send(20)
     page.open(address(daemon))
     page.wait("document.getElementById('axis-x')?.options.length === 3", "the axes")
-    asked = "performance.getEntriesByType('resource').map(entry => entry.name).filter(name => name.includes('/api/map'))"
+    asked = (
+        "performance.getEntriesByType('resource').map(entry => entry.name).filter(name => name.includes('/api/map'))"
+    )
 
     def choose(control: str, value: str) -> None:
-        page.run(f"(c => {{ c.value = '{value}'; c.dispatchEvent(new Event('change')); }})(document.getElementById('{control}'))")
+        page.run(
+            f"(c => {{ c.value = '{value}'; c.dispatchEvent(new Event('change')); }})"
+            f"(document.getElementById('{control}'))"
+        )
 
     for x, y in [("2", "1"), ("1", "0"), ("0", "2")]:
         before = page.run(f"{PRINT}('map-value')")
@@ -188,11 +207,16 @@ def test_other_axes_and_other_views(start: Start, page: Browser) -> None:
     assert page.run("document.getElementById('sliders').textContent").startswith("speed")
     # A slider moves the variable that is not shown.
     before = page.run(f"{asked}.length")
-    page.run("(s => { s.value = s.max; s.dispatchEvent(new Event('input')); })(document.querySelector('#sliders input'))")
+    page.run(
+        "(s => { s.value = s.max; s.dispatchEvent(new Event('input')); })(document.querySelector('#sliders input'))"
+    )
     page.wait(f"{asked}.length > {before}", "a picture elsewhere")
     # The axes are remembered.
     page.open(address(daemon))
-    page.wait("document.getElementById('axis-x')?.value === '0' && document.getElementById('axis-y').value === '2'", "the choice")
+    page.wait(
+        "document.getElementById('axis-x')?.value === '0' && document.getElementById('axis-y').value === '2'",
+        "the choice",
+    )
     # A curve over one variable.
     choose("axis-y", "")
     page.wait("document.getElementById('maps').classList.contains('single')", "a curve")
@@ -207,7 +231,9 @@ def test_other_axes_and_other_views(start: Start, page: Browser) -> None:
     page.run("document.getElementById('theme').click()")
     assert page.run(ground) != light
     page.open(address(daemon))
-    page.wait(f"document.querySelectorAll('.line canvas').length === 8 && {ground} !== '{light}'", "the theme that was chosen")
+    page.wait(
+        f"document.querySelectorAll('.line canvas').length === 8 && {ground} !== '{light}'", "the theme that was chosen"
+    )
     assert_clean(page, daemon)
 
 
@@ -224,12 +250,20 @@ def test_several_critics_and_rewards(start: Start, page: Browser) -> None:
     states = generator.normal(size=(200, 2)).cumsum(axis=0) * 0.2
     daemon.push().send(pack({"states": states, "rewards": np.sin(states[:-1])}))
     page.open(address(daemon))
-    page.wait("document.getElementById('critic')?.options.length === 2 && !document.getElementById('view').hidden", "the critics")
+    page.wait(
+        "document.getElementById('critic')?.options.length === 2 && !document.getElementById('view').hidden",
+        "the critics",
+    )
     assert not shown(page, "head-choice")
-    asked = "performance.getEntriesByType('resource').map(entry => entry.name).filter(name => name.includes('/api/map'))"
+    asked = (
+        "performance.getEntriesByType('resource').map(entry => entry.name).filter(name => name.includes('/api/map'))"
+    )
     page.wait(f"{asked}.some(name => name.includes('critic=near'))", "a picture of the first")
     for choice, value, query in [("critic", "1", "critic=far&head=0"), ("head", "1", "critic=far&head=1")]:
-        page.run(f"(c => {{ c.value = {value}; c.dispatchEvent(new Event('change')); }})(document.getElementById('{choice}'))")
+        page.run(
+            f"(c => {{ c.value = {value}; c.dispatchEvent(new Event('change')); }})"
+            f"(document.getElementById('{choice}'))"
+        )
         page.wait(f"{asked}.some(name => name.includes('{query}'))", query)
         page.wait("document.getElementById('head').options.length === 2", "its value functions")
     assert shown(page, "head-choice")
@@ -264,14 +298,22 @@ def test_a_phone_needs_no_sideways_scrolling(start: Start, page: Browser, dark: 
     walk = Walk(daemon, seed=3)
     for _ in range(20):
         walk.send(20)
-    daemon.control().ask("optimise", wait=True, timeout_s=60)
+    control = daemon.control()
+    control.wait_for_offset(walk.sent)
+    control.ask("optimise", wait=True, timeout_s=60)
     # Names of others' making are as long as they like.
     daemon.push().send(pack({"stream": "x" * 200, "seq": 0, **walk.rows(20)}))
     page.wait("document.querySelector('#marks [data-kind=adopted]')", "the page")
     page.wait("document.getElementById('streams')?.textContent.includes('xxx')", "the long name")
     assert page.run(width), page.run("document.documentElement.scrollWidth")
-    wide = "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 391).map(e => e.id || e.tagName)"
-    assert page.run(f"{wide}.filter(e => !['TABLE', 'TR', 'TD', 'TH', 'THEAD', 'streams', 'CODE', 'empty-code'].includes(e))") == []
+    wide = """[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 391)
+        .map(e => e.id || e.tagName)"""
+    assert (
+        page.run(
+            f"{wide}.filter(e => !['TABLE', 'TR', 'TD', 'TH', 'THEAD', 'streams', 'CODE', 'empty-code'].includes(e))"
+        )
+        == []
+    )
     shoot(page, f"phone-{'dark' if dark else 'light'}")
     assert_clean(page, daemon)
 
@@ -292,15 +334,21 @@ def test_a_daemon_that_goes_and_comes_back(start: Start, page: Browser) -> None:
     daemon = start_walk(start, dim=2)
     Walk(daemon, dim=2).send(200)
     page.open(address(daemon))
-    page.wait("document.getElementById('live')?.dataset.state === 'live' && !document.getElementById('view').hidden", "the page")
+    page.wait(
+        "document.getElementById('live')?.dataset.state === 'live' && !document.getElementById('view').hidden",
+        "the page",
+    )
     daemon.terminate()
     page.wait("document.getElementById('live').dataset.state === 'lost'", "that it is gone")
     endpoints = {**daemon.endpoints}
     again = start("critic.discount=0.8", endpoints=endpoints, name="again")
     assert again.endpoints["http"] == daemon.endpoints["http"]
     page.wait("document.getElementById('live').dataset.state === 'live'", "that it is back")
-    page.wait("document.getElementById('empty-title').textContent === 'No rows yet' && !document.getElementById('empty').hidden",
-              "what the new one knows")
+    page.wait(
+        "document.getElementById('empty-title').textContent === 'No rows yet' && "
+        "!document.getElementById('empty').hidden",
+        "what the new one knows",
+    )
 
 
 class Flood(threading.Thread):
@@ -364,9 +412,9 @@ def test_an_open_page_costs_little(start: Start, page: Browser) -> None:
         own.append(opened[1] / without[1])
     flood.stop()
     print(
-        f"\n{turns} turns, {without[0]:.0f} rows/s: rate with the page open over that without {np.median(ratios):.3f} (median; "
-        f"{min(ratios):.3f} to {max(ratios):.3f}); rows per second of the learner's processor time {np.median(own):.3f} "
-        f"({min(own):.3f} to {max(own):.3f})"
+        f"\n{turns} turns, {without[0]:.0f} rows/s: rate with the page open over that without "
+        f"{np.median(ratios):.3f} (median; {min(ratios):.3f} to {max(ratios):.3f}); rows per second of the learner's "
+        f"processor time {np.median(own):.3f} ({min(own):.3f} to {max(own):.3f})"
     )
     assert math.isfinite(min(ratios)) and min(own) > 0
     assert_clean(page, daemon)
@@ -393,8 +441,8 @@ def test_a_page_left_open_does_not_grow(start: Start, page: Browser) -> None:
         return " ".join(f"{value:.1f}" for value in values)
 
     print(
-        f"\n{seconds:.0f} s, {rows} rows; MiB after each tenth: JavaScript {series(heaps)}; all of the browser's processes "
-        f"{series(browsers)}; daemon {series(resident)}"
+        f"\n{seconds:.0f} s, {rows} rows; MiB after each tenth: JavaScript {series(heaps)}; all of "
+        f"the browser's processes {series(browsers)}; daemon {series(resident)}"
     )
     assert rows > 0
     # What is kept for time lines and pairs is bounded; twice as long does not need much more.

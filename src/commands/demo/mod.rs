@@ -151,6 +151,8 @@ fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result
     };
     let parts = ConfigParts {
         data_dir: directory.to_owned(),
+        // Thrown away at the end.
+        journal: false,
         ingest: any_port(),
         control: any_port(),
         publish: any_port(),

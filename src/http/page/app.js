@@ -1,7 +1,19 @@
 // The page: what the daemon tells, kept and shown. Text from outside is only ever set as text.
 
 import {
-  Curve, Field, HeatMap, Scatter, bytes, duration, format, grouped, readTheme, round, setColours, timeAt, timeline,
+  Curve,
+  Field,
+  HeatMap,
+  Scatter,
+  bytes,
+  duration,
+  format,
+  grouped,
+  readTheme,
+  round,
+  setColours,
+  timeAt,
+  timeline,
 } from '/draw.js';
 
 const $ = (id) => document.getElementById(id);
@@ -25,10 +37,18 @@ function say(element, words) {
 
 const remembered = {
   get(key) {
-    try { return JSON.parse(localStorage.getItem(`criticd.${key}`)); } catch { return null; }
+    try {
+      return JSON.parse(localStorage.getItem(`criticd.${key}`));
+    } catch {
+      return null;
+    }
   },
   set(key, value) {
-    try { localStorage.setItem(`criticd.${key}`, JSON.stringify(value)); } catch { /* a private window forgets */ }
+    try {
+      localStorage.setItem(`criticd.${key}`, JSON.stringify(value));
+    } catch {
+      /* a private window forgets */
+    }
   },
 };
 
@@ -76,7 +96,9 @@ async function ask() {
   try {
     const reply = await fetch('/api/history');
     if (reply.ok) begin(await reply.json());
-  } catch { /* the event stream says that the daemon is away */ }
+  } catch {
+    /* the event stream says that the daemon is away */
+  }
   asking = false;
   render();
 }
@@ -146,10 +168,18 @@ function choices() {
 function axes() {
   if (chosen.x !== null || !critic().kernel || !known.states?.median.length) return;
   const kept = remembered.get(`axes.${critic().name}.${dim()}`);
-  const [x, y] = kept && kept.every((k) => k === null || k < dim()) ? kept : ranked().slice(0, 2).sort((i, j) => i - j);
+  const [x, y] =
+    kept && kept.every((k) => k === null || k < dim())
+      ? kept
+      : ranked()
+          .slice(0, 2)
+          .sort((i, j) => i - j);
   chosen.x = x;
-  chosen.y = dim() > 1 ? y ?? null : null;
-  for (const [id, none] of [['axis-x', false], ['axis-y', true]]) {
+  chosen.y = dim() > 1 ? (y ?? null) : null;
+  for (const [id, none] of [
+    ['axis-x', false],
+    ['axis-y', true],
+  ]) {
     const options = Array.from({ length: dim() }, (_, k) => el('option', { value: k, textContent: variable(k) }));
     if (none) options.push(el('option', { value: '', textContent: 'nothing: a curve' }));
     $(id).replaceChildren(...options);
@@ -162,7 +192,9 @@ function axes() {
 
 function medians() {
   chosen.at = {};
-  known.states.median.forEach((v, k) => { chosen.at[k] = v; });
+  known.states.median.forEach((v, k) => {
+    chosen.at[k] = v;
+  });
   sliders();
 }
 
@@ -172,21 +204,26 @@ function sliders() {
   $('axis-x').value = chosen.x;
   $('axis-y').value = chosen.y ?? '';
   $('swap').disabled = chosen.y === null;
-  const others = ranked().filter((k) => k !== chosen.x && k !== chosen.y).slice(0, SLIDERS);
+  const others = ranked()
+    .filter((k) => k !== chosen.x && k !== chosen.y)
+    .slice(0, SLIDERS);
   $('others').hidden = others.length === 0;
-  const summary = () => say($('others-summary'), others.map((k) => `${variable(k)} ${format(chosen.at[k], 3)}`).join(', '));
-  $('sliders').replaceChildren(...others.map((k) => {
-    const [low, high] = rangeOf(k);
-    const out = el('output', { textContent: format(chosen.at[k], 3) });
-    const input = el('input', { type: 'range', min: low, max: high, step: (high - low) / 200, value: chosen.at[k] });
-    input.addEventListener('input', () => {
-      chosen.at[k] = Number(input.value);
-      say(out, format(chosen.at[k], 3));
-      summary();
-      see();
-    });
-    return el('label', {}, variable(k), out, input);
-  }));
+  const summary = () =>
+    say($('others-summary'), others.map((k) => `${variable(k)} ${format(chosen.at[k], 3)}`).join(', '));
+  $('sliders').replaceChildren(
+    ...others.map((k) => {
+      const [low, high] = rangeOf(k);
+      const out = el('output', { textContent: format(chosen.at[k], 3) });
+      const input = el('input', { type: 'range', min: low, max: high, step: (high - low) / 200, value: chosen.at[k] });
+      input.addEventListener('input', () => {
+        chosen.at[k] = Number(input.value);
+        say(out, format(chosen.at[k], 3));
+        summary();
+        see();
+      });
+      return el('label', {}, variable(k), out, input);
+    }),
+  );
   summary();
 }
 
@@ -218,13 +255,15 @@ function see() {
     return;
   }
   fetching = true;
-  picture().catch(() => null).finally(() => {
-    fetching = false;
-    if (again) {
-      again = false;
-      see();
-    }
-  });
+  picture()
+    .catch(() => null)
+    .finally(() => {
+      fetching = false;
+      if (again) {
+        again = false;
+        see();
+      }
+    });
 }
 
 async function picture() {
@@ -233,7 +272,7 @@ async function picture() {
   const query = new URLSearchParams({ critic: critic().name, head: chosen.head, x: chosen.x });
   if (chosen.y !== null) query.set('y', chosen.y);
   query.set('range', used.flatMap(rangeOf).join());
-  query.set('at', Array.from({ length: dim() }, (_, k) => (used.includes(k) ? 0 : chosen.at[k] ?? 0)).join());
+  query.set('at', Array.from({ length: dim() }, (_, k) => (used.includes(k) ? 0 : (chosen.at[k] ?? 0))).join());
   const reply = await fetch(`/api/map?${query}`);
   if (reply.status === 503) {
     clearTimeout(mapTimer);
@@ -252,7 +291,8 @@ async function picture() {
     key: query.toString(),
     value: new Field(head.columns, head.rows, numbers.subarray(0, cells)),
     deviation: head.deviation_columns
-      ? new Field(head.deviation_columns, head.deviation_rows, numbers.subarray(cells)) : null,
+      ? new Field(head.deviation_columns, head.deviation_rows, numbers.subarray(cells))
+      : null,
   };
   show();
 }
@@ -309,8 +349,20 @@ function show() {
     const scale = scaleOf(`curve ${drawn.key}`, [Math.min(...heights), Math.max(...heights)]);
     say($('value-note'), 'with one and two standard deviations');
     $('map-value').hidden = false;
-    picked('curve').show({ range: range[0], scale, mean, deviation, name: names[0], points, key: drawn.key, generation });
-    $('map-value').setAttribute('aria-label', `${subject}: from ${format(Math.min(...mean))} to ${format(Math.max(...mean))}`);
+    picked('curve').show({
+      range: range[0],
+      scale,
+      mean,
+      deviation,
+      name: names[0],
+      points,
+      key: drawn.key,
+      generation,
+    });
+    $('map-value').setAttribute(
+      'aria-label',
+      `${subject}: from ${format(Math.min(...mean))} to ${format(Math.max(...mean))}`,
+    );
     return;
   }
   say($('value-note'), 'discounted sum of rewards to come');
@@ -348,8 +400,15 @@ let viewer = 'map';
 
 function picked(which) {
   viewer = which;
-  viewers.map ??= new HeatMap($('map-value'), 'value', (told) => viewer === 'map' && readout($('map-value-out'), told, withDeviation));
-  viewers.curve ??= new Curve($('map-value'), (told) => viewer === 'curve' && readout($('map-value-out'), told, withDeviation));
+  viewers.map ??= new HeatMap(
+    $('map-value'),
+    'value',
+    (told) => viewer === 'map' && readout($('map-value-out'), told, withDeviation),
+  );
+  viewers.curve ??= new Curve(
+    $('map-value'),
+    (told) => viewer === 'curve' && readout($('map-value-out'), told, withDeviation),
+  );
   for (const [name, each] of Object.entries(viewers)) each.asleep = name !== which;
   return viewers[which];
 }
@@ -361,9 +420,9 @@ const deviationMap = new HeatMap($('map-deviation'), 'deviation', (told) => {
 // ---------------------------------------------------------------------------------------------- the cards
 
 function facts(list, entries) {
-  list.replaceChildren(...entries.filter(Boolean).flatMap(([term, ...said]) => [
-    el('dt', { textContent: term }), el('dd', {}, ...said),
-  ]));
+  list.replaceChildren(
+    ...entries.filter(Boolean).flatMap(([term, ...said]) => [el('dt', { textContent: term }), el('dd', {}, ...said)]),
+  );
 }
 
 const small = (words) => el('small', { textContent: ` ${words}` });
@@ -371,21 +430,36 @@ const small = (words) => el('small', { textContent: ` ${words}` });
 function modelCard() {
   const c = critic();
   const { kernel, noise, refit, adoption_pause_ms: pause } = c;
-  const next = refit.running ? 'running now' : refit.next_at === null ? 'on request' : `at row ${grouped(refit.next_at)}`;
+  const next = refit.running
+    ? 'running now'
+    : refit.next_at === null
+      ? 'on request'
+      : `at row ${grouped(refit.next_at)}`;
   facts($('model'), [
-    ['generation', String(c.generation), small(`${refit.adopted} adopted, ${refit.rejected} rejected`
-      + (refit.failed ? `, ${refit.failed} failed` : ''))],
+    [
+      'generation',
+      String(c.generation),
+      small(`${refit.adopted} adopted, ${refit.rejected} rejected` + (refit.failed ? `, ${refit.failed} failed` : '')),
+    ],
     ['next selection', next],
     ['dictionary', grouped(c.dictionary_size), small(`of at most ${grouped(c.dictionary_max)} states`)],
     ['rows in the model', grouped(c.transitions)],
     ['discount', format(c.discount)],
-    ['kernel', kernel.kind, small(`sd ${format(Math.sqrt(kernel.signal_variance), 3)}`
-      + (kernel.bias_variance > 0 ? ` · offset ${format(Math.sqrt(kernel.bias_variance), 3)}` : ''))],
+    [
+      'kernel',
+      kernel.kind,
+      small(
+        `sd ${format(Math.sqrt(kernel.signal_variance), 3)}` +
+          (kernel.bias_variance > 0 ? ` · offset ${format(Math.sqrt(kernel.bias_variance), 3)}` : ''),
+      ),
+    ],
     ['noise', `sd ${format(Math.sqrt(noise.variance), 3)}`, small(noise.model)],
     ['log evidence', format(c.log_evidence), small('nats')],
     ['log score', format(c.score_recent), small('nats per row, recent')],
     ['running chains', grouped(c.running_chains)],
-    pause.count ? ['adoption pause', `${format(pause.p50, 2)} ms`, small(`median, ${format(pause.max, 2)} ms at most`)] : null,
+    pause.count
+      ? ['adoption pause', `${format(pause.p50, 2)} ms`, small(`median, ${format(pause.max, 2)} ms at most`)]
+      : null,
     ['memory', bytes(c.bytes), small(`model · ${bytes(known.history.resident_bytes.at(-1) ?? NaN)} process`)],
   ]);
 }
@@ -406,12 +480,23 @@ function relevanceCard() {
   const report = adoption() ?? {};
   const support = report.support ?? [];
   // In the order of the state, so that nothing changes places; where there are many, the most relevant.
-  const shown = ranked().slice(0, ROWS_SHOWN).sort((i, j) => i - j);
+  const shown = ranked()
+    .slice(0, ROWS_SHOWN)
+    .sort((i, j) => i - j);
   const box = $('relevance');
   if (box.childElementCount !== shown.length || box.dataset.shown !== shown.join()) {
     box.dataset.shown = shown.join();
-    box.replaceChildren(...shown.map(() => el('div', { className: 'relevance-row' },
-      el('b'), el('span', { className: 'numbers' }), el('span', { className: 'track' }, el('i')))));
+    box.replaceChildren(
+      ...shown.map(() =>
+        el(
+          'div',
+          { className: 'relevance-row' },
+          el('b'),
+          el('span', { className: 'numbers' }),
+          el('span', { className: 'track' }, el('i')),
+        ),
+      ),
+    );
   }
   shown.forEach((k, row) => {
     const [name, numbers, track] = box.children[row].children;
@@ -426,12 +511,19 @@ function relevanceCard() {
   });
   const told = report.relevance_report ?? [];
   const words = [...told.slice(0, ROWS_SHOWN), ...(report.findings ?? [])];
-  (told.length ? [] : kernel.factors ?? []).forEach((factor, j) => {
-    const parts = factor.map((f, k) => [f, k]).sort((x, y) => Math.abs(y[0]) - Math.abs(x[0])).slice(0, 4);
+  (told.length ? [] : (kernel.factors ?? [])).forEach((factor, j) => {
+    const parts = factor
+      .map((f, k) => [f, k])
+      .sort((x, y) => Math.abs(y[0]) - Math.abs(x[0]))
+      .slice(0, 4);
     words.push(`direction ${j + 1}: ${parts.map(([f, k]) => `${format(f, 2)} ${variable(k)}`).join(', ')}`);
   });
-  if (ranked().length > shown.length) words.push(`${ranked().length - shown.length} variables of less relevance are not shown`);
-  list($('findings'), words.map((each) => el('li', { textContent: each })));
+  if (ranked().length > shown.length)
+    words.push(`${ranked().length - shown.length} variables of less relevance are not shown`);
+  list(
+    $('findings'),
+    words.map((each) => el('li', { textContent: each })),
+  );
 }
 
 /** Replace the children only if their text differs. */
@@ -443,23 +535,34 @@ function list(parent, children) {
 }
 
 const scatter = new Scatter($('calibration'), (pair) => {
-  $('calibration-out').replaceChildren(...(pair
-    ? [`predicted ${format(pair[0])} ± ${format(1.644854 * pair[2], 3)} (90 %): `, el('b', { textContent: `realised ${format(pair[1])}` })]
-    : []));
+  $('calibration-out').replaceChildren(
+    ...(pair
+      ? [
+          `predicted ${format(pair[0])} ± ${format(1.644854 * pair[2], 3)} (90 %): `,
+          el('b', { textContent: `realised ${format(pair[1])}` }),
+        ]
+      : []),
+  );
 });
 
 function calibrationCard() {
   const { pairs, summary } = known.calibration[chosen.critic] ?? { pairs: [] };
   if (!pairs.length) {
-    say($('calibration-text'), 'What the model predicted at a state, against the return that followed. It fills when '
-      + 'episodes end, or when what is still to come no longer matters.');
+    say(
+      $('calibration-text'),
+      'What the model predicted at a state, against the return that followed. It fills when ' +
+        'episodes end, or when what is still to come no longer matters.',
+    );
     $('calibration').hidden = true;
     return;
   }
   $('calibration').hidden = false;
-  say($('calibration-text'), `${format(100 * summary.within_90, 3)} % of the last ${summary.count} returns lie within the `
-    + `90 % interval · correlation ${format(summary.correlation, 3)} · bias ${format(summary.bias, 2)} · RMS error `
-    + format(summary.rms, 3));
+  say(
+    $('calibration-text'),
+    `${format(100 * summary.within_90, 3)} % of the last ${summary.count} returns lie within the ` +
+      `90 % interval · correlation ${format(summary.correlation, 3)} · bias ${format(summary.bias, 2)} · RMS error ` +
+      format(summary.rms, 3),
+  );
   const all = pairs.flatMap(([p, r]) => [p, r]);
   scatter.show({ pairs, range: scaleOf('calibration', [Math.min(...all), Math.max(...all)]) });
   $('calibration').setAttribute('aria-label', $('calibration-text').textContent);
@@ -467,11 +570,18 @@ function calibrationCard() {
 
 function vitals() {
   const s = known.status;
-  const list_ = [['rows', grouped(s.offset)], ['rows/s', grouped(s.rows_per_second)],
-    [s.streams === 1 ? 'stream' : 'streams', grouped(s.streams)], ['up', duration(s.uptime_s)]];
+  const list_ = [
+    ['rows', grouped(s.offset)],
+    ['rows/s', grouped(s.rows_per_second)],
+    [s.streams === 1 ? 'stream' : 'streams', grouped(s.streams)],
+    ['up', duration(s.uptime_s)],
+  ];
   const refused = Object.values(s.rejected).reduce((sum, n) => sum + n, 0);
   if (refused) list_.push(['refused', grouped(refused)]);
-  list($('vitals'), list_.map(([term, value]) => el('div', {}, el('dt', { textContent: term }), el('dd', { textContent: value }))));
+  list(
+    $('vitals'),
+    list_.map(([term, value]) => el('div', {}, el('dt', { textContent: term }), el('dd', { textContent: value }))),
+  );
   say($('version'), `criticd ${s.version}`);
 }
 
@@ -481,16 +591,39 @@ function streams() {
     const seconds = Math.max(0, known.status.time - seen);
     return seconds < 1.5 ? 'now' : `${duration(seconds)} ago`;
   };
-  const cells = rows.map(([name, s]) => el('tr', {}, ...[name, grouped(s.next_seq - 1), grouped(s.rows), ago(s.last_seen)]
-    .map((words) => el('td', { textContent: words, title: words }))));
-  const head = el('tr', {}, ...['stream', 'last seq', 'rows', 'seen'].map((words) => el('th', { textContent: words, scope: 'col' })));
+  const cells = rows.map(([name, s]) =>
+    el(
+      'tr',
+      {},
+      ...[name, grouped(s.next_seq - 1), grouped(s.rows), ago(s.last_seen)].map((words) =>
+        el('td', { textContent: words, title: words }),
+      ),
+    ),
+  );
+  const head = el(
+    'tr',
+    {},
+    ...['stream', 'last seq', 'rows', 'seen'].map((words) => el('th', { textContent: words, scope: 'col' })),
+  );
   const more = known.status.streams - rows.length;
-  if (more > 0) cells.push(el('tr', {}, el('td', { colSpan: 4, textContent: `and ${grouped(more)} that sent nothing lately` })));
+  if (more > 0)
+    cells.push(el('tr', {}, el('td', { colSpan: 4, textContent: `and ${grouped(more)} that sent nothing lately` })));
   list($('streams'), rows.length ? [head, ...cells] : [el('tr', {}, el('td', { textContent: 'none yet' }))]);
   const refused = Object.entries(known.status.rejected);
-  list($('rejected'), refused.length
-    ? [el('table', {}, ...refused.map(([code, n]) => el('tr', {}, el('td', { textContent: code }), el('td', { textContent: grouped(n) }))))]
-    : [el('p', { className: 'hint', textContent: 'none' })]);
+  list(
+    $('rejected'),
+    refused.length
+      ? [
+          el(
+            'table',
+            {},
+            ...refused.map(([code, n]) =>
+              el('tr', {}, el('td', { textContent: code }), el('td', { textContent: grouped(n) })),
+            ),
+          ),
+        ]
+      : [el('p', { className: 'hint', textContent: 'none' })],
+  );
 }
 
 // ---------------------------------------------------------------------------------------------- model selection
@@ -506,7 +639,10 @@ function marks() {
 }
 
 const TRIGGERS = {
-  rows: 'enough new rows', score_drop: 'predictions got worse', dictionary_full: 'the dictionary was full', requested: 'asked for',
+  rows: 'enough new rows',
+  score_drop: 'predictions got worse',
+  dictionary_full: 'the dictionary was full',
+  requested: 'asked for',
 };
 
 function title(mark) {
@@ -519,16 +655,19 @@ function title(mark) {
 /** What an adoption changed in the kernel: "angle 0.42 → 0.38, noise sd 0.31 → 0.28". */
 function changes({ kernel_before: before, kernel_after: after }) {
   if (!before || !after) return null;
-  const scales_ = ({ kernel, scale }) => scale.map((s, k) => {
-    const own = Array.isArray(kernel.relevance) ? kernel.relevance[k] : kernel.relevance;
-    return s / Math.sqrt(own + (kernel.factors ?? []).reduce((sum, f) => sum + f[k] ** 2, 0));
-  });
+  const scales_ = ({ kernel, scale }) =>
+    scale.map((s, k) => {
+      const own = Array.isArray(kernel.relevance) ? kernel.relevance[k] : kernel.relevance;
+      return s / Math.sqrt(own + (kernel.factors ?? []).reduce((sum, f) => sum + f[k] ** 2, 0));
+    });
   const [from, to] = [scales_(before), scales_(after)];
   const pairs = to.map((v, k) => [`lengthscale of ${variable(k)}`, from[k], v]);
   pairs.push(['noise sd', Math.sqrt(before.noise.variance), Math.sqrt(after.noise.variance)]);
   pairs.push(['signal sd', Math.sqrt(before.kernel.signal_variance), Math.sqrt(after.kernel.signal_variance)]);
   const told = (v) => (v > 1e4 ? '∞' : format(v, 3));
-  const moved = pairs.filter(([, a, b]) => Math.abs(Math.log(b / a)) > 0.05 && told(a) !== told(b)).slice(0, 6)
+  const moved = pairs
+    .filter(([, a, b]) => Math.abs(Math.log(b / a)) > 0.05 && told(a) !== told(b))
+    .slice(0, 6)
     .map(([name, a, b]) => `${name} ${told(a)} → ${told(b)}`);
   if (before.kernel.kind !== after.kernel.kind) moved.unshift(`kernel ${before.kernel.kind} → ${after.kernel.kind}`);
   moved.push(`dictionary ${before.dictionary_size} → ${after.dictionary_size}`);
@@ -543,91 +682,156 @@ function gain(mark) {
 }
 
 function markList() {
-  const items = marks().reverse().map((mark) => {
-    // What it changed, or why it did not; how it came about; what was found on the way.
-    const lines = [changes(mark) ?? mark.reason];
-    if (mark.trigger) {
-      const parts = [TRIGGERS[mark.trigger] ?? mark.trigger, `evidence on ${grouped(mark.evidence_rows)} rows`,
-        `${grouped(mark.evaluations)} evaluations`, `${format(mark.seconds, 2)} s${mark.out_of_time ? ', out of time' : ''}`];
-      if (mark.active_bounds?.length) parts.push(`at a bound: ${mark.active_bounds.join(', ')}`);
-      if (mark.rows_left_out) parts.push(`${grouped(mark.rows_left_out)} rows left out`);
-      lines.push(parts.join(' · '));
-    }
-    if (mark.event === 'adopted') lines.push((mark.findings ?? []).join(' · '));
-    const when = new Date(1000 * mark.time);
-    return el('li', { data: { kind: kindOf(mark), number: mark.number } },
-      el('i', { 'aria-hidden': 'true' }),
-      el('span', {}, el('b', { textContent: title(mark) }), ' ', gain(mark)),
-      el('time', { dateTime: when.toISOString(), textContent: when.toLocaleTimeString([], { hour12: false }) }),
-      ...lines.filter(Boolean).map((words) => el('span', { className: 'details', textContent: words })));
-  });
-  list($('marks'), items.length ? items : [el('li', {
-    className: 'empty-row',
-    textContent: 'No model has been selected yet. The first selection is due after a number of rows (refit_first_rows), or now: criticd optimise',
-  })]);
+  const items = marks()
+    .reverse()
+    .map((mark) => {
+      // What it changed, or why it did not; how it came about; what was found on the way.
+      const lines = [changes(mark) ?? mark.reason];
+      if (mark.trigger) {
+        const parts = [
+          TRIGGERS[mark.trigger] ?? mark.trigger,
+          `evidence on ${grouped(mark.evidence_rows)} rows`,
+          `${grouped(mark.evaluations)} evaluations`,
+          `${format(mark.seconds, 2)} s${mark.out_of_time ? ', out of time' : ''}`,
+        ];
+        if (mark.active_bounds?.length) parts.push(`at a bound: ${mark.active_bounds.join(', ')}`);
+        if (mark.rows_left_out) parts.push(`${grouped(mark.rows_left_out)} rows left out`);
+        lines.push(parts.join(' · '));
+      }
+      if (mark.event === 'adopted') lines.push((mark.findings ?? []).join(' · '));
+      const when = new Date(1000 * mark.time);
+      return el(
+        'li',
+        { data: { kind: kindOf(mark), number: mark.number } },
+        el('i', { 'aria-hidden': 'true' }),
+        el('span', {}, el('b', { textContent: title(mark) }), ' ', gain(mark)),
+        el('time', { dateTime: when.toISOString(), textContent: when.toLocaleTimeString([], { hour12: false }) }),
+        ...lines.filter(Boolean).map((words) => el('span', { className: 'details', textContent: words })),
+      );
+    });
+  list(
+    $('marks'),
+    items.length
+      ? items
+      : [
+          el('li', {
+            className: 'empty-row',
+            textContent:
+              'No model has been selected yet. The first selection is due after a number of rows (refit_first_rows), ' +
+                'or now: criticd optimise',
+          }),
+        ],
+  );
 }
 
 // ---------------------------------------------------------------------------------------------- over time
 
-const SPANS = [[120, '2 min'], [600, '10 min'], [7200, '2 h'], [43200, '12 h']];
+const SPANS = [
+  [120, '2 min'],
+  [600, '10 min'],
+  [7200, '2 h'],
+  [43200, '12 h'],
+];
 const LINES = [
   { title: 'Log evidence', unit: 'nats', of: () => [{ values: series('log_evidence'), colour: 'accent' }] },
   {
-    title: 'Log score', hint: 'recent average; grey: since the adoption', unit: 'nats/row', of: () => [
-      { values: series('score'), colour: 'soft', thin: true }, { values: series('score_recent'), colour: 'accent' }],
+    title: 'Log score',
+    hint: 'recent average; grey: since the adoption',
+    unit: 'nats/row',
+    of: () => [
+      { values: series('score'), colour: 'soft', thin: true },
+      { values: series('score_recent'), colour: 'accent' },
+    ],
   },
   {
-    title: 'Dictionary', hint: 'grey: the most it may hold', unit: 'states', zero: true, limit: () => critic()?.dictionary_max,
+    title: 'Dictionary',
+    hint: 'grey: the most it may hold',
+    unit: 'states',
+    zero: true,
+    limit: () => critic()?.dictionary_max,
     of: () => [{ values: series('dictionary_size'), colour: 'accent' }],
   },
   { title: 'Running chains', unit: '', zero: true, of: () => [{ values: series('running_chains'), colour: 'accent' }] },
-  { title: 'Rows per second', unit: '', zero: true, of: () => [{ values: known.history.rows_per_second, colour: 'accent' }] },
+  {
+    title: 'Rows per second',
+    unit: '',
+    zero: true,
+    of: () => [{ values: known.history.rows_per_second, colour: 'accent' }],
+  },
   { title: 'Rows taken in', unit: '', zero: true, of: () => [{ values: known.history.offset, colour: 'accent' }] },
   {
-    title: 'Messages waiting', hint: 'on ingest; orange: calls', unit: '', zero: true, of: () => [
-      { values: known.history.queue_calls, colour: 'second', thin: true }, { values: known.history.queue_ingest, colour: 'accent' }],
+    title: 'Messages waiting',
+    hint: 'on ingest; orange: calls',
+    unit: '',
+    zero: true,
+    of: () => [
+      { values: known.history.queue_calls, colour: 'second', thin: true },
+      { values: known.history.queue_ingest, colour: 'accent' },
+    ],
   },
   {
-    title: 'Memory', hint: 'of the process; grey: the rows kept', unit: 'bytes', zero: true, mebibytes: true, of: () => [
-      { values: known.history.window_bytes, colour: 'soft', thin: true }, { values: known.history.resident_bytes, colour: 'accent' }],
+    title: 'Memory',
+    hint: 'of the process; grey: the rows kept',
+    unit: 'bytes',
+    zero: true,
+    mebibytes: true,
+    of: () => [
+      { values: known.history.window_bytes, colour: 'soft', thin: true },
+      { values: known.history.resident_bytes, colour: 'accent' },
+    ],
   },
 ];
 let pointed = null;
 
 function buildLines() {
-  $('spans').replaceChildren(...SPANS.map(([seconds, words]) => {
-    const button = el('button', { type: 'button', textContent: words, 'aria-pressed': String(seconds === chosen.span) });
-    button.addEventListener('click', () => {
-      chosen.span = seconds;
-      remembered.set('span', seconds);
-      for (const [k, [each]] of SPANS.entries()) $('spans').children[k].setAttribute('aria-pressed', String(each === seconds));
-      timelines();
-    });
-    return button;
-  }));
-  $('lines').replaceChildren(...LINES.map((line) => {
-    line.value = el('b');
-    const label = [line.title, line.hint].filter(Boolean).join(', ');
-    line.canvas = el('canvas', { className: 'plot', tabIndex: 0, role: 'img', 'aria-label': label, title: line.hint ?? '' });
-    const point = (offset) => {
-      pointed = offset === null ? null : timeAt(line.canvas, offset, spanNow());
-      timelines();
-    };
-    line.canvas.addEventListener('pointermove', (e) => point(e.offsetX));
-    line.canvas.addEventListener('pointerdown', (e) => point(e.offsetX));
-    line.canvas.addEventListener('pointerleave', () => point(null));
-    line.canvas.addEventListener('blur', () => point(null));
-    line.canvas.addEventListener('keydown', (e) => {
-      const by = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
-      if (!by) return;
-      e.preventDefault();
-      const [from, to] = spanNow();
-      pointed = Math.min(Math.max((pointed ?? to) + by * chosen.span / 60, from), to);
-      timelines();
-    });
-    new ResizeObserver(() => timelines()).observe(line.canvas);
-    return el('div', { className: 'card line' }, el('h3', {}, line.title, line.value), line.canvas);
-  }));
+  $('spans').replaceChildren(
+    ...SPANS.map(([seconds, words]) => {
+      const button = el('button', {
+        type: 'button',
+        textContent: words,
+        'aria-pressed': String(seconds === chosen.span),
+      });
+      button.addEventListener('click', () => {
+        chosen.span = seconds;
+        remembered.set('span', seconds);
+        for (const [k, [each]] of SPANS.entries())
+          $('spans').children[k].setAttribute('aria-pressed', String(each === seconds));
+        timelines();
+      });
+      return button;
+    }),
+  );
+  $('lines').replaceChildren(
+    ...LINES.map((line) => {
+      line.value = el('b');
+      const label = [line.title, line.hint].filter(Boolean).join(', ');
+      line.canvas = el('canvas', {
+        className: 'plot',
+        tabIndex: 0,
+        role: 'img',
+        'aria-label': label,
+        title: line.hint ?? '',
+      });
+      const point = (offset) => {
+        pointed = offset === null ? null : timeAt(line.canvas, offset, spanNow());
+        timelines();
+      };
+      line.canvas.addEventListener('pointermove', (e) => point(e.offsetX));
+      line.canvas.addEventListener('pointerdown', (e) => point(e.offsetX));
+      line.canvas.addEventListener('pointerleave', () => point(null));
+      line.canvas.addEventListener('blur', () => point(null));
+      line.canvas.addEventListener('keydown', (e) => {
+        const by = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+        if (!by) return;
+        e.preventDefault();
+        const [from, to] = spanNow();
+        pointed = Math.min(Math.max((pointed ?? to) + (by * chosen.span) / 60, from), to);
+        timelines();
+      });
+      new ResizeObserver(() => timelines()).observe(line.canvas);
+      return el('div', { className: 'card line' }, el('h3', {}, line.title, line.value), line.canvas);
+    }),
+  );
 }
 
 /** From when to when is shown: the whole span, or as long as there is something to show, but at least a minute. */
@@ -648,18 +852,42 @@ function timelines() {
     const at = pointed !== null && pointed >= span[0] ? pointed : null;
     let k = times.length - 1;
     if (at !== null) while (k > 0 && times[k] > at) k -= 1;
-    const shown = marks().filter((m) => kindOf(m) !== 'other').map((m) => ({ time: m.time, kind: kindOf(m) }));
+    const shown = marks()
+      .filter((m) => kindOf(m) !== 'other')
+      .map((m) => ({ time: m.time, kind: kindOf(m) }));
     for (const line of LINES) {
-      const lines = line.of().map((each) => (line.mebibytes
-        ? { ...each, values: each.values.map((v) => (v === null ? null : v / 1048576)) } : each));
+      const lines = line
+        .of()
+        .map((each) =>
+          line.mebibytes ? { ...each, values: each.values.map((v) => (v === null ? null : v / 1048576)) } : each,
+        );
       timeline(line.canvas, { lines, times, span, marks: shown, at, zero: line.zero, limit: line.limit?.() });
       const value = line.of().at(-1).values[k] ?? null;
       say(line.value, line.mebibytes ? bytes(value ?? NaN) : `${format(value)} ${line.unit}`);
     }
-    const near = at === null ? null : marks().filter((m) => Math.abs(m.time - at) < (span[1] - span[0]) / 80).at(-1);
+    const near =
+      at === null
+        ? null
+        : marks()
+            .filter((m) => Math.abs(m.time - at) < (span[1] - span[0]) / 80)
+            .at(-1);
     const ago = at === null ? '' : `${duration(span[1] - at)} ago`;
-    $('time-out').replaceChildren(...(at === null ? [] : [ago, ...(near
-      ? [': ', el('b', { textContent: title(near) }), ' ', gain(near), ` ${near.reason ?? changes(near) ?? ''}`].filter((x) => x !== null) : [])]));
+    $('time-out').replaceChildren(
+      ...(at === null
+        ? []
+        : [
+            ago,
+            ...(near
+              ? [
+                  ': ',
+                  el('b', { textContent: title(near) }),
+                  ' ',
+                  gain(near),
+                  ` ${near.reason ?? changes(near) ?? ''}`,
+                ].filter((x) => x !== null)
+              : []),
+          ]),
+    );
   });
 }
 
@@ -736,7 +964,9 @@ function headChoice() {
   const heads = drawn?.heads ?? 1;
   $('head-choice').hidden = heads < 2;
   if ($('head').childElementCount !== heads) {
-    $('head').replaceChildren(...Array.from({ length: heads }, (_, k) => el('option', { value: k, textContent: String(k) })));
+    $('head').replaceChildren(
+      ...Array.from({ length: heads }, (_, k) => el('option', { value: k, textContent: String(k) })),
+    );
     $('head').value = chosen.head;
   }
 }
@@ -754,7 +984,7 @@ $('axis-x').addEventListener('change', () => {
 });
 $('axis-y').addEventListener('change', () => {
   const y = $('axis-y').value === '' ? null : Number($('axis-y').value);
-  chooseAxes(y === chosen.x ? chosen.y ?? ranked().find((k) => k !== y) : chosen.x, y);
+  chooseAxes(y === chosen.x ? (chosen.y ?? ranked().find((k) => k !== y)) : chosen.x, y);
 });
 $('swap').addEventListener('click', () => chooseAxes(chosen.y, chosen.x));
 $('medians').addEventListener('click', () => {

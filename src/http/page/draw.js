@@ -14,12 +14,27 @@ const maps = {};
 export function readTheme() {
   const probe = document.createElement('span');
   document.body.append(probe);
-  for (const name of ['ground', 'card', 'ink', 'soft', 'rule', 'grid', 'accent', 'accent-soft', 'second', 'rim', 'bad']) {
+  for (const name of [
+    'ground',
+    'card',
+    'ink',
+    'soft',
+    'rule',
+    'grid',
+    'accent',
+    'accent-soft',
+    'second',
+    'rim',
+    'bad',
+  ]) {
     probe.style.color = `var(--${name})`;
     inks[name] = getComputedStyle(probe).color;
   }
   probe.remove();
-  inks.surface = inks.card.match(/[\d.]+/g).slice(0, 3).map(Number);
+  inks.surface = inks.card
+    .match(/[\d.]+/g)
+    .slice(0, 3)
+    .map(Number);
 }
 
 export function setColours(name, hex) {
@@ -47,7 +62,9 @@ const superscript = (n) => String(n).replace(/./g, (c) => (c === '-' ? '⁻' : '
 
 /** A whole number in groups of three. */
 export function grouped(value) {
-  return String(Math.round(value)).replace('-', '−').replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
+  return String(Math.round(value))
+    .replace('-', '−')
+    .replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
 }
 
 /** Seconds for people. */
@@ -150,8 +167,8 @@ export class Field {
       for (let i = 0; i < width; i += 1) {
         const [i0, i1, s] = across[i];
         const v = this.values;
-        out[j * width + i] = (1 - t) * ((1 - s) * v[low + i0] + s * v[low + i1])
-          + t * ((1 - s) * v[high + i0] + s * v[high + i1]);
+        out[j * width + i] =
+          (1 - t) * ((1 - s) * v[low + i0] + s * v[low + i1]) + t * ((1 - s) * v[high + i0] + s * v[high + i1]);
       }
     }
     return out;
@@ -223,8 +240,8 @@ export class HeatMap extends Picture {
   }
 
   /**
-   * `next`: field; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; fade (a field of 0 to 1) or null; points
-   * [{at: [[x, y]], kind}]; generation; key, which changes where easing would mix what does not belong together.
+   * `next`: field; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; fade (a field of 0 to 1) or null;
+   * points [{at: [[x, y]], kind}]; generation; key, which changes where easing would mix what does not belong together.
    */
   show(next) {
     const before = this.next;
@@ -267,14 +284,22 @@ export class HeatMap extends Picture {
     const yTicks = ticks(range[1][0], range[1][1], Math.max(3, height / 60));
     const widest = (list) => Math.max(...list.map(([, words]) => c.measureText(words).width), 10);
     const plot = {
-      left: widest(yTicks) + 30, top: 6, right: width - widest(barTicks) - 38, bottom: height - 38,
+      left: widest(yTicks) + 30,
+      top: 6,
+      right: width - widest(barTicks) - 38,
+      bottom: height - 38,
     };
     const x = (v) => plot.left + ((v - range[0][0]) / (range[0][1] - range[0][0])) * (plot.right - plot.left);
     const y = (v) => plot.bottom - ((v - range[1][0]) / (range[1][1] - range[1][0])) * (plot.bottom - plot.top);
     c.imageSmoothingEnabled = true;
     c.imageSmoothingQuality = 'high';
     c.drawImage(this.image, plot.left, plot.top, plot.right - plot.left, plot.bottom - plot.top);
-    this.contours(c, shown, barTicks.map(([v]) => v), plot);
+    this.contours(
+      c,
+      shown,
+      barTicks.map(([v]) => v),
+      plot,
+    );
     c.save();
     c.beginPath();
     c.rect(plot.left, plot.top, plot.right - plot.left, plot.bottom - plot.top);
@@ -337,8 +362,12 @@ export class HeatMap extends Picture {
     c.beginPath();
     for (let j = 0; j + 1 < rows; j += 1) {
       for (let i = 0; i + 1 < columns; i += 1) {
-        const corners = [values[j * columns + i], values[j * columns + i + 1],
-          values[(j + 1) * columns + i + 1], values[(j + 1) * columns + i]];
+        const corners = [
+          values[j * columns + i],
+          values[j * columns + i + 1],
+          values[(j + 1) * columns + i + 1],
+          values[(j + 1) * columns + i],
+        ];
         const least = Math.min(...corners);
         const most = Math.max(...corners);
         for (const level of levels) {
@@ -347,9 +376,16 @@ export class HeatMap extends Picture {
           const ends = [];
           for (let e = 0; e < 4; e += 1) {
             const [a, b] = [corners[e], corners[(e + 1) % 4]];
-            if ((a < level) === (b < level)) continue;
+            if (a < level === b < level) continue;
             const t = (level - a) / (b - a);
-            ends.push([[i + t, j], [i + 1, j + t], [i + 1 - t, j + 1], [i, j + 1 - t]][e]);
+            ends.push(
+              [
+                [i + t, j],
+                [i + 1, j + t],
+                [i + 1 - t, j + 1],
+                [i, j + 1 - t],
+              ][e],
+            );
           }
           for (let k = 0; k + 1 < ends.length; k += 2) {
             c.moveTo(px(ends[k][0]), py(ends[k][1]));
@@ -395,7 +431,10 @@ export class HeatMap extends Picture {
 }
 
 function cross(c, plot, [x, y]) {
-  for (const [colour, wide] of [[inks.rim, 2.4], [inks.ink, 0.8]]) {
+  for (const [colour, wide] of [
+    [inks.rim, 2.4],
+    [inks.ink, 0.8],
+  ]) {
     c.strokeStyle = colour;
     c.lineWidth = wide;
     c.globalAlpha = 0.75;
@@ -525,8 +564,8 @@ function frame(c, plot, xTicks, yTicks, x, y) {
 }
 
 /**
- * Numbers over time. `lines`: [{values, colour, thin?}]; times: rising; span [from, to]; marks [{time, kind}]; at: the time
- * that somebody points at, or null; zero: whether the axis begins there; limit: a level drawn faintly, or null.
+ * Numbers over time. `lines`: [{values, colour, thin?}]; times: rising; span [from, to]; marks [{time, kind}]; at: the
+ * time that somebody points at, or null; zero: whether the axis begins there; limit: a level drawn faintly, or null.
  */
 export function timeline(canvas, { lines, times, span, marks, at, zero, limit }) {
   const drawn = context(canvas);

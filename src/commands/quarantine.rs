@@ -1,0 +1,78 @@
+//! `criticd quarantine`.
+
+use super::Failure;
+use super::output::{columns, in_file, print, print_json};
+use criticd::config::ConfigParts;
+use criticd::daemon::quarantine::{self, Kept};
+use criticd::wire;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Look at what was refused on ingest, where nobody can be answered
+#[derive(Debug, clap::Args)]
+pub(crate) struct Quarantine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    List(List),
+}
+
+/// List the last messages that were refused, and rows that could not be learned
+///
+/// This reads the data directory and may be done while the daemon runs; it writes once a second.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  criticd quarantine list\n  criticd quarantine list --data-dir /var/lib/criticd --json"
+)]
+struct List {
+    /// The daemon's data directory
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Quarantine {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let Command::List(list) = self.command;
+        let directory = list.data_dir.unwrap_or_else(|| ConfigParts::default().data_dir);
+        let kept = quarantine::read(&directory).map_err(|e| in_file(&directory.join(quarantine::DATABASE), e))?;
+        if list.json {
+            return print_json(&json!({"refused": kept.iter().map(document).collect::<Vec<_>>()}));
+        }
+        if kept.is_empty() {
+            return print("Nothing was refused.\n");
+        }
+        let rows: Vec<Vec<String>> = kept
+            .iter()
+            .map(|kept| {
+                let place = match (&kept.field, kept.index) {
+                    (Some(field), Some(index)) => format!("{field}[{index}]"),
+                    (field, _) => field.clone().unwrap_or_default(),
+                };
+                // Names in messages come from anybody.
+                let message: String = kept.message.chars().flat_map(char::escape_debug).take(100).collect();
+                vec![kept.code.clone(), format!("{:.3}", kept.time), place, kept.payload.len().to_string(), message]
+            })
+            .collect();
+        print(&columns(&["code", "time", "field", "bytes", "message"], &rows))
+    }
+}
+
+fn document(kept: &Kept) -> Value {
+    let hex: String = kept.payload.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({
+        "time": kept.time,
+        "code": kept.code,
+        "field": kept.field,
+        "index": kept.index,
+        "message": kept.message,
+        "payload_hex": hex,
+        // What it says, where it is whole and can be read.
+        "payload": wire::to_json(&kept.payload).ok(),
+    })
+}

@@ -1,0 +1,438 @@
+//! The journal as the core writes it: one group after the other, what to do when that fails, when a checkpoint is due, and
+//! what may be forgotten.
+
+use super::core::Now;
+use super::recovery::{Recovered, group_of};
+use crate::journal::checkpoint::Checkpoints;
+use crate::journal::store::{Head, Mark, Storage, StoreError};
+use crate::journal::{GroupWriter, StoredGroup};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Between two tries to write again, seconds.
+const RETRY_S: f64 = 1.0;
+
+/// When a group is made durable, and so what an acknowledgement promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum SyncMode {
+    /// Before it is acknowledged: it survives a power cut.
+    #[default]
+    Always,
+    /// At most so many milliseconds later: it survives a crash of the daemon; a power cut costs what was acknowledged
+    /// since.
+    Interval(u64),
+    /// When the operating system likes, and at checkpoints: it survives a crash of the daemon, nothing more.
+    Os,
+}
+
+impl FromStr for SyncMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let interval = |text: &str| text.strip_prefix("interval:")?.strip_suffix("ms")?.parse().ok();
+        match (text, interval(text)) {
+            ("always", _) => Ok(Self::Always),
+            ("os", _) => Ok(Self::Os),
+            (_, Some(milliseconds @ 1..=60_000)) => Ok(Self::Interval(milliseconds)),
+            _ => Err(format!("must be \"always\", \"os\", or \"interval:10ms\" with 1 to 60000 ms, is {text:?}")),
+        }
+    }
+}
+
+impl TryFrom<String> for SyncMode {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<SyncMode> for String {
+    fn from(mode: SyncMode) -> Self {
+        mode.to_string()
+    }
+}
+
+impl fmt::Display for SyncMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Always => f.write_str("always"),
+            Self::Interval(milliseconds) => write!(f, "interval:{milliseconds}ms"),
+            Self::Os => f.write_str("os"),
+        }
+    }
+}
+
+/// How the journal is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerSettings {
+    /// When groups are made durable.
+    pub sync: SyncMode,
+    /// Rows that are kept, unless more are needed.
+    pub rows_max: u64,
+    /// Bytes of records that are kept, unless more are needed.
+    pub bytes_max: u64,
+    /// Rows between two checkpoints.
+    pub checkpoint_rows: u64,
+}
+
+/// A checkpoint that was written, or was not.
+#[derive(Debug)]
+pub struct CheckpointDone {
+    /// Number of the last group that it has seen.
+    pub group: u64,
+    /// Offset behind it.
+    pub offset: u64,
+    /// Offset of the oldest row that a start from it needs.
+    pub needs_from: u64,
+    /// Bytes of its file, or why there is none.
+    pub result: Result<u64, String>,
+    /// Seconds that encoding and writing took.
+    pub seconds: f64,
+}
+
+/// What has been written, and what is to be.
+#[derive(Debug)]
+pub struct Ledger {
+    storage: Box<dyn Storage>,
+    checkpoints: Arc<dyn Checkpoints>,
+    settings: LedgerSettings,
+    /// The last group that was written.
+    end: Mark,
+    /// The last group that was synced.
+    durable: Mark,
+    synced_at: f64,
+    last_sync_s: f64,
+    /// The oldest group; none while there is none.
+    first: Option<Head>,
+    bytes: u64,
+    /// The group that could not be written.
+    stuck: Option<StoredGroup>,
+    failure: Option<String>,
+    retry_at: f64,
+    failures: u64,
+    /// The checkpoint that was started last: group, offset.
+    started: (u64, u64),
+    writing: bool,
+    /// Checkpoints that are there, the newest first: offset, number of the oldest group that a start from it needs.
+    kept: Vec<(u64, u64)>,
+    last_checkpoint: Value,
+    checkpoint_failures: u64,
+}
+
+impl Ledger {
+    /// Go on behind what was recovered.
+    ///
+    /// # Errors
+    /// If the journal cannot be read.
+    pub fn new(
+        mut storage: Box<dyn Storage>,
+        checkpoints: Arc<dyn Checkpoints>,
+        settings: LedgerSettings,
+        recovered: &Recovered,
+    ) -> Result<Self, StoreError> {
+        let mut kept = Vec::new();
+        for &(_, needs_from) in &recovered.checkpoints {
+            kept.push((recovered.from_checkpoint.unwrap_or(0), group_of(storage.as_mut(), needs_from)?));
+        }
+        let (mut bytes, mut next) = (0, 0);
+        let first = storage.bounds()?.map(|(first, _)| first);
+        let head = match first {
+            Some(first) => storage.heads(first, 1)?.pop(),
+            None => None,
+        };
+        loop {
+            let heads = storage.heads(next, 4096)?;
+            bytes += heads.iter().map(|head| head.bytes).sum::<u64>();
+            let Some(last) = heads.last() else { break };
+            next = last.id + 1;
+        }
+        // What a start finds is written once more before it is built upon: a sync before the start may have failed.
+        storage.reopen()?;
+        storage.set_mark(recovered.end)?;
+        Ok(Self {
+            storage,
+            checkpoints,
+            settings,
+            end: recovered.end,
+            durable: recovered.end,
+            synced_at: 0.0,
+            last_sync_s: 0.0,
+            first: head,
+            bytes,
+            stuck: None,
+            failure: None,
+            retry_at: 0.0,
+            failures: 0,
+            started: recovered.checkpoints.first().map_or((0, 0), |c| (c.0, recovered.from_checkpoint.unwrap_or(0))),
+            writing: false,
+            kept,
+            last_checkpoint: Value::Null,
+            checkpoint_failures: 0,
+        })
+    }
+
+    /// The last group that was written, and the offset behind it.
+    pub fn end(&self) -> Mark {
+        self.end
+    }
+
+    /// Why nothing can be written, if that is so.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Where checkpoints go.
+    pub fn checkpoints(&self) -> Arc<dyn Checkpoints> {
+        Arc::clone(&self.checkpoints)
+    }
+
+    /// Bytes of unfinished commits that were cut off.
+    pub fn torn_bytes(&self) -> u64 {
+        self.storage.torn_bytes()
+    }
+
+    /// Leave one file, for whoever opens the journal with other tools.
+    ///
+    /// # Errors
+    /// What went wrong; the journal is whole all the same.
+    pub fn tidy(&mut self) -> Result<(), String> {
+        self.storage.reopen().map_err(|e| e.to_string())
+    }
+
+    /// The journal itself, to be read.
+    pub(super) fn storage(&mut self) -> &mut dyn Storage {
+        self.storage.as_mut()
+    }
+
+    /// Write a group of the time `time`, Unix seconds; with [`SyncMode::Always`] it is durable then. `clock` tells the seconds
+    /// since the start.
+    ///
+    /// Returns whether that was done. If not, the group is kept, and [`Ledger::retry`] tries again: nothing else may be written
+    /// meanwhile.
+    pub fn commit(&mut self, writer: GroupWriter, time: f64, now: Now, clock: &dyn Fn() -> f64) -> bool {
+        assert!(self.stuck.is_none(), "one group after the other");
+        let Mark { id, offset, crc } = self.end;
+        let group = writer.finish(id + 1, offset, crc, time);
+        let started = clock();
+        let done = self.append(&group);
+        let ended = clock();
+        match done {
+            Ok(()) => {
+                self.written(&group, ended);
+                self.last_sync_s = ended - started;
+                true
+            }
+            Err(e) => {
+                self.stuck = Some(group);
+                self.failed(&e, now);
+                false
+            }
+        }
+    }
+
+    fn append(&mut self, group: &StoredGroup) -> Result<(), StoreError> {
+        let drop_below = self.drop_below(group)?;
+        self.storage.append(group, drop_below, self.settings.sync == SyncMode::Always)
+    }
+
+    fn written(&mut self, group: &StoredGroup, uptime: f64) {
+        self.end = Mark { id: group.id, offset: group.end(), crc: group.crc };
+        self.bytes += group.body.len() as u64;
+        if self.first.is_none() {
+            let bytes = group.body.len() as u64;
+            let StoredGroup { id, first_offset, rows, kinds, .. } = *group;
+            self.first = Some(Head { id, first_offset, rows, kinds, bytes });
+        }
+        if self.settings.sync == SyncMode::Always {
+            self.synced(uptime);
+        }
+    }
+
+    fn synced(&mut self, uptime: f64) {
+        self.durable = self.end;
+        self.synced_at = uptime;
+        // It says what is durable already: that it cannot be written loses nothing but the notice of a loss.
+        if let Err(e) = self.storage.set_mark(self.durable) {
+            log::warn!("event=mark_failed why={:?}", e.to_string());
+        }
+    }
+
+    fn failed(&mut self, error: &StoreError, now: Now) {
+        self.failures += 1;
+        if self.failure.is_none() {
+            log::error!("event=read_only offset={} why={:?}", self.end.offset, error.to_string());
+        }
+        self.failure = Some(error.to_string());
+        self.retry_at = now.uptime + RETRY_S;
+    }
+
+    /// Number below which groups may be dropped with the next commit: oldest first, while there are more rows or bytes than are
+    /// kept, and never what a start from one of the checkpoints needs.
+    fn drop_below(&mut self, group: &StoredGroup) -> Result<u64, StoreError> {
+        const AT_ONCE: usize = 8;
+        let LedgerSettings { rows_max, bytes_max, .. } = self.settings;
+        let needed = match self.kept.iter().map(|&(_, oldest)| oldest).min() {
+            Some(needed) => needed,
+            None => return Ok(0),
+        };
+        let Some(first) = self.first else { return Ok(0) };
+        let excess = |first_offset: u64, bytes: u64| {
+            group.end() - first_offset > rows_max || bytes + group.body.len() as u64 > bytes_max
+        };
+        if first.id >= needed || !excess(first.first_offset, self.bytes) {
+            return Ok(0);
+        }
+        let mut below = first.id;
+        for head in self.storage.heads(first.id, AT_ONCE)? {
+            if head.id >= needed || !excess(head.first_offset, self.bytes) {
+                break;
+            }
+            below = head.id + 1;
+            self.bytes -= head.bytes;
+        }
+        self.first = self.storage.heads(below, 1)?.pop();
+        Ok(below)
+    }
+
+    /// Whether it is time to try to write again.
+    pub fn retry_due(&self, now: Now) -> bool {
+        self.failure.is_some() && now.uptime >= self.retry_at
+    }
+
+    /// Open everything again, make sure that all that was acknowledged is there, and write what could not be written. Returns
+    /// whether that was done.
+    pub fn retry(&mut self, now: Now) -> bool {
+        match self.try_again() {
+            Ok(()) => {
+                log::info!("event=writable offset={} failures={}", self.end.offset, self.failures);
+                self.failure = None;
+                self.synced(now.uptime);
+                true
+            }
+            Err(e) => {
+                self.failed(&e, now);
+                false
+            }
+        }
+    }
+
+    fn try_again(&mut self) -> Result<(), StoreError> {
+        self.storage.reopen()?;
+        let last = match self.storage.bounds()? {
+            Some((_, last)) => self.storage.read(last, 1)?.pop().map(|group| (group.id, group.crc)),
+            None => None,
+        };
+        let stuck = self.stuck.as_ref().map(|group| (group.id, group.crc));
+        let before = (self.end.id > 0).then_some((self.end.id, self.end.crc));
+        // A commit that failed may have gone through all the same.
+        let is_there = last.is_some() && last == stuck;
+        if !is_there && last != before {
+            return Err(StoreError::Injected("groups that were acknowledged are missing; restart the daemon"));
+        }
+        if let Some(group) = &self.stuck {
+            if !is_there {
+                self.storage.append(group, 0, true)?;
+            }
+            let group = self.stuck.take().expect("it is there");
+            self.written(&group, self.synced_at);
+        }
+        Ok(())
+    }
+
+    /// Make durable what has been written, if it is time.
+    pub fn sync_if_due(&mut self, now: Now, clock: &dyn Fn() -> f64) {
+        if let SyncMode::Interval(milliseconds) = self.settings.sync
+            && now.uptime - self.synced_at >= milliseconds as f64 / 1000.0
+        {
+            self.sync(now, clock);
+        }
+    }
+
+    /// Make durable what has been written. Returns whether it is.
+    pub fn sync(&mut self, now: Now, clock: &dyn Fn() -> f64) -> bool {
+        if self.failure.is_some() {
+            return false;
+        }
+        if self.durable == self.end {
+            return true;
+        }
+        let started = clock();
+        match self.storage.sync() {
+            Ok(()) => {
+                let ended = clock();
+                self.last_sync_s = ended - started;
+                self.synced(ended);
+                true
+            }
+            Err(e) => {
+                self.failed(&e, now);
+                false
+            }
+        }
+    }
+
+    /// Whether enough rows have come since the last checkpoint.
+    pub fn checkpoint_due(&self) -> bool {
+        !self.writing && self.end.offset >= self.started.1 + self.settings.checkpoint_rows
+    }
+
+    /// Whether a checkpoint is being written.
+    pub fn checkpoint_running(&self) -> bool {
+        self.writing
+    }
+
+    /// Offset of the newest checkpoint, if nothing has happened since.
+    pub fn checkpoint_is_fresh(&self) -> Option<u64> {
+        (!self.writing && self.started.0 == self.end.id && !self.kept.is_empty()).then_some(self.started.1)
+    }
+
+    /// A checkpoint behind the last group is being written from here on.
+    pub fn checkpoint_started(&mut self) {
+        self.started = (self.end.id, self.end.offset);
+        self.writing = true;
+    }
+
+    /// It was written, or was not.
+    pub fn checkpoint_done(&mut self, done: &CheckpointDone, now: Now) {
+        self.writing = false;
+        match &done.result {
+            Ok(bytes) => {
+                log::info!("event=checkpoint offset={} bytes={bytes} seconds={:.3}", done.offset, done.seconds);
+                let oldest = group_of(self.storage.as_mut(), done.needs_from);
+                // If that cannot be read now nothing is forgotten.
+                self.kept.insert(0, (done.offset, oldest.unwrap_or(0)));
+                self.kept.truncate(crate::journal::checkpoint::KEPT);
+                self.last_checkpoint = json!({
+                    "offset": done.offset, "bytes": bytes, "seconds": done.seconds, "time": now.unix,
+                });
+            }
+            Err(why) => {
+                log::warn!("event=checkpoint_failed offset={} why={why:?}", done.offset);
+                self.checkpoint_failures += 1;
+            }
+        }
+    }
+
+    /// For `status`.
+    pub fn status(&self) -> Value {
+        let first_offset = self.first.map_or(self.end.offset, |head| head.first_offset);
+        json!({
+            "sync": self.settings.sync.to_string(),
+            "rows": self.end.offset - first_offset,
+            "bytes": self.bytes,
+            "groups": self.first.map_or(0, |head| self.end.id + 1 - head.id),
+            "first_offset": first_offset,
+            "durable_offset": self.durable.offset,
+            "last_sync_s": self.last_sync_s,
+            "failures": self.failures,
+            "checkpoint": self.last_checkpoint,
+            "checkpoint_offset": self.kept.first().map(|&(offset, _)| offset),
+            "checkpoint_failures": self.checkpoint_failures,
+        })
+    }
+}

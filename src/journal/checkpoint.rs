@@ -1,0 +1,253 @@
+//! The whole state of the learners at the end of a group, so that only what came later has to be learned again.
+//!
+//! ```text
+//! file     "criticd checkpoint\n", version u32, length of the body u64, CRC-32 of version and body u32, body (MessagePack)
+//! ```
+//! A file is written under another name, synced and renamed, and its directory synced: it is there as a whole or not at
+//! all. The two newest are kept, so that one that cannot be read costs time and nothing else.
+
+use super::Configured;
+use crate::daemon::streams::Streams;
+use crate::learner::Learner;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Version of the format that is written. Older ones are read, newer ones refused.
+pub const VERSION: u32 = 1;
+/// Checkpoints that are kept.
+pub const KEPT: usize = 2;
+
+const MAGIC: &[u8] = b"criticd checkpoint\n";
+const HEADER: usize = MAGIC.len() + 4 + 8 + 4;
+
+/// A state, and which group it stands behind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Number of the last group that it has seen.
+    pub group: u64,
+    /// Checksum of that group.
+    pub crc: u32,
+    /// Offset behind that group's last row.
+    pub offset: u64,
+    /// Offset of the oldest row that a start from here needs, for the window.
+    pub needs_from: u64,
+    /// Unix seconds when it was made.
+    pub time: f64,
+    /// State dimension and rewards per row, once there was a row.
+    pub shape: Option<(usize, usize)>,
+    /// Where the streams stand.
+    pub streams: Streams,
+    /// Settings that the critics have by now.
+    pub configured: Option<Configured>,
+    /// The critics, in the order of their settings.
+    pub learners: Vec<Learner>,
+}
+
+/// Why a checkpoint cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// It cannot be read or written.
+    File(io::Error),
+    /// Its checksum is wrong, or it is not whole.
+    Damaged(&'static str),
+    /// Its checksum is right, but it cannot be read.
+    Unreadable(String),
+    /// It was written by a newer version of the program.
+    Newer {
+        /// Version of its format.
+        version: u32,
+    },
+}
+
+impl fmt::Display for CheckpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(e) => e.fmt(f),
+            Self::Damaged(what) => f.write_str(what),
+            Self::Unreadable(why) => f.write_str(why),
+            Self::Newer { version } => {
+                write!(f, "it has format version {version}, and this program knows versions up to {VERSION}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CheckpointError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::File(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl Checkpoint {
+    /// The bytes of its file.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; HEADER];
+        rmp_serde::encode::write_named(&mut out, self).expect("plain data into memory");
+        let length = (out.len() - HEADER) as u64;
+        let crc = checksum(VERSION, &out[HEADER..]);
+        out[..MAGIC.len()].copy_from_slice(MAGIC);
+        let mut at = MAGIC.len();
+        for field in [&VERSION.to_le_bytes()[..], &length.to_le_bytes(), &crc.to_le_bytes()] {
+            out[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        }
+        out
+    }
+
+    /// Read the bytes of a file.
+    ///
+    /// # Errors
+    /// If they are damaged, of a newer version, or hold a state that is not of one piece.
+    pub fn decode(bytes: &[u8]) -> Result<Self, CheckpointError> {
+        let header = bytes.split_at_checked(HEADER).filter(|(header, _)| header.starts_with(MAGIC));
+        let Some((header, body)) = header else { return Err(CheckpointError::Damaged("it has no header")) };
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let version = word(MAGIC.len());
+        let length = u64::from_le_bytes(header[MAGIC.len() + 4..HEADER - 4].try_into().expect("eight bytes"));
+        if length != body.len() as u64 {
+            return Err(CheckpointError::Damaged("it is not as long as it says"));
+        }
+        if checksum(version, body) != word(HEADER - 4) {
+            return Err(CheckpointError::Damaged("its checksum is wrong"));
+        }
+        if version > VERSION {
+            return Err(CheckpointError::Newer { version });
+        }
+        let checkpoint: Self = rmp_serde::from_slice(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))?;
+        if checkpoint.learners.iter().any(|learner| !learner.holds_together()) {
+            return Err(CheckpointError::Unreadable("parts of a learner do not fit each other".into()));
+        }
+        Ok(checkpoint)
+    }
+}
+
+fn checksum(version: u32, body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&version.to_le_bytes());
+    hasher.update(body);
+    hasher.finalize()
+}
+
+/// Where checkpoints are kept.
+pub trait Checkpoints: Send + Sync + fmt::Debug {
+    /// The groups behind which there are checkpoints, the newest first.
+    ///
+    /// # Errors
+    /// If that cannot be found out.
+    fn list(&self) -> io::Result<Vec<u64>>;
+
+    /// The bytes of the one behind `group`.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn read(&self, group: u64) -> io::Result<Vec<u8>>;
+
+    /// Keep these bytes as the checkpoint behind `group`, durably, and forget all but the newest [`KEPT`].
+    ///
+    /// # Errors
+    /// If they cannot be written; what was there before is still there.
+    fn write(&self, group: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// Checkpoints as files of a directory, `checkpoint-<group>`.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    /// The checkpoints in the directory `path`.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// The file of the checkpoint behind `group`.
+    pub fn file(&self, group: u64) -> PathBuf {
+        self.path.join(format!("checkpoint-{group:020}"))
+    }
+}
+
+impl Checkpoints for Directory {
+    fn list(&self) -> io::Result<Vec<u64>> {
+        let mut groups = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let group: Option<u64> = name.to_str().and_then(|name| name.strip_prefix("checkpoint-")?.parse().ok());
+            groups.extend(group);
+        }
+        groups.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(groups)
+    }
+
+    fn read(&self, group: u64) -> io::Result<Vec<u8>> {
+        fs::read(self.file(group))
+    }
+
+    fn write(&self, group: u64, bytes: &[u8]) -> io::Result<()> {
+        let fresh = self.path.join("checkpoint.new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&fresh, self.file(group))?;
+        File::open(&self.path)?.sync_all()?;
+        for old in self.list()?.into_iter().skip(KEPT) {
+            fs::remove_file(self.file(old))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty(group: u64) -> Checkpoint {
+        Checkpoint {
+            group,
+            crc: 1,
+            offset: 7,
+            needs_from: 0,
+            time: 1e9,
+            shape: Some((2, 1)),
+            streams: Streams::new(),
+            configured: None,
+            learners: vec![Learner::new(crate::learner::Settings::default(), None)],
+        }
+    }
+
+    #[test]
+    fn the_two_newest_are_kept_and_a_changed_byte_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let checkpoints = Directory::new(directory.path());
+        for group in [3, 20, 100] {
+            checkpoints.write(group, &empty(group).encode()).unwrap();
+        }
+        assert_eq!(checkpoints.list().unwrap(), [100, 20]);
+        let bytes = checkpoints.read(100).unwrap();
+        let read = Checkpoint::decode(&bytes).unwrap();
+        assert_eq!((read.group, read.offset, read.learners.len()), (100, 7, 1));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 4;
+            assert!(matches!(Checkpoint::decode(&changed), Err(CheckpointError::Damaged(_))), "byte {at}");
+            assert!(matches!(Checkpoint::decode(&bytes[..at]), Err(CheckpointError::Damaged(_))), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_told_from_damage() {
+        let mut bytes = empty(1).encode();
+        bytes[MAGIC.len()] = 9;
+        let crc = checksum(9, &bytes[HEADER..]);
+        bytes[HEADER - 4..HEADER].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(Checkpoint::decode(&bytes), Err(CheckpointError::Newer { version: 9 })));
+    }
+}

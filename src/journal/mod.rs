@@ -1,0 +1,587 @@
+//! What happened, in the order in which it was learned, so that it can be learned again.
+//!
+//! The journal is a sequence of *groups*. A group is what was committed together and what the learners were stepped with
+//! together, so that stepping through the groups again gives the same models bit for bit. Everything else that decides a
+//! result is a *record* in a group: rows as they were received (never normalised), models that were adopted (with everything
+//! they have learned, so that replay never optimises), refits that ended without one, batches that a learner cannot bear,
+//! and settings.
+//!
+//! ```text
+//! group    id, offset of its first row, rows, kinds of records, checksum of the group before, checksum, version, body
+//! body     time f64, then for each record: kind u8, length u32, payload
+//! ```
+//! All numbers are little endian. Groups are numbered without gaps; each carries the checksum of the one before, so that
+//! neither a changed nor a lost one goes unnoticed. [`store`] keeps groups, [`checkpoint`] the state of the learners at
+//! some group's end.
+
+pub mod checkpoint;
+pub mod memory;
+pub mod store;
+
+use crate::learner::{Adoption, AdoptionRef, Settings};
+use crate::transition::{Batch, BatchParts};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Version of the format that is written. Older ones are read, newer ones refused.
+pub const VERSION: u32 = 1;
+
+/// Bit of [`StoredGroup::kinds`]: rows.
+pub const ROWS: u32 = 1;
+/// Bit of [`StoredGroup::kinds`]: an adopted model.
+pub const ADOPTED: u32 = 1 << 1;
+/// Bit of [`StoredGroup::kinds`]: a refit that ended without an adoption.
+pub const REFIT_ENDED: u32 = 1 << 2;
+/// Bit of [`StoredGroup::kinds`]: rows that a critic leaves out.
+pub const QUARANTINED: u32 = 1 << 3;
+/// Bit of [`StoredGroup::kinds`]: settings of critics.
+pub const CONFIGURED: u32 = 1 << 4;
+
+const HAS_SEQ: u8 = 1;
+/// Every next state is the state of the following row; the states have one row more.
+const PIECE: u8 = 1 << 1;
+const HAS_ACTIONS: u8 = 1 << 2;
+const HAS_DISCOUNTS: u8 = 1 << 3;
+const HAS_TIMES: u8 = 1 << 4;
+
+const TERMINATED: u8 = 1;
+const TRUNCATED: u8 = 1 << 1;
+const STARTS_CHAIN: u8 = 1 << 2;
+
+/// Why a group cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// Its checksum is not that of its content.
+    Checksum,
+    /// Its checksum is right, but it cannot be read: written by something else, or by a bug.
+    Unreadable(String),
+    /// It was written by a newer version of the program.
+    Newer {
+        /// Version of its format.
+        version: u32,
+    },
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checksum => f.write_str("its checksum is wrong"),
+            Self::Unreadable(why) => f.write_str(why),
+            Self::Newer { version } => {
+                write!(f, "it has format version {version}, and this program knows versions up to {VERSION}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Damage {}
+
+/// A group as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredGroup {
+    /// 1 for the first one ever, then one more for each.
+    pub id: u64,
+    /// Offset of its first row, or that of the next row if it has none.
+    pub first_offset: u64,
+    /// Rows in it.
+    pub rows: u64,
+    /// Which kinds of records are in it.
+    pub kinds: u32,
+    /// Checksum of the group before; 0 for the first one.
+    pub previous_crc: u32,
+    /// CRC-32 of all other fields.
+    pub crc: u32,
+    /// Version of its format.
+    pub version: u32,
+    /// Time and records.
+    pub body: Vec<u8>,
+}
+
+impl StoredGroup {
+    /// Offset behind its last row.
+    pub fn end(&self) -> u64 {
+        self.first_offset + self.rows
+    }
+
+    fn checksum(&self) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        for number in [self.id, self.first_offset, self.rows] {
+            hasher.update(&number.to_le_bytes());
+        }
+        for number in [self.kinds, self.previous_crc, self.version] {
+            hasher.update(&number.to_le_bytes());
+        }
+        hasher.update(&self.body);
+        hasher.finalize()
+    }
+
+    /// The same with the checksum that its fields have now.
+    #[must_use]
+    pub fn sealed(self) -> Self {
+        Self { crc: self.checksum(), ..self }
+    }
+
+    /// Check version and checksum.
+    ///
+    /// # Errors
+    /// What is wrong with it. A wrong checksum comes first: then the version means nothing.
+    pub fn check(&self) -> Result<(), Damage> {
+        if self.crc != self.checksum() {
+            return Err(Damage::Checksum);
+        }
+        if self.version > VERSION { Err(Damage::Newer { version: self.version }) } else { Ok(()) }
+    }
+
+    /// Unix seconds when it was committed, and its records in their order. Checks as [`StoredGroup::check`] does.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(&self) -> Result<(f64, Vec<Record>), Damage> {
+        self.check()?;
+        let mut body = Bytes(&self.body);
+        let unreadable = |why: String| Damage::Unreadable(why);
+        let time = body.f64().map_err(unreadable)?;
+        let mut records = Vec::new();
+        let mut rows = 0;
+        while !body.0.is_empty() {
+            let record = body.record().map_err(unreadable)?;
+            if let Record::Rows(taken) = &record {
+                rows += taken.batch.len() as u64;
+            }
+            records.push(record);
+        }
+        if rows != self.rows {
+            return Err(unreadable(format!("it says that it has {} rows, and has {rows}", self.rows)));
+        }
+        Ok((time, records))
+    }
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "rows are the common case")]
+pub enum Record {
+    /// New rows of one stream.
+    Rows(TakenRows),
+    /// A critic adopted a model.
+    Adopted {
+        /// Its name.
+        critic: String,
+        /// The model.
+        adoption: Adoption,
+    },
+    /// A refit of a critic ended without an adoption, which moves the next one.
+    RefitEnded {
+        /// Its name.
+        critic: String,
+    },
+    /// A critic leaves rows out.
+    Quarantined(Quarantined),
+    /// From here on critics have these settings.
+    Configured(Configured),
+}
+
+/// Rows as they were received, with what was made of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TakenRows {
+    /// Number of their stream.
+    pub stream: u32,
+    /// Whether each starts a new chain.
+    pub starts_chain: Vec<bool>,
+    /// The rows.
+    pub batch: Batch,
+}
+
+/// Rows on which a learner failed: it goes on without them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantined {
+    /// Name of the critic.
+    pub critic: String,
+    /// Offset of the first row that is left out.
+    pub from: u64,
+    /// Offset behind the last.
+    pub to: u64,
+    /// What the learner said.
+    pub why: String,
+}
+
+/// Settings of all critics.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Configured {
+    /// In their order.
+    pub critics: Vec<Settings>,
+    /// Names of the state variables.
+    pub names: Option<Vec<String>>,
+    /// Offset of the first row that a new critic learns.
+    pub from: u64,
+}
+
+/// A group in the making.
+#[derive(Clone, Debug, Default)]
+pub struct GroupWriter {
+    records: Vec<u8>,
+    rows: u64,
+    kinds: u32,
+}
+
+impl GroupWriter {
+    /// Whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.kinds == 0
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Bytes so far.
+    pub fn bytes(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Record the rows of `batch` from `from` on as new rows of stream number `stream`; one of `starts_chain` for each.
+    pub fn take(&mut self, stream: u32, batch: &Batch, from: usize, starts_chain: &[bool]) {
+        let rows = from..batch.len();
+        assert_eq!(starts_chain.len(), rows.len(), "one flag for each new row");
+        let start = self.begin(ROWS);
+        let out = &mut self.records;
+        let linked = |i: usize| bits_equal(batch.next_state(i), batch.state(i + 1));
+        let piece = (from..batch.len() - 1).all(linked);
+        let flag = |flag, set| if set { flag } else { 0 };
+        let flags = flag(HAS_SEQ, batch.seq().is_some())
+            | flag(PIECE, piece)
+            | flag(HAS_ACTIONS, batch.action(from).is_some())
+            | flag(HAS_DISCOUNTS, batch.discount(from).is_some())
+            | flag(HAS_TIMES, batch.time(from).is_some());
+        out.extend_from_slice(&stream.to_le_bytes());
+        out.push(flags);
+        for text in [batch.stream(), batch.session()] {
+            put_text(out, text);
+        }
+        if let Some(seq) = batch.seq() {
+            out.extend_from_slice(&(seq + from as u64).to_le_bytes());
+        }
+        let action = batch.action(from).map_or(0, <[f64]>::len);
+        for count in [rows.len(), batch.dim(), batch.rewards_per_row(), action] {
+            out.extend_from_slice(&(count as u32).to_le_bytes());
+        }
+        out.extend(rows.clone().zip(starts_chain).map(|(i, &starts)| {
+            flag(TERMINATED, batch.terminated(i)) | flag(TRUNCATED, batch.truncated(i)) | flag(STARTS_CHAIN, starts)
+        }));
+        rows.clone().for_each(|i| put_numbers(out, batch.state(i)));
+        if piece {
+            put_numbers(out, batch.next_state(batch.len() - 1));
+        } else {
+            rows.clone().for_each(|i| put_numbers(out, batch.next_state(i)));
+        }
+        rows.clone().for_each(|i| put_numbers(out, batch.reward(i)));
+        rows.clone().for_each(|i| put_numbers(out, batch.action(i).unwrap_or(&[])));
+        rows.clone().for_each(|i| put_numbers(out, batch.discount(i).as_slice()));
+        rows.clone().for_each(|i| put_numbers(out, batch.time(i).as_slice()));
+        self.end(start);
+        self.rows += rows.len() as u64;
+    }
+
+    /// Record that `critic` has adopted a model.
+    pub fn adopted(&mut self, critic: &str, adoption: &AdoptionRef<'_>) {
+        let start = self.begin(ADOPTED);
+        put_text(&mut self.records, critic);
+        rmp_serde::encode::write_named(&mut self.records, adoption).expect("plain data into memory");
+        self.end(start);
+    }
+
+    /// Record that a refit of `critic` has ended without an adoption.
+    pub fn refit_ended(&mut self, critic: &str) {
+        let start = self.begin(REFIT_ENDED);
+        put_text(&mut self.records, critic);
+        self.end(start);
+    }
+
+    /// Record that a critic leaves rows out.
+    pub fn quarantined(&mut self, quarantined: &Quarantined) {
+        let start = self.begin(QUARANTINED);
+        rmp_serde::encode::write_named(&mut self.records, quarantined).expect("plain data into memory");
+        self.end(start);
+    }
+
+    /// Record the settings of all critics.
+    pub fn configured(&mut self, configured: &Configured) {
+        let start = self.begin(CONFIGURED);
+        rmp_serde::encode::write_named(&mut self.records, configured).expect("plain data into memory");
+        self.end(start);
+    }
+
+    fn begin(&mut self, kind: u32) -> usize {
+        self.kinds |= kind;
+        self.records.push(kind.trailing_zeros() as u8);
+        self.records.extend_from_slice(&[0; 4]);
+        self.records.len()
+    }
+
+    fn end(&mut self, start: usize) {
+        let length = u32::try_from(self.records.len() - start).expect("a record is smaller than 4 GiB");
+        self.records[start - 4..start].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// The group with this number and offset of its first row, behind one with this checksum.
+    pub fn finish(self, id: u64, first_offset: u64, previous_crc: u32, time: f64) -> StoredGroup {
+        let mut body = Vec::with_capacity(8 + self.records.len());
+        body.extend_from_slice(&time.to_le_bytes());
+        body.extend_from_slice(&self.records);
+        let (rows, kinds) = (self.rows, self.kinds);
+        StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version: VERSION, body }.sealed()
+    }
+}
+
+fn bits_equal(a: &[f64], b: &[f64]) -> bool {
+    a.iter().zip(b).all(|(x, y)| x.to_bits() == y.to_bits())
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&u16::try_from(text.len()).expect("names have at most 256 bytes").to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: &[f64]) {
+    for number in numbers {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// Bytes that are left to be read. Every length is compared with them before memory is taken for it.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
+        let Some((taken, rest)) = self.0.split_at_checked(count) else {
+            return Err(format!("{count} bytes are missing where {} are left", self.0.len()));
+        };
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        Ok(self.take(N)?.try_into().expect("as many as were asked for"))
+    }
+
+    fn u8(&mut self) -> Result<u8, String> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u32(&mut self) -> Result<u32, String> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn f64(&mut self) -> Result<f64, String> {
+        self.array().map(f64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        let length = u16::from_le_bytes(self.array()?);
+        let text = std::str::from_utf8(self.take(length.into())?).map_err(|e| e.to_string())?;
+        Ok(text.to_owned())
+    }
+
+    fn numbers(&mut self, rows: usize, width: usize) -> Result<Vec<f64>, String> {
+        let count = rows.checked_mul(width).and_then(|count| count.checked_mul(8)).ok_or("a length beyond reason")?;
+        let bytes = self.take(count)?;
+        Ok(bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
+    }
+
+    fn record(&mut self) -> Result<Record, String> {
+        let kind = self.u8()?;
+        let length = self.u32()?;
+        let mut payload = Bytes(self.take(length as usize)?);
+        let record = match 1u32.checked_shl(kind.into()).unwrap_or(0) {
+            ROWS => Record::Rows(payload.rows()?),
+            ADOPTED => {
+                let critic = payload.text()?;
+                Record::Adopted { critic, adoption: payload.packed()? }
+            }
+            REFIT_ENDED => Record::RefitEnded { critic: payload.text()? },
+            QUARANTINED => Record::Quarantined(payload.packed()?),
+            CONFIGURED => Record::Configured(payload.packed()?),
+            _ => return Err(format!("a record of the unknown kind {kind}")),
+        };
+        if payload.0.is_empty() { Ok(record) } else { Err("bytes are left behind a record".into()) }
+    }
+
+    fn packed<T: Deserialize<'a>>(&mut self) -> Result<T, String> {
+        let value = rmp_serde::from_slice(self.0).map_err(|e| e.to_string())?;
+        self.0 = &[];
+        Ok(value)
+    }
+
+    fn rows(&mut self) -> Result<TakenRows, String> {
+        let stream = self.u32()?;
+        let flags = self.u8()?;
+        let has = |flag: u8| flags & flag != 0;
+        let (name, session) = (self.text()?, self.text()?);
+        let seq = if has(HAS_SEQ) { Some(u64::from_le_bytes(self.array()?)) } else { None };
+        let [rows, dim, rewards_per_row, action] = {
+            let mut counts = [0; 4];
+            for count in &mut counts {
+                *count = self.u32()? as usize;
+            }
+            counts
+        };
+        let row_flags = self.take(rows)?;
+        let column = |flag: u8| row_flags.iter().map(|row| row & flag != 0).collect::<Vec<bool>>();
+        let (mut states, next_states);
+        if has(PIECE) {
+            states = self.numbers(rows + 1, dim)?;
+            let next = states.get(dim..).ok_or("a piece without states")?.to_vec();
+            states.truncate(rows * dim);
+            next_states = next;
+        } else {
+            states = self.numbers(rows, dim)?;
+            next_states = self.numbers(rows, dim)?;
+        }
+        let rewards = self.numbers(rows, rewards_per_row)?;
+        let actions = if has(HAS_ACTIONS) { Some(self.numbers(rows, action)?) } else { None };
+        let discounts = if has(HAS_DISCOUNTS) { Some(self.numbers(rows, 1)?) } else { None };
+        let times = if has(HAS_TIMES) { Some(self.numbers(rows, 1)?) } else { None };
+        let parts = BatchParts {
+            stream: name,
+            session,
+            seq,
+            dim,
+            rewards_per_row,
+            states,
+            next_states: Some(next_states),
+            rewards,
+            terminated: Some(column(TERMINATED)),
+            truncated: Some(column(TRUNCATED)),
+            discounts,
+            actions,
+            times,
+            single: false,
+        };
+        let batch = Batch::new(parts).map_err(|e| e.to_string())?;
+        Ok(TakenRows { stream, starts_chain: column(STARTS_CHAIN), batch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(rows: usize) -> BatchParts {
+        BatchParts {
+            stream: "robot".into(),
+            session: "today".into(),
+            seq: Some(7),
+            dim: 2,
+            rewards_per_row: 1,
+            states: (0..2 * rows + 2).map(|k| 0.1 * k as f64 - 0.3).collect(),
+            rewards: (0..rows).map(|k| -(k as f64)).collect(),
+            ..BatchParts::default()
+        }
+    }
+
+    fn rows_of(batch: &Batch) -> Vec<u64> {
+        (0..batch.len()).map(|i| batch.fingerprint(i)).collect()
+    }
+
+    #[test]
+    fn rows_come_back_as_they_were() {
+        let piece = Batch::new(parts(5)).unwrap();
+        let states = piece.state(0).to_vec();
+        let full = Batch::new(BatchParts {
+            seq: None,
+            states: states.repeat(3),
+            next_states: Some(vec![-0.0, 1.5, 2.5, 3.5, 4.5, 5.5]),
+            rewards: vec![1.0, 2.0, 3.0],
+            terminated: Some(vec![false, true, false]),
+            truncated: Some(vec![true, false, false]),
+            actions: Some(vec![0.5; 6]),
+            discounts: Some(vec![0.0, 1.0, 0.5]),
+            times: Some(vec![1e9, 1e9 + 1.0, 1e9 + 2.0]),
+            ..parts(3)
+        })
+        .unwrap();
+        let one = Batch::new(parts(1)).unwrap();
+        let mut group = GroupWriter::default();
+        group.take(3, &piece, 2, &[true, false, true]);
+        group.take(4, &full, 0, &[true; 3]);
+        group.take(3, &one, 0, &[false]);
+        group.refit_ended("main");
+        let quarantined = Quarantined { critic: "main".into(), from: 3, to: 5, why: "it panicked".into() };
+        group.quarantined(&quarantined);
+        let configured = Configured { critics: vec![Settings::default()], names: None, from: 12 };
+        group.configured(&configured);
+        let stored = group.finish(9, 100, 0xabcd, 1.25e9);
+        assert_eq!((stored.rows, stored.end()), (7, 107));
+        let (time, records) = stored.decode().unwrap();
+        assert_eq!((time, records.len()), (1.25e9, 6));
+        let Record::Rows(taken) = &records[0] else { panic!("{records:?}") };
+        assert_eq!((taken.stream, taken.batch.seq(), taken.batch.len()), (3, Some(9), 3));
+        assert_eq!((taken.batch.stream(), taken.batch.session()), ("robot", "today"));
+        assert_eq!(rows_of(&taken.batch), rows_of(&piece)[2..]);
+        assert_eq!(taken.starts_chain, [true, false, true]);
+        let Record::Rows(taken) = &records[1] else { panic!("{records:?}") };
+        assert_eq!(rows_of(&taken.batch), rows_of(&full));
+        assert_eq!((taken.batch.seq(), taken.batch.time(2)), (None, Some(1e9 + 2.0)));
+        let Record::Rows(taken) = &records[2] else { panic!("{records:?}") };
+        assert_eq!(rows_of(&taken.batch), rows_of(&one));
+        assert!(matches!(&records[3], Record::RefitEnded { critic } if critic == "main"));
+        assert!(matches!(&records[4], Record::Quarantined(q) if *q == quarantined));
+        assert!(matches!(&records[5], Record::Configured(c) if *c == configured));
+    }
+
+    #[test]
+    fn a_changed_byte_is_noticed_wherever_it_is() {
+        let mut group = GroupWriter::default();
+        group.take(3, &Batch::new(parts(2)).unwrap(), 0, &[true, false]);
+        let stored = group.finish(9, 100, 0xabcd, 1.25e9);
+        stored.check().unwrap();
+        for at in 0..stored.body.len() {
+            let mut changed = stored.clone();
+            changed.body[at] ^= 1;
+            assert_eq!(changed.check(), Err(Damage::Checksum));
+        }
+        let changes: [&dyn Fn(&mut StoredGroup); 7] = [
+            &|g| g.id += 1,
+            &|g| g.first_offset += 1,
+            &|g| g.rows += 1,
+            &|g| g.kinds ^= 1,
+            &|g| g.previous_crc ^= 1,
+            &|g| g.crc ^= 1,
+            &|g| g.version = 7,
+        ];
+        for change in changes {
+            let mut changed = stored.clone();
+            change(&mut changed);
+            assert_eq!(changed.check(), Err(Damage::Checksum));
+        }
+        let mut newer = stored.clone();
+        newer.version = 7;
+        newer.crc = newer.checksum();
+        assert_eq!(newer.decode().unwrap_err(), Damage::Newer { version: 7 });
+    }
+
+    #[test]
+    fn bytes_that_are_no_records_are_refused_without_a_panic() {
+        let mut group = GroupWriter::default();
+        group.take(3, &Batch::new(parts(2)).unwrap(), 0, &[true, false]);
+        group.refit_ended("main");
+        let stored = group.finish(9, 100, 0, 1.0);
+        let mut refused = 0;
+        for at in 8..stored.body.len() {
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut changed = stored.clone();
+                changed.body[at] = value;
+                changed.crc = changed.checksum();
+                refused += u32::from(changed.decode().is_err());
+            }
+            let mut cut = stored.clone();
+            cut.body.truncate(at);
+            cut.crc = cut.checksum();
+            // Between two records a cut leaves whole ones, but not all rows.
+            assert!(cut.decode().is_err() || at == stored.body.len() - 11, "cut at {at}");
+        }
+        assert!(refused > 100, "{refused}");
+    }
+}

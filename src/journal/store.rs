@@ -1,0 +1,682 @@
+//! Where groups are kept: one SQLite database in the data directory, which people may read with other tools.
+//!
+//! The database is a write-ahead log (`journal.sqlite-wal`) that a thread of its own copies into `journal.sqlite` from time
+//! to time, so that whoever appends does not wait for that. SQLite ends a log silently at the first page that is damaged.
+//! A small file beside it, `journal.mark`, therefore says how far the journal is known to be durable: it is written after
+//! each group that was synced, never before, and a journal that ends before its mark is refused. It is not synced itself
+//! each time: after a power cut it may be older, which is no harm but that damage behind it goes unnoticed.
+
+use super::{Damage, StoredGroup, VERSION};
+use crossbeam_channel::{Sender, bounded};
+use parking_lot::Mutex;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// File name of the database.
+pub const DATABASE: &str = "journal.sqlite";
+/// File name of the mark.
+pub const MARK: &str = "journal.mark";
+
+/// Marks the database as ours among SQLite files ("crit").
+const APPLICATION_ID: i64 = 0x6372_6974;
+const PAGE_BYTES: u64 = 8192;
+/// Bytes of log after which it is copied into the database.
+const LOG_BYTES: u64 = 8 << 20;
+/// How long writing waits while the end of the log is being copied.
+const BUSY: Duration = Duration::from_secs(10);
+/// Groups that one commit drops at most, so that forgetting is spread evenly.
+const DROPPED_AT_ONCE: u64 = 8;
+/// Between the two copies of the mark: never in one sector.
+const MARK_SLOT: u64 = 4096;
+
+/// Why storage did not do what it was told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The database said no.
+    Database(rusqlite::Error),
+    /// A file could not be read, written or synced.
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The database was made by a newer version of the program.
+    Newer {
+        /// Version of its format.
+        version: u32,
+    },
+    /// The file is no journal.
+    Foreign {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// A fault made on purpose, by [`super::memory`].
+    Injected(&'static str),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Database(e) => write!(f, "{DATABASE}: {e}"),
+            Self::File { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Newer { version } => Damage::Newer { version: *version }.fmt(f),
+            Self::Foreign { path } => write!(f, "{} is no journal of criticd", path.display()),
+            Self::Injected(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Database(e) => Some(e),
+            Self::File { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Database(e)
+    }
+}
+
+/// How far the journal is known to be durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Number of the last group that was synced.
+    pub id: u64,
+    /// Offset behind its last row.
+    pub offset: u64,
+    /// Its checksum.
+    pub crc: u32,
+}
+
+/// A group without its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Its number.
+    pub id: u64,
+    /// Offset of its first row.
+    pub first_offset: u64,
+    /// Rows in it.
+    pub rows: u64,
+    /// Which kinds of records are in it.
+    pub kinds: u32,
+    /// Bytes of its body.
+    pub bytes: u64,
+}
+
+/// Keeps groups in the order of their numbers.
+///
+/// After an error of [`Storage::append`] or [`Storage::sync`] nothing that was not synced before may be relied on until
+/// [`Storage::reopen`] has succeeded: the group may be there or not, and what the operating system shows need not be what the
+/// disk has.
+pub trait Storage: Send + fmt::Debug {
+    /// Numbers of the first and of the last group; none if there are no groups.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn bounds(&mut self) -> Result<Option<(u64, u64)>, StoreError>;
+
+    /// Groups from number `from` on: at least one if there is one, no more than fit into about `bytes`.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn read(&mut self, from: u64, bytes: u64) -> Result<Vec<StoredGroup>, StoreError>;
+
+    /// At most `count` groups from number `from` on, without their records.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn heads(&mut self, from: u64, count: usize) -> Result<Vec<Head>, StoreError>;
+
+    /// Add a group behind the others, and drop some of those numbered below `drop_below`. With `sync` it is durable when this
+    /// returns.
+    ///
+    /// # Errors
+    /// If it cannot be written or synced.
+    fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError>;
+
+    /// Make everything that has been appended durable.
+    ///
+    /// # Errors
+    /// If it cannot be synced.
+    fn sync(&mut self) -> Result<(), StoreError>;
+
+    /// Remember that everything up to `mark` is durable.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn set_mark(&mut self, mark: Mark) -> Result<(), StoreError>;
+
+    /// What was remembered last; none if nothing ever was.
+    ///
+    /// # Errors
+    /// If it cannot be read, or none of its copies is whole.
+    fn mark(&mut self) -> Result<Option<Mark>, StoreError>;
+
+    /// After an error: close everything, open it again, and write what can be read to the disk once more.
+    ///
+    /// # Errors
+    /// If that fails too.
+    fn reopen(&mut self) -> Result<(), StoreError>;
+
+    /// Drop the groups from number `from` on.
+    ///
+    /// # Errors
+    /// If they cannot be dropped.
+    fn truncate(&mut self, from: u64) -> Result<(), StoreError>;
+
+    /// Bytes of unfinished commits that [`Storage::reopen`] has found and cut off so far.
+    fn torn_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Read group after group from number `from` to the last, in bounded pieces. `visit` may end it with an error.
+///
+/// # Errors
+/// Of the storage, or of `visit`.
+pub fn for_each_group<E: From<StoreError>>(
+    storage: &mut dyn Storage,
+    from: u64,
+    mut visit: impl FnMut(StoredGroup) -> Result<(), E>,
+) -> Result<(), E> {
+    /// Bytes that are held at a time.
+    const PIECE: u64 = 4 << 20;
+    let mut next = from;
+    loop {
+        let groups = storage.read(next, PIECE)?;
+        let Some(last) = groups.last() else { return Ok(()) };
+        next = last.id + 1;
+        groups.into_iter().try_for_each(&mut visit)?;
+    }
+}
+
+/// The journal in a directory.
+#[derive(Debug)]
+pub struct SqliteStorage {
+    directory: PathBuf,
+    database: Option<Connection>,
+    /// Whether commits are synced one by one just now.
+    synchronous: bool,
+    mark: Option<File>,
+    /// Counts writings of the mark; the copies take turns.
+    mark_turn: u64,
+    torn_bytes: u64,
+    /// Bytes appended since the log was last copied.
+    log_bytes: u64,
+    copier: Copier,
+}
+
+impl SqliteStorage {
+    /// Open the journal in `directory`, or make an empty one.
+    ///
+    /// # Errors
+    /// If it cannot be opened, is none, or is newer than this program.
+    pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        let mut storage = Self {
+            directory: directory.to_owned(),
+            database: None,
+            synchronous: true,
+            mark: None,
+            mark_turn: 0,
+            torn_bytes: 0,
+            log_bytes: 0,
+            copier: Copier::new(directory.join(DATABASE)),
+        };
+        storage.connect()?;
+        Ok(storage)
+    }
+
+    /// Whether there is a journal in `directory`.
+    pub fn exists(directory: &Path) -> bool {
+        directory.join(DATABASE).exists()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.join(format!("{DATABASE}-wal"))
+    }
+
+    fn connect(&mut self) -> Result<(), StoreError> {
+        let path = self.directory.join(DATABASE);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        let database = Connection::open_with_flags(&path, flags)?;
+        // Where the log is damaged SQLite would, when it is closed, copy what stands before and throw the rest away.
+        database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        database.busy_timeout(BUSY)?;
+        let (application, version): (i64, u32) = (
+            database.pragma_query_value(None, "application_id", |row| row.get(0))?,
+            database.pragma_query_value(None, "user_version", |row| row.get(0))?,
+        );
+        let tables: i64 = database.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        if tables == 0 {
+            database.pragma_update(None, "page_size", PAGE_BYTES)?;
+            database.pragma_update(None, "application_id", APPLICATION_ID)?;
+            database.pragma_update(None, "user_version", VERSION)?;
+        } else if application != APPLICATION_ID {
+            return Err(StoreError::Foreign { path });
+        } else if version > VERSION {
+            return Err(StoreError::Newer { version });
+        }
+        let mode: String = database.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+        if mode != "wal" {
+            return Err(StoreError::Foreign { path });
+        }
+        database.pragma_update(None, "synchronous", "FULL")?;
+        self.synchronous = true;
+        database.pragma_update(None, "wal_autocheckpoint", 0)?;
+        database.execute_batch(
+            "CREATE TABLE IF NOT EXISTS groups (
+                 id INTEGER PRIMARY KEY, first_offset INTEGER NOT NULL, rows INTEGER NOT NULL, kinds INTEGER NOT NULL,
+                 previous_crc INTEGER NOT NULL, crc INTEGER NOT NULL, version INTEGER NOT NULL, body BLOB NOT NULL
+             )",
+        )?;
+        let path = self.directory.join(MARK);
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        self.mark = Some(open.map_err(|source| StoreError::File { path, source })?);
+        self.database = Some(database);
+        // Turns go on from the copies that are there; whether they are whole is asked when the mark is needed.
+        drop(self.mark());
+        Ok(())
+    }
+
+    fn database(&self) -> Result<&Connection, StoreError> {
+        self.database.as_ref().ok_or(StoreError::Injected("the journal is closed after an error"))
+    }
+
+    fn mark_error(&self, source: io::Error) -> StoreError {
+        StoreError::File { path: self.directory.join(MARK), source }
+    }
+
+    fn mark_file(&self) -> Result<&File, StoreError> {
+        self.mark.as_ref().ok_or(StoreError::Injected("the journal is closed after an error"))
+    }
+}
+
+fn group(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredGroup> {
+    Ok(StoredGroup {
+        id: row.get(0)?,
+        first_offset: row.get(1)?,
+        rows: row.get(2)?,
+        kinds: row.get(3)?,
+        previous_crc: row.get(4)?,
+        crc: row.get(5)?,
+        version: row.get(6)?,
+        body: row.get(7)?,
+    })
+}
+
+impl Storage for SqliteStorage {
+    fn bounds(&mut self) -> Result<Option<(u64, u64)>, StoreError> {
+        let bound = |which| format!("SELECT id FROM groups ORDER BY id {which} LIMIT 1");
+        let database = self.database()?;
+        let first: Option<u64> = database.query_row(&bound("ASC"), [], |row| row.get(0)).optional()?;
+        let last: Option<u64> = database.query_row(&bound("DESC"), [], |row| row.get(0)).optional()?;
+        Ok(first.zip(last))
+    }
+
+    fn read(&mut self, from: u64, bytes: u64) -> Result<Vec<StoredGroup>, StoreError> {
+        let sql = "SELECT id, first_offset, rows, kinds, previous_crc, crc, version, body FROM groups WHERE id >= ?1 \
+                   ORDER BY id";
+        let mut statement = self.database()?.prepare_cached(sql)?;
+        let mut rows = statement.query(params![from])?;
+        let (mut groups, mut held) = (Vec::new(), 0);
+        while held < bytes
+            && let Some(row) = rows.next()?
+        {
+            let group = group(row)?;
+            held += group.body.len() as u64 + 100;
+            groups.push(group);
+        }
+        Ok(groups)
+    }
+
+    fn heads(&mut self, from: u64, count: usize) -> Result<Vec<Head>, StoreError> {
+        let sql = "SELECT id, first_offset, rows, kinds, length(body) FROM groups WHERE id >= ?1 ORDER BY id LIMIT ?2";
+        let mut statement = self.database()?.prepare_cached(sql)?;
+        let heads = statement.query_map(params![from, count as u64], |row| {
+            Ok(Head {
+                id: row.get(0)?,
+                first_offset: row.get(1)?,
+                rows: row.get(2)?,
+                kinds: row.get(3)?,
+                bytes: row.get(4)?,
+            })
+        })?;
+        Ok(heads.collect::<Result<_, _>>()?)
+    }
+
+    fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError> {
+        if let Some(why) = self.copier.failure.lock().take() {
+            // It may have been a sync: nothing is to be trusted until all has been opened again.
+            return Err(StoreError::Database(why));
+        }
+        self.log_bytes += group.body.len() as u64 + PAGE_BYTES;
+        if self.log_bytes > LOG_BYTES {
+            self.log_bytes = 0;
+            self.copier.start();
+        }
+        if sync != self.synchronous {
+            self.database()?.pragma_update(None, "synchronous", if sync { "FULL" } else { "NORMAL" })?;
+            self.synchronous = sync;
+        }
+        let database = self.database()?;
+        // One statement is its own transaction.
+        let dropping = drop_below > 1
+            && database
+                .prepare_cached("SELECT id < ?1 FROM groups ORDER BY id LIMIT 1")?
+                .query_row(params![drop_below], |row| row.get::<_, bool>(0))
+                .optional()?
+                .unwrap_or(false);
+        let transaction = if dropping { Some(database.unchecked_transaction()?) } else { None };
+        let sql = "INSERT INTO groups (id, first_offset, rows, kinds, previous_crc, crc, version, body) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        let StoredGroup { id, first_offset, rows, kinds, previous_crc, crc, version, body } = group;
+        database.prepare_cached(sql)?.execute(params![
+            id,
+            first_offset,
+            rows,
+            kinds,
+            previous_crc,
+            crc,
+            version,
+            body
+        ])?;
+        if let Some(transaction) = transaction {
+            let sql = "DELETE FROM groups WHERE id < min(?1, (SELECT id FROM groups ORDER BY id LIMIT 1) + ?2)";
+            database.prepare_cached(sql)?.execute(params![drop_below, DROPPED_AT_ONCE])?;
+            transaction.commit()?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        // The log is SQLite's, but whoever syncs a file syncs all that was written to it.
+        let path = self.log_path();
+        match File::open(&path).and_then(|file| file.sync_data()) {
+            Ok(()) => Ok(()),
+            // Nothing has been written yet.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(StoreError::File { path, source }),
+        }
+    }
+
+    fn set_mark(&mut self, mark: Mark) -> Result<(), StoreError> {
+        self.mark_turn += 1;
+        let slot = encode_mark(self.mark_turn, mark);
+        let at = (self.mark_turn % 2) * MARK_SLOT;
+        let file = self.mark_file()?;
+        file.write_all_at(&slot, at).map_err(|e| self.mark_error(e))?;
+        // Once both copies are on the disk they are overwritten where they are, one at a time: after a power cut one is whole, if
+        // not the newest.
+        if self.mark_turn <= 2 { file.sync_all().map_err(|e| self.mark_error(e)) } else { Ok(()) }
+    }
+
+    fn mark(&mut self) -> Result<Option<Mark>, StoreError> {
+        let file = self.mark_file()?;
+        let length = file.metadata().map_err(|e| self.mark_error(e))?.len();
+        if length == 0 {
+            return Ok(None);
+        }
+        let copies = [0, MARK_SLOT].into_iter().filter_map(|at| {
+            let mut slot = [0; MARK_BYTES];
+            file.read_exact_at(&mut slot, at).ok()?;
+            decode_mark(&slot)
+        });
+        match copies.max_by_key(|(turn, _)| *turn) {
+            Some((turn, mark)) => {
+                self.mark_turn = turn;
+                Ok(Some(mark))
+            }
+            None => {
+                let source = io::Error::new(ErrorKind::InvalidData, "none of its two copies is whole");
+                Err(self.mark_error(source))
+            }
+        }
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        self.database = None;
+        self.mark = None;
+        self.log_bytes = 0;
+        *self.copier.failure.lock() = None;
+        let written = log_bytes(&self.log_path());
+        self.connect()?;
+        let database = self.database()?;
+        let pages: i64 = database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?;
+        let whole = u64::try_from(pages).unwrap_or(0) * (PAGE_BYTES + 24);
+        self.torn_bytes += written.saturating_sub(whole);
+        // A sync that failed may have thrown changes away that reading still shows, and the next sync would not tell. What is
+        // read is therefore written once more, to another file, which is synced.
+        let busy: bool = self.database()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+        if busy { Err(StoreError::Injected("the journal is used by somebody else")) } else { Ok(()) }
+    }
+
+    fn truncate(&mut self, from: u64) -> Result<(), StoreError> {
+        self.database()?.execute("DELETE FROM groups WHERE id >= ?1", params![from])?;
+        Ok(())
+    }
+
+    fn torn_bytes(&self) -> u64 {
+        self.torn_bytes
+    }
+}
+
+/// The thread that copies the log into the database.
+#[derive(Debug)]
+struct Copier {
+    path: PathBuf,
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
+    failure: Arc<Mutex<Option<rusqlite::Error>>>,
+}
+
+impl Copier {
+    fn new(path: PathBuf) -> Self {
+        Self { path, thread: None, failure: Arc::default() }
+    }
+
+    /// Copy the log, unless that is being done.
+    fn start(&mut self) {
+        if self.thread.is_none() {
+            let (path, failure) = (self.path.clone(), Arc::clone(&self.failure));
+            let (sender, receiver) = bounded(1);
+            let copy = move || {
+                for () in receiver {
+                    if let Err(e) = copy_log(&path) {
+                        *failure.lock() = Some(e);
+                    }
+                }
+            };
+            // Without a thread the log grows, and is copied when the daemon starts again.
+            let thread = std::thread::Builder::new().name("journal".into()).spawn(copy);
+            self.thread = thread.ok().map(|thread| (sender, thread));
+        }
+        if let Some((sender, _)) = &self.thread {
+            // One that waits is enough.
+            let _ = sender.try_send(());
+        }
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.thread.take() {
+            drop(sender);
+            // If it panicked it has said so.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Copy the log into the database: first what is there while others go on writing, then, while they wait for a moment, the
+/// little that came meanwhile, so that the log begins anew.
+fn copy_log(path: &Path) -> rusqlite::Result<()> {
+    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    database.busy_timeout(BUSY)?;
+    database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+    database.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
+}
+
+const MARK_BYTES: usize = 40;
+
+fn encode_mark(turn: u64, mark: Mark) -> [u8; MARK_BYTES] {
+    let mut slot = [0; MARK_BYTES];
+    for (k, number) in [turn, mark.id, mark.offset, u64::from(mark.crc)].into_iter().enumerate() {
+        slot[8 * k..8 * k + 8].copy_from_slice(&number.to_le_bytes());
+    }
+    let crc = crc32fast::hash(&slot[..32]);
+    slot[32..36].copy_from_slice(&crc.to_le_bytes());
+    slot
+}
+
+fn decode_mark(slot: &[u8; MARK_BYTES]) -> Option<(u64, Mark)> {
+    let number = |k: usize| u64::from_le_bytes(slot[8 * k..8 * k + 8].try_into().expect("eight bytes"));
+    let crc = u32::from_le_bytes(slot[32..36].try_into().expect("four bytes"));
+    let mark = Mark { id: number(1), offset: number(2), crc: u32::try_from(number(3)).ok()? };
+    (crc == crc32fast::hash(&slot[..32])).then_some((number(0), mark))
+}
+
+/// Bytes of the log that belong to its present generation, whether or not their commits were finished: its header has two
+/// random numbers, which each page of the generation repeats.
+fn log_bytes(path: &Path) -> u64 {
+    let read = || -> io::Result<u64> {
+        let file = File::open(path)?;
+        let mut header = [0; 32];
+        file.read_exact_at(&mut header, 0)?;
+        let page = u64::from(u32::from_be_bytes(header[8..12].try_into().expect("four bytes")));
+        let (length, mut at) = (file.metadata()?.len(), 32);
+        let mut salt = [0; 8];
+        while at + 16 <= length {
+            file.read_exact_at(&mut salt, at + 8)?;
+            if salt != header[16..24] {
+                break;
+            }
+            at += 24 + page;
+        }
+        Ok(at.min(length) - 32)
+    };
+    read().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::GroupWriter;
+    use super::*;
+
+    fn groups(count: u64) -> Vec<StoredGroup> {
+        let mut previous = 0;
+        (1..=count)
+            .map(|id| {
+                let mut writer = GroupWriter::default();
+                writer.refit_ended(&"x".repeat(id as usize % 50 * 100));
+                let group = writer.finish(id, 0, previous, id as f64);
+                previous = group.crc;
+                group
+            })
+            .collect()
+    }
+
+    fn mark(group: &StoredGroup) -> Mark {
+        Mark { id: group.id, offset: group.end(), crc: group.crc }
+    }
+
+    #[test]
+    fn groups_outlive_the_program() {
+        let directory = tempfile::tempdir().unwrap();
+        let groups = groups(300);
+        {
+            let mut storage = SqliteStorage::open(directory.path()).unwrap();
+            assert_eq!((storage.bounds().unwrap(), storage.mark().unwrap()), (None, None));
+            for group in &groups {
+                storage.append(group, 0, group.id % 3 == 0).unwrap();
+                storage.set_mark(mark(group)).unwrap();
+            }
+            storage.sync().unwrap();
+        }
+        let mut storage = SqliteStorage::open(directory.path()).unwrap();
+        assert_eq!(storage.torn_bytes(), 0);
+        assert_eq!(storage.bounds().unwrap(), Some((1, 300)));
+        assert_eq!(storage.mark().unwrap(), Some(mark(&groups[299])));
+        let mut read = Vec::new();
+        for_each_group(&mut storage, 1, |group| {
+            read.push(group);
+            Ok::<(), StoreError>(())
+        })
+        .unwrap();
+        assert!(read == groups);
+        assert_eq!(storage.read(10, 1).unwrap().len(), 1);
+        let heads = storage.heads(7, 2).unwrap();
+        assert_eq!((heads.len(), heads[1].id, heads[1].bytes), (2, 8, groups[7].body.len() as u64));
+        storage.reopen().unwrap();
+        storage.truncate(200).unwrap();
+        assert_eq!(storage.bounds().unwrap(), Some((1, 199)));
+    }
+
+    #[test]
+    fn old_groups_are_dropped_a_few_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = SqliteStorage::open(directory.path()).unwrap();
+        for group in &groups(100) {
+            storage.append(group, 0, false).unwrap();
+        }
+        let mut more = groups(103);
+        let mut append = |id: usize, below| {
+            storage.append(&std::mem::replace(&mut more[id - 1], groups(1).remove(0)), below, true).unwrap();
+            storage.bounds().unwrap().unwrap()
+        };
+        assert_eq!(append(101, 12), (9, 101));
+        assert_eq!(append(102, 12), (12, 102));
+        assert_eq!(append(103, 12), (12, 103));
+    }
+
+    #[test]
+    fn one_whole_copy_of_the_mark_is_enough() {
+        let directory = tempfile::tempdir().unwrap();
+        let groups = groups(2);
+        let mut storage = SqliteStorage::open(directory.path()).unwrap();
+        groups.iter().for_each(|group| storage.set_mark(mark(group)).unwrap());
+        drop(storage);
+        let path = directory.path().join(MARK);
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x10;
+            std::fs::write(&path, changed).unwrap();
+            let found = SqliteStorage::open(directory.path()).unwrap().mark().unwrap().unwrap();
+            assert!(groups.iter().any(|group| mark(group) == found), "byte {at}");
+        }
+        std::fs::write(&path, vec![0; whole.len()]).unwrap();
+        assert!(SqliteStorage::open(directory.path()).unwrap().mark().is_err());
+    }
+
+    #[test]
+    fn what_is_no_journal_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(DATABASE);
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+        assert!(matches!(SqliteStorage::open(directory.path()), Err(StoreError::Foreign { .. })));
+        std::fs::write(&path, b"something else, and long enough to be read as a header of a database").unwrap();
+        assert!(matches!(SqliteStorage::open(directory.path()), Err(StoreError::Database(_))));
+        std::fs::remove_file(&path).unwrap();
+        drop(SqliteStorage::open(directory.path()).unwrap());
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 7).unwrap();
+        assert!(matches!(SqliteStorage::open(directory.path()), Err(StoreError::Newer { version: 7 })));
+    }
+}

@@ -1,0 +1,309 @@
+//! The real daemon, killed at any moment under clients that want acknowledgements and send again what they are not sure of.
+//!
+//! CRITICD_KILLS=500 makes more of it than the default.
+
+use criticd::client::{ClientError, Requester, Sender};
+use criticd::daemon::recovery::recover;
+use criticd::journal::Record;
+use criticd::journal::checkpoint::Directory;
+use criticd::journal::store::{SqliteStorage, StoreError, for_each_group};
+use criticd::sim::{self, Step, walk::Walk};
+use criticd::transition::Batch;
+use criticd::wire;
+use parking_lot::{Condvar, Mutex};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Streams with acknowledgements, each fed by a client of its own.
+const CLIENTS: u64 = 3;
+const WINDOW_ROWS: usize = 2000;
+
+/// `criticd serve` on any ports; waits until it is ready.
+fn serve(directory: &Path) -> (Child, Value) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
+    command.arg("serve").arg("--data-dir").arg(directory);
+    for socket in ["--ingest", "--control", "--publish"] {
+        command.args([socket, "tcp://127.0.0.1:0"]);
+    }
+    let window = format!("window_rows={WINDOW_ROWS}");
+    for setting in [
+        window.as_str(),
+        "log=warn",
+        "checkpoint_rows=700",
+        "critic.discount=0.9",
+        "critic.dictionary_max=15",
+        "critic.backfill_rows=100",
+        "critic.refresh_rows=64",
+        "critic.evidence_rows=60",
+        "critic.starts=1",
+        "critic.refit_first_rows=300",
+        "critic.refit_rows_max=900",
+        "critic.refit_budget_s=0.2",
+    ] {
+        command.args(["--set", setting]);
+    }
+    let file = directory.join("endpoints.json");
+    // That of the daemon before is still there: it was killed.
+    drop(std::fs::remove_file(&file));
+    let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(child.try_wait().unwrap().is_none(), "the daemon did not start");
+        assert!(Instant::now() < deadline, "the daemon is not ready");
+        let endpoints = std::fs::read_to_string(&file).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        match endpoints {
+            Some(endpoints) => return (child, endpoints),
+            None => thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// What clients and the killer tell each other.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Endpoints of the present daemon, by number of its start.
+    endpoints: Option<(u64, Value)>,
+    /// Rows acknowledged, by stream.
+    acknowledged: HashMap<String, u64>,
+    acknowledgements: u64,
+    finish: bool,
+    /// Streams that are ready for the end.
+    done: u64,
+}
+
+fn batch(walk: &mut Walk, stream: &str, rows: usize) -> Batch {
+    let steps: Vec<Step> = (0..rows).map(|_| walk.step()).collect();
+    sim::batches(stream, "run", &steps).remove(0)
+}
+
+/// Append batch after batch, each until it is acknowledged, and some of them twice.
+fn client(shared: &Shared, number: u64) {
+    let stream = format!("client-{number}");
+    let mut rng = ChaCha8Rng::seed_from_u64(number);
+    let mut walk = Walk::new(number, Some(40), 0.0);
+    let mut connection: Option<(u64, Requester)> = None;
+    let mut before: Option<Batch> = None;
+    let mut acknowledged = 0;
+    loop {
+        let next = batch(&mut walk, &stream, rng.random_range(1..40));
+        let end = next.seq().unwrap() + next.len() as u64;
+        loop {
+            let requester = match &mut connection {
+                Some((_, requester)) => requester,
+                None => {
+                    let (start, control) = {
+                        let mut state = shared.state.lock();
+                        loop {
+                            match &state.endpoints {
+                                Some((start, endpoints)) => {
+                                    break (*start, endpoints["control"].as_str().unwrap().to_owned());
+                                }
+                                None => shared.changed.wait(&mut state),
+                            }
+                        }
+                    };
+                    // It may be dead by now: then the next one is waited for.
+                    let Ok(mut requester) = Requester::connect(&control, Duration::from_secs(5)) else {
+                        wait_for_another(shared, start);
+                        continue;
+                    };
+                    // Sometimes it is asked where to go on, sometimes what came before is sent once more.
+                    if rng.random::<f64>() < 0.5 {
+                        match requester.ask("streams", json!({}), PATIENCE) {
+                            Ok(reply) => {
+                                let known = reply["streams"][&stream]["next_seq"].as_u64().unwrap_or(0);
+                                assert!(
+                                    known >= acknowledged,
+                                    "{stream}: {acknowledged} rows acknowledged, {known} known"
+                                );
+                                assert!(known <= end, "{stream}: {known} rows are known, {end} were sent");
+                            }
+                            Err(_) => {
+                                wait_for_another(shared, start);
+                                continue;
+                            }
+                        }
+                    }
+                    &mut connection.insert((start, requester)).1
+                }
+            };
+            if let Some(before) = before.as_ref().filter(|_| rng.random::<f64>() < 0.3) {
+                let _ = requester.post_append(before);
+            }
+            let reply = requester.post_append(&next).and_then(|id| requester.reply(id, PATIENCE));
+            match reply {
+                Ok(reply) => {
+                    let reply = wire::to_json(&reply).unwrap();
+                    assert_eq!(reply["next_seq"], end, "{stream}: {reply}");
+                    break;
+                }
+                Err(ClientError::Refused(refusal)) => panic!("{stream}: {refusal}"),
+                Err(_) => {
+                    let (start, _) = connection.take().unwrap();
+                    wait_for_another(shared, start);
+                }
+            }
+        }
+        acknowledged = end;
+        before = Some(next);
+        let mut state = shared.state.lock();
+        state.acknowledged.insert(stream.clone(), acknowledged);
+        state.acknowledgements += 1;
+        shared.changed.notify_all();
+        if state.finish {
+            state.done += 1;
+            shared.changed.notify_all();
+            return;
+        }
+    }
+}
+
+fn wait_for_another(shared: &Shared, start: u64) {
+    let mut state = shared.state.lock();
+    while state.endpoints.as_ref().is_none_or(|(present, _)| *present <= start) {
+        shared.changed.wait(&mut state);
+    }
+}
+
+/// Push rows that nobody acknowledges, to each daemon until it is gone.
+fn pusher(shared: &Shared) {
+    let mut walk = Walk::new(99, Some(40), 0.0);
+    let mut start = 0;
+    loop {
+        let (present, ingest) = {
+            let mut state = shared.state.lock();
+            loop {
+                if state.finish {
+                    return;
+                }
+                match &state.endpoints {
+                    Some((present, endpoints)) if *present > start => {
+                        break (*present, endpoints["ingest"].as_str().unwrap().to_owned());
+                    }
+                    _ => shared.changed.wait(&mut state),
+                }
+            }
+        };
+        start = present;
+        let Ok(sender) = Sender::connect(&ingest, Duration::from_secs(5)) else { continue };
+        // As many at a time as leave the others their share.
+        while sender.send(wire::encode_ingest(&batch(&mut walk, "pusher", 5))).is_ok() {
+            let mut state = shared.state.lock();
+            let seen = state.acknowledgements;
+            while state.acknowledgements == seen && state.endpoints.as_ref().is_some_and(|(p, _)| *p == present) {
+                shared.changed.wait(&mut state);
+            }
+            if state.finish || state.endpoints.as_ref().is_none_or(|(p, _)| *p != present) {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
+    let kills: u64 = std::env::var("CRITICD_KILLS").map_or(25, |text| text.parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    let shared = Arc::new(Shared::default());
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let acknowledged = thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let shared = Arc::clone(&shared);
+            scope.spawn(move || client(&shared, number));
+        }
+        let pushing = Arc::clone(&shared);
+        scope.spawn(move || pusher(&pushing));
+        for start in 1..=kills + 1 {
+            let (mut daemon, endpoints) = serve(&path);
+            let mut state = shared.state.lock();
+            state.endpoints = Some((start, endpoints));
+            shared.changed.notify_all();
+            if start > kills {
+                state.finish = true;
+                while state.done < CLIENTS {
+                    shared.changed.wait(&mut state);
+                }
+                drop(state);
+                // SIGKILL once more: what comes next must not depend on a clean stop.
+                daemon.kill().unwrap();
+                daemon.wait().unwrap();
+                break;
+            }
+            let until = state.acknowledgements + rng.random_range(1..60);
+            while state.acknowledgements < until {
+                shared.changed.wait(&mut state);
+            }
+            state.endpoints = None;
+            drop(state);
+            daemon.kill().unwrap();
+            daemon.wait().unwrap();
+        }
+        std::mem::take(&mut shared.state.lock().acknowledged)
+    });
+
+    // Every acknowledged row is in the journal once, as it was sent.
+    let mut storage = SqliteStorage::open(&path).unwrap();
+    let mut sent: HashMap<String, Walk> =
+        (0..CLIENTS).map(|number| (format!("client-{number}"), Walk::new(number, Some(40), 0.0))).collect();
+    let mut next_seq: HashMap<String, u64> = HashMap::new();
+    let (mut rows, mut adopted) = (0, 0);
+    for_each_group(&mut storage, 1, |group| {
+        for record in group.decode().unwrap().1 {
+            match record {
+                Record::Rows(taken) => {
+                    let stream = taken.batch.stream().to_owned();
+                    let expected = next_seq.entry(stream.clone()).or_default();
+                    for i in 0..taken.batch.len() {
+                        let seq = taken.batch.seq().unwrap() + i as u64;
+                        if let Some(walk) = sent.get_mut(&stream) {
+                            assert_eq!(seq, *expected, "{stream}");
+                            let step = walk.step();
+                            assert_eq!(
+                                (taken.batch.state(i), taken.batch.reward(i)),
+                                (&step.state[..], &[step.reward][..])
+                            );
+                        } else {
+                            assert!(seq >= *expected, "{stream}: row {seq} is there twice");
+                        }
+                        *expected = seq + 1;
+                        rows += 1;
+                    }
+                }
+                Record::Adopted { .. } => adopted += 1,
+                _ => {}
+            }
+        }
+        Ok::<(), StoreError>(())
+    })
+    .unwrap();
+    for (stream, acknowledged) in &acknowledged {
+        assert!(next_seq[stream] >= *acknowledged, "{stream}: {} of {acknowledged} rows", next_seq[stream]);
+    }
+    assert_eq!(acknowledged.len() as u64, CLIENTS);
+
+    // The state that a start finds is that of a run that was never interrupted: the journal, from its beginning.
+    let from_checkpoint = recover(&mut storage, &Directory::new(&path), WINDOW_ROWS, &mut |_, _| {}).unwrap();
+    let nothing = tempfile::tempdir().unwrap();
+    let undisturbed = recover(&mut storage, &Directory::new(nothing.path()), WINDOW_ROWS, &mut |_, _| {}).unwrap();
+    assert!(from_checkpoint.from_checkpoint.is_some() && undisturbed.from_checkpoint.is_none());
+    assert_eq!((from_checkpoint.end.offset, undisturbed.end.offset), (rows, rows));
+    let bytes = |learners| rmp_serde::to_vec_named(learners).unwrap();
+    assert!(bytes(&from_checkpoint.learners) == bytes(&undisturbed.learners), "another model after {kills} kills");
+    println!("{kills} kills, {rows} rows, {adopted} adoptions");
+    assert!(adopted > 0);
+}

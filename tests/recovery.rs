@@ -1,0 +1,797 @@
+//! Nothing that was acknowledged is lost, nothing is learned twice, and what comes back is the same bit for bit; or the
+//! start is refused.
+
+use criticd::config::Config;
+use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
+use criticd::daemon::ledger::CheckpointDone;
+use criticd::daemon::recovery::{RecoverError, recover};
+use criticd::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
+use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
+use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage};
+use criticd::learner::refit;
+use criticd::sim::{self, Step, walk::Walk};
+use criticd::transition::Batch;
+use criticd::transport::Peer;
+use criticd::wire::{self, ArrayForm, Id, Op};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+const QUICK: &str = "window_rows = 500\nstreams_max = 3\nstreams_idle_rows = 100\ncheckpoint_rows = 1000000\n\
+                     [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 60\nstarts = 1\ndictionary_max = 12\n\
+                     backfill_rows = 40\nrefresh_rows = 32\nwarmup_rows = 20\nrefit_first_rows = 0\n";
+
+fn config(more: &str) -> Arc<Config> {
+    Arc::new(Config::from_toml(&format!("{more}{QUICK}")).unwrap())
+}
+
+/// A core with a hand-turned clock whose refits and checkpoints are carried out where they are handed out.
+struct Harness {
+    core: Core,
+    checkpoints: Arc<dyn Checkpoints>,
+    now: f64,
+    replies: Vec<Value>,
+}
+
+impl Harness {
+    fn open(
+        config: &Arc<Config>,
+        storage: impl Storage + 'static,
+        checkpoints: &Arc<dyn Checkpoints>,
+    ) -> Result<Self, RecoverError> {
+        let checkpoints = Arc::clone(checkpoints);
+        let now = Now { uptime: 0.0, unix: 1e9 };
+        let core = Core::open(Arc::clone(config), Box::new(storage), Arc::clone(&checkpoints), now, &mut |_, _| {})?;
+        let mut harness = Self { core, checkpoints, now: 0.0, replies: Vec::new() };
+        harness.turn();
+        Ok(harness)
+    }
+
+    fn at(&mut self) -> Now {
+        self.now += 0.125;
+        Now { uptime: self.now, unix: 1e9 + self.now }
+    }
+
+    fn turn(&mut self) {
+        let now = self.at();
+        self.core.step(now);
+        self.core.retry_if_due(now);
+        if self.core.refresh_due(now) {
+            self.core.refresh(now, &|| now);
+        }
+        let outputs: Vec<Output> = self.core.take_outputs().collect();
+        for output in outputs {
+            let now = self.at();
+            match output {
+                Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
+                Output::Refit { critic, job } => {
+                    let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
+                    self.core.refit_done(RefitDone { critic, result, seconds: 0.0 }, now);
+                }
+                Output::CatchUp { critic, mut candidate, window } => {
+                    candidate.catch_up(&window, &|| true).unwrap();
+                    self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 }, now);
+                }
+                Output::Checkpoint(checkpoint) => {
+                    let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+                    let bytes = checkpoint.encode();
+                    let result = self.checkpoints.write(group, &bytes).map(|()| bytes.len() as u64);
+                    let result = result.map_err(|e| e.to_string());
+                    let done = CheckpointDone { group, offset, needs_from, result, seconds: 0.0 };
+                    self.core.checkpoint_done(&done, now);
+                }
+                Output::Publish(_) | Output::Garbage(_) => {}
+            }
+        }
+    }
+
+    fn call(&mut self, op: Op) {
+        let now = self.at();
+        let peer = Peer { connection: 1, delimiter: false };
+        self.core.call(Call { peer, id: Id::nil(), form: ArrayForm::List, op }, now);
+    }
+
+    fn ask(&mut self, op: Op) -> Value {
+        self.call(op);
+        (0..10).for_each(|_| self.turn());
+        self.replies.pop().unwrap()
+    }
+
+    fn ingest(&mut self, batch: &Batch) {
+        let now = self.at();
+        self.core.ingest(&wire::encode_ingest(batch), now);
+    }
+
+    fn state(&self) -> Vec<u8> {
+        state(&self.core)
+    }
+}
+
+/// Everything that is restored, as bytes, without the time.
+fn state(core: &Core) -> Vec<u8> {
+    core.checkpoint(Now { uptime: 0.0, unix: 0.0 }).encode()
+}
+
+fn walk(stream: &str, seed: u64, rows: usize, chunk: usize) -> Vec<Batch> {
+    let mut walk = Walk::new(seed, Some(25), 0.0);
+    let steps: Vec<Step> = (0..rows).map(|_| walk.step()).collect();
+    sim::batches(stream, "run", &steps).into_iter().flat_map(|batch| split(&batch, chunk)).collect()
+}
+
+/// The rows of a batch in batches of at most `rows`.
+fn split(batch: &Batch, rows: usize) -> Vec<Batch> {
+    use criticd::transition::BatchParts;
+    (0..batch.len())
+        .step_by(rows)
+        .map(|from| {
+            let range = from..batch.len().min(from + rows);
+            let collect = |row: &dyn Fn(usize) -> Vec<f64>| range.clone().flat_map(row).collect::<Vec<f64>>();
+            Batch::new(BatchParts {
+                stream: batch.stream().into(),
+                session: batch.session().into(),
+                seq: batch.seq().map(|seq| seq + from as u64),
+                dim: batch.dim(),
+                rewards_per_row: batch.rewards_per_row(),
+                states: collect(&|i| batch.state(i).to_vec()),
+                next_states: Some(collect(&|i| batch.next_state(i).to_vec())),
+                rewards: collect(&|i| batch.reward(i).to_vec()),
+                terminated: Some(range.clone().map(|i| batch.terminated(i)).collect()),
+                truncated: Some(range.clone().map(|i| batch.truncated(i)).collect()),
+                ..BatchParts::default()
+            })
+            .unwrap()
+        })
+        .collect()
+}
+
+/// Rows of changing streams in groups of changing size, with refits and checkpoints in between.
+fn live(harness: &mut Harness) {
+    let streams = ["one", "two", "one", "three", "four"];
+    for (k, stream) in streams.iter().enumerate() {
+        let name = if k == 2 { "one" } else { stream };
+        let session = k as u64;
+        for (i, batch) in walk(name, session, 130, 1 + 5 * k).into_iter().enumerate() {
+            if k == 2 {
+                // A gap, and rows that are there already.
+                harness.ingest(&shifted(&batch, 140));
+            } else {
+                harness.call(Op::Append(batch.clone()));
+                if i % 3 == 0 {
+                    harness.call(Op::Append(batch));
+                }
+            }
+            if i % (k + 1) == 0 {
+                harness.turn();
+            }
+        }
+        if k % 2 == 1 {
+            harness.call(Op::Optimise { critic: None, wait: false });
+            harness.turn();
+        }
+        if k == 1 || k == 2 {
+            assert_eq!(harness.ask(Op::Checkpoint)["ok"], true);
+        }
+    }
+    (0..4).for_each(|_| harness.turn());
+    assert!(harness.replies.iter().all(|reply| reply["ok"] == true), "{:?}", harness.replies.last());
+    assert_eq!(harness.core.offset(), 650);
+}
+
+fn shifted(batch: &Batch, by: u64) -> Batch {
+    use criticd::transition::BatchParts;
+    let numbers = |row: &dyn Fn(usize) -> Vec<f64>| (0..batch.len()).flat_map(row).collect::<Vec<f64>>();
+    Batch::new(BatchParts {
+        stream: batch.stream().into(),
+        session: batch.session().into(),
+        seq: batch.seq().map(|seq| seq + by),
+        dim: batch.dim(),
+        rewards_per_row: 1,
+        states: numbers(&|i| batch.state(i).to_vec()),
+        next_states: Some(numbers(&|i| batch.next_state(i).to_vec())),
+        rewards: numbers(&|i| batch.reward(i).to_vec()),
+        terminated: Some((0..batch.len()).map(|i| batch.terminated(i)).collect()),
+        truncated: Some((0..batch.len()).map(|i| batch.truncated(i)).collect()),
+        ..BatchParts::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn what_comes_back_is_the_same_bit_for_bit_from_every_checkpoint_and_from_none() {
+    let config = config("");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(path));
+    let mut harness = Harness::open(&config, SqliteStorage::open(path).unwrap(), &checkpoints).unwrap();
+    live(&mut harness);
+    let expected = harness.state();
+    let generation = harness.ask(Op::Status)["critics"][0]["generation"].as_u64().unwrap();
+    assert!(generation >= 2, "no model was adopted");
+    drop(harness);
+    for left in [2, 1, 0] {
+        let harness = Harness::open(&config, SqliteStorage::open(path).unwrap(), &checkpoints).unwrap();
+        assert!(harness.state() == expected, "another state from {left} checkpoints");
+        let recovered = harness.core.recovered();
+        assert_eq!(recovered["from_checkpoint"].is_null(), left == 0, "{recovered}");
+        if let Some(newest) = checkpoints.list().unwrap().first() {
+            fs::remove_file(Directory::new(path).file(*newest)).unwrap();
+        }
+    }
+    // And the same from storage of the other kind, with the same calls: nothing depends on where it is kept.
+    let disk = Arc::new(Mutex::new(Disk::default()));
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+    let mut harness = Harness::open(&config, MemoryStorage::on(Arc::clone(&disk)), &checkpoints).unwrap();
+    live(&mut harness);
+    let after = harness.state();
+    drop(harness);
+    let harness = Harness::open(&config, MemoryStorage::on(disk), &checkpoints).unwrap();
+    assert!(harness.state() == after);
+}
+
+#[test]
+fn a_restart_in_the_middle_changes_nothing() {
+    let config = config("");
+    let run = |restart: bool| {
+        let disk = Arc::new(Mutex::new(Disk::default()));
+        let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+        let open = || Harness::open(&config, MemoryStorage::on(Arc::clone(&disk)), &checkpoints).unwrap();
+        let mut harness = open();
+        for (i, batch) in walk("one", 3, 400, 7).iter().enumerate() {
+            harness.call(Op::Append(batch.clone()));
+            harness.turn();
+            if i == 20 {
+                harness.ask(Op::Checkpoint);
+            }
+            if restart && i % 17 == 0 {
+                let now = harness.now;
+                disk.lock().crash(0);
+                harness = open();
+                harness.now = now;
+            }
+        }
+        // Times are those of other turns; what was learned is not.
+        harness.core.checkpoint(Now { uptime: 0.0, unix: 0.0 }).learners
+    };
+    let bytes = |learners| rmp_serde::to_vec_named(&learners).unwrap();
+    assert!(bytes(run(true)) == bytes(run(false)));
+}
+
+/// A producer that keeps to the protocol: it sends its batches in order and again until they are acknowledged.
+struct Producer {
+    batches: Vec<Batch>,
+    acknowledged: usize,
+}
+
+impl Producer {
+    fn new(rows: usize) -> Self {
+        Self { batches: walk("one", 9, rows, 10), acknowledged: 0 }
+    }
+
+    fn acknowledged_rows(&self) -> u64 {
+        self.batches[..self.acknowledged].iter().map(|batch| batch.len() as u64).sum()
+    }
+
+    /// Send the next batch, and the one before once more.
+    fn send(&mut self, harness: &mut Harness) {
+        let Some(batch) = self.batches.get(self.acknowledged) else { return };
+        if let Some(before) = self.acknowledged.checked_sub(1) {
+            harness.call(Op::Append(self.batches[before].clone()));
+            harness.turn();
+            harness.replies.clear();
+        }
+        harness.call(Op::Append(batch.clone()));
+        harness.turn();
+        let reply = harness.replies.pop().expect("every append is answered");
+        if reply["ok"] == true {
+            self.acknowledged += 1;
+            assert_eq!(reply["offset"], self.acknowledged_rows());
+        } else {
+            assert_eq!(reply["error"]["code"], "read_only", "{reply}");
+        }
+    }
+}
+
+#[test]
+fn whichever_write_or_sync_fails_no_acknowledged_row_is_lost() {
+    for sync in ["always", "interval:100ms"] {
+        let config = config(&format!("sync = \"{sync}\"\n"));
+        let operations = {
+            let disk = Arc::new(Mutex::new(Disk::default()));
+            failing_run(&config, &disk, &Producer::new(120), None);
+            disk.lock().operations
+        };
+        assert!(operations > 20, "{operations}");
+        for k in 0..operations {
+            for failures in [1, 2, 5] {
+                for (kept, crash_at_once) in [(0, false), (0, true), (1, true), (9, true)] {
+                    let disk = Arc::new(Mutex::new(Disk::default()));
+                    disk.lock().failing = Some((k, failures));
+                    let case = format!("{sync}: {failures} failures from operation {k}, {kept} groups kept");
+                    let stop = crash_at_once.then_some(kept);
+                    let (acknowledged, read_only) = failing_run(&config, &disk, &Producer::new(120), stop);
+                    // Within an interval a power cut costs what was acknowledged since: there the daemon dies, the machine does not.
+                    let kept = if sync == "always" { kept } else { usize::MAX };
+                    disk.lock().crash(kept);
+                    let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+                    let harness = Harness::open(&config, MemoryStorage::on(disk), &checkpoints).expect(&case);
+                    let offset = harness.core.offset();
+                    if sync == "always" {
+                        assert!(offset >= acknowledged, "{case}: {offset} of {acknowledged} rows");
+                    }
+                    assert!(offset <= acknowledged + 10, "{case}: {offset} of {acknowledged} rows");
+                    if !crash_at_once {
+                        assert_eq!(acknowledged, 120, "{case}: it did not recover by itself");
+                        assert!(read_only || k + 1 == operations, "{case}: nothing failed");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Acknowledged rows, and whether the daemon was ever read-only. With `stop` the run ends at the first failure.
+fn failing_run(config: &Arc<Config>, disk: &Arc<Mutex<Disk>>, producer: &Producer, stop: Option<usize>) -> (u64, bool) {
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+    let Ok(mut harness) = Harness::open(config, MemoryStorage::on(Arc::clone(disk)), &checkpoints) else {
+        // The start itself failed: it is tried again.
+        disk.lock().failing = None;
+        return if stop.is_some() { (0, true) } else { (failing_run(config, disk, producer, None).0, true) };
+    };
+    let mut producer = Producer { batches: producer.batches.clone(), acknowledged: 0 };
+    let mut read_only = false;
+    for _ in 0..300 {
+        producer.send(&mut harness);
+        let now = harness.at();
+        harness.core.sync_if_due(now, &|| now.uptime);
+        read_only |= harness.core.read_only().is_some();
+        if harness.core.read_only().is_some() {
+            // Queries are answered meanwhile.
+            assert_eq!(harness.ask(Op::Status)["ok"], true);
+            if stop.is_some() {
+                break;
+            }
+        }
+        if producer.acknowledged == producer.batches.len() {
+            break;
+        }
+    }
+    // Once everything works again the daemon does, too, and it has learned what was acknowledged.
+    if stop.is_none() {
+        for _ in 0..10 {
+            harness.now += 2.0;
+            harness.turn();
+        }
+        assert!(harness.core.read_only().is_none());
+        assert_eq!(harness.core.offset(), producer.acknowledged_rows());
+    }
+    (producer.acknowledged_rows(), read_only)
+}
+
+/// The files of a data directory, as they are while a daemon runs.
+fn image(from: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = fs::read_dir(from)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+fn restore(files: &[(String, Vec<u8>)], to: &Path) {
+    for entry in fs::read_dir(to).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    files.iter().for_each(|(name, bytes)| fs::write(to.join(name), bytes).unwrap());
+}
+
+/// Offset and learners that a start finds in a directory, or why it is refused.
+fn start(path: &Path) -> Result<(u64, Vec<u8>), RecoverError> {
+    let mut storage = SqliteStorage::open(path).map_err(RecoverError::Store)?;
+    let recovered = recover(&mut storage, &Directory::new(path), 500, &mut |_, _| {})?;
+    Ok((recovered.end.offset, rmp_serde::to_vec_named(&recovered.learners).unwrap()))
+}
+
+fn exhaustive() -> bool {
+    std::env::var_os("CRITICD_EXHAUSTIVE").is_some()
+}
+
+#[test]
+fn a_journal_cut_behind_its_last_sync_loses_whole_unacknowledged_groups_only() {
+    let config = config("sync = \"interval:1000ms\"\n");
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory.path()));
+    let mut harness = Harness::open(&config, SqliteStorage::open(directory.path()).unwrap(), &checkpoints).unwrap();
+    let batches = walk("one", 5, 90, 10);
+    let mut ends = vec![0];
+    let mut synced = Vec::new();
+    for (i, batch) in batches.iter().enumerate() {
+        harness.call(Op::Append(batch.clone()));
+        harness.turn();
+        ends.push(harness.core.offset());
+        if i == 4 {
+            let now = Now { uptime: harness.now + 1.0, unix: 1e9 };
+            harness.core.sync_if_due(now, &|| now.uptime);
+            synced = image(directory.path());
+        }
+    }
+    let written = image(directory.path());
+    let log = |files: &[(String, Vec<u8>)]| files.iter().position(|(name, _)| name.ends_with("-wal")).unwrap();
+    let (from, whole) = (synced[log(&synced)].1.len(), written[log(&written)].1.clone());
+    assert!(from < whole.len());
+    let scratch = tempfile::tempdir().unwrap();
+    let mut files = synced.clone();
+    let (mut found, mut torn) = (std::collections::BTreeSet::new(), 0);
+    let step = if exhaustive() { 1 } else { 31 };
+    for cut in (from..=whole.len()).filter(|cut| cut % step == 0 || (cut - 32) % (8192 + 24) < 3 || *cut == whole.len())
+    {
+        let at = log(&files);
+        files[at].1 = whole[..cut].to_vec();
+        restore(&files, scratch.path());
+        let (offset, _) = start(scratch.path()).unwrap_or_else(|e| panic!("cut at {cut}: {e}"));
+        assert!(ends.contains(&offset) && offset >= 50, "cut at {cut}: {offset}");
+        found.insert(offset);
+        restore(&files, scratch.path());
+        let mut storage = SqliteStorage::open(scratch.path()).unwrap();
+        storage.reopen().unwrap();
+        torn += u64::from(storage.torn_bytes() > 0);
+    }
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [50, 60, 70, 80, 90]);
+    assert!(torn > 100, "cut commits are reported: {torn}");
+    // The same log cut before what was synced is refused.
+    let at = log(&files);
+    for cut in [0, 31, 32, from / 2, from - 1] {
+        files[at].1 = whole[..cut].to_vec();
+        restore(&files, scratch.path());
+        let refused = start(scratch.path()).unwrap_err();
+        assert!(matches!(refused, RecoverError::Shortened { .. }), "cut at {cut}: {refused}");
+    }
+}
+
+#[test]
+fn a_changed_byte_anywhere_is_refused_or_does_no_harm() {
+    let config = config("");
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory.path()));
+    let open = || Harness::open(&config, SqliteStorage::open(directory.path()).unwrap(), &checkpoints).unwrap();
+    // Some of it in the database, some in its log, one checkpoint in between.
+    let mut harness = open();
+    let batches = walk("one", 5, 300, 10);
+    for (i, batch) in batches.iter().enumerate() {
+        harness.call(Op::Append(batch.clone()));
+        harness.turn();
+        match i {
+            10 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+            15 => {
+                drop(harness.ask(Op::Checkpoint));
+                drop(harness);
+                harness = open();
+            }
+            _ => {}
+        }
+    }
+    let files = image(directory.path());
+    let scratch = tempfile::tempdir().unwrap();
+    restore(&files, scratch.path());
+    let (offset, learners) = start(scratch.path()).unwrap();
+    assert_eq!(offset, 300);
+    let (mut harmless, mut refused) = (0, 0);
+    for (index, (name, bytes)) in files.iter().enumerate() {
+        let step = if exhaustive() { 1 } else { (bytes.len() / 150).max(1) };
+        for at in (0..bytes.len()).step_by(step) {
+            let mut changed = files.clone();
+            changed[index].1[at] ^= 1 << (at % 8);
+            restore(&changed, scratch.path());
+            match start(scratch.path()) {
+                Err(_) => refused += 1,
+                Ok((found, theirs)) => {
+                    assert_eq!(found, offset, "byte {at} of {name}");
+                    assert!(theirs == learners, "byte {at} of {name}: another model");
+                    harmless += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 100 && harmless > 10, "{refused} refused, {harmless} harmless");
+}
+
+/// A directory with two checkpoints and some rows behind them.
+fn prepared(config: &Arc<Config>, path: &Path) -> u64 {
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(path));
+    let mut harness = Harness::open(config, SqliteStorage::open(path).unwrap(), &checkpoints).unwrap();
+    for (i, batch) in walk("one", 5, 200, 10).iter().enumerate() {
+        harness.call(Op::Append(batch.clone()));
+        harness.turn();
+        if i == 5 || i == 10 {
+            harness.ask(Op::Checkpoint);
+        }
+    }
+    harness.core.offset()
+}
+
+#[test]
+fn what_cannot_be_true_is_refused_with_what_to_do() {
+    let config = config("");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    prepared(&config, path);
+    let files = image(path);
+    let refused = |change: &dyn Fn()| {
+        restore(&files, path);
+        change();
+        start(path).unwrap_err()
+    };
+    let sql = |text: &str| rusqlite::Connection::open(path.join(DATABASE)).unwrap().execute_batch(text).unwrap();
+
+    let e = refused(&|| sql("DELETE FROM groups WHERE id = (SELECT max(id) FROM groups)"));
+    assert!(matches!(e, RecoverError::Shortened { .. }), "{e}");
+    assert!(e.to_string().contains("10 acknowledged rows are missing"), "{e}");
+    let e = refused(&|| sql("DELETE FROM groups"));
+    assert!(matches!(e, RecoverError::Shortened { end: None, .. }), "{e}");
+    let e = refused(&|| fs::remove_file(path.join(DATABASE)).unwrap());
+    assert!(matches!(e, RecoverError::Shortened { end: None, .. }), "{e}");
+    let e = refused(&|| sql("DELETE FROM groups WHERE id = 17"));
+    assert!(matches!(e, RecoverError::Broken { group: 17, .. }), "{e}");
+    let e = refused(&|| sql("UPDATE groups SET body = zeroblob(length(body)) WHERE id = 17"));
+    assert!(matches!(e, RecoverError::Damaged { group: 17, .. }), "{e}");
+    let e = refused(&|| sql("UPDATE groups SET id = id + 1000000 WHERE id >= 17"));
+    assert!(matches!(e, RecoverError::Damaged { .. } | RecoverError::Broken { .. }), "{e}");
+    let e = refused(&|| {
+        sql("DELETE FROM groups WHERE id > 4");
+        fs::remove_file(path.join(MARK)).unwrap();
+    });
+    assert!(matches!(e, RecoverError::CheckpointAhead { journal: 4, .. }), "{e}");
+    let e = refused(&|| sql("PRAGMA user_version = 2"));
+    assert!(e.to_string().contains("format version 2"), "{e}");
+    let e = refused(&|| {
+        let newest = Directory::new(path).list().unwrap()[0];
+        let file = Directory::new(path).file(newest);
+        let mut bytes = fs::read(&file).unwrap();
+        let version = b"criticd checkpoint\n".len();
+        bytes[version] = 2;
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&bytes[version..version + 4]);
+        hasher.update(&bytes[version + 16..]);
+        bytes[version + 12..version + 16].copy_from_slice(&hasher.finalize().to_le_bytes());
+        fs::write(file, bytes).unwrap();
+    });
+    assert!(matches!(e, RecoverError::CheckpointNewer { .. }), "{e}");
+    let e = refused(&|| {
+        sql("DELETE FROM groups WHERE id < 3");
+        let directory = Directory::new(path);
+        directory.list().unwrap().iter().for_each(|&group| fs::remove_file(directory.file(group)).unwrap());
+    });
+    assert!(matches!(e, RecoverError::NoCheckpoint { first: 3, .. }), "{e}");
+    // A checkpoint of another run.
+    let other = tempfile::tempdir().unwrap();
+    let foreign: Arc<dyn Checkpoints> = Arc::new(Directory::new(other.path()));
+    let mut harness = Harness::open(&config, SqliteStorage::open(other.path()).unwrap(), &foreign).unwrap();
+    walk("other", 6, 100, 10).into_iter().for_each(|batch| {
+        harness.call(Op::Append(batch));
+        harness.turn();
+    });
+    harness.ask(Op::Checkpoint);
+    let group = foreign.list().unwrap()[0];
+    let e = refused(&|| {
+        let directory = Directory::new(path);
+        directory.list().unwrap().iter().for_each(|&group| fs::remove_file(directory.file(group)).unwrap());
+        directory.write(group, &foreign.read(group).unwrap()).unwrap();
+    });
+    assert!(matches!(e, RecoverError::CheckpointForeign { .. }), "{e}");
+    // As it was, it starts.
+    restore(&files, path);
+    assert_eq!(start(path).unwrap().0, 200);
+}
+
+#[test]
+fn a_damaged_checkpoint_costs_time_and_nothing_else() {
+    let config = config("");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    prepared(&config, path);
+    let (_, learners) = start(path).unwrap();
+    let checkpoints = Directory::new(path);
+    for group in checkpoints.list().unwrap() {
+        let file = checkpoints.file(group);
+        let mut bytes = fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(file, bytes).unwrap();
+        assert!(start(path).unwrap().1 == learners);
+    }
+    let mut storage = SqliteStorage::open(path).unwrap();
+    let recovered = recover(&mut storage, &checkpoints, 500, &mut |_, _| {}).unwrap();
+    assert_eq!((recovered.faults.len(), recovered.from_checkpoint, recovered.rows_replayed), (2, None, 200));
+}
+
+#[test]
+fn the_journal_forgets_what_nobody_needs_and_nothing_else() {
+    let config = config("journal_rows_max = 100\n");
+    let config = {
+        let text = config.print().replace("window_rows = 500", "window_rows = 50");
+        Arc::new(Config::from_toml(&text).unwrap())
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory.path()));
+    let open = || Harness::open(&config, SqliteStorage::open(directory.path()).unwrap(), &checkpoints).unwrap();
+    let mut harness = open();
+    let journal = |harness: &mut Harness| harness.ask(Op::Status)["journal"].clone();
+    for (i, batch) in walk("one", 5, 1000, 10).iter().enumerate() {
+        harness.call(Op::Append(batch.clone()));
+        harness.turn();
+        // Before there is a checkpoint everything is needed.
+        if i == 49 {
+            assert_eq!(journal(&mut harness)["rows"], 500);
+        }
+        if i >= 49 && i % 10 == 9 {
+            harness.ask(Op::Checkpoint);
+        }
+    }
+    let figures = journal(&mut harness);
+    // Since the older of two checkpoints 100 rows have come, and it needs a window of 50 rows.
+    let rows = figures["rows"].as_u64().unwrap();
+    assert!((100..=250).contains(&rows), "{figures}");
+    let expected = harness.state();
+    drop(harness);
+    let mut harness = open();
+    assert!(harness.state() == expected);
+    let after = journal(&mut harness);
+    assert_eq!(
+        (&after["rows"], &after["bytes"], &after["groups"]),
+        (&figures["rows"], &figures["bytes"], &figures["groups"])
+    );
+}
+
+#[test]
+fn a_critic_whose_settings_change_goes_on_or_begins_anew_and_replay_does_the_same() {
+    let disk = Arc::new(Mutex::new(Disk::default()));
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+    let open =
+        |config: &Arc<Config>| Harness::open(config, MemoryStorage::on(Arc::clone(&disk)), &checkpoints).unwrap();
+    let first = config("");
+    let mut harness = open(&first);
+    let batches = walk("one", 5, 300, 10);
+    let append = |harness: &mut Harness, range: std::ops::Range<usize>| {
+        for batch in &batches[range] {
+            harness.call(Op::Append(batch.clone()));
+            harness.turn();
+        }
+    };
+    append(&mut harness, 0..15);
+    let tuned = Arc::new(Config::from_toml(&first.print().replace("tune_noise = true", "tune_noise = false")).unwrap());
+    let now = harness.at();
+    harness.core.reload(Arc::clone(&tuned), now).unwrap();
+    append(&mut harness, 15..20);
+    drop(harness);
+    // Another discount means other values: that critic begins anew with the rows that are kept. A second one is added.
+    let text = tuned.print().replace("discount = 0.9", "discount = 0.5")
+        + "\n[[critic]]\nname = \"second\"\ndictionary_max = 8\nrefit_first_rows = 0\n";
+    let changed = Arc::new(Config::from_toml(&text).unwrap());
+    let mut harness = open(&changed);
+    let status = harness.ask(Op::Status);
+    assert_eq!(
+        (&status["critics"][0]["transitions"], &status["critics"][1]["transitions"]),
+        (&200.into(), &200.into())
+    );
+    append(&mut harness, 20..30);
+    let expected = harness.state();
+    drop(harness);
+    let harness = open(&changed);
+    assert!(harness.state() == expected);
+    // The reward that a critic learns cannot be taken from elsewhere: the state's size is what it is.
+    let wrong = Arc::new(Config::from_toml(&format!("state_dim = 7\n{QUICK}")).unwrap());
+    let refused = Harness::open(&wrong, MemoryStorage::on(Arc::clone(&disk)), &checkpoints).err().unwrap();
+    assert!(refused.to_string().contains("state_dim is 7"), "{refused}");
+}
+
+fn criticd(arguments: &[&str]) -> (bool, String) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_criticd")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout) + &text(output.stderr))
+}
+
+#[test]
+fn inspect_tells_what_is_there_and_repair_what_it_would_drop() {
+    let config = config("");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let name = path.to_str().unwrap();
+    let (ok, text) = criticd(&["inspect", name]);
+    assert!(!ok && text.contains("there is no journal here"), "{text}");
+    prepared(&config, path);
+    let (ok, text) = criticd(&["inspect", name]);
+    assert!(ok && text.contains("200 rows") && text.contains("good"), "{text}");
+    let (ok, text) = criticd(&["repair", "--truncate", name, "--yes"]);
+    assert!(ok && text.contains("nothing to repair"), "{text}");
+
+    let sql = "UPDATE groups SET body = zeroblob(length(body)) WHERE id = 17";
+    rusqlite::Connection::open(path.join(DATABASE)).unwrap().execute_batch(sql).unwrap();
+    let before = image(path);
+    let (ok, text) = criticd(&["inspect", name, "--json"]);
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert!(ok && found["fault"].as_str().unwrap().contains("group 17"), "{text}");
+    // Group 1 holds settings: group 16 ends behind the 15th batch.
+    assert_eq!((&found["offset"], &found["rows_lost"]), (&150.into(), &50.into()));
+    let (ok, text) = criticd(&["repair", "--truncate", name]);
+    assert!(ok && text.contains("50 rows that were acknowledged are lost by that"), "{text}");
+    let contents = |files: &[(String, Vec<u8>)]| {
+        files.iter().filter(|(name, _)| name == DATABASE || name.starts_with("checkpoint")).cloned().collect::<Vec<_>>()
+    };
+    assert!(contents(&image(path)) == contents(&before), "without --yes nothing changes");
+    let (ok, text) = criticd(&["repair", "--truncate", name, "--yes"]);
+    assert!(ok && text.contains("50 rows that were acknowledged were lost by that"), "{text}");
+    assert_eq!(start(path).unwrap().0, 150);
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(path));
+    let mut harness = Harness::open(&config, SqliteStorage::open(path).unwrap(), &checkpoints).unwrap();
+    // The producer goes on where the journal now ends.
+    for batch in &walk("one", 5, 200, 10)[15..] {
+        harness.call(Op::Append(batch.clone()));
+        harness.turn();
+    }
+    assert_eq!(harness.core.offset(), 200);
+    let aside =
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap()).find(|entry| entry.file_type().unwrap().is_dir());
+    assert!(aside.unwrap().path().join(DATABASE).exists(), "the old journal is kept");
+}
+
+/// A data directory that version 1 of the formats has written, and what a start finds there. Written anew only where a format
+/// gets a new version, then beside the old one: CRITICD_WRITE_FIXTURE=1 cargo test --test recovery version_1
+#[test]
+fn a_directory_of_format_version_1_can_be_read() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal-v1");
+    let config = config("");
+    let checkpoints = |path: &Path| -> Arc<dyn Checkpoints> { Arc::new(Directory::new(path)) };
+    let values = |harness: &Harness| -> Vec<f64> {
+        let snapshot = harness.core.board().get(0).unwrap();
+        snapshot.evaluate(&[-3.0, -1.0, 0.0, 2.0, 4.0], false).unwrap().mean.iter().copied().collect()
+    };
+    if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
+        fs::create_dir_all(&fixture).unwrap();
+        let storage = SqliteStorage::open(&fixture).unwrap();
+        let mut harness = Harness::open(&config, storage, &checkpoints(&fixture)).unwrap();
+        for (i, batch) in walk("one", 5, 300, 10).iter().enumerate() {
+            harness.call(Op::Append(batch.clone()));
+            harness.turn();
+            match i {
+                10 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+                15 => drop(harness.ask(Op::Checkpoint)),
+                20 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+                _ => {}
+            }
+        }
+        let now = harness.at();
+        harness.core.refresh(now, &|| now);
+        let expected = serde_json::json!({
+            "values": values(&harness),
+            "generation": harness.ask(Op::Status)["critics"][0]["generation"],
+        });
+        fs::write(fixture.join("expected.json"), format!("{expected:#}\n")).unwrap();
+        drop(harness);
+        // One file, as a clean stop leaves it.
+        SqliteStorage::open(&fixture).unwrap().reopen().unwrap();
+    }
+    let expected: Value = serde_json::from_str(&fs::read_to_string(fixture.join("expected.json")).unwrap()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    restore(&image(&fixture), directory.path());
+    let storage = SqliteStorage::open(directory.path()).unwrap();
+    let mut harness = Harness::open(&config, storage, &checkpoints(directory.path())).unwrap();
+    let recovered = harness.core.recovered().clone();
+    assert_eq!((&recovered["offset"], &recovered["from_checkpoint"]), (&300.into(), &160.into()));
+    let now = harness.at();
+    harness.core.refresh(now, &|| now);
+    // Another processor may round in another way.
+    for (found, expected) in values(&harness).iter().zip(expected["values"].as_array().unwrap()) {
+        assert!((found - expected.as_f64().unwrap()).abs() < 1e-6, "{found} {expected}");
+    }
+    assert_eq!(harness.ask(Op::Status)["critics"][0]["generation"], expected["generation"]);
+    assert_eq!(harness.ask(Op::Streams)["streams"]["one"]["next_seq"], 300);
+    // And it goes on.
+    let batch = walk("one", 5, 310, 10).pop().unwrap();
+    harness.call(Op::Append(batch));
+    harness.turn();
+    assert_eq!(harness.replies.pop().unwrap()["offset"], 310);
+}

@@ -1,0 +1,618 @@
+//! The whole control loop driven by one seed: producers that keep to the protocol and some that do not, refits and
+//! checkpoints that land at any moment, writes and syncs that fail, crashes anywhere. After each crash, and at the end, a
+//! checker reads the journal from its beginning and compares.
+//!
+//! CRITICD_SEEDS=10000 runs more seeds than the default. A failure names its seed.
+
+use criticd::config::Config;
+use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
+use criticd::daemon::ledger::CheckpointDone;
+use criticd::daemon::recovery::recover;
+use criticd::daemon::streams::Streams;
+use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
+use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
+use criticd::journal::store::{Head, Mark, Storage, StoreError};
+use criticd::journal::{Record, StoredGroup};
+use criticd::learner::Learner;
+use criticd::learner::refit;
+use criticd::transition::{Batch, BatchParts};
+use criticd::transport::Peer;
+use criticd::wire::{self, ArrayForm, Id, Op};
+use parking_lot::Mutex;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Ways in which the daemon or what it stands on could be wrong: the test of this test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    /// Acknowledged before it is synced.
+    AcknowledgedBeforeSync,
+    /// A sync that failed is repeated without writing again: it succeeds, and the data are gone.
+    SyncRepeated,
+    /// A write that failed is taken for done.
+    WriteErrorIgnored,
+    /// The mark is set before the group is durable.
+    MarkTooEarly,
+    /// Old groups are dropped whether or not a checkpoint needs them.
+    ForgetsTooMuch,
+    /// Checkpoints forget where the streams stand.
+    StreamsNotKept,
+    /// Checkpoints hold the learners of the one before.
+    StaleLearners,
+    /// Checkpoints do not survive a crash, and the journal has forgotten what they covered.
+    RenameLost,
+    /// A checkpoint says that it stands behind one group more than it does.
+    OffByOne,
+    /// Refits that end are recorded for another critic.
+    WrongCritic,
+    /// Rows of a group change their order on the way to the disk.
+    RowsSwapped,
+    /// Adopted models are recorded as if the refit had found nothing.
+    SwapNotRecorded,
+}
+
+const BROKEN: [Broken; 12] = [
+    Broken::AcknowledgedBeforeSync,
+    Broken::SyncRepeated,
+    Broken::WriteErrorIgnored,
+    Broken::MarkTooEarly,
+    Broken::ForgetsTooMuch,
+    Broken::StreamsNotKept,
+    Broken::StaleLearners,
+    Broken::RenameLost,
+    Broken::OffByOne,
+    Broken::WrongCritic,
+    Broken::RowsSwapped,
+    Broken::SwapNotRecorded,
+];
+
+/// Storage with a fault in it. What it changes of a group it changes behind a checksum that is right, as a bug would.
+#[derive(Debug)]
+struct Faulty {
+    inner: MemoryStorage,
+    disk: Arc<Mutex<Disk>>,
+    broken: Option<Broken>,
+}
+
+fn crc_of(disk: &Mutex<Disk>, id: u64) -> Option<u32> {
+    disk.lock().groups.iter().find(|group| group.id == id).map(|group| group.crc)
+}
+
+impl Faulty {
+    fn rewrites(&self) -> bool {
+        matches!(self.broken, Some(Broken::SwapNotRecorded | Broken::WrongCritic | Broken::RowsSwapped))
+    }
+
+    fn changed(&self, group: &StoredGroup) -> Option<StoredGroup> {
+        use criticd::journal::GroupWriter;
+        let (time, records) = group.decode().ok()?;
+        let mut writer = GroupWriter::default();
+        match (self.broken, records.as_slice()) {
+            (Some(Broken::SwapNotRecorded), [Record::Adopted { critic, .. }]) => writer.refit_ended(critic),
+            (Some(Broken::WrongCritic), [Record::RefitEnded { .. }]) => writer.refit_ended("second"),
+            (Some(Broken::RowsSwapped), [Record::Rows(a), Record::Rows(b)]) if a.stream != b.stream => {
+                writer.take(b.stream, &b.batch, 0, &b.starts_chain);
+                writer.take(a.stream, &a.batch, 0, &a.starts_chain);
+            }
+            _ => return None,
+        }
+        Some(writer.finish(group.id, group.first_offset, group.previous_crc, time))
+    }
+}
+
+impl Storage for Faulty {
+    fn bounds(&mut self) -> Result<Option<(u64, u64)>, StoreError> {
+        self.inner.bounds()
+    }
+
+    fn read(&mut self, from: u64, bytes: u64) -> Result<Vec<StoredGroup>, StoreError> {
+        self.inner.read(from, bytes)
+    }
+
+    fn heads(&mut self, from: u64, count: usize) -> Result<Vec<Head>, StoreError> {
+        self.inner.heads(from, count)
+    }
+
+    fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError> {
+        let rewritten = self.rewrites().then(|| {
+            // The chain is whole: this is no damage but a bug.
+            let previous_crc = self.disk.lock().groups.last().map_or(0, |last| last.crc);
+            let changed = self.changed(group).unwrap_or_else(|| group.clone());
+            StoredGroup { previous_crc, ..changed }.sealed()
+        });
+        let group = rewritten.as_ref().unwrap_or(group);
+        let drop_below = match self.broken {
+            Some(Broken::ForgetsTooMuch) => group.id.saturating_sub(2),
+            Some(Broken::RenameLost) if drop_below > 0 => drop_below.max(group.id.saturating_sub(8)),
+            _ => drop_below,
+        };
+        let sync = sync && self.broken != Some(Broken::AcknowledgedBeforeSync);
+        if self.broken == Some(Broken::MarkTooEarly) {
+            self.inner.set_mark(Mark { id: group.id, offset: group.end(), crc: group.crc })?;
+        }
+        match self.inner.append(group, drop_below, sync) {
+            Err(_) if self.broken == Some(Broken::WriteErrorIgnored) => {
+                self.inner.reopen()?;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.inner.sync()
+    }
+
+    fn set_mark(&mut self, mark: Mark) -> Result<(), StoreError> {
+        let crc = if self.rewrites() { crc_of(&self.disk, mark.id).unwrap_or(mark.crc) } else { mark.crc };
+        self.inner.set_mark(Mark { crc, ..mark })
+    }
+
+    fn mark(&mut self) -> Result<Option<Mark>, StoreError> {
+        self.inner.mark()
+    }
+
+    fn reopen(&mut self) -> Result<(), StoreError> {
+        if self.broken == Some(Broken::SyncRepeated) {
+            // Open again, but believe what reading shows.
+            let lost_from = self.disk.lock().lost_from;
+            self.inner.reopen()?;
+            let mut disk = self.disk.lock();
+            disk.lost_from = lost_from;
+            if let Some(lost_from) = lost_from {
+                disk.synced = disk.synced.min(lost_from);
+            }
+            return Ok(());
+        }
+        self.inner.reopen()
+    }
+
+    fn truncate(&mut self, from: u64) -> Result<(), StoreError> {
+        self.inner.truncate(from)
+    }
+}
+
+/// Checkpoints with a fault in them.
+#[derive(Debug)]
+struct FaultyCheckpoints {
+    inner: MemoryCheckpoints,
+    disk: Arc<Mutex<Disk>>,
+    broken: Option<Broken>,
+    before: Mutex<Option<Vec<Learner>>>,
+}
+
+impl Checkpoints for FaultyCheckpoints {
+    fn list(&self) -> io::Result<Vec<u64>> {
+        self.inner.list()
+    }
+
+    fn read(&self, group: u64) -> io::Result<Vec<u8>> {
+        self.inner.read(group)
+    }
+
+    fn write(&self, group: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut checkpoint = Checkpoint::decode(bytes).unwrap();
+        checkpoint.crc = crc_of(&self.disk, group).unwrap_or(checkpoint.crc);
+        match self.broken {
+            Some(Broken::StreamsNotKept) => checkpoint.streams = Streams::new(),
+            Some(Broken::StaleLearners) => {
+                let learners = checkpoint.learners.clone();
+                if let Some(before) = self.before.lock().replace(learners) {
+                    checkpoint.learners = before;
+                }
+            }
+            Some(Broken::OffByOne) if group > 1 => {
+                checkpoint.group -= 1;
+                checkpoint.crc = crc_of(&self.disk, group - 1).unwrap_or(0);
+            }
+            _ => {}
+        }
+        self.inner.write(checkpoint.group, &checkpoint.encode())
+    }
+}
+
+/// A producer, and what it knows.
+struct Producer {
+    stream: String,
+    sessions: u64,
+    seq: u64,
+    state: f64,
+    /// Sent and not acknowledged.
+    open: Option<Batch>,
+    /// The last one that was acknowledged.
+    before: Option<Batch>,
+    /// Rows acknowledged in the present session.
+    acknowledged: u64,
+}
+
+impl Producer {
+    fn new(number: u64) -> Self {
+        Self {
+            stream: format!("robot-{number}"),
+            sessions: 0,
+            seq: 0,
+            state: 0.0,
+            open: None,
+            before: None,
+            acknowledged: 0,
+        }
+    }
+
+    fn next(&mut self, rng: &mut ChaCha8Rng) -> Batch {
+        if rng.random::<f64>() < 0.02 {
+            (self.sessions, self.seq, self.acknowledged, self.before) = (self.sessions + 1, 0, 0, None);
+        }
+        let rows = rng.random_range(1..12);
+        let mut states = vec![self.state];
+        for _ in 0..rows {
+            self.state = 0.9 * self.state + rng.random::<f64>() - 0.5;
+            states.push(self.state);
+        }
+        let end = rng.random::<f64>();
+        let last = |set: bool| Some((0..rows).map(|i| set && i + 1 == rows).collect());
+        let batch = Batch::new(BatchParts {
+            stream: self.stream.clone(),
+            session: self.sessions.to_string(),
+            seq: Some(self.seq),
+            dim: 1,
+            rewards_per_row: 1,
+            rewards: states[..rows].iter().map(|x| x.sin()).collect(),
+            states,
+            terminated: last(end < 0.1),
+            truncated: last((0.1..0.2).contains(&end)),
+            ..BatchParts::default()
+        })
+        .unwrap();
+        self.seq += rows as u64;
+        batch
+    }
+}
+
+/// One simulated machine.
+struct World {
+    rng: ChaCha8Rng,
+    config: Arc<Config>,
+    always: bool,
+    broken: Option<Broken>,
+    disk: Arc<Mutex<Disk>>,
+    checkpoints: Arc<FaultyCheckpoints>,
+    core: Option<Core>,
+    now: f64,
+    tasks: VecDeque<Output>,
+    producers: Vec<Producer>,
+    /// Every acknowledged row by stream, session and seq: a fingerprint of its content.
+    acknowledged: HashMap<(String, String, u64), u64>,
+    crashes: u32,
+    adoptions: u32,
+}
+
+const SETTINGS: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
+    [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
+    refresh_rows = 16\nwarmup_rows = 10\nrefit_first_rows = 60\nrefit_growth = 1.0\nrefit_rows_max = 60\n\
+    [[critic]]\nname = \"second\"\ndiscount = 0.5\nevidence_rows = 20\nstarts = 1\ndictionary_max = 3\nbackfill_rows = 10\n\
+    refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 90\nrefit_growth = 1.0\nrefit_rows_max = 90\n";
+
+impl World {
+    fn new(seed: u64, broken: Option<Broken>) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let always = broken.is_some() || rng.random::<f64>() < 0.7;
+        let sync = if always { "always" } else { "interval:50ms" };
+        // The checker reads the journal from its beginning where nothing is forgotten; where something is, from a checkpoint.
+        let forgets = matches!(broken, Some(Broken::ForgetsTooMuch | Broken::RenameLost)) || rng.random::<f64>() < 0.3;
+        let rows_max = if forgets { "" } else { "1000000" };
+        let text = format!("sync = \"{sync}\"\ncheckpoint_rows = 100\n{SETTINGS}");
+        let text = if rows_max.is_empty() {
+            text
+        } else {
+            text.replace("journal_rows_max = 120", "journal_rows_max = 1000000")
+        };
+        let disk: Arc<Mutex<Disk>> = Arc::default();
+        let (inner, before) = (MemoryCheckpoints::default(), Mutex::default());
+        let checkpoints = Arc::new(FaultyCheckpoints { inner, disk: Arc::clone(&disk), broken, before });
+        let mut world = Self {
+            rng,
+            config: Arc::new(Config::from_toml(&text).unwrap()),
+            always,
+            broken,
+            disk,
+            checkpoints,
+            core: None,
+            now: 0.0,
+            tasks: VecDeque::new(),
+            producers: (0..3).map(Producer::new).collect(),
+            acknowledged: HashMap::new(),
+            crashes: 0,
+            adoptions: 0,
+        };
+        world.start();
+        world
+    }
+
+    fn at(&mut self) -> Now {
+        self.now += 0.01;
+        Now { uptime: self.now, unix: 1e9 + self.now }
+    }
+
+    fn storage(&self) -> Faulty {
+        let disk = Arc::clone(&self.disk);
+        Faulty { inner: MemoryStorage::on(Arc::clone(&disk)), disk, broken: self.broken }
+    }
+
+    fn start(&mut self) {
+        let (now, storage) = (self.at(), Box::new(self.storage()));
+        let checkpoints: Arc<dyn Checkpoints> = self.checkpoints.clone();
+        let core = Core::open(Arc::clone(&self.config), storage, checkpoints, now, &mut |_, _| {});
+        self.core = Some(core.unwrap_or_else(|e| panic!("the start is refused: {e}")));
+        self.turn();
+    }
+
+    fn core(&mut self) -> &mut Core {
+        self.core.as_mut().expect("it runs")
+    }
+
+    fn turn(&mut self) -> Vec<Value> {
+        let now = self.at();
+        let core = self.core();
+        core.step(now);
+        core.retry_if_due(now);
+        core.sync_if_due(now, &|| now.uptime);
+        if core.refresh_due(now) {
+            core.refresh(now, &|| now);
+        }
+        let outputs: Vec<Output> = self.core().take_outputs().collect();
+        let mut replies = Vec::new();
+        for output in outputs {
+            match output {
+                Output::Reply(reply) => replies.push(wire::to_json(&reply.payload).unwrap()),
+                Output::Publish(_) | Output::Garbage(_) => {}
+                task => self.tasks.push_back(task),
+            }
+        }
+        replies
+    }
+
+    /// Finish one of the things that go on elsewhere.
+    fn land(&mut self) {
+        let which = self.rng.random_range(0..self.tasks.len().max(1));
+        let Some(task) = self.tasks.remove(which) else { return };
+        let now = self.at();
+        match task {
+            Output::Refit { critic, job } => {
+                let result = match self.rng.random::<f64>() {
+                    p if p < 0.2 => Err("it found nothing".to_owned()),
+                    // With so little time the search ends near where it begins.
+                    _ => {
+                        let looks = Cell::new(0);
+                        let time_left = || looks.replace(looks.get() + 1) < 40;
+                        refit::run(&job, &|| true, &time_left).map_err(|e| e.to_string())
+                    }
+                };
+
+                let adopted = self.core().refit_done(RefitDone { critic, result, seconds: 0.0 }, now);
+                self.adoptions += u32::from(adopted);
+            }
+            Output::CatchUp { critic, mut candidate, window } => {
+                let result = candidate.catch_up(&window, &|| true).map(|()| *candidate).map_err(|e| e.to_string());
+                let adopted = self.core().refit_done(RefitDone { critic, result, seconds: 0.0 }, now);
+                self.adoptions += u32::from(adopted);
+            }
+            Output::Checkpoint(checkpoint) => {
+                let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+                let bytes = checkpoint.encode();
+                let result = if self.rng.random::<f64>() < 0.1 {
+                    Err("no room".to_owned())
+                } else {
+                    self.checkpoints.write(group, &bytes).unwrap();
+                    Ok(bytes.len() as u64)
+                };
+                self.core().checkpoint_done(&CheckpointDone { group, offset, needs_from, result, seconds: 0.0 }, now);
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    fn call(&mut self, op: Op) {
+        let now = self.at();
+        let peer = Peer { connection: 1, delimiter: false };
+        self.core().call(Call { peer, id: Id::nil(), form: ArrayForm::List, op }, now);
+    }
+
+    /// One producer sends what is open, or something new; sometimes what is known as well.
+    fn produce(&mut self) {
+        let which = self.rng.random_range(0..self.producers.len());
+        if self.rng.random::<f64>() < 0.2
+            && let Some(before) = self.producers[which].before.clone()
+        {
+            self.call(Op::Append(before));
+            self.turn();
+        }
+        let batch = match self.producers[which].open.take() {
+            Some(open) => open,
+            None => self.producers[which].next(&mut self.rng),
+        };
+        // Others may come with it.
+        if self.rng.random::<f64>() < 0.3 {
+            let now = self.at();
+            let noise = self.rng.random_range(0..4);
+            let other = match noise {
+                0 => b"\x81\xa1v".to_vec(),
+                1 => {
+                    let stream = format!("visitor-{}", self.now as u64 % 7);
+                    let mut visitor = Producer { stream, ..Producer::new(0) };
+                    wire::encode_ingest(&visitor.next(&mut self.rng))
+                }
+                2 => wire::encode_ingest(&batch)[..10].to_vec(),
+                _ => Vec::new(),
+            };
+            self.core().ingest(&other, now);
+        }
+        self.call(Op::Append(batch.clone()));
+        let replies = self.turn();
+        let reply = replies.last().unwrap_or_else(|| panic!("an append is not answered"));
+        let producer = &mut self.producers[which];
+        if reply["ok"] == true {
+            for i in 0..batch.len() {
+                let seq = batch.seq().unwrap() + i as u64;
+                self.acknowledged
+                    .insert((batch.stream().to_owned(), batch.session().to_owned(), seq), batch.fingerprint(i));
+            }
+            producer.acknowledged += batch.len() as u64;
+            assert_eq!(reply["next_seq"], producer.acknowledged);
+            producer.before = Some(batch);
+        } else {
+            assert_eq!(reply["error"]["code"], "read_only", "{}: {reply}", producer.stream);
+            producer.open = Some(batch);
+        }
+    }
+
+    /// Power is lost, or the process killed; then the next start.
+    fn crash(&mut self) {
+        self.crashes += 1;
+        self.core = None;
+        self.tasks.clear();
+        if self.always {
+            let kept = self.rng.random_range(0..3);
+            self.disk.lock().crash(kept);
+        } else {
+            // Without syncs a power cut may cost what was acknowledged: here only the process dies.
+            self.disk.lock().failing = None;
+        }
+        if self.broken == Some(Broken::RenameLost) {
+            self.checkpoints.inner.files().lock().clear();
+        }
+        self.check();
+        self.start();
+        // Whoever had something open asks where to go on, or sends it again: it does the latter.
+        let streams = {
+            self.call(Op::Streams);
+            self.turn().pop().unwrap()
+        };
+        for producer in self.producers.iter().filter(|producer| producer.acknowledged > 0) {
+            let position = &streams["streams"][&producer.stream];
+            assert!(position["next_seq"].as_u64().unwrap() >= producer.acknowledged, "{}: {position}", producer.stream);
+        }
+    }
+
+    /// Read the journal from its beginning, or from a checkpoint where it has forgotten that: every acknowledged row is there
+    /// once, and what a start finds is what it gives.
+    fn check(&mut self) {
+        let (mut storage, nothing) = (self.storage(), MemoryCheckpoints::default());
+        let groups = self.disk.lock().groups.clone();
+        let mut found: HashMap<(String, String, u64), u64> = HashMap::new();
+        for group in &groups {
+            let (_, records) = group.decode().unwrap();
+            for record in records {
+                if let Record::Rows(taken) = record {
+                    let batch = &taken.batch;
+                    for i in 0..batch.len() {
+                        let seq = batch.seq().unwrap() + i as u64;
+                        let key = (batch.stream().to_owned(), batch.session().to_owned(), seq);
+                        let before = found.insert(key, batch.fingerprint(i));
+                        assert!(before.is_none() || batch.stream().starts_with("visitor"), "a row is there twice");
+                    }
+                }
+            }
+        }
+        if groups.first().is_none_or(|group| group.id == 1) {
+            for (key, fingerprint) in &self.acknowledged {
+                assert_eq!(found.get(key), Some(fingerprint), "an acknowledged row is not there: {key:?}");
+            }
+            let whole = recover(&mut storage, &nothing, 60, &mut |_, _| {}).unwrap_or_else(|e| panic!("refused: {e}"));
+            let start = recover(&mut storage, self.checkpoints.as_ref(), 60, &mut |_, _| {});
+            let start = start.unwrap_or_else(|e| panic!("refused: {e}"));
+            assert!(bytes(&start.learners) == bytes(&whole.learners), "a start from a checkpoint finds other models");
+            let streams = |streams| rmp_serde::to_vec_named(&streams).unwrap();
+            assert!(streams(start.streams) == streams(whole.streams), "a start from a checkpoint finds other streams");
+        }
+    }
+
+    /// The daemon that runs has what its journal says.
+    fn check_running(&mut self) {
+        // Whatever fails works again, and everything under way ends.
+        self.disk.lock().failing = None;
+        for _ in 0..200 {
+            self.now += 2.0;
+            self.turn();
+            self.land();
+        }
+        self.turn();
+        let now = self.at();
+        let live = self.core().checkpoint(now).learners;
+        self.check();
+        let mut storage = self.storage();
+        let start = recover(&mut storage, self.checkpoints.as_ref(), 60, &mut |_, _| {});
+        let start = start.unwrap_or_else(|e| panic!("refused: {e}"));
+        assert!(bytes(&start.learners) == bytes(&live), "a start finds other models than those that run");
+    }
+
+    fn run(&mut self) {
+        let events = self.rng.random_range(40..120);
+        for _ in 0..events {
+            match self.rng.random::<f64>() {
+                p if p < 0.70 => self.produce(),
+                p if p < 0.85 => self.land(),
+                p if p < 0.90 => {
+                    let (first, count) = (self.disk.lock().operations, self.rng.random_range(1..4));
+                    let first = first + self.rng.random_range(0..6);
+                    self.disk.lock().failing = Some((first, count));
+                }
+                p if p < 0.93 => self.call(Op::Checkpoint),
+                p if p < 0.95 => self.call(Op::Optimise { critic: None, wait: false }),
+                p if p < 0.97 => self.now += 2.0,
+                _ => self.crash(),
+            }
+            // What is asked for may be answered at any time; producers look only at their own.
+            self.turn();
+        }
+        self.check_running();
+        self.crash();
+    }
+}
+
+fn bytes(learners: &Vec<Learner>) -> Vec<u8> {
+    rmp_serde::to_vec_named(learners).unwrap()
+}
+
+fn seeds(default: u64) -> u64 {
+    std::env::var("CRITICD_SEEDS").map_or(default, |text| text.parse().unwrap())
+}
+
+#[test]
+fn nothing_is_lost_repeated_or_learned_otherwise_whatever_fails() {
+    let (mut crashes, mut adoptions) = (0, 0);
+    let count = seeds(300);
+    for seed in 0..count {
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            let mut world = World::new(seed, None);
+            world.run();
+            (world.crashes, world.adoptions)
+        }));
+        match run {
+            Ok(counts) => (crashes, adoptions) = (crashes + counts.0, adoptions + counts.1),
+            Err(_) => panic!("seed {seed}"),
+        }
+    }
+    println!("{count} seeds, {crashes} crashes, {adoptions} adoptions");
+    assert!(
+        u64::from(crashes) > count && u64::from(adoptions) > count / 10,
+        "{crashes} crashes, {adoptions} adoptions"
+    );
+}
+
+#[test]
+fn every_broken_variant_is_caught() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let missed: Vec<Broken> = BROKEN
+        .into_iter()
+        .filter(|&broken| (0..300).all(|seed| catch_unwind(|| World::new(seed, Some(broken)).run()).is_ok()))
+        .collect();
+    std::panic::set_hook(hook);
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}
