@@ -727,7 +727,16 @@ fn golden_snapshots_give_the_expected_values() {
     for name in kinds.into_iter().chain(rewards).chain(["means_only", "no_bias_factor"]) {
         let bytes = vector(&format!("snapshot_{name}.msgpack"));
         let model = wire::decode_snapshot(&bytes).unwrap();
-        assert!(wire::encode_snapshot(&model, ArrayForm::Tensor, true) == bytes, "{name}");
+        let written = wire::encode_snapshot(&model, ArrayForm::Tensor, true);
+        if name.contains("factor") {
+            // The daemon adds what is for people alone: taken away, nothing else may differ.
+            let mut written = wire::to_json(&written).unwrap();
+            let kernel = written["kernel"].as_object_mut().unwrap();
+            assert!(kernel.remove("directions").is_some() && kernel.remove("strengths").is_some(), "{name}");
+            assert_eq!(written, wire::to_json(&bytes).unwrap(), "{name}");
+        } else {
+            assert!(written == bytes, "{name}");
+        }
         let expected: Value = serde_json::from_slice(&vector(&format!("snapshot_{name}.json"))).unwrap();
         // Row by row, for one reward as for several.
         let numbers = |value: &Value| -> Vec<f64> {
