@@ -63,8 +63,8 @@ impl Array {
         Ok(Self { name: name.to_owned(), shape, values })
     }
 
-    /// The same array from elements in Fortran order.
-    pub(super) fn from_fortran(mut self) -> Self {
+    /// The array whose elements were read in Fortran order, in C order.
+    pub(super) fn into_c_order(mut self) -> Self {
         if let [rows, width] = self.shape[..] {
             fn transposed<T: Clone>(values: &mut Vec<T>, rows: usize, width: usize) {
                 let old = std::mem::take(values);

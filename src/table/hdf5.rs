@@ -8,7 +8,6 @@ use hdf5_reader::error::Error;
 use hdf5_reader::group::Group;
 use hdf5_reader::{ByteOrder, Dataset, Datatype, FileStorage, Hdf5File, OpenOptions};
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,18 +33,12 @@ const MINARI: [(&str, Column); 5] = [
     ("truncations", Column::Truncated),
 ];
 
-pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
-    let file = File::open(path).map_err(Fault::Io)?;
-    // The library is young; what it trips over is a fault of the file, not of the program.
-    let read = catch_unwind(AssertUnwindSafe(|| read_file(file, job)));
-    read.unwrap_or_else(|_| Err(Fault::Content("the HDF5 file is damaged".to_owned())))
-}
-
 fn damaged(e: Error) -> Fault {
     Fault::Content(format!("not an HDF5 file that can be read: {e}"))
 }
 
-fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
+pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
+    let file = File::open(path).map_err(Fault::Io)?;
     // Not a memory map: a file that somebody shortens meanwhile would end the program.
     let storage = FileStorage::from_file(file).map_err(damaged)?;
     let bytes = hdf5_reader::Storage::len(&storage);

@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     // Keys may be left out wherever they have a default, so that only the whole file says which columns there are.
     let mut names: Vec<String> = Vec::new();
     let mut keys: HashMap<String, Key> = HashMap::new();
-    each_line(path, &mut |line, object, fraction| {
+    each_line(path, |line, object, fraction| {
         for (name, value) in object {
             learn_key(&mut names, &mut keys, line, name, value)?;
         }
@@ -54,7 +54,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
         }
     }
     let mut builder = Builder::new(Header::new(job, columns)?, false);
-    each_line(path, &mut |line, object, fraction| {
+    each_line(path, |line, object, fraction| {
         builder.push(line, |k| {
             let (name, index) = cells[k];
             match (object.get(name), index) {
@@ -131,7 +131,7 @@ fn cell(value: &Value) -> Cell<'_> {
 /// Every line that is not blank, with its number from 1 and the part of the file that is read by then.
 fn each_line(
     path: &Path,
-    take: &mut dyn FnMut(u64, &Map<String, Value>, f64) -> Result<(), Fault>,
+    mut take: impl FnMut(u64, &Map<String, Value>, f64) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let file = File::open(path).map_err(Fault::Io)?;
     let bytes = file.metadata().map_err(Fault::Io)?.len().max(1);

@@ -111,7 +111,7 @@ fn array(name: &str, source: &mut impl Read, budget: &mut Budget) -> Result<Arra
         return Err(format!("has shape {shape:?}, must hold rows of numbers; flatten what has more axes"));
     }
     let array = Array::decode(name, shape, element, &bytes)?;
-    Ok(if fortran { array.from_fortran() } else { array })
+    Ok(if fortran { array.into_c_order() } else { array })
 }
 
 fn cut(e: std::io::Error) -> String {

