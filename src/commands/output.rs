@@ -133,14 +133,15 @@ impl<'a> ReadProgress<'a> {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
-            let template = "{bar:40.cyan/dim} {msg} · {eta} left";
-            let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-            let bar = ProgressBar::new(STEPS).with_elapsed(elapsed).with_style(style.progress_chars("━━╌"));
-            bar.reset_eta();
-            bar
+            let style = ProgressStyle::with_template("{bar:40.cyan/dim} {msg}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(STEPS).with_style(style.progress_chars("━━╌"))
         });
-        bar.set_message(Self::rate(progress.rows, elapsed));
-        bar.set_position((progress.fraction.clamp(0.0, 1.0) * STEPS as f64) as u64);
+        let fraction = progress.fraction.clamp(1e-9, 1.0);
+        // By what was done from the start: the bar appears too late to know its own pace.
+        let left = elapsed.as_secs_f64() * (1.0 - fraction) / fraction;
+        bar.set_message(format!("{} · {left:.0} s left", Self::rate(progress.rows, elapsed)));
+        bar.set_position((fraction * STEPS as f64) as u64);
     }
 
     /// It is read, and has so many rows.

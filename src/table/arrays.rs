@@ -194,6 +194,11 @@ impl Piece {
         self.arrays.iter().find(|(c, _)| *c == column).map(|(_, array)| array)
     }
 
+    /// Number of rows: transitions, or where only states are read, states.
+    pub(super) fn rows(&self) -> usize {
+        self.find(Column::Reward(0)).or(self.find(Column::State(0))).map_or(0, Array::rows)
+    }
+
     /// Whether `states` has one row more than there are transitions: the successor of the last one.
     pub(super) fn trails(&self) -> bool {
         let (states, rewards) = (self.find(Column::State(0)), self.find(Column::Reward(0)));
@@ -247,7 +252,7 @@ impl Piece {
     /// # Errors
     /// The first fault found in a row, or arrays of different lengths.
     pub(super) fn push(&self, builder: &mut Builder, job: &mut Job<'_>, part: (f64, f64)) -> Result<(), Fault> {
-        let n = self.find(Column::Reward(0)).or(self.find(Column::State(0))).map_or(0, Array::rows);
+        let n = self.rows();
         let trails = self.trails();
         for (column, array) in &self.arrays {
             let found = array.rows();

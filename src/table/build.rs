@@ -359,11 +359,6 @@ impl Builder {
         }
     }
 
-    /// Rows so far.
-    pub(super) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
     /// Whether the last row terminated or was truncated.
     pub(super) fn ended(&self) -> bool {
         self.rows.terminated.last() == Some(&true) || self.rows.truncated.last() == Some(&true)

@@ -29,7 +29,8 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     Ok(builder)
 }
 
-/// Writes a table that [`Table::read`] reads back to the same rows. The session of a batch is not written.
+/// Writes a table that [`Table::read`](super::Table::read) reads back to the same rows. The session of a batch is not
+/// written.
 pub struct TableWriter {
     path: PathBuf,
     writer: ::csv::Writer<File>,

@@ -113,10 +113,9 @@ fn minari(root: &Group, names: &[String], budget: &mut Budget, job: &mut Job<'_>
         }
         builder.prefix = prefix;
         let part = |k: usize| k as f64 / count as f64;
-        let rows = builder.len();
         piece.push(builder, job, (part(index), part(index + 1)))?;
         // A number left out: whatever follows does not continue this episode.
-        first += (builder.len() - rows) as u64 + 1;
+        first += piece.rows() as u64 + 1;
     }
     builder.map(|(builder, _)| builder).ok_or(Fault::Empty)
 }
