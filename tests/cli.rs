@@ -547,7 +547,9 @@ fn tables_that_teach_nothing_are_refused_in_words() {
 fn wrong_usage_is_told_from_failure() {
     let case = case("term_iso_mc");
     let bench = Bench::of(&case);
-    bench.file("broken.csv", "state_0,reward\n1,x\n");
+    bench.file("broken.csv", "state_0,reward,terminated\n1,x,0\n");
+    bench.file("unsaid.csv", "state_0,reward\n1,2\n2,3\n");
+    bench.file("done.jsonl", "{\"state\": [1], \"next_state\": [2], \"reward\": 1, \"done\": true}\n");
     bench.file("broken.json", "{\"kernel\": 1}");
     bench.file("wide.json", "{\"kernel\": {\"kind\": \"ard\", \"signal_variance\": 1, \"bias_variance\": 1, \"relevance\": [1, 1, 1]}, \"noise\": {\"model\": \"white\", \"variance\": 1}}");
     bench.states("copies.csv", 2, &[1.0, 2.0, 1.0, 2.0]);
@@ -556,6 +558,12 @@ fn wrong_usage_is_told_from_failure() {
     let given = "--hyperparameters h.json --no-optimise --out m.msgpack";
     for (arguments, status, words) in [
         ("fit table.csv".to_owned(), 2, "--out"),
+        ("fit unsaid.csv --out m".into(), 1, "--assume-terminated never"),
+        ("fit unsaid.csv --out m --assume-terminated always".into(), 2, "[possible values: never, last]"),
+        ("score unsaid.csv --hyperparameters h.json".into(), 1, "--assume-terminated last"),
+        ("replay unsaid.csv".into(), 2, "--assume-terminated never"),
+        ("replay done.jsonl".into(), 2, "key done: says that an episode ended, not how; say it: --done terminated"),
+        ("fit table.txt --out m".into(), 1, "must end in .csv, .jsonl, .npz, .parquet or .hdf5"),
         ("fit table.csv --out m --kernel factor:0".into(), 2, "isotropic, ard"),
         ("fit table.csv --out m --kernel rbf".into(), 2, "isotropic, ard"),
         ("fit table.csv --out m --no-optimise".into(), 2, "--hyperparameters"),
@@ -661,4 +669,51 @@ fn a_model_is_drawn_in_both_formats_over_the_variables_that_are_named() {
         let (found, message) = bench.failure(arguments);
         assert!(found == status && message.contains(words), "{arguments}: {found} {message}");
     }
+}
+
+/// The fixtures hold the same transitions (`tests/tables.rs`), so whatever is computed from them is the same.
+#[test]
+fn commands_read_every_format() {
+    let bench = Bench::new();
+    bench.file(
+        "h.json",
+        r#"{"kernel": {"kind": "isotropic", "signal_variance": 2.0, "bias_variance": 1.0, "relevance": 0.1},
+                             "noise": {"model": "correlated", "variance": 0.1}}"#,
+    );
+    let tables = |names: &[&str]| -> Vec<String> {
+        let path = |name: &&str| format!("{}/tests/data/tables/{name}", env!("CARGO_MANIFEST_DIR"));
+        names.iter().map(path).collect()
+    };
+    let mut groups = vec![tables(&["full.csv", "full.jsonl", "full.npz"])];
+    if cfg!(feature = "hdf5") {
+        groups.push(tables(&["minari.csv", "minari.hdf5"]));
+        groups.push(tables(&["d4rl_next.csv", "d4rl_next.hdf5"]));
+    }
+    if cfg!(feature = "parquet") {
+        groups[0].extend(tables(&["full.parquet"]));
+    }
+    for group in groups {
+        let found: Vec<Value> = group
+            .iter()
+            .map(|table| {
+                let scored = bench.json(&format!("score {table} --hyperparameters h.json"));
+                let arguments = "--hyperparameters h.json --no-optimise --out m.msgpack";
+                assert_eq!(bench.json(&format!("fit {table} {arguments}"))["log_evidence"], scored["log_evidence"]);
+                scored
+            })
+            .collect();
+        assert!(found[0]["transitions"].as_u64().unwrap() > 10);
+        assert!(found.iter().all(|one| *one == found[0]), "{group:?}: {found:?}");
+    }
+    bench.file("q.csv", "state_0,state_1\n0.5,1\n-2,0\n");
+    bench.file("q.jsonl", "{\"state\": [0.5, 1]}\n{\"state\": [-2, 0]}\n");
+    let [csv, jsonl] = ["q.csv", "q.jsonl"].map(|states| bench.json(&format!("value m.msgpack {states}")));
+    assert_eq!(csv, jsonl);
+    // Two rows that say nothing about their ends: it matters what is assumed.
+    bench.file("unsaid.csv", "state_0,state_1,next_state_0,next_state_1,reward\n0,0,1,1,2\n5,5,6,6,-3\n");
+    let score = |assume: &str| {
+        bench.json(&format!("score unsaid.csv --hyperparameters h.json --assume-terminated {assume}"))["log_evidence"]
+            .clone()
+    };
+    assert_ne!(score("never"), score("last"));
 }

@@ -1,6 +1,6 @@
 //! `criticd fit`.
 
-use super::given::{self, DictionaryOptions};
+use super::given::{self, DictionaryOptions, TABLES, TableOptions};
 use super::inspect::describe;
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
@@ -24,12 +24,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// written is the posterior through a dictionary; with all distinct states in the dictionary it is the exact one.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit walk.csv --variance clustered --dictionary-max 500 --out walk.msgpack\n\nA table is a CSV file; its first line names the columns: state_0, state_1, ..., reward, and where there are such\nnext_state_0.., terminated, truncated, stream, discount, seq."
+    after_help = format!(
+        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit walk.csv --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
+    )
 )]
 pub(crate) struct Fit {
-    /// Transitions, a CSV file
-    #[arg(value_name = "TABLE")]
-    table: PathBuf,
+    #[command(flatten)]
+    table: TableOptions,
     /// Write the value function here (MessagePack; `value` and `inspect` read it)
     #[arg(long, value_name = "MODEL")]
     out: PathBuf,
@@ -129,7 +130,7 @@ impl Fit {
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.check()?;
         let started = Instant::now();
-        let rows = given::read_rows(&self.table)?;
+        let rows = self.table.read_rows()?;
         let exact = match self.evidence {
             EvidenceChoice::Exact => true,
             EvidenceChoice::Sparse => false,
@@ -160,11 +161,15 @@ impl Fit {
             hyperparameters: &hyperparameters,
         };
         let evidence = if exact { given.exact_evidence(&|| true) } else { given.sparse_evidence(model, &|| true) };
-        let evidence = evidence.map_err(|e| in_file(&self.table, e))?;
+        let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let offset = rows.len() as u64;
-        let snapshot =
-            Snapshot { generation: 1, offset, time, ..model.snapshot(true).map_err(|e| in_file(&self.table, e))? };
+        let snapshot = Snapshot {
+            generation: 1,
+            offset,
+            time,
+            ..model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?
+        };
         let bytes = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
         write(&self.out, &bytes)?;
         drop(progress);
@@ -222,7 +227,7 @@ impl Fit {
         let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(|d| format!("state_{d}")).collect();
         if constant.len() == rows.dim {
             let message = "every transition starts in the same state: there is nothing to tell values apart by";
-            return Err(in_file(&self.table, message));
+            return Err(in_file(&self.table.table, message));
         }
         if !constant.is_empty() {
             eprintln!("criticd: {} never changes: nothing is learned about what it means", constant.join(", "));
@@ -251,13 +256,13 @@ impl Fit {
         window.extend(rows, 0..rows.len());
         let mut learner = Learner::new(settings.clone(), None);
         learner.step(&window);
-        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| in_file(&self.table, e))?;
+        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| in_file(&self.table.table, e))?;
         job.dictionary_share = 1.0;
         let started = Instant::now();
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
         let candidate = refit::run(&job, &|| true, &|| started.elapsed() < budget).map_err(|e| match e {
-            RefitError::NotEnough(what) => in_file(&self.table, format!("nothing to select a model by: {what}")),
-            other => in_file(&self.table, other),
+            RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
+            other => in_file(&self.table.table, other),
         })?;
         let mut model = *candidate.model;
         if self.dictionary.dictionary.is_some() {

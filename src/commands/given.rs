@@ -1,7 +1,7 @@
 //! Files that `fit` and `score` have in common: tables, hyperparameters, dictionaries.
 
 use super::Failure;
-use super::output::in_file;
+use super::output::{ReadProgress, in_file};
 use criticd::learner::Settings;
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::effective_tolerance;
@@ -10,7 +10,7 @@ use criticd::math::dictionary::Enough;
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
 use criticd::snapshot::Inputs;
-use criticd::table::{Table, read_states};
+use criticd::table::{AssumeTerminated, Reading, Table, TableError, read_states};
 use criticd::transition::Rows;
 use criticd::wire::hyperparameters_from_str;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(super) const EXACT_ROWS_MAX: usize = 5_000;
 /// Where the dictionary comes from.
 #[derive(Debug, clap::Args)]
 pub(super) struct DictionaryOptions {
-    /// Take these states as the dictionary: a CSV file with the columns state_0, state_1, ... alone
+    /// Take these states as the dictionary: a table with the columns state_0, state_1, ... alone
     #[arg(long, value_name = "STATES")]
     pub(super) dictionary: Option<PathBuf>,
     /// Residual up to which a state needs no place in the dictionary, relative to v0 + b [default: 1e-3, or a tenth of
@@ -55,10 +55,64 @@ impl DictionaryOptions {
     }
 }
 
-/// The transitions of a table.
-pub(super) fn read_rows(path: &Path) -> Result<Rows, Failure> {
-    Ok(Table::read(path)?.into_rows())
+/// A table, and what to make of it where it does not say everything.
+#[derive(Debug, clap::Args)]
+pub(super) struct TableOptions {
+    /// Transitions: a file whose name ends in .csv, .jsonl, .npz, .hdf5 (Minari, D4RL) or .parquet
+    #[arg(value_name = "TABLE")]
+    pub(super) table: PathBuf,
+    /// Where episodes terminate if the table does not say; without this such a table is refused
+    #[arg(long, value_name = "WHERE")]
+    assume_terminated: Option<Assume>,
+    /// What it means that an episode is done, in a table that only says so (a column or array `done`)
+    #[arg(long, value_name = "MEANING")]
+    done: Option<Done>,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Assume {
+    /// Nowhere: no state is absorbing
+    Never,
+    /// In the last row of every piece, unless that was truncated
+    Last,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Done {
+    /// Nothing of value can follow
+    Terminated,
+    /// It was cut off from outside: what follows keeps its value
+    Truncated,
+}
+
+impl TableOptions {
+    pub(super) fn read(&self) -> Result<Table, TableError> {
+        let reading = Reading {
+            assume_terminated: self.assume_terminated.map(|assume| match assume {
+                Assume::Never => AssumeTerminated::Never,
+                Assume::Last => AssumeTerminated::Last,
+            }),
+            done: self.done.map(|done| match done {
+                Done::Terminated => criticd::table::Done::Terminated,
+                Done::Truncated => criticd::table::Done::Truncated,
+            }),
+        };
+        let mut shown = ReadProgress::start(&self.table);
+        let table = Table::read(&self.table, reading, &mut |progress| shown.show(progress))?;
+        shown.finish(table.rows().len() as u64);
+        Ok(table)
+    }
+
+    pub(super) fn read_rows(&self) -> Result<Rows, TableError> {
+        self.read().map(Table::into_rows)
+    }
+}
+
+/// What `--help` says about tables.
+pub(super) const TABLES: &str = "A table holds one transition in each row: CSV or Parquet with the columns state_0, \
+state_1, ..., reward, terminated, and where there are such next_state_0.., truncated, stream, discount, seq; JSONL with \
+the same keys; NPZ with arrays states, next_states, rewards, terminated, ...; Minari and D4RL files as they are. \
+proto/README.md has them all.";
 
 /// Settings under which everything is as given: all rewards, nothing tuned.
 pub(super) fn settings(rows: &Rows, discount: f64) -> Settings {
@@ -107,7 +161,9 @@ pub(super) fn read_hyperparameters(path: &Path, dim: usize) -> Result<(Hyperpara
 
 /// The states of a file, which must have `dim` columns.
 pub(super) fn read_states_of(path: &Path, dim: usize, whose: &str) -> Result<Vec<f64>, Failure> {
-    let (states, found) = read_states(path)?;
+    let mut shown = ReadProgress::start(path);
+    let (states, found) = read_states(path, &mut |progress| shown.show(progress))?;
+    shown.finish((states.len() / found) as u64);
     if found != dim {
         return Err(in_file(path, format!("states have {found} numbers, those of the {whose} have {dim}")));
     }

@@ -1,16 +1,18 @@
 //! What commands print: aligned text for people, one JSON document for programs, progress on standard error.
 
 use super::Failure;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Work that is done sooner shows no progress.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Steps of a bar that goes by a part of the whole.
+const STEPS: u64 = 1000;
 
 /// Six significant digits.
 pub(super) fn number(value: f64) -> String {
@@ -109,6 +111,55 @@ impl Drop for Progress {
             drop(sender);
             drop(thread.join());
         }
+    }
+}
+
+/// How far a file is read, on standard error: a bar if that is a terminal, else one line at the end; nothing if it takes
+/// less than a second.
+pub(super) struct ReadProgress<'a> {
+    path: &'a Path,
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl<'a> ReadProgress<'a> {
+    pub(super) fn start(path: &'a Path) -> Self {
+        Self { path, started: Instant::now(), bar: None }
+    }
+
+    pub(super) fn show(&mut self, progress: criticd::table::Progress) {
+        let elapsed = self.started.elapsed();
+        if elapsed < PATIENCE || !io::stderr().is_terminal() {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{bar:40.cyan/dim} {msg}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(STEPS).with_style(style.progress_chars("━━╌"))
+        });
+        let fraction = progress.fraction.clamp(1e-9, 1.0);
+        // By what was done from the start: the bar appears too late to know its own pace.
+        let left = elapsed.as_secs_f64() * (1.0 - fraction) / fraction;
+        bar.set_message(format!("{} · {left:.0} s left", Self::rate(progress.rows, elapsed)));
+        bar.set_position((fraction * STEPS as f64) as u64);
+    }
+
+    /// It is read, and has so many rows.
+    pub(super) fn finish(self, rows: u64) {
+        let elapsed = self.started.elapsed();
+        match self.bar {
+            Some(bar) => bar.finish_and_clear(),
+            None if elapsed >= PATIENCE && !io::stderr().is_terminal() => {
+                let (path, seconds) = (self.path.display(), elapsed.as_secs_f64());
+                eprintln!("criticd: {path}: read {} in {seconds:.1} s", Self::rate(rows, elapsed));
+            }
+            None => {}
+        }
+    }
+
+    fn rate(rows: u64, elapsed: Duration) -> String {
+        let per_second = rows as f64 / elapsed.as_secs_f64().max(1e-9);
+        format!("{} rows · {} rows/s", HumanCount(rows), HumanCount(per_second as u64))
     }
 }
 

@@ -1,15 +1,14 @@
 //! `criticd replay`.
 
 use super::client::Connection;
+use super::given::{TABLES, TableOptions};
 use super::{Failure, print};
 use criticd::client::{ClientError, Requester, Sender};
 use criticd::config::ConfigParts;
-use criticd::table::Table;
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Rows of one message, at most.
@@ -31,11 +30,13 @@ const ATTEMPTS: u32 = 100;
 /// socket, as fast as it takes them; with it they go to the control socket, and each is acknowledged.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd replay runs.csv\n  criticd replay runs.csv --ack --rate 100\n  criticd replay runs.csv --to tcp://127.0.0.1:6000 --stream-prefix old/"
+    after_help = format!(
+        "Examples:\n  criticd replay runs.csv\n  criticd replay hopper.hdf5\n  criticd replay runs.csv --ack --rate 100\n  criticd replay runs.csv --to tcp://127.0.0.1:6000 --stream-prefix old/\n\n{TABLES}"
+    )
 )]
 pub(crate) struct Replay {
-    /// The table, a CSV file (proto/README.md says which columns)
-    table: PathBuf,
+    #[command(flatten)]
+    table: TableOptions,
     #[command(flatten)]
     connection: Connection,
     /// Where to send: the ingest endpoint, or with --ack the control endpoint [default: those of the running daemon]
@@ -60,7 +61,7 @@ impl Replay {
         if self.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
             return Err(Failure::usage("--rate must be positive"));
         }
-        let table = Table::read(&self.table).map_err(Failure::usage)?;
+        let table = self.table.read().map_err(Failure::usage)?;
         let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let session = self.session.clone().unwrap_or_else(|| format!("replay-{nanoseconds}"));
         let rows_max = self.rate.map_or(BATCH, |rate| ((rate / MESSAGES_HZ) as usize).clamp(1, BATCH));

@@ -1,7 +1,7 @@
 //! `criticd score`.
 
 use super::Failure;
-use super::given::{self, DictionaryOptions};
+use super::given::{self, DictionaryOptions, TableOptions};
 use super::output::{Progress, columns, facts, in_file, number, print, print_json};
 use criticd::learner::Settings;
 use criticd::learner::batch::Given;
@@ -20,9 +20,8 @@ use std::path::PathBuf;
     after_help = "Examples:\n  criticd score walk.csv --hyperparameters h.json\n  criticd score walk.csv --hyperparameters h.json --discount 0.95 --json\n  criticd score long.csv --hyperparameters h.json --evidence sparse --dictionary-max 500\n\nA hyperparameter file, JSON or TOML; without `inputs` it is in the coordinates of the table:\n  {\"kernel\": {\"kind\": \"ard\", \"signal_variance\": 2.0, \"bias_variance\": 1.0, \"relevance\": [1.0, 0.25]},\n   \"noise\": {\"model\": \"correlated\", \"variance\": 0.05}}"
 )]
 pub(crate) struct Score {
-    /// Transitions: a CSV file with the columns state_0.., reward, and next_state_0.., terminated, truncated, stream, ...
-    #[arg(value_name = "TABLE")]
-    table: PathBuf,
+    #[command(flatten)]
+    table: TableOptions,
     /// Kernel and noise: what `fit --json` prints, or a file of your own
     #[arg(long, value_name = "FILE")]
     hyperparameters: PathBuf,
@@ -57,7 +56,7 @@ impl Score {
             Some(which) => which == Which::Sparse,
             None => asked,
         };
-        let rows = given::read_rows(&self.table)?;
+        let rows = self.table.read_rows()?;
         let (hyperparameters, inputs) = given::read_hyperparameters(&self.hyperparameters, rows.dim)?;
         let settings = given::settings(&rows, self.discount);
         let given = Given { settings: &settings, rows: &rows, inputs: &inputs, hyperparameters: &hyperparameters };
@@ -66,7 +65,7 @@ impl Score {
         let (evidence, how) = if sparse {
             let chosen = self.dictionary.choose(&given)?;
             let model = given.model(chosen.dictionary, &|| true)?;
-            let evidence = given.sparse_evidence(&model, &|| true).map_err(|e| in_file(&self.table, e))?;
+            let evidence = given.sparse_evidence(&model, &|| true).map_err(|e| in_file(&self.table.table, e))?;
             let size = model.dictionary().len();
             extra["dictionary_size"] = json!(size);
             let how = match &chosen.selected {
@@ -85,7 +84,7 @@ impl Score {
             (evidence, how)
         } else {
             given::check_exact(&rows)?;
-            (given.exact_evidence(&|| true).map_err(|e| in_file(&self.table, e))?, "exact".to_owned())
+            (given.exact_evidence(&|| true).map_err(|e| in_file(&self.table.table, e))?, "exact".to_owned())
         };
         drop(progress);
         let names = parameter_names(&hyperparameters.kernel.metric, rows.dim);

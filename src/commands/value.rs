@@ -10,13 +10,13 @@ use std::path::PathBuf;
 /// Mean and variance of the value at the states of a file
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...]}\n\nStates are a CSV file with the columns state_0, state_1, ... alone, in the unit of the table that was fitted.\nThe variance is that of the value, not of the rewards to come."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...]}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone, or\nthe observations of a Minari or D4RL file (.hdf5), in the unit of the table that was fitted.\nThe variance is that of the value, not of the rewards to come."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Where to evaluate it: a CSV file with the columns state_0, state_1, ...
+    /// Where to evaluate it: a table with the columns state_0, state_1, ... alone
     #[arg(value_name = "STATES")]
     states: PathBuf,
     /// Print one JSON document

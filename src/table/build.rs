@@ -1,0 +1,585 @@
+//! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
+//! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
+
+use super::{AssumeTerminated, Done, Fault, Format, Progress, Reading, Table};
+use crate::transition::{MAGNITUDE_MAX, Rows};
+use std::collections::HashMap;
+
+/// Rows between two reports of progress.
+const REPORT_ROWS: usize = 4096;
+
+/// What one column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Stream,
+    State(usize),
+    NextState(usize),
+    Action(usize),
+    Reward(usize),
+    Terminated,
+    Truncated,
+    /// The end of an episode, of which the reader must say what it means.
+    Done,
+    Discount,
+    Time,
+    Seq,
+    Skipped,
+}
+
+impl Column {
+    /// The column called `name` in a format that has one column for each number.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let numbered = |prefix: &str| {
+            let digits = name.strip_prefix(prefix)?;
+            // No sign, no leading zeros: `state_00` next to `state_0` would be a trap.
+            let k: usize = digits.parse().ok()?;
+            (k.to_string() == digits).then_some(k)
+        };
+        Some(match name {
+            "stream" => Self::Stream,
+            "action" => Self::Action(0),
+            "reward" => Self::Reward(0),
+            "terminated" => Self::Terminated,
+            "truncated" => Self::Truncated,
+            "done" => Self::Done,
+            "discount" => Self::Discount,
+            "time" => Self::Time,
+            "seq" => Self::Seq,
+            _ if skipped(name) => Self::Skipped,
+            _ => numbered("state_")
+                .map(Self::State)
+                .or_else(|| numbered("next_state_").map(Self::NextState))
+                .or_else(|| numbered("action_").map(Self::Action))
+                .or_else(|| numbered("reward_").map(Self::Reward))?,
+        })
+    }
+
+    /// The k-th number of a column that holds a list.
+    pub(super) fn nth(self, k: usize) -> Option<Self> {
+        match self {
+            Self::State(_) => Some(Self::State(k)),
+            Self::NextState(_) => Some(Self::NextState(k)),
+            Self::Action(_) => Some(Self::Action(k)),
+            Self::Reward(_) => Some(Self::Reward(k)),
+            _ => None,
+        }
+    }
+}
+
+/// Names that are there for somebody else.
+pub(super) fn skipped(name: &str) -> bool {
+    name.starts_with('_') || name.starts_with("info_")
+}
+
+/// What to do about a column of CSV or Parquet, or a key of JSONL, that is not known.
+pub(super) fn hint(name: &str) -> String {
+    let lower = name.to_ascii_lowercase();
+    if Column::parse(&lower).is_some() {
+        return format!("not known; write it in lower case: {lower}");
+    }
+    match lower.as_str() {
+        "" => "a column needs a name".to_owned(),
+        _ if lower.contains([';', '\t']) => "not known; columns are separated by commas".to_owned(),
+        "state" | "next_state" => format!("not known; number it: {lower}_0"),
+        "rewards" | "actions" | "discounts" | "states" | "next_states" | "times" | "streams" => {
+            "not known; names are singular here".to_owned()
+        }
+        _ => "not known; put an underscore before its name to have it skipped. Known are stream, state_0.., \
+              next_state_0.., action or action_0.., reward or reward_0.., terminated, truncated, done, discount, time, \
+              seq"
+        .to_owned(),
+    }
+}
+
+/// One value of a row, as its format gives it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cell<'a> {
+    /// Nothing, or null.
+    Empty,
+    /// A text of which the column says how to read it (CSV).
+    Written(&'a str),
+    /// A text in a format that tells texts from numbers.
+    Text(&'a str),
+    Number(f64),
+    Whole(i64),
+    Flag(bool),
+}
+
+impl std::fmt::Display for Cell<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Cell::Empty => f.write_str("nothing"),
+            Cell::Written(text) | Cell::Text(text) => write!(f, "{:?}", text.chars().take(40).collect::<String>()),
+            Cell::Number(value) => write!(f, "{value}"),
+            Cell::Whole(value) => write!(f, "{value}"),
+            Cell::Flag(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+/// What is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    Transitions(Reading),
+    /// States alone.
+    States,
+}
+
+/// One file to be read.
+pub(super) struct Job<'a> {
+    pub(super) format: Format,
+    pub(super) want: Want,
+    pub(super) progress: &'a mut dyn FnMut(Progress),
+}
+
+/// The columns of a table, understood.
+pub(super) struct Header {
+    format: Format,
+    want: Want,
+    names: Vec<String>,
+    columns: Vec<Column>,
+    dim: usize,
+    has_next: bool,
+    actions_per_row: usize,
+    rewards_per_row: usize,
+}
+
+impl Header {
+    /// `columns` with their names, in the order in which rows will give their cells.
+    pub(super) fn new(job: &Job<'_>, columns: Vec<(String, Column)>) -> Result<Self, Fault> {
+        let (names, columns): (Vec<String>, Vec<Column>) = columns.into_iter().unzip();
+        let (format, want) = (job.format, job.want);
+        for (k, column) in columns.iter().enumerate() {
+            if *column != Column::Skipped && columns[..k].contains(column) {
+                let message = "appears twice (reward and reward_0 are the same, so are action and action_0); drop one";
+                return Err(Fault::column(&names[k], message));
+            }
+        }
+        let mut header =
+            Self { format, want, names, columns, dim: 0, has_next: false, actions_per_row: 0, rewards_per_row: 0 };
+        header.dim = header.width("state", |c| if let Column::State(k) = c { Some(k) } else { None })?;
+        let next = header.width("next_state", |c| if let Column::NextState(k) = c { Some(k) } else { None })?;
+        header.actions_per_row = header.width("action", |c| if let Column::Action(k) = c { Some(k) } else { None })?;
+        header.rewards_per_row = header.width("reward", |c| if let Column::Reward(k) = c { Some(k) } else { None })?;
+        header.has_next = next > 0;
+        if want == Want::States {
+            let foreign = |c: &Column| !matches!(c, Column::State(_) | Column::Skipped);
+            if let Some(k) = header.columns.iter().position(foreign) {
+                let all = if format.has_arrays() { "the array states" } else { "the columns state_0, state_1, ..." };
+                return Err(Fault::column(
+                    &header.names[k],
+                    format!("a table of states has {all} alone; drop this one"),
+                ));
+            }
+        }
+        if header.dim == 0 {
+            return Err(Fault::column(format.name(Column::State(0)), "missing; a state has at least one coordinate"));
+        }
+        if header.has_next && next != header.dim {
+            let column = match format {
+                Format::Csv | Format::Parquet => format!("next_state_{}", next.min(header.dim)),
+                _ => format.name(Column::NextState(0)).to_owned(),
+            };
+            let message = format!("states have {} coordinates, successors {next}; they must agree", header.dim);
+            return Err(Fault::column(column, message));
+        }
+        if let Want::Transitions(reading) = want {
+            if header.rewards_per_row == 0 {
+                let message = "missing; a transition has at least one reward";
+                return Err(Fault::column(format.name(Column::Reward(0)), message));
+            }
+            header.check_ends(reading)?;
+        }
+        Ok(header)
+    }
+
+    /// Whether it is known where episodes terminate, once and not twice.
+    fn check_ends(&self, reading: Reading) -> Result<(), Fault> {
+        let position = |column| self.columns.iter().position(|&c| c == column);
+        let done = position(Column::Done).map(|k| &self.names[k]);
+        let told = match reading.done {
+            Some(Done::Truncated) => Column::Truncated,
+            Some(Done::Terminated) | None => Column::Terminated,
+        };
+        let twice = position(told).map(|k| &self.names[k]);
+        match (done, reading.done, twice) {
+            (Some(done), Some(_), Some(twice)) => {
+                Err(Fault::column(done, format!("{twice} says the same already; leave --done out and this one, too")))
+            }
+            (Some(done), None, Some(twice)) => {
+                let message = format!("{twice} says already where episodes terminate; drop this one");
+                Err(Fault::column(done, message))
+            }
+            (Some(done), None, None) => {
+                let message = "says that an episode ended, not how; say it: --done terminated (nothing of value can \
+                               follow) or --done truncated (cut off from outside)";
+                Err(Fault::column(done, message))
+            }
+            (None, Some(_), _) => Err(Fault::column("done", "missing; --done is for tables that have it")),
+            (Some(_), Some(_), None) => Ok(()),
+            (None, None, Some(_)) => Ok(()),
+            (None, None, None) if reading.assume_terminated.is_some() => Ok(()),
+            // Whoever tells truncations apart has seen no termination.
+            (None, None, None) if position(Column::Truncated).is_some() => Ok(()),
+            (None, None, None) => {
+                let message = "missing, so nothing says where episodes terminate; say what to assume: \
+                               --assume-terminated never (no state is absorbing) or --assume-terminated last (the last \
+                               row of every piece ends in an absorbing state, unless it was truncated)";
+                Err(Fault::column(self.format.name(Column::Terminated), message))
+            }
+        }
+    }
+
+    /// Number of columns of one group, whose numbers must count from 0 without a gap.
+    fn width(&self, group: &str, index: impl Fn(Column) -> Option<usize>) -> Result<usize, Fault> {
+        let mut indices: Vec<usize> = self.columns.iter().filter_map(|&c| index(c)).collect();
+        indices.sort_unstable();
+        match indices.iter().enumerate().find(|(k, index)| *k != **index) {
+            Some((k, _)) => {
+                let message = "missing; columns are numbered from 0 without a gap";
+                Err(Fault::column(format!("{group}_{k}"), message))
+            }
+            None => Ok(indices.len()),
+        }
+    }
+
+    /// Name of the column of a kind, if it is there.
+    fn name_of(&self, column: Column) -> String {
+        self.columns.iter().position(|&c| c == column).map_or_else(String::new, |k| self.names[k].clone())
+    }
+}
+
+/// A finite number of bounded magnitude; none where the cell is blank.
+fn number(cell: Cell<'_>, limit: f64) -> Result<Option<f64>, String> {
+    let value = match cell {
+        Cell::Empty | Cell::Written("") => return Ok(None),
+        Cell::Written(text) => text.parse().map_err(|_| format!("{cell} is not a number"))?,
+        Cell::Number(value) => value,
+        Cell::Whole(value) => value as f64,
+        Cell::Text(_) => return Err(format!("{cell} is text; a number is needed here")),
+        Cell::Flag(_) => return Err(format!("{cell} is a flag; a number is needed here")),
+    };
+    if !value.is_finite() {
+        return Err(format!("{value} is not a finite number; drop the row or repair it"));
+    }
+    if value.abs() > limit {
+        return Err(format!("{value:e} is beyond {limit:e} in magnitude; rescale the column"));
+    }
+    Ok(Some(value))
+}
+
+fn flag(cell: Cell<'_>) -> Result<bool, String> {
+    match cell {
+        Cell::Empty | Cell::Written("" | "0") | Cell::Flag(false) | Cell::Whole(0) => Ok(false),
+        Cell::Written("1") | Cell::Flag(true) | Cell::Whole(1) => Ok(true),
+        Cell::Written(text) if text.eq_ignore_ascii_case("false") => Ok(false),
+        Cell::Written(text) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Cell::Number(value) if value == 0.0 || value == 1.0 => Ok(value == 1.0),
+        _ => Err(format!("{cell} is not a flag; write true, false, 1 or 0")),
+    }
+}
+
+fn position(cell: Cell<'_>) -> Result<u64, String> {
+    let value = match cell {
+        Cell::Written(text) => text.parse().ok(),
+        Cell::Whole(value) => u64::try_from(value).ok(),
+        // Beyond 2^53 neighbours cannot be told apart.
+        Cell::Number(value) if value.fract() == 0.0 && (0.0..9e15).contains(&value) => Some(value as u64),
+        _ => None,
+    };
+    match value {
+        Some(u64::MAX) => Err(format!("{} is too large", u64::MAX)),
+        Some(value) => Ok(value),
+        None => Err(format!("{cell} is not a whole number from 0 up")),
+    }
+}
+
+/// A stream's name: numbers are names as well.
+fn stream(cell: Cell<'_>, name: &mut String) -> Result<(), String> {
+    name.clear();
+    match cell {
+        Cell::Written(text) | Cell::Text(text) => name.push_str(text),
+        Cell::Whole(value) => name.push_str(&value.to_string()),
+        Cell::Empty => {}
+        Cell::Number(_) | Cell::Flag(_) => return Err(format!("{cell} is no name; a text or a whole number is")),
+    }
+    match name.len() {
+        1..=256 => Ok(()),
+        length => Err(format!("a stream's name has 1 to 256 bytes, this one has {length}")),
+    }
+}
+
+/// Takes rows of cells, checks them, and makes a table of them.
+pub(super) struct Builder {
+    header: Header,
+    /// Whether NaN stands for a number that is left out: arrays have nothing else to say so.
+    nan_is_blank: bool,
+    /// Before the names of columns in faults: the part of the file that they come from.
+    pub(super) prefix: String,
+    rows: Rows,
+    actions: Vec<f64>,
+    seqs: Vec<u64>,
+    /// Where each row is in the file, in its own way of counting.
+    places: Vec<u64>,
+    streams: Vec<String>,
+    ids: HashMap<String, u32>,
+    last_seq: Vec<Option<u64>>,
+    // One row, used again and again.
+    state: Vec<f64>,
+    next: Vec<f64>,
+    reward: Vec<f64>,
+    action: Vec<f64>,
+    name: String,
+}
+
+impl Builder {
+    pub(super) fn new(header: Header, nan_is_blank: bool) -> Self {
+        let (d, h, a) = (header.dim, header.rewards_per_row, header.actions_per_row);
+        Self {
+            header,
+            nan_is_blank,
+            prefix: String::new(),
+            rows: Rows::new(d, h),
+            actions: Vec::new(),
+            seqs: Vec::new(),
+            places: Vec::new(),
+            streams: Vec::new(),
+            ids: HashMap::new(),
+            last_seq: Vec::new(),
+            state: vec![0.0; d],
+            next: vec![0.0; d],
+            reward: vec![0.0; h],
+            action: vec![0.0; a],
+            name: String::new(),
+        }
+    }
+
+    /// Tell how far the file is read, now and then.
+    pub(super) fn report(&self, job: &mut Job<'_>, fraction: f64) {
+        if self.rows.len().is_multiple_of(REPORT_ROWS) {
+            (job.progress)(Progress { rows: self.rows.len() as u64, fraction });
+        }
+    }
+
+    /// Whether the last row terminated or was truncated.
+    pub(super) fn ended(&self) -> bool {
+        self.rows.terminated.last() == Some(&true) || self.rows.truncated.last() == Some(&true)
+    }
+
+    /// How many streams there are so far.
+    pub(super) fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    fn fault(&self, place: u64, name: &str, message: String) -> Fault {
+        Fault::Cell { row: place, column: format!("{}{name}", self.prefix), message }
+    }
+
+    /// Append the row that is at `place` in the file; `cell` gives its k-th cell.
+    pub(super) fn push<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), Fault> {
+        let (mut terminated, mut truncated, mut done, mut discount) = (false, false, false, f64::NAN);
+        let mut seq = None;
+        let mut named = false;
+        for k in 0..self.header.columns.len() {
+            let column = self.header.columns[k];
+            let mut cell = if column == Column::Skipped { Cell::Empty } else { cell(k) };
+            if self.nan_is_blank
+                && matches!(cell, Cell::Number(value) if value.is_nan())
+                && !matches!(column, Column::State(_) | Column::Terminated | Column::Truncated | Column::Done)
+            {
+                cell = Cell::Empty;
+            }
+            // NaN stands for a blank cell until it is known whether the row needs it.
+            let optional = |limit| number(cell, limit).map(|value| value.unwrap_or(f64::NAN));
+            let read = match column {
+                Column::Stream => {
+                    named = true;
+                    stream(cell, &mut self.name)
+                }
+                Column::State(i) => match number(cell, MAGNITUDE_MAX) {
+                    Ok(Some(value)) => {
+                        self.state[i] = value;
+                        Ok(())
+                    }
+                    Ok(None) => Err("empty; a number is needed here".to_owned()),
+                    Err(message) => Err(message),
+                },
+                Column::NextState(i) => optional(MAGNITUDE_MAX).map(|value| self.next[i] = value),
+                Column::Reward(i) => optional(MAGNITUDE_MAX).map(|value| self.reward[i] = value),
+                Column::Action(i) => optional(f64::MAX).map(|value| self.action[i] = value),
+                Column::Terminated => flag(cell).map(|value| terminated = value),
+                Column::Truncated => flag(cell).map(|value| truncated = value),
+                Column::Done => flag(cell).map(|value| done = value),
+                Column::Discount => optional(f64::MAX).and_then(|value| {
+                    discount = value;
+                    if value.is_nan() || (0.0..=1.0).contains(&value) {
+                        Ok(())
+                    } else {
+                        Err(format!("a discount lies in [0, 1], this one is {value}"))
+                    }
+                }),
+                Column::Time => optional(f64::MAX).map(drop),
+                Column::Seq => position(cell).map(|value| seq = Some(value)),
+                Column::Skipped => Ok(()),
+            };
+            read.map_err(|message| self.fault(place, &self.header.names[k], message))?;
+        }
+        if !named {
+            self.name.clear();
+            self.name.push_str("default");
+        }
+        match self.header.want {
+            Want::Transitions(Reading { done: Some(Done::Terminated), .. }) => terminated |= done,
+            Want::Transitions(Reading { done: Some(Done::Truncated), .. }) => truncated |= done,
+            _ => {}
+        }
+        if self.header.has_next {
+            if terminated && self.next.iter().all(|v| v.is_nan()) {
+                self.next.copy_from_slice(&self.state);
+            }
+            if let Some(i) = self.next.iter().position(|v| v.is_nan()) {
+                let name = self.header.name_of(Column::NextState(i));
+                let message = "only terminated rows may leave all of their successor out";
+                return Err(self.fault(place, &name, format!("{}; {message}", self.blank())));
+            }
+        }
+        let (id, seq) = self.number_row(place, seq)?;
+        self.rows.states.extend_from_slice(&self.state);
+        if self.header.has_next {
+            self.rows.next_states.extend_from_slice(&self.next);
+        }
+        self.rows.rewards.extend_from_slice(&self.reward);
+        self.rows.discounts.push(discount);
+        self.rows.streams.push(id);
+        self.rows.terminated.push(terminated);
+        self.rows.truncated.push(truncated);
+        self.rows.starts_chain.push(false);
+        self.actions.extend_from_slice(&self.action);
+        self.seqs.push(seq);
+        self.places.push(place);
+        Ok(())
+    }
+
+    /// Number of the row's stream, and the row's number in it.
+    fn number_row(&mut self, place: u64, seq: Option<u64>) -> Result<(u32, u64), Fault> {
+        let id = match self.ids.get(&self.name) {
+            Some(&id) => id,
+            None => {
+                let id = u32::try_from(self.streams.len()).expect("fewer than 2^32 streams");
+                self.ids.insert(self.name.clone(), id);
+                self.streams.push(self.name.clone());
+                self.last_seq.push(None);
+                id
+            }
+        };
+        let last = self.last_seq[id as usize];
+        let seq = match (last, seq) {
+            (Some(last), Some(seq)) if seq <= last => {
+                let message = format!(
+                    "must rise within a stream, {seq} follows {last}; give another run another stream name, or drop seq"
+                );
+                return Err(self.fault(place, &self.header.name_of(Column::Seq), message));
+            }
+            (_, Some(seq)) => seq,
+            (last, None) => last.map_or(0, |last| last + 1),
+        };
+        self.last_seq[id as usize] = Some(seq);
+        Ok((id, seq))
+    }
+
+    /// The word for a cell that says nothing.
+    fn blank(&self) -> &'static str {
+        match self.header.format {
+            Format::Csv => "empty",
+            Format::Jsonl => "missing or null",
+            Format::Parquet => "null",
+            Format::Npz | Format::Hdf5 => "NaN",
+        }
+    }
+
+    /// The states (n, D) and D.
+    pub(super) fn into_states(self) -> Result<(Vec<f64>, usize), Fault> {
+        if self.rows.is_empty() { Err(Fault::Empty) } else { Ok((self.rows.states, self.header.dim)) }
+    }
+
+    /// The transitions.
+    pub(super) fn into_table(self) -> Result<Table, Fault> {
+        let mut table = self.with_successors()?;
+        if table.rows.is_empty() {
+            return Err(Fault::Empty);
+        }
+        mark_chains(&mut table.rows, &table.seqs, table.streams.len());
+        Ok(table)
+    }
+
+    /// Give every row its successor, drop those that have none, and check what the remaining ones need.
+    fn with_successors(mut self) -> Result<Table, Fault> {
+        let known = |column| self.header.columns.contains(&column);
+        let unsaid = !known(Column::Terminated) && !known(Column::Done);
+        let last_terminates = unsaid
+            && matches!(self.header.want, Want::Transitions(reading)
+                if reading.assume_terminated == Some(AssumeTerminated::Last));
+        let (h, d, a) = (self.header.rewards_per_row, self.header.dim, self.header.actions_per_row);
+        let n = self.rows.len();
+        let (has_next, mut keep) = (self.header.has_next, vec![true; n]);
+        let rows = &mut self.rows;
+        let mut next_states = if has_next { std::mem::take(&mut rows.next_states) } else { rows.states.clone() };
+        let mut following: Vec<Option<usize>> = vec![None; self.streams.len()];
+        // Backwards, so that the next row of a stream is at hand.
+        for i in (0..n).rev() {
+            let after = following[rows.streams[i] as usize].replace(i);
+            let after = after.filter(|&j| self.seqs[i] + 1 == self.seqs[j]);
+            let after = after.filter(|&j| !has_next || next_states[i * d..(i + 1) * d] == *rows.state(j));
+            if last_terminates && after.is_none() && !rows.truncated[i] {
+                rows.terminated[i] = true;
+            }
+            if rows.terminated[i] || has_next {
+                continue;
+            }
+            match after.filter(|_| !rows.truncated[i]) {
+                Some(j) => {
+                    next_states[i * d..(i + 1) * d].copy_from_slice(rows.state(j));
+                    // A truncated row without a successor hands its flag on to the row that leads to it.
+                    rows.truncated[i] = rows.truncated[j] && !keep[j];
+                }
+                None => keep[i] = false,
+            }
+        }
+        rows.next_states = next_states;
+        for i in (0..n).filter(|&i| keep[i]) {
+            let blank = |column: Column| {
+                let message = format!("{}; only a row that is no transition may leave it out", self.blank());
+                self.fault(self.places[i], &self.header.name_of(column), message)
+            };
+            if let Some(k) = self.rows.reward(i).iter().position(|v| v.is_nan()) {
+                return Err(blank(Column::Reward(k)));
+            }
+            if let Some(k) = self.actions[i * a..(i + 1) * a].iter().position(|v| v.is_nan()) {
+                return Err(blank(Column::Action(k)));
+            }
+        }
+        let Self { rows, actions, seqs, streams, .. } = self;
+        if keep.iter().all(|&k| k) {
+            return Ok(Table { rows, streams, seqs, actions, actions_per_row: a });
+        }
+        let mut table =
+            Table { rows: Rows::new(d, h), streams, seqs: Vec::new(), actions: Vec::new(), actions_per_row: a };
+        for i in (0..n).filter(|&i| keep[i]) {
+            table.rows.extend(&rows, i..i + 1);
+            table.seqs.push(seqs[i]);
+            table.actions.extend_from_slice(&actions[i * a..(i + 1) * a]);
+        }
+        Ok(table)
+    }
+}
+
+/// Mark the rows that do not continue the one before them in their stream.
+fn mark_chains(rows: &mut Rows, seqs: &[u64], streams: usize) {
+    let mut last: Vec<Option<usize>> = vec![None; streams];
+    for i in 0..rows.len() {
+        let before = last[rows.streams[i] as usize].replace(i);
+        rows.starts_chain[i] = !before.is_some_and(|b| {
+            !rows.terminated[b] && !rows.truncated[b] && seqs[b] + 1 == seqs[i] && rows.next_state(b) == rows.state(i)
+        });
+    }
+}

@@ -1,0 +1,622 @@
+//! Tables of transitions on disk: CSV, JSONL, NPZ, Parquet and HDF5 (Minari, D4RL) in, [`Rows`] for learners and
+//! [`Batch`]es for the wire out. The name's ending tells the format.
+//!
+//! # Columns
+//! CSV has them in its first line, in any order; so has Parquet. k counts from 0 without a gap.
+//!
+//! | column | |
+//! | --- | --- |
+//! | `stream` | whose experience the row is, 1 to 256 bytes; left out: all rows are of stream `default` |
+//! | `state_k` | required |
+//! | `next_state_k` | the true successor; left out: see below |
+//! | `reward`, or `reward_k` | required |
+//! | `action`, or `action_k` | optional |
+//! | `terminated` | `true`, `false`, `1`, `0` (any case); empty: false. Left out: [`Reading`] says what to assume |
+//! | `truncated` | the same, but left out: false |
+//! | `done` | an end of which [`Reading`] says whether it terminated or truncated |
+//! | `discount` | in \[0, 1\]; left out or empty: the critic's own |
+//! | `time` | Unix seconds; nothing is learned from it, it is checked and dropped |
+//! | `seq` | position in the stream, rising; a step other than one starts a new chain |
+//!
+//! Columns whose names start with `_` or `info_` are skipped. Any other name is an error, so that a misspelt `terminated`
+//! does not quietly teach that episodes never end.
+//!
+//! JSONL has one object on each line, under the same names, or with lists as on the wire: `state`, `next_state`, `action`,
+//! `reward`. What has a default may be left out of any line; `v` and `session` are skipped.
+//!
+//! NPZ has arrays `states` (n, D), `next_states` (n, D), `actions` (n,) or (n, A), `rewards` (n,) or (n, H),
+//! `terminated`, `truncated`, `done`, `discounts`, `streams` (texts or numbers), `times`, `seqs` (n,), of f4, f8, integers
+//! or bool. `states` (n + 1, D) without `next_states` is a piece of one trajectory: only its last row may terminate or be
+//! truncated. NaN stands for an empty cell where a cell may be empty.
+//!
+//! A Minari file has a group for each episode; they are read in the order of their attribute `id` into the stream
+//! `default`, and no chain goes from one to the next. D4RL files have flat arrays: `observations`, `rewards`,
+//! `terminals`, and `next_observations` or `timeouts` or both. Other arrays of these two are left alone. Rows are counted
+//! from 0 in arrays and Parquet, lines from 1.
+//!
+//! # Rows without a successor
+//! A terminated row needs none (its successor has value 0 whatever it is) and gets its own state as a placeholder. With
+//! `next_state_k` columns only terminated rows may leave these cells empty. Without them, the next row of the same stream
+//! is the successor, and a row gives only its state, as successor of the row before, if
+//! - it is the last one of its stream,
+//! - or `seq` says that the next row does not follow it,
+//! - or it is truncated: the row after it starts elsewhere. The row before it, if there is one, becomes the truncated one.
+//!
+//! Such a row is no transition; its reward, action and discount are not used and may be empty.
+
+mod arrays;
+mod build;
+mod csv;
+#[cfg(feature = "hdf5")]
+mod hdf5;
+mod jsonl;
+mod npz;
+#[cfg(feature = "parquet")]
+mod parquet;
+
+pub use self::csv::TableWriter;
+use crate::transition::{Batch, BatchParts, Rows};
+use build::{Builder, Column, Job, Want};
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a table cannot be read or written.
+#[derive(Debug)]
+pub struct TableError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What is wrong with a table.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The file cannot be opened or written.
+    Io(io::Error),
+    /// The text is not CSV: bytes that are no UTF-8, rows of different lengths, a failure while reading.
+    Csv(::csv::Error),
+    /// One line cannot be understood (JSONL).
+    Line {
+        /// Line of the file, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The file is not what its name says, or damaged, or holds something else than transitions.
+    Content(String),
+    /// The file is of a kind that cannot be read.
+    Extension,
+    /// A column, a key or an array is missing, double, unknown or of the wrong kind.
+    Column {
+        /// Its name.
+        column: String,
+        /// What to do about it.
+        message: String,
+    },
+    /// One cell is wrong.
+    Cell {
+        /// Line of the file, counted from 1, or in binary formats row, counted from 0.
+        row: u64,
+        /// Name of the column, key or array.
+        column: String,
+        /// What to do about it.
+        message: String,
+    },
+    /// There is no row, or no transition in the rows there are.
+    Empty,
+}
+
+impl Fault {
+    fn column(column: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Column { column: column.into(), message: message.into() }
+    }
+}
+
+impl std::fmt::Display for TableError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        let format = Format::of(&self.path).unwrap_or(Format::Csv);
+        let (row, column) = format.words();
+        match &self.fault {
+            Fault::Io(e) => write!(f, ": {e}"),
+            Fault::Csv(e) => write!(f, ": {e}"),
+            Fault::Line { line, message } => write!(f, ", line {line}: {message}"),
+            Fault::Content(message) => write!(f, ": {message}"),
+            Fault::Extension => f.write_str(
+                ": not a table that can be read; its name must end in .csv, .jsonl, .npz, .parquet or .hdf5",
+            ),
+            Fault::Column { column: name, message } => write!(f, ", {column} {name}: {message}"),
+            Fault::Cell { row: at, column: name, message } => write!(f, ", {row} {at}, {column} {name}: {message}"),
+            Fault::Empty => f.write_str(": the table holds no transition"),
+        }
+    }
+}
+
+impl std::error::Error for TableError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.fault {
+            Fault::Io(e) => Some(e),
+            Fault::Csv(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<::csv::Error> for Fault {
+    fn from(e: ::csv::Error) -> Self {
+        Self::Csv(e)
+    }
+}
+
+/// A format of tables, told by the name of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Csv,
+    Jsonl,
+    Npz,
+    Parquet,
+    Hdf5,
+}
+
+impl Format {
+    fn of(path: &Path) -> Option<Self> {
+        let extension = path.extension().and_then(OsStr::to_str)?.to_ascii_lowercase();
+        Some(match extension.as_str() {
+            "csv" => Self::Csv,
+            "jsonl" | "ndjson" => Self::Jsonl,
+            "npz" => Self::Npz,
+            "parquet" => Self::Parquet,
+            "hdf5" | "h5" => Self::Hdf5,
+            _ => return None,
+        })
+    }
+
+    /// What a row and a column are called.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Csv => ("line", "column"),
+            Self::Jsonl => ("line", "key"),
+            Self::Npz | Self::Hdf5 => ("row", "array"),
+            Self::Parquet => ("row", "column"),
+        }
+    }
+
+    fn has_arrays(self) -> bool {
+        matches!(self, Self::Npz | Self::Hdf5)
+    }
+
+    /// What a column is called that is not there.
+    fn name(self, column: Column) -> &'static str {
+        match (self, column) {
+            (Self::Csv | Self::Parquet, Column::State(_)) => "state_0",
+            (Self::Jsonl, Column::State(_)) => "state",
+            (Self::Jsonl, Column::NextState(_)) => "next_state",
+            (Self::Npz, Column::State(_)) => "states",
+            (Self::Npz, Column::NextState(_)) => "next_states",
+            (Self::Hdf5, Column::State(_)) => "observations",
+            (Self::Hdf5, Column::NextState(_)) => "next_observations",
+            (Self::Npz | Self::Hdf5, Column::Reward(_)) => "rewards",
+            (_, Column::Reward(_)) => "reward",
+            (Self::Hdf5, Column::Terminated) => "terminals or terminations",
+            _ => "terminated",
+        }
+    }
+
+    fn read(self, path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
+        match self {
+            Self::Csv => csv::read(path, job),
+            Self::Jsonl => jsonl::read(path, job),
+            Self::Npz => npz::read(path, job),
+            #[cfg(feature = "parquet")]
+            Self::Parquet => parquet::read(path, job),
+            #[cfg(feature = "hdf5")]
+            Self::Hdf5 => hdf5::read(path, job),
+            #[cfg(not(feature = "parquet"))]
+            Self::Parquet => Err(not_built("Parquet", "parquet")),
+            #[cfg(not(feature = "hdf5"))]
+            Self::Hdf5 => Err(not_built("HDF5", "hdf5")),
+        }
+    }
+}
+
+#[cfg(not(all(feature = "parquet", feature = "hdf5")))]
+fn not_built(name: &str, feature: &str) -> Fault {
+    Fault::Content(format!(
+        "this criticd was built without {name}; build it with cargo build --release --features {feature}, or convert the \
+         file to NPZ or CSV"
+    ))
+}
+
+/// What to make of a table that does not say everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Where episodes terminate if the table does not say; none: such a table is refused.
+    pub assume_terminated: Option<AssumeTerminated>,
+    /// What a column `done` means; none: a table with one is refused.
+    pub done: Option<Done>,
+}
+
+/// Where episodes terminate in a table that does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AssumeTerminated {
+    /// Nowhere.
+    Never,
+    /// In the last row of every piece, unless that was truncated. A piece ends where its stream ends, `seq` leaves a
+    /// number out, or the next row of the stream starts elsewhere than in the successor given.
+    Last,
+}
+
+/// What the end of an episode is that is only called `done`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Nothing of value can follow.
+    Terminated,
+    /// It was cut off from outside.
+    Truncated,
+}
+
+/// How far a table is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Rows so far.
+    pub rows: u64,
+    /// Part of the work that is done, in \[0, 1\].
+    pub fraction: f64,
+}
+
+/// Transitions of a file, checked: every number is finite and in range, every row has a successor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    rows: Rows,
+    streams: Vec<String>,
+    seqs: Vec<u64>,
+    actions: Vec<f64>,
+    actions_per_row: usize,
+}
+
+impl Table {
+    /// Read a file whose name ends in `.csv`, `.jsonl`, `.npz`, `.hdf5` (or `.h5`) or `.parquet`; the last two if the
+    /// features of these names were built. `progress` is told now and then how far that is.
+    ///
+    /// # Errors
+    /// The first fault found, with its row and column and what to do about it.
+    pub fn read(path: &Path, reading: Reading, progress: &mut dyn FnMut(Progress)) -> Result<Self, TableError> {
+        read(path, Want::Transitions(reading), progress)
+            .and_then(Builder::into_table)
+            .map_err(|fault| TableError { path: path.to_owned(), fault })
+    }
+
+    /// The transitions in file order. Streams are numbered in order of appearance; `starts_chain` is set unless the row
+    /// continues the one before it in its stream: that one neither terminated nor truncated, `seq`, if there is one, rose
+    /// by one, and its successor equals this row's state exactly.
+    pub fn rows(&self) -> &Rows {
+        &self.rows
+    }
+
+    /// The transitions, without the rest.
+    pub fn into_rows(self) -> Rows {
+        self.rows
+    }
+
+    /// Names of the streams, in order of appearance: `streams()[k]` is stream k of [`Rows::streams`].
+    pub fn streams(&self) -> &[String] {
+        &self.streams
+    }
+
+    /// State dimension D.
+    pub fn dim(&self) -> usize {
+        self.rows.dim
+    }
+
+    /// Rewards per row H.
+    pub fn rewards_per_row(&self) -> usize {
+        self.rows.rewards_per_row
+    }
+
+    /// Actions (n, A), row-major, if the table has any.
+    pub fn actions(&self) -> Option<&[f64]> {
+        (self.actions_per_row > 0).then_some(&self.actions)
+    }
+
+    /// The rows in file order as messages of the producer's run `session`: each batch is a run of consecutive rows of one
+    /// stream with at most `rows_max` rows. Rows are numbered by the column `seq`, or, without it, from 0 in each stream.
+    ///
+    /// # Panics
+    /// If `rows_max` is 0 or `session` longer than 256 bytes.
+    pub fn batches<'a>(&'a self, session: &'a str, rows_max: usize) -> impl Iterator<Item = Batch> + 'a {
+        assert!(rows_max > 0, "a batch has at least one row");
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            if start == self.rows.len() {
+                return None;
+            }
+            let mut end = start + 1;
+            while end < self.rows.len() && end - start < rows_max && self.same_message(end - 1, end) {
+                end += 1;
+            }
+            let range = start..end;
+            start = end;
+            Some(self.batch(session, range))
+        })
+    }
+
+    /// Whether two neighbouring rows can travel in one batch.
+    fn same_message(&self, i: usize, j: usize) -> bool {
+        self.rows.streams[i] == self.rows.streams[j]
+            && self.seqs[i] + 1 == self.seqs[j]
+            && self.rows.discounts[i].is_nan() == self.rows.discounts[j].is_nan()
+    }
+
+    fn batch(&self, session: &str, range: std::ops::Range<usize>) -> Batch {
+        let (rows, start) = (&self.rows, range.start);
+        let matrix = |values: &[f64], width: usize| values[range.start * width..range.end * width].to_vec();
+        let parts = BatchParts {
+            stream: self.streams[rows.streams[start] as usize].clone(),
+            session: session.to_owned(),
+            seq: Some(self.seqs[start]),
+            dim: rows.dim,
+            rewards_per_row: rows.rewards_per_row,
+            states: matrix(&rows.states, rows.dim),
+            next_states: Some(matrix(&rows.next_states, rows.dim)),
+            rewards: matrix(&rows.rewards, rows.rewards_per_row),
+            terminated: Some(rows.terminated[range.clone()].to_vec()),
+            truncated: Some(rows.truncated[range.clone()].to_vec()),
+            discounts: (!rows.discounts[start].is_nan()).then(|| rows.discounts[range.clone()].to_vec()),
+            actions: (self.actions_per_row > 0).then(|| matrix(&self.actions, self.actions_per_row)),
+            times: None,
+            single: false,
+        };
+        Batch::new(parts).expect("rows were checked when they were read")
+    }
+}
+
+/// Read a table of states: columns `state_0`, `state_1`, ... or the array `states` and no others (those that start with
+/// `_` or `info_` are skipped); of HDF5 the observations. Gives the states (n, D), row-major, and D.
+///
+/// # Errors
+/// The first fault found, with its row and column and what to do about it.
+pub fn read_states(path: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(Vec<f64>, usize), TableError> {
+    read(path, Want::States, progress)
+        .and_then(Builder::into_states)
+        .map_err(|fault| TableError { path: path.to_owned(), fault })
+}
+
+fn read(path: &Path, want: Want, progress: &mut dyn FnMut(Progress)) -> Result<Builder, Fault> {
+    let format = Format::of(path).ok_or(Fault::Extension)?;
+    format.read(path, &mut Job { format, want, progress })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        (directory, path)
+    }
+
+    const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None };
+
+    fn open(path: &Path, reading: Reading) -> Result<Table, TableError> {
+        Table::read(path, reading, &mut |_| {})
+    }
+
+    fn read(text: &str) -> Result<Table, TableError> {
+        let (_directory, path) = file("table.csv", text);
+        open(&path, NEVER)
+    }
+
+    fn message(text: &str) -> String {
+        let full = read(text).unwrap_err().to_string();
+        full.split_once("table.csv").unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn reads_every_column_in_any_order() {
+        let table = read(
+            "reward_1,reward_0,state_1,state_0,next_state_0,next_state_1,stream,action,terminated,truncated,discount,\
+             time,seq,_note,info_lap\n\
+             10,1,0.5,-1,-2,0.25,a,3,False,0,0.9,1700000000,5,hello,\n\
+             20,2, 0.25,-2,,,a,4,TRUE,,,,6,,\n",
+        )
+        .unwrap();
+        let rows = table.rows();
+        assert_eq!((table.dim(), table.rewards_per_row(), table.streams()), (2, 2, &["a".to_owned()][..]));
+        assert_eq!(
+            (rows.state(0), rows.next_state(0), rows.reward(0)),
+            (&[-1.0, 0.5][..], &[-2.0, 0.25][..], &[1.0, 10.0][..])
+        );
+        assert_eq!(rows.next_state(1), rows.state(1), "a terminated row needs no successor");
+        assert_eq!(rows.terminated, [false, true]);
+        assert_eq!(rows.starts_chain, [true, false]);
+        assert_eq!((rows.discounts[0], rows.discounts[1].is_nan()), (0.9, true));
+        assert_eq!(table.actions(), Some(&[3.0, 4.0][..]));
+        let batches: Vec<Batch> = table.batches("s", 100).collect();
+        assert_eq!(batches.len(), 2, "the critic's discount and a row's own cannot share a message");
+        assert_eq!((batches[1].seq(), batches[1].discount(0), batches[1].action(0)), (Some(6), None, Some(&[4.0][..])));
+    }
+
+    #[test]
+    fn chains_break_at_ends_gaps_jumps_and_between_streams() {
+        let table = read(
+            "stream,state_0,next_state_0,reward,terminated,truncated,seq\n\
+             a,0,1,0,0,0,0\n\
+             b,0,1,0,0,0,7\n\
+             a,1,2,0,0,1,1\n\
+             b,1,2,0,0,0,8\n\
+             a,2,3,0,1,0,2\n\
+             a,3,4,0,0,0,3\n\
+             a,4,5,0,0,0,5\n\
+             a,5.5,6,0,0,0,6\n\
+             b,2,3,0,0,0,9\n",
+        )
+        .unwrap();
+        assert_eq!(table.rows().starts_chain, [true, true, false, false, true, true, true, true, false]);
+        assert_eq!(table.rows().streams, [0, 1, 0, 1, 0, 0, 0, 0, 1]);
+        let lengths: Vec<usize> = table.batches("", 2).map(|b| b.len()).collect();
+        assert_eq!(lengths, [1, 1, 1, 1, 2, 2, 1]);
+    }
+
+    #[test]
+    fn the_next_row_of_the_stream_is_the_successor() {
+        // Stream a: 0 -> 1 -> 2 (truncated there), then 10 -> 11 -> end, then 20 alone. Stream b runs in between.
+        let table = read(
+            "stream,state_0,reward,terminated,truncated\n\
+             a,0,1,0,0\nb,100,9,0,0\na,1,2,0,0\na,2,,0,1\na,10,3,0,0\nb,101,,0,0\na,11,4,1,0\na,20,,0,0\n",
+        )
+        .unwrap();
+        let rows = table.rows();
+        assert_eq!(rows.states, [0.0, 100.0, 1.0, 10.0, 11.0]);
+        assert_eq!(rows.next_states, [1.0, 101.0, 2.0, 11.0, 11.0]);
+        assert_eq!(rows.rewards, [1.0, 9.0, 2.0, 3.0, 4.0]);
+        assert_eq!(rows.truncated, [false, false, true, false, false]);
+        assert_eq!(rows.terminated, [false, false, false, false, true]);
+        assert_eq!(rows.starts_chain, [true, true, false, true, false]);
+    }
+
+    #[test]
+    fn a_gap_in_seq_hides_the_successor() {
+        let table = read("state_0,reward,seq\n0,1,0\n1,2,1\n5,3,5\n6,,6\n").unwrap();
+        assert_eq!((&table.rows().states[..], &table.rows().next_states[..]), (&[0.0, 5.0][..], &[1.0, 6.0][..]));
+        assert_eq!(table.rows().starts_chain, [true, true]);
+        assert_eq!(table.streams(), ["default"]);
+    }
+
+    #[test]
+    fn faults_name_line_and_column_and_say_what_to_do() {
+        assert_eq!(message("state_0,reward\n1,2\n1,x\n2,1\n"), ", line 3, column reward: \"x\" is not a number");
+        assert_eq!(
+            message("state_0,reward\n1,\n2,1\n"),
+            ", line 2, column reward: empty; only a row that is no transition may leave it out"
+        );
+        assert!(message("state_0,next_state_0,reward\n1,,3\n").contains("line 2, column next_state_0: empty"));
+        assert!(message("state_0,next_state_0,reward\n1,nan,3\n").contains("not a finite number"));
+        assert!(message("state_0,next_state_0,reward\n1,2e9,3\n").contains("rescale"));
+        assert!(message("state_0,reward,terminated\n1,2,maybe\n").contains("line 2, column terminated"));
+        assert!(message("state_0,reward,discount\n1,2,1.5\n").contains("lies in [0, 1]"));
+        assert!(message("state_0,reward,seq\n1,2,3\n1,2,3\n").contains("line 3, column seq: must rise"));
+        assert!(message("state_0,reward,stream\n1,2,\n").contains("column stream"));
+        assert!(message("state_0,reward,done\n").contains("--done terminated"));
+        assert!(message("state_0,reward,value\n").contains("underscore"));
+        assert!(message("State_0,reward\n").contains("state_0"));
+        assert!(message("state_0;reward\n").contains("separated by commas"));
+        assert!(message("state,reward\n").contains("state_0"));
+        assert!(message("state_0,state_2,reward\n").contains("column state_1: missing"));
+        assert!(message("state_0,next_state_0,next_state_1,reward\n").contains("must agree"));
+        assert!(message("state_0,reward,reward_0\n").contains("appears twice"));
+        assert!(message("state_0\n1\n").contains("column reward: missing"));
+        assert!(message("reward\n1\n").contains("column state_0: missing"));
+        assert!(message("state_0,reward\n1,2,3\n").contains("line: 2"));
+        assert!(message("state_0,reward\n1,2\n").contains("holds no transition"));
+        assert!(message("").contains("holds no transition"));
+        let (_directory, path) = file("t.txt", "");
+        assert!(open(&path, NEVER).unwrap_err().to_string().contains("must end in .csv"));
+        let absent = open(Path::new("absent.csv"), NEVER).unwrap_err();
+        assert!(matches!(absent.fault, Fault::Io(_)) && absent.to_string().starts_with("absent.csv: "));
+    }
+
+    #[test]
+    fn tables_of_states_hold_states_alone() {
+        let (_directory, path) = file("states.csv", "\u{feff}state_1,state_0,_k\n1,2,a\n3,4,b\n");
+        assert_eq!(read_states(&path, &mut |_| {}).unwrap(), (vec![2.0, 1.0, 4.0, 3.0], 2));
+        let (_directory, path) = file("states.csv", "state_0,reward\n1,2\n");
+        assert!(read_states(&path, &mut |_| {}).unwrap_err().to_string().contains("column reward: a table of states"));
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let parts = BatchParts {
+            stream: "robot, left".into(),
+            seq: Some(3),
+            dim: 2,
+            rewards_per_row: 2,
+            states: vec![0.1, 1e-300, 1.0 / 3.0, -5e8, 2.0, 3.0],
+            rewards: vec![0.5, 1.0, -0.5, 2.0],
+            actions: Some(vec![1.0, 2.0]),
+            discounts: Some(vec![0.5, 1.0]),
+            truncated: Some(vec![false, true]),
+            ..BatchParts::default()
+        };
+        let batch = Batch::new(parts).unwrap();
+        let (_directory, path) = file("table.csv", "");
+        let mut writer = TableWriter::create(&path).unwrap();
+        writer.append(&batch).unwrap();
+        writer.finish().unwrap();
+        let back: Vec<Batch> = open(&path, NEVER).unwrap().batches("", 10).collect();
+        assert_eq!(back.len(), 1);
+        assert_eq!((back[0].stream(), back[0].seq()), (batch.stream(), batch.seq()));
+        assert!((0..2).all(|i| back[0].fingerprint(i) == batch.fingerprint(i)));
+    }
+
+    /// Two streams of a simulator, in pieces of up to five rows, the second with lost rows.
+    fn simulated() -> Vec<Batch> {
+        use crate::sim::{batches, walk::Walk};
+        let (mut left, mut right) = (Walk::new(1, Some(12), 0.0), Walk::new(2, None, 0.1));
+        let pieces = (0..40).flat_map(|_| {
+            let steps = |walk: &mut Walk| (0..5).map(|_| walk.step()).collect::<Vec<_>>();
+            let (a, b) = (steps(&mut left), steps(&mut right));
+            batches("left", "", &a).into_iter().chain(batches("right", "", &b))
+        });
+        pieces.collect()
+    }
+
+    #[test]
+    fn a_table_is_replayed_as_it_was_recorded() {
+        let recorded = simulated();
+        let (_directory, path) = file("table.csv", "");
+        let mut writer = TableWriter::create(&path).unwrap();
+        recorded.iter().for_each(|batch| writer.append(batch).unwrap());
+        writer.finish().unwrap();
+        let table = open(&path, NEVER).unwrap();
+        let content = |batch: &Batch| {
+            (0..batch.len())
+                .map(|i| (batch.stream().to_owned(), batch.seq().unwrap() + i as u64, batch.fingerprint(i)))
+                .collect::<Vec<_>>()
+        };
+        let replayed: Vec<_> =
+            table.batches("", 3).inspect(|b| assert!(b.len() <= 3)).flat_map(|b| content(&b)).collect();
+        assert_eq!(replayed, recorded.iter().flat_map(content).collect::<Vec<_>>());
+        // The left stream is cut by its limit of 12 steps, the right one where rows are lost.
+        let rows = table.rows();
+        let chains = |stream| (0..rows.len()).filter(|&i| rows.streams[i] == stream && rows.starts_chain[i]).count();
+        let right: Vec<u64> = replayed.iter().filter(|row| row.0 == "right").map(|row| row.1).collect();
+        let gaps = right.windows(2).filter(|w| w[0] + 1 != w[1]).count();
+        assert!(gaps > 5);
+        assert_eq!((chains(0), chains(1)), (200_usize.div_ceil(12), 1 + gaps));
+    }
+
+    #[test]
+    fn successors_are_found_again_when_they_are_left_out() {
+        let recorded = simulated();
+        let mut text = "stream,state_0,action,reward,truncated,seq\n".to_owned();
+        let mut expected = Vec::new();
+        for batch in &recorded {
+            for i in 0..batch.len() {
+                let (state, action, reward) = (batch.state(i)[0], batch.action(i).unwrap()[0], batch.reward(i)[0]);
+                let (stream, truncated, seq) = (batch.stream(), batch.truncated(i), batch.seq().unwrap() + i as u64);
+                text += &format!("{stream},{state},{action},{reward},{truncated},{seq}\n");
+                expected.push((stream, seq, batch.fingerprint(i), batch.next_state(i)[0], truncated));
+            }
+        }
+        let table = read(&text).unwrap();
+        let mut kept = 0;
+        for batch in table.batches("", 1) {
+            let row = expected.iter().find(|e| e.0 == batch.stream() && Some(e.1) == batch.seq()).unwrap();
+            assert_eq!(batch.next_state(0)[0], row.3, "{row:?}");
+            assert!(!row.4, "a truncated row has no successor in the table");
+            kept += 1;
+        }
+        let gaps = |stream| {
+            let seqs: Vec<u64> = expected.iter().filter(|e| e.0 == stream).map(|e| e.1).collect();
+            seqs.windows(2).filter(|w| w[0] + 1 != w[1]).count()
+        };
+        let truncated = expected.iter().filter(|e| e.4).count();
+        assert_eq!(kept, expected.len() - truncated - gaps("right") - 2, "the last row of each stream goes too");
+        assert_eq!(table.rows().truncated.iter().filter(|&&t| t).count(), truncated);
+    }
+}

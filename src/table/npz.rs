@@ -1,0 +1,219 @@
+//! NPZ: a zip archive of NumPy arrays.
+
+use super::Fault;
+use super::arrays::{Array, Budget, Element, Kind, Piece};
+use super::build::{Builder, Column, Header, Job, Want, skipped};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use zip::ZipArchive;
+
+/// Headers of arrays are a line of text; those of numbers and texts are never longer.
+const HEADER_MAX: usize = 4096;
+/// Arrays in one file, at most.
+const ARRAYS_MAX: usize = 1024;
+/// Bytes read at a time.
+const BLOCK: usize = 1 << 20;
+
+/// What an array holds, by its name.
+fn role(name: &str) -> Option<Column> {
+    Some(match name {
+        "states" => Column::State(0),
+        "next_states" => Column::NextState(0),
+        "actions" => Column::Action(0),
+        "rewards" => Column::Reward(0),
+        "terminated" => Column::Terminated,
+        "truncated" => Column::Truncated,
+        "done" => Column::Done,
+        "discounts" => Column::Discount,
+        "streams" => Column::Stream,
+        "times" => Column::Time,
+        "seqs" => Column::Seq,
+        _ => return None,
+    })
+}
+
+fn hint(name: &str) -> String {
+    let close = [name.to_ascii_lowercase(), format!("{name}s"), name.trim_end_matches('s').to_owned()];
+    match close.iter().find(|name| role(name).is_some()) {
+        Some(known) => format!("not known; call it {known}"),
+        None => {
+            "not known; put an underscore before its name to have it skipped. Known are states, next_states, actions, \
+                 rewards, terminated, truncated, done, discounts, streams, times, seqs"
+                .to_owned()
+        }
+    }
+}
+
+pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
+    let file = File::open(path).map_err(Fault::Io)?;
+    let bytes = file.metadata().map_err(Fault::Io)?.len();
+    let damaged = |e: zip::result::ZipError| Fault::Content(format!("not an NPZ file that can be read: {e}"));
+    let mut archive = ZipArchive::new(BufReader::with_capacity(1 << 16, file)).map_err(damaged)?;
+    if archive.len() > ARRAYS_MAX {
+        return Err(Fault::Content(format!("{} arrays; a table has at most {ARRAYS_MAX}", archive.len())));
+    }
+    let mut budget = Budget::of_file(bytes);
+    let mut arrays = Vec::new();
+    let parts = archive.len();
+    for index in 0..parts {
+        (job.progress)(super::Progress { rows: 0, fraction: 0.5 * index as f64 / parts as f64 });
+        let mut entry = archive.by_index(index).map_err(damaged)?;
+        let file_name = String::from_utf8_lossy(entry.name_raw()).into_owned();
+        let name = file_name.strip_suffix(".npy").unwrap_or(&file_name);
+        if skipped(name) {
+            continue;
+        }
+        let Some(column) = role(name) else { return Err(Fault::column(name, hint(name))) };
+        if job.want == Want::States && column != Column::State(0) {
+            return Err(Fault::column(name, "a table of states has the array states alone; drop this one"));
+        }
+        let array = array(name, &mut entry, &mut budget).map_err(|message| Fault::column(name, message))?;
+        arrays.push((column, array));
+    }
+    let piece = Piece { arrays, first: None };
+    let mut builder = Builder::new(Header::new(job, piece.layout("")?)?, true);
+    piece.push(&mut builder, job, (0.5, 1.0))?;
+    Ok(builder)
+}
+
+/// An array in the format of NumPy's `save`, versions 1 to 3.
+fn array(name: &str, source: &mut impl Read, budget: &mut Budget) -> Result<Array, String> {
+    let mut start = [0; 8];
+    source.read_exact(&mut start).map_err(cut)?;
+    if start[..6] != *b"\x93NUMPY" {
+        return Err("not an array of NumPy".to_owned());
+    }
+    let mut length = [0; 4];
+    let width = if start[6] == 1 { 2 } else { 4 };
+    source.read_exact(&mut length[..width]).map_err(cut)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if !(1..=3).contains(&start[6]) || length > HEADER_MAX {
+        return Err("has a header of a kind that is not known".to_owned());
+    }
+    let mut text = vec![0; length];
+    source.read_exact(&mut text).map_err(cut)?;
+    let text = String::from_utf8(text).map_err(|_| "has a header that is not text".to_owned())?;
+    let NpyHeader { element, fortran, shape } = NpyHeader::parse(&text)?;
+    let expected = budget.take(&shape, element)?;
+    // Memory grows with the bytes that are there, not with those that are claimed.
+    let mut bytes = Vec::new();
+    let mut rest = source.take(expected as u64);
+    while rest.by_ref().take(BLOCK as u64).read_to_end(&mut bytes).map_err(cut)? > 0 {}
+    if bytes.len() < expected {
+        return Err(format!("ends after {} of {expected} bytes", bytes.len()));
+    }
+    let more = source.read(&mut [0]).map_err(cut)?;
+    if more > 0 {
+        return Err(format!("goes on after the {expected} bytes of its shape {shape:?}"));
+    }
+    if fortran && shape.len() > 2 {
+        return Err(format!("has shape {shape:?}, must hold rows of numbers; flatten what has more axes"));
+    }
+    let array = Array::decode(name, shape, element, &bytes)?;
+    Ok(if fortran { array.into_c_order() } else { array })
+}
+
+fn cut(e: std::io::Error) -> String {
+    format!("cannot be read: {e}")
+}
+
+/// What stands before the numbers: the text of a Python dictionary with three keys, always.
+#[derive(Debug, PartialEq)]
+struct NpyHeader {
+    element: Element,
+    fortran: bool,
+    shape: Vec<usize>,
+}
+
+impl NpyHeader {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("has a header that cannot be read: {}", text.trim().chars().take(80).collect::<String>());
+        let after = |key: &str| {
+            let (_, rest) = text.split_once(&format!("'{key}'"))?;
+            Some(rest.trim_start().strip_prefix(':')?.trim_start())
+        };
+        let descr = after("descr").ok_or_else(wrong)?;
+        let Some((descr, _)) = descr.strip_prefix('\'').and_then(|rest| rest.split_once('\'')) else {
+            return Err("has fields (a structured array); write one array of numbers for each".to_owned());
+        };
+        let order = after("fortran_order").ok_or_else(wrong)?;
+        let fortran = match order {
+            _ if order.starts_with("False") => false,
+            _ if order.starts_with("True") => true,
+            _ => return Err(wrong()),
+        };
+        let shape = after("shape").and_then(|rest| rest.strip_prefix('(')).and_then(|rest| rest.split_once(')'));
+        let (axes, _) = shape.ok_or_else(wrong)?;
+        let axes = axes.split(',').map(str::trim).filter(|axis| !axis.is_empty());
+        let shape = axes.map(str::parse).collect::<Result<Vec<usize>, _>>().map_err(|_| wrong())?;
+        if shape.len() > 32 {
+            return Err(wrong());
+        }
+        Ok(Self { element: element(descr)?, fortran, shape })
+    }
+}
+
+/// A type as NumPy writes it: byte order, kind, bytes (for Unicode: letters).
+fn element(descr: &str) -> Result<Element, String> {
+    let wrong = || match descr {
+        "|O" => "holds Python objects; convert it with astype to f8, or to a text".to_owned(),
+        _ => format!("numbers of type {descr:?} cannot be read; write f4, f8, i4, i8 or bool"),
+    };
+    let mut letters = descr.chars();
+    let big_endian = match letters.next() {
+        Some('<' | '|') => false,
+        Some('>') => true,
+        _ => return Err(wrong()),
+    };
+    let kind = match letters.next() {
+        Some('f') => Kind::Float,
+        Some('i') => Kind::Signed,
+        Some('u') => Kind::Unsigned,
+        Some('b') => Kind::Flag,
+        Some('S') => Kind::Bytes,
+        Some('U') => Kind::Unicode,
+        _ => return Err(wrong()),
+    };
+    let size: usize = letters.as_str().parse().map_err(|_| wrong())?;
+    let size = if kind == Kind::Unicode { size.saturating_mul(4) } else { size };
+    let sound = match kind {
+        Kind::Float => matches!(size, 4 | 8),
+        Kind::Signed | Kind::Unsigned => matches!(size, 1 | 2 | 4 | 8),
+        Kind::Flag => size == 1,
+        Kind::Bytes | Kind::Unicode => size > 0,
+    };
+    if sound { Ok(Element { kind, size, big_endian }) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_as_numpy_writes_them() {
+        let parse = |text: &str| NpyHeader::parse(text);
+        let header = parse("{'descr': '<f8', 'fortran_order': False, 'shape': (3, 2), }            \n").unwrap();
+        let element = Element { kind: Kind::Float, size: 8, big_endian: false };
+        assert_eq!(header, NpyHeader { element, fortran: false, shape: vec![3, 2] });
+        let header = parse("{'descr': '>i4', 'fortran_order': True, 'shape': (5,), }").unwrap();
+        let element = Element { kind: Kind::Signed, size: 4, big_endian: true };
+        assert_eq!(header, NpyHeader { element, fortran: true, shape: vec![5] });
+        assert_eq!(parse("{'descr': '|b1', 'fortran_order': False, 'shape': (), }").unwrap().shape, [0_usize; 0]);
+        assert_eq!(parse("{'descr': '<U7', 'fortran_order': False, 'shape': (1,), }").unwrap().element.size, 28);
+        for (text, words) in [
+            ("{'descr': [('x', '<f8')], 'fortran_order': False, 'shape': (1,), }", "structured array"),
+            ("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "Python objects"),
+            ("{'descr': '<f2', 'fortran_order': False, 'shape': (1,), }", "\"<f2\""),
+            ("{'descr': '<c16', 'fortran_order': False, 'shape': (1,), }", "\"<c16\""),
+            ("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }", "cannot be read"),
+            ("{'descr': '<f8', 'fortran_order': Maybe, 'shape': (1,), }", "cannot be read"),
+            ("{'descr': '<f8', 'fortran_order': False, 'shape': (1", "cannot be read"),
+            ("", "cannot be read"),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(message.contains(words), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Tables of transitions: every format gives the same transitions, says what is wrong in its own words, and survives
+//! damage. The files in `tests/data/tables` were written by NumPy, h5py and pyarrow.
+
+use criticd::table::{AssumeTerminated, Done, Reading, Table, TableError, read_states};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+const STRICT: Reading = Reading { assume_terminated: None, done: None };
+const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None };
+const LAST: Reading = Reading { assume_terminated: Some(AssumeTerminated::Last), done: None };
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tables").join(name)
+}
+
+fn read(path: &Path, reading: Reading) -> Result<Table, TableError> {
+    Table::read(path, reading, &mut |_| {})
+}
+
+/// The sentence after the file's name.
+fn message(path: &Path, reading: Reading) -> String {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    read(path, reading).unwrap_err().to_string().split_once(name).unwrap().1.to_owned()
+}
+
+fn written(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    (directory, path)
+}
+
+/// Discounts compared by their bits: NaN stands for the critic's own.
+fn same(a: &Table, b: &Table) -> bool {
+    let (x, y) = (a.rows(), b.rows());
+    let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let batches = |table: &Table| {
+        let content = |batch: criticd::transition::Batch| (batch.seq(), batch.len(), batch.stream().to_owned());
+        table.batches("", 4).map(content).collect::<Vec<_>>()
+    };
+    (x.dim, x.rewards_per_row, &x.states, &x.next_states, &x.rewards, &x.streams)
+        == (y.dim, y.rewards_per_row, &y.states, &y.next_states, &y.rewards, &y.streams)
+        && (&x.terminated, &x.truncated, &x.starts_chain) == (&y.terminated, &y.truncated, &y.starts_chain)
+        && bits(&x.discounts) == bits(&y.discounts)
+        && (a.streams(), a.actions()) == (b.streams(), b.actions())
+        && batches(a) == batches(b)
+}
+
+fn twins() -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut twins = vec![
+        ("full.csv", vec!["full.npz", "full_compressed.npz", "full.jsonl", "flat.jsonl"]),
+        ("pieces.csv", vec!["pieces.npz", "pieces.jsonl"]),
+        ("trajectory.csv", vec!["trajectory.npz"]),
+    ];
+    if cfg!(feature = "hdf5") {
+        let pairs = [("minari.csv", "minari.hdf5"), ("d4rl.csv", "d4rl.hdf5"), ("d4rl_next.csv", "d4rl_next.hdf5")];
+        twins.extend(pairs.map(|(csv, hdf5)| (csv, vec![hdf5])));
+    }
+    if cfg!(feature = "parquet") {
+        twins[0].1.extend(["full.parquet", "full_zstd.parquet"]);
+        twins[1].1.push("pieces.parquet");
+    }
+    twins
+}
+
+#[test]
+fn every_format_gives_the_same_transitions() {
+    for (csv, others) in twins() {
+        let expected = read(&fixture(csv), STRICT).unwrap();
+        for name in others {
+            let found = read(&fixture(name), STRICT).unwrap_or_else(|e| panic!("{e}"));
+            assert!(same(&expected, &found), "{name}: {found:?}, {csv}: {expected:?}");
+        }
+    }
+    // What the fixtures are meant to hold, so that they cannot agree on nothing.
+    let full = read(&fixture("full.csv"), STRICT).unwrap();
+    assert_eq!((full.rows().len(), full.streams().len(), full.actions().map(<[f64]>::len)), (36, 2, Some(36)));
+    let ends = |flags: &[bool]| flags.iter().filter(|&&flag| flag).count();
+    assert_eq!((ends(&full.rows().terminated), ends(&full.rows().truncated)), (3, 2));
+    assert_eq!(ends(&full.rows().starts_chain), 7, "five episodes, and a gap in each of the two streams");
+    let minari = read(&fixture("minari.csv"), STRICT).unwrap();
+    assert_eq!((minari.rows().len(), ends(&minari.rows().starts_chain)), (34, 12));
+    let pieces = read(&fixture("pieces.csv"), STRICT).unwrap();
+    assert_eq!(pieces.rows().len(), 14, "of two truncated pieces the last row only lends its state");
+}
+
+#[test]
+fn states_alone_are_read_from_every_format() {
+    let states = [0.5, -1.0, 2.0, 0.25];
+    let mut files = vec![
+        written("s.csv", b"state_0,state_1\n0.5,-1\n2,0.25\n"),
+        written("s.jsonl", b"{\"state\": [0.5, -1]}\n{\"state\": [2, 0.25]}\n"),
+        npz(&[("states", "<f8", "(2, 2)", floats(&states)), ("_note", "|b1", "(1,)", vec![1])]),
+    ];
+    if cfg!(feature = "hdf5") {
+        let (found, dim) = read_states(&fixture("d4rl.hdf5"), &mut |_| {}).unwrap();
+        assert_eq!((found.len(), dim), (30, 2));
+        let (found, _) = read_states(&fixture("minari.hdf5"), &mut |_| {}).unwrap();
+        assert_eq!(found.len(), 2 * (34 + 12), "the last state of each episode, too");
+        assert_eq!(&found[..2], read(&fixture("minari.csv"), STRICT).unwrap().rows().state(0));
+    }
+    for (_, path) in files.drain(..) {
+        assert_eq!(read_states(&path, &mut |_| {}).unwrap(), (states.to_vec(), 2), "{}", path.display());
+    }
+    let (_directory, path) =
+        npz(&[("states", "<f8", "(2, 2)", floats(&states)), ("rewards", "<f8", "(2,)", vec![0; 16])]);
+    assert!(read_states(&path, &mut |_| {}).unwrap_err().to_string().contains("array rewards: a table of states"));
+    let (_directory, path) = written("s.jsonl", b"{\"state\": [1], \"reward\": 1}\n");
+    assert!(read_states(&path, &mut |_| {}).unwrap_err().to_string().contains("key reward: a table of states"));
+}
+
+#[test]
+fn what_a_table_does_not_say_about_ends_must_be_said() {
+    // 0 -> 1 -> 2, then 10 -> 11; the last row lends its state to none.
+    let text = "state_0,next_state_0,reward\n0,1,1\n1,2,2\n10,11,3\n";
+    let lines = "{\"state\": [0], \"next_state\": [1], \"reward\": 1}\n{\"state\": [1], \"next_state\": [2], \"reward\": 2}\n\
+                 {\"state\": [10], \"next_state\": [11], \"reward\": 3}\n";
+    let arrays: &[(&str, &str, &str, Vec<u8>)] = &[
+        ("states", "<f8", "(3,)", floats(&[0.0, 1.0, 10.0])),
+        ("next_states", "<f8", "(3,)", floats(&[1.0, 2.0, 11.0])),
+        ("rewards", "<f8", "(3,)", floats(&[1.0, 2.0, 3.0])),
+    ];
+    for (_directory, path) in [written("t.csv", text.as_bytes()), written("t.jsonl", lines.as_bytes()), npz(arrays)] {
+        let said = message(&path, STRICT);
+        assert!(said.contains("terminated: missing") && said.contains("--assume-terminated never"), "{said}");
+        assert_eq!(read(&path, NEVER).unwrap().rows().terminated, [false; 3]);
+        assert_eq!(read(&path, LAST).unwrap().rows().terminated, [false, true, true]);
+        let done = Reading { done: Some(Done::Terminated), ..STRICT };
+        assert!(message(&path, done).contains("done: missing; --done is for tables that have it"));
+    }
+    // Without successors a terminated row needs none, so the last ones are transitions now.
+    let (_directory, path) = written("t.csv", b"stream,state_0,reward,truncated\na,0,1,0\na,1,2,0\nb,5,3,0\nb,6,,1\n");
+    let (never, last) = (read(&path, NEVER).unwrap(), read(&path, LAST).unwrap());
+    assert_eq!((&never.rows().states[..], &last.rows().states[..]), (&[0.0, 5.0][..], &[0.0, 1.0, 5.0][..]));
+    assert_eq!(last.rows().terminated, [false, true, false]);
+    assert_eq!(last.rows().truncated, [false, false, true]);
+
+    let done = "state_0,next_state_0,reward,done\n0,1,1,0\n1,2,2,1\n";
+    let arrays: &[(&str, &str, &str, Vec<u8>)] = &[
+        ("states", "<f8", "(2, 1)", floats(&[0.0, 1.0])),
+        ("next_states", "<f8", "(2, 1)", floats(&[1.0, 2.0])),
+        ("rewards", "<f8", "(2,)", floats(&[1.0, 2.0])),
+        ("done", "|b1", "(2,)", vec![0, 1]),
+    ];
+    for (_directory, path) in [written("t.csv", done.as_bytes()), npz(arrays)] {
+        for reading in [STRICT, NEVER] {
+            assert!(message(&path, reading).contains("done: says that an episode ended, not how"));
+        }
+        let terminated = read(&path, Reading { done: Some(Done::Terminated), ..STRICT }).unwrap();
+        let truncated = read(&path, Reading { done: Some(Done::Truncated), ..STRICT }).unwrap();
+        assert_eq!((terminated.rows().terminated[1], terminated.rows().truncated[1]), (true, false));
+        assert_eq!((truncated.rows().terminated[1], truncated.rows().truncated[1]), (false, true));
+    }
+    let (_directory, path) = written("t.csv", b"state_0,reward,terminated,done\n0,1,0,0\n");
+    assert!(message(&path, STRICT).contains("column done: terminated says already"));
+    assert!(message(&path, Reading { done: Some(Done::Terminated), ..STRICT }).contains("terminated says the same"));
+}
+
+#[test]
+fn lines_of_json_are_wrong_in_words() {
+    let good = "{\"state\": [0, 1], \"next_state\": [1, 1], \"reward\": 1, \"terminated\": false}\n";
+    for (line, words) in [
+        ("{\"state\": [0, 1], \"reward\": ", "line 2: not JSON: EOF"),
+        ("{\"state\": [0, 1], \"reward\": NaN}", "line 2: not JSON: expected value at column 29; JSON has no NaN"),
+        ("[1, 2]", "line 2: not an object"),
+        ("{\"state\": [0], \"reward\": 1}", "line 2, key state: has 1 numbers, in line 1 it had 2"),
+        ("{\"state\": 0, \"reward\": 1}", "line 2, key state: is a list here or in line 1"),
+        ("{\"state\": [0, \"x\"], \"next_state\": [0, 1], \"reward\": 1}", "line 2, key state[1]: \"x\" is text"),
+        ("{\"state\": [0, true], \"next_state\": [0, 1], \"reward\": 1}", "line 2, key state[1]: true is a flag"),
+        ("{\"state\": [0, 1], \"next_state\": [0, 1e10], \"reward\": 1}", "line 2, key next_state[1]: 1e10 is beyond"),
+        (
+            "{\"state\": [0, 1], \"next_state\": [0, 1], \"reward\": null}",
+            "line 2, key reward: missing or null; only a row",
+        ),
+        ("{\"state\": [0, 1], \"reward\": 1}", "line 2, key next_state[0]: missing or null; only terminated rows"),
+        ("{\"next_state\": [0, 1], \"reward\": 1}", "line 2, key state[0]: empty; a number"),
+        ("{\"state\": [0, 1], \"reward\": 1, \"terminated\": \"no\"}", "line 2, key terminated: \"no\" is not a flag"),
+        ("{\"state\": [0, 1], \"reward\": 1, \"terminated\": [true]}", "line 2, key terminated: is a list here"),
+        ("{\"state\": [0, 1], \"reward\": 1, \"value\": 2}", "line 2, key value: not known"),
+        ("{\"states\": [[0, 1]], \"reward\": 1}", "line 2, key states: not known; names are singular"),
+        (
+            "{\"state\": [0, 1], \"next_state\": [0, 1], \"reward\": 1, \"seq\": -1}",
+            "seq: nothing is not a whole number",
+        ),
+    ] {
+        let (_directory, path) = written("t.jsonl", format!("{good}{line}\n").as_bytes());
+        let said = message(&path, STRICT);
+        assert!(said.contains(words), "{line}: {said}");
+    }
+    let (_directory, path) = written("t.jsonl", b"\n\n");
+    assert!(message(&path, STRICT).contains("holds no transition"));
+    let (_directory, path) = written("t.jsonl", b"{\"reward\": 1, \"terminated\": true}\n");
+    assert!(message(&path, STRICT).contains("key state: missing"));
+    // Anything may be left out that has a default, in the first line as well.
+    let text = format!("{{\"state\": [5, 5], \"reward\": 0, \"terminated\": true}}\n{good}");
+    let (_directory, path) = written("t.ndjson", text.as_bytes());
+    assert_eq!(read(&path, STRICT).unwrap().rows().next_state(0), [5.0, 5.0]);
+}
+
+/// An array in the form of NumPy's `save`.
+fn npy(descr: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
+    let order = if fortran { "True" } else { "False" };
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}");
+    while !(10 + header.len() + 1).is_multiple_of(64) {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+fn zipped(entries: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut writer = ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, bytes) in entries {
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+        writer.start_file(*name, options).unwrap();
+        writer.write_all(bytes).unwrap();
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+fn npz(arrays: &[(&str, &str, &str, Vec<u8>)]) -> (tempfile::TempDir, PathBuf) {
+    let entry = |(name, descr, shape, data): &(&str, &str, &str, Vec<u8>)| {
+        (format!("{name}.npy"), npy(descr, false, shape, data))
+    };
+    let entries: Vec<(String, Vec<u8>)> = arrays.iter().map(entry).collect();
+    let named: Vec<(&str, Vec<u8>)> = entries.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+    written("t.npz", &zipped(&named))
+}
+
+fn floats(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+#[test]
+fn arrays_are_wrong_in_words() {
+    let good = || {
+        vec![
+            ("states", "<f8", "(3, 2)", floats(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])),
+            ("next_states", "<f8", "(3, 2)", floats(&[2.0, 3.0, 4.0, 5.0, 6.0, 7.0])),
+            ("rewards", "<f8", "(3,)", floats(&[1.0, 2.0, 3.0])),
+            ("terminated", "|b1", "(3,)", vec![0, 0, 1]),
+        ]
+    };
+    let (_directory, path) = npz(&good());
+    assert_eq!(read(&path, STRICT).unwrap().rows().rewards, [1.0, 2.0, 3.0]);
+    let replace = |name: &'static str, descr: &'static str, shape: &'static str, data: Vec<u8>| {
+        let mut arrays = good();
+        arrays.retain(|array| array.0 != name);
+        arrays.push((name, descr, shape, data));
+        npz(&arrays)
+    };
+    let nan = f64::NAN;
+    for ((_directory, path), words) in [
+        (replace("rewards", "<f8", "(3,)", floats(&[1.0, nan, 3.0])), "row 1, array rewards: NaN; only a row"),
+        (
+            replace("states", "<f8", "(3, 2)", floats(&[0.0, 1.0, 2.0, nan, 4.0, 5.0])),
+            "row 1, array states[:, 1]: NaN is not a finite number",
+        ),
+        (
+            replace("next_states", "<f8", "(3, 2)", floats(&[2.0, 3.0, 4.0, f64::INFINITY, 6.0, 7.0])),
+            "row 1, array next_states[:, 1]: inf is not a finite number",
+        ),
+        (replace("rewards", "|b1", "(3,)", vec![0, 1, 0]), "row 0, array rewards: false is a flag; a number"),
+        (replace("rewards", "<f2", "(3,)", vec![0; 6]), "array rewards: numbers of type \"<f2\""),
+        (replace("rewards", "|O", "(3,)", vec![0; 24]), "array rewards: holds Python objects"),
+        (replace("rewards", "<f8", "(4,)", vec![0; 32]), "has 3 rows, there are 4 rewards"),
+        (replace("rewards", "<f8", "(3, 1, 1)", vec![0; 24]), "array rewards: has shape [3, 1, 1]"),
+        (replace("rewards", "<f8", "()", vec![0; 8]), "array rewards: has shape []"),
+        (replace("rewards", "<f8", "(3,)", vec![0; 16]), "array rewards: ends after 16 of 24 bytes"),
+        (replace("rewards", "<f8", "(3,)", vec![0; 25]), "array rewards: goes on after the 24 bytes"),
+        (replace("terminated", "<f8", "(3,)", floats(&[0.0, 0.5, 1.0])), "row 1, array terminated: 0.5 is not a flag"),
+        (replace("terminated", "|b1", "(3, 2)", vec![0; 6]), "array terminated: has shape [3, 2]"),
+        (replace("discounts", "<f4", "(3,)", [0, 0, 0, 64].repeat(3)), "row 0, array discounts: a discount lies in"),
+        (replace("seqs", "<i8", "(3,)", vec![0; 24]), "row 1, array seqs: must rise within a stream, 0 follows 0"),
+        (replace("streams", "<U1", "(3,)", vec![0; 12]), "row 0, array streams: a stream's name has 1 to 256 bytes"),
+        (replace("reward", "<f8", "(3,)", vec![0; 24]), "array reward: not known; call it rewards"),
+        (replace("values", "<f8", "(3,)", vec![0; 24]), "array values: not known; put an underscore"),
+        (replace("next_states", "<f8", "(3, 1)", vec![0; 24]), "array next_states: states have 2 coordinates"),
+        (npz(&[("rewards", "<f8", "(0,)", vec![])]), "array states: missing"),
+        (npz(&[("states", "<f8", "(0, 1)", vec![])]), "array rewards: missing"),
+        (written("t.npz", b"PK no archive"), "not an NPZ file that can be read"),
+        (
+            written("t.npz", &zipped(&[("rewards.npy", b"\x93NUMPX\x01\x00".to_vec())])),
+            "rewards: not an array of NumPy",
+        ),
+        (written("t.npz", &zipped(&[("rewards.npy", vec![0; 3])])), "array rewards: cannot be read"),
+    ] {
+        let said = message(&path, STRICT);
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let piece = |terminated: Vec<u8>, streams: Option<Vec<u8>>| {
+        let mut arrays = vec![
+            ("states", "<f8", "(3,)", floats(&[0.0, 1.0, 2.0])),
+            ("rewards", "<f8", "(2,)", floats(&[0.0, 1.0])),
+            ("terminated", "|b1", "(2,)", terminated),
+        ];
+        arrays.extend(streams.map(|streams| ("streams", "<i8", "(2,)", streams)));
+        npz(&arrays)
+    };
+    let (_directory, path) = piece(vec![0, 1], Some(vec![0; 16]));
+    assert_eq!(read(&path, STRICT).unwrap().rows().next_states, [1.0, 2.0]);
+    let (_directory, path) = piece(vec![1, 0], None);
+    assert!(message(&path, STRICT).contains("row 0, array terminated: ends an episode, only the last row"));
+    let streams: Vec<u8> = [1_i64, 2].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let (_directory, path) = piece(vec![0, 0], Some(streams));
+    assert!(message(&path, STRICT).contains("row 1, array streams: is another stream's"));
+}
+
+#[test]
+fn claims_cost_nothing() {
+    let claim = |shape: &str| npy("<f8", false, shape, &[0; 64]);
+    for (shape, words) in [
+        ("(1000000000000, 2)", "more than a file of this size"),
+        ("(18446744073709551615, 18446744073709551615)", "more than a file of this size"),
+        ("(99999999999999999999999, 2)", "has a header that cannot be read"),
+        ("(1000000,)", "ends after 64 of 8000000 bytes"),
+    ] {
+        let (_directory, path) = written("t.npz", &zipped(&[("rewards.npy", claim(shape))]));
+        let said = message(&path, STRICT);
+        assert!(said.contains(words), "{shape}: {said}");
+    }
+    // A few kilobytes that unpack to sixteen times a hundred megabytes, if somebody let them.
+    let bomb = npy("|b1", false, "(100000000,)", &vec![0; 1 << 20]);
+    let names: Vec<String> = (0..16).map(|k| format!("_{k}.npy")).collect();
+    let entries: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (name.as_str(), bomb.clone())).collect();
+    let (_directory, path) = written("t.npz", &zipped(&entries));
+    assert!(message(&path, STRICT).contains("array states: missing"), "what is skipped is not unpacked");
+    let names = ["terminated", "truncated", "states"].map(|name| format!("{name}.npy"));
+    let entries: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (name.as_str(), bomb.clone())).collect();
+    let (_directory, path) = written("t.npz", &zipped(&entries));
+    assert!(message(&path, STRICT).contains("array terminated: ends after 1048576 of 100000000 bytes"));
+    #[cfg(feature = "hdf5")]
+    assert!(
+        message(&fixture("huge.hdf5"), STRICT).contains("array observations: shape [1000000000000, 2] is more than")
+    );
+}
+
+#[cfg(feature = "hdf5")]
+#[test]
+fn published_datasets_are_wrong_in_words() {
+    for (name, reading, words) in [
+        ("dict_space.hdf5", STRICT, "array episode_0/observations: a Dict or Tuple space"),
+        ("d4rl_no_ends.hdf5", STRICT, "array terminals or terminations: missing"),
+        ("d4rl_no_timeouts.hdf5", STRICT, "array timeouts: missing, and so is next_observations"),
+    ] {
+        let said = message(&fixture(name), reading);
+        assert!(said.contains(words), "{name}: {said}");
+    }
+    let ends = |reading| read(&fixture("d4rl_no_ends.hdf5"), reading).unwrap().into_rows().terminated;
+    let last: Vec<usize> = ends(LAST).iter().enumerate().filter(|(_, end)| **end).map(|(i, _)| i).collect();
+    assert_eq!((ends(NEVER).contains(&true), last), (false, vec![5, 10, 14]));
+    let (_directory, path) = written("t.h5", b"\x89HDF\r\n\x1a\n");
+    assert!(message(&path, STRICT).contains("not an HDF5 file that can be read"));
+}
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn formats_that_were_not_built_say_how_to_build_them() {
+    assert!(message(&fixture("full.parquet"), STRICT).contains("--features parquet"));
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn columns_of_parquet_are_wrong_in_words() {
+    let (_directory, path) = written("t.parquet", b"PAR1 and no more PAR1");
+    assert!(message(&path, STRICT).contains("not a Parquet file that can be read"));
+}
+
+#[test]
+fn damaged_files_are_faults_and_nothing_worse() {
+    let mut random = ChaCha8Rng::seed_from_u64(11);
+    let directory = tempfile::tempdir().unwrap();
+    for (csv, others) in twins() {
+        for name in std::iter::once(csv).chain(others) {
+            let whole = std::fs::read(fixture(name)).unwrap();
+            let expected = read(&fixture(name), STRICT).unwrap();
+            let path = directory.path().join(name);
+            let text = name.ends_with(".csv") || name.ends_with(".jsonl");
+            let (mut refused, mut damaged) = (0, 0);
+            for _ in 0..60 {
+                let length = random.random_range(0..whole.len());
+                std::fs::write(&path, &whole[..length]).unwrap();
+                let found = read(&path, STRICT);
+                // What is missing may not matter: a last line end, space after the last array.
+                let whole = found.is_ok_and(|found| same(&found, &expected));
+                let refused = read(&path, STRICT).is_err();
+                assert!(text || whole || refused, "{name} cut to {length} bytes is something else");
+            }
+            for _ in 0..200 {
+                let mut bytes = whole.clone();
+                for _ in 0..random.random_range(1..4) {
+                    let at = random.random_range(0..bytes.len());
+                    bytes[at] ^= 1 << random.random_range(0..8);
+                }
+                std::fs::write(&path, &bytes).unwrap();
+                match read(&path, STRICT) {
+                    Ok(table) => assert_eq!(table.dim(), expected.dim(), "{name}"),
+                    Err(e) => {
+                        refused += 1;
+                        damaged += u32::from(e.to_string().ends_with("file is damaged"));
+                    }
+                }
+            }
+            println!("{name}: {refused} of 200 refused, {damaged} of them after a panic of the library");
+            assert!(refused > 0, "{name}: no damage was noticed");
+        }
+    }
+}
