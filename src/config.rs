@@ -29,6 +29,10 @@ pub struct ConfigParts {
     pub control: String,
     /// Endpoint of the PUB socket.
     pub publish: String,
+    /// Address of the dashboard and of metrics, HOST:PORT; "off" for none.
+    pub http: String,
+    /// Names, besides loopback and the address itself, under which browsers may ask for the dashboard.
+    pub http_hosts: Vec<String>,
     /// Whether TCP endpoints may be reachable from other machines.
     pub insecure_allow_remote: bool,
     /// Least severe level that is logged.
@@ -129,6 +133,8 @@ impl Default for ConfigParts {
             ingest: "tcp://127.0.0.1:5750".into(),
             control: "tcp://127.0.0.1:5751".into(),
             publish: "tcp://127.0.0.1:5752".into(),
+            http: "127.0.0.1:5753".into(),
+            http_hosts: Vec::new(),
             insecure_allow_remote: false,
             log: "info".into(),
             state_dim: None,
@@ -181,6 +187,9 @@ pub struct Options {
     /// Publish snapshots and events here
     #[arg(long, value_name = "ENDPOINT")]
     pub publish: Option<String>,
+    /// Show the dashboard and metrics here: HOST:PORT, or off
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
     /// Let endpoints be reachable from other machines, without encryption or passwords
     #[arg(long)]
     pub insecure_allow_remote: bool,
@@ -537,7 +546,8 @@ fn apply(options: &Options, parts: &mut ConfigParts, lines: &mut Lines) -> Resul
             .ok_or_else(|| ConfigError::invalid(assignment, None, "must have the form KEY=VALUE"))?;
         assign(key.trim(), value.trim(), parts, lines)?;
     }
-    let Options { data_dir, ingest, control, publish, log, insecure_allow_remote, config: _, set: _ } = options.clone();
+    let Options { data_dir, ingest, control, publish, http, log, insecure_allow_remote, config: _, set: _ } =
+        options.clone();
     let mut over = |key: &str, given: bool| given.then(|| lines.forget(key)).is_some();
     if over("data_dir", data_dir.is_some()) {
         parts.data_dir = data_dir.unwrap_or_default();
@@ -546,6 +556,7 @@ fn apply(options: &Options, parts: &mut ConfigParts, lines: &mut Lines) -> Resul
         ("ingest", ingest, &mut parts.ingest),
         ("control", control, &mut parts.control),
         ("publish", publish, &mut parts.publish),
+        ("http", http, &mut parts.http),
         ("log", log, &mut parts.log),
     ];
     for (key, given, setting) in texts {
@@ -628,7 +639,9 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
             return fault(&format!("{prefix}warmup_rows"), "must not exceed window_rows");
         }
     }
-    let endpoints = [("ingest", &parts.ingest), ("control", &parts.control), ("publish", &parts.publish)];
+    let http = if parts.http == "off" { "tcp://127.0.0.1:0".into() } else { format!("tcp://{}", parts.http) };
+    let endpoints =
+        [("ingest", &parts.ingest), ("control", &parts.control), ("publish", &parts.publish), ("http", &http)];
     for (i, (key, endpoint)) in endpoints.into_iter().enumerate() {
         if !is_local(endpoint) && !parts.insecure_allow_remote {
             let message = "can be reached from other machines, without encryption or passwords: use 127.0.0.1, or set \
@@ -736,6 +749,11 @@ mod tests {
             ("control = \"tcp://127.0.0.1:99999\"", "line 1: `control` has a port that is no number"),
             ("control = \"tcp://127.0.0.1:5750\"", "line 1: `control` must differ from the other endpoints"),
             ("ingest = \"tcp://0.0.0.0:5750\"", "line 1: `ingest` can be reached from other machines"),
+            ("http = \"tcp://127.0.0.1:1\"", "line 1: `http` must be HOST:PORT or off"),
+            ("http = \"127.0.0.1\"", "line 1: `http` must be HOST:PORT or off"),
+            ("http = \"127.0.0.1:5750\"", "line 1: `http` must differ from the other endpoints"),
+            ("http = \"0.0.0.0:80\"", "line 1: `http` can be reached from other machines"),
+            ("http_hosts = [\"a:80\"]", "line 1: `http_hosts` must be a list of names alone"),
             ("log = \"loud\"", "line 1: `log` must be one of off, error"),
             ("state_names = [\"a\"]", "line 1: `state_names` must be as many as state_dim"),
             ("limits = 3", "line 1: `limits` must be a table"),

@@ -2,6 +2,7 @@
 pub mod client;
 pub mod config;
 pub mod daemon;
+pub mod http;
 pub mod journal;
 pub mod learner;
 pub mod math;

@@ -1,4 +1,4 @@
-//! Pictures of value functions: heat maps and curves side by side in one PNG file.
+//! Pictures of value functions: heat maps, curves and bars side by side in one PNG or SVG file.
 //!
 //! Unvisited states show the prior mean, which for costs looks better than anything visited. So a heat map can fade where
 //! the standard deviation is high: pale means that nobody has been there.
@@ -14,6 +14,7 @@
 //! ```
 
 mod colour;
+mod surface;
 mod ticks;
 
 pub use colour::Colours;
@@ -21,10 +22,9 @@ pub use colour::Colours;
 use colour::{ABSENT, Oklab, PALE};
 use std::io;
 use std::path::Path;
+use surface::{Clip, Surface};
 use ticks::Ticks;
-use tiny_skia::{
-    Color, FillRule, LineCap, LineJoin, Mask, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform,
-};
+use tiny_skia::{PathBuilder, Rect, Transform};
 
 /// Panels, each 700 pixels wide and 600 high.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +40,8 @@ pub enum Panel {
     Heatmap(Heatmap),
     /// Functions of one variable.
     Curves(Curves),
+    /// A number for each of a few names.
+    Bars(Bars),
 }
 
 /// An axis: what it shows and from where to where.
@@ -232,6 +234,28 @@ pub struct Line {
     pub deviation: Option<Vec<f64>>,
 }
 
+/// A number for each of a few names, as horizontal bars from zero.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bars {
+    /// Above the picture.
+    pub title: String,
+    /// Name and unit of the numbers.
+    pub label: String,
+    /// From the top down, at least one.
+    pub bars: Vec<Bar>,
+}
+
+/// One bar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bar {
+    /// To its left.
+    pub name: String,
+    /// Its length, not negative.
+    pub value: f64,
+    /// Behind it.
+    pub text: String,
+}
+
 impl Figure {
     /// Draw the figure into a PNG file, replacing what is there.
     ///
@@ -252,13 +276,24 @@ impl Figure {
     /// # Panics
     /// As there, or if `columns` is 0.
     pub fn write_png_in_rows(&self, path: &Path, columns: usize) -> io::Result<()> {
-        std::fs::write(path, self.draw(columns).encode_png()?)
+        std::fs::write(path, self.draw(Surface::pixels, columns).png())
     }
 
-    fn draw(&self, columns: usize) -> Pixmap {
+    /// Draw the figure into an SVG file, replacing what is there. Letters are outlines: it looks alike everywhere.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    ///
+    /// # Panics
+    /// As [`write_png`](Self::write_png).
+    pub fn write_svg(&self, path: &Path) -> io::Result<()> {
+        std::fs::write(path, self.draw(Surface::svg, self.panels.len()).svg_text())
+    }
+
+    fn draw(&self, surface: fn(f32, f32) -> Surface, columns: usize) -> Surface {
         assert!(!self.panels.is_empty(), "a figure has at least one panel");
         let (across, down) = (columns.min(self.panels.len()), self.panels.len().div_ceil(columns));
-        let mut canvas = Canvas::new(PANEL_WIDTH * across as f32, PANEL_HEIGHT * down as f32);
+        let mut canvas = Canvas::new(surface(PANEL_WIDTH * across as f32, PANEL_HEIGHT * down as f32));
         // Panels share the lines on which their plots stand, so a legend of one moves them all.
         let rows = self.panels.iter().map(|p| legend_rows(&canvas, &p.legend())).max().unwrap_or(0);
         for (k, panel) in self.panels.iter().enumerate() {
@@ -268,10 +303,11 @@ impl Figure {
             let plot = match panel {
                 Panel::Heatmap(map) => map.draw(&mut canvas, frame),
                 Panel::Curves(curves) => curves.draw(&mut canvas, frame),
+                Panel::Bars(bars) => bars.draw(&mut canvas, frame),
             };
             draw_legend(&mut canvas, frame, plot, &panel.legend());
         }
-        canvas.pixmap
+        canvas.surface
     }
 }
 
@@ -362,18 +398,16 @@ enum Align {
     Right,
 }
 
-/// Pixels, and the shapes that the pictures are made of.
+/// A surface, and the shapes that the pictures are made of.
 struct Canvas {
-    pixmap: Pixmap,
+    surface: Surface,
     face: ttf_parser::Face<'static>,
 }
 
 impl Canvas {
-    fn new(width: f32, height: f32) -> Self {
-        let mut pixmap = Pixmap::new(width as u32, height as u32).expect("the size is neither zero nor huge");
-        pixmap.fill(Color::WHITE);
+    fn new(surface: Surface) -> Self {
         let face = ttf_parser::Face::parse(dejavu::sans::regular(), 0).expect("the font that comes with us is sound");
-        Self { pixmap, face }
+        Self { surface, face }
     }
 
     fn line(&mut self, from: (f32, f32), to: (f32, f32), width: f32, colour: [u8; 3]) {
@@ -383,16 +417,15 @@ impl Canvas {
         self.stroke(path, width, colour, None);
     }
 
-    fn stroke(&mut self, path: PathBuilder, width: f32, colour: [u8; 3], mask: Option<&Mask>) {
-        let stroke = Stroke { width, line_cap: LineCap::Butt, line_join: LineJoin::Round, ..Stroke::default() };
+    fn stroke(&mut self, path: PathBuilder, width: f32, colour: [u8; 3], clip: Option<&Clip>) {
         if let Some(path) = path.finish() {
-            self.pixmap.stroke_path(&path, &paint(colour, 1.0), &stroke, Transform::identity(), mask);
+            self.surface.stroke(&path, width, colour, clip);
         }
     }
 
-    fn fill(&mut self, path: PathBuilder, colour: [u8; 3], opacity: f32, mask: Option<&Mask>) {
+    fn fill(&mut self, path: PathBuilder, colour: [u8; 3], opacity: f32, clip: Option<&Clip>) {
         if let Some(path) = path.finish() {
-            self.pixmap.fill_path(&path, &paint(colour, opacity), FillRule::Winding, Transform::identity(), mask);
+            self.surface.fill(&path, colour, opacity, clip);
         }
     }
 
@@ -449,32 +482,14 @@ impl Canvas {
             .post_translate(offset, 0.0)
             .post_concat(Transform::from_rotate(turn))
             .post_translate(x, y);
-        if let Some(path) = outline.path.finish() {
-            self.pixmap.fill_path(&path, &paint(INK, 1.0), FillRule::Winding, transform, None);
+        if let Some(path) = outline.path.finish().and_then(|path| path.transform(transform)) {
+            self.surface.fill(&path, INK, 1.0, None);
         }
-    }
-
-    fn mask(&self, frame: Frame) -> Mask {
-        let mut mask = Mask::new(self.pixmap.width(), self.pixmap.height()).expect("as large as the canvas");
-        mask.fill_path(&PathBuilder::from_rect(frame.rect()), FillRule::Winding, true, Transform::identity());
-        mask
     }
 
     /// Colour each pixel of `frame` by its place in it: across and up, each in (0, 1).
     fn shade(&mut self, frame: Frame, colour: impl Fn(f64, f64) -> Oklab) {
-        let (left, top) = (frame.left as u32, frame.top as u32);
-        let (width, height) = ((frame.right - frame.left) as u32, (frame.bottom - frame.top) as u32);
-        let stride = self.pixmap.width();
-        let pixels = self.pixmap.pixels_mut();
-        for j in 0..height {
-            for i in 0..width {
-                let across = (f64::from(i) + 0.5) / f64::from(width);
-                let up = 1.0 - (f64::from(j) + 0.5) / f64::from(height);
-                let [r, g, b] = colour(across, up).srgb();
-                let pixel = PremultipliedColorU8::from_rgba(r, g, b, 255).expect("opaque");
-                pixels[((top + j) * stride + left + i) as usize] = pixel;
-            }
-        }
+        self.surface.image(frame, |across, up| colour(across, up).srgb());
     }
 
     /// Title, ticks and names of the axes of `plot`, within `panel`.
@@ -548,12 +563,6 @@ impl ttf_parser::OutlineBuilder for Outline {
     fn close(&mut self) {
         self.path.close();
     }
-}
-
-fn paint([r, g, b]: [u8; 3], opacity: f32) -> Paint<'static> {
-    let mut paint = Paint { anti_alias: true, ..Paint::default() };
-    paint.set_color_rgba8(r, g, b, (255.0 * opacity).round() as u8);
-    paint
 }
 
 /// The middle of the pixel that holds `v`: lines one pixel wide are sharp there.
@@ -670,7 +679,7 @@ impl Curves {
             let at = sharp(plot.y(*value));
             canvas.line((frame.left, at), (frame.right, at), 1.0, GRID);
         }
-        let mask = canvas.mask(frame);
+        let clip = canvas.surface.clip(frame);
         for (line, colour) in self.lines.iter().zip(LINES) {
             let place = |k: usize, height: f64| (plot.x(self.at[k]), plot.y(height));
             if let Some(deviation) = &line.deviation {
@@ -678,9 +687,9 @@ impl Curves {
                 let lower = (0..n).rev().map(|k| place(k, line.mean[k] - 2.0 * deviation[k]));
                 let mut band = polyline(upper.chain(lower));
                 band.close();
-                canvas.fill(band, colour, 0.22, Some(&mask));
+                canvas.fill(band, colour, 0.22, Some(&clip));
             }
-            canvas.stroke(polyline((0..n).map(|k| place(k, line.mean[k]))), 2.4, colour, Some(&mask));
+            canvas.stroke(polyline((0..n).map(|k| place(k, line.mean[k]))), 2.4, colour, Some(&clip));
         }
         canvas.points(&plot, &self.points);
         canvas.axes(&plot, panel, &self.title, (&self.x.label, &x_ticks), (&self.y_label, &y_ticks));
@@ -710,6 +719,39 @@ impl Curves {
         });
         let points = self.points.iter().flat_map(|set| &set.at);
         curves.chain(points.filter(move |at| inside(at[0])).map(|at| at[1]))
+    }
+}
+
+impl Bars {
+    /// As that of a heat map.
+    fn draw(&self, canvas: &mut Canvas, panel: Frame) -> Frame {
+        let greatest = self.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
+        // Room for the text behind the longest one.
+        let axis = Axis::new(self.label.clone(), 0.0, if greatest > 0.0 { 1.3 * greatest } else { 1.0 });
+        let widest = self.bars.iter().map(|bar| canvas.width(&bar.name, TICK_SIZE)).fold(0.0, f32::max);
+        let left = (panel.left + 30.0 + widest).min(panel.left + 0.6 * PANEL_WIDTH).ceil();
+        let frame = Frame { left, right: panel.right - 40.0, ..panel };
+        let ticks = canvas.ticks_across(&axis, frame.right - frame.left);
+        let plot = Plot { frame: grown(frame), x: Side::of(&axis), y: Side::linear([0.0, 1.0]) };
+        for (value, _) in &ticks.0 {
+            let at = sharp(plot.x(*value));
+            canvas.line((at, frame.top), (at, frame.bottom), 1.0, GRID);
+        }
+        // Few bars are not to look like walls.
+        let pitch = ((frame.bottom - frame.top) / self.bars.len() as f32).min(72.0);
+        for (k, bar) in self.bars.iter().enumerate() {
+            let middle = frame.top + (k as f32 + 0.5) * pitch;
+            let end = plot.x(bar.value).max(frame.left + 1.0);
+            let body = Frame { left: frame.left, top: middle - 0.3 * pitch, right: end, bottom: middle + 0.3 * pitch };
+            let mut path = PathBuilder::new();
+            path.push_rect(body.rect());
+            canvas.fill(path, LINES[0], 0.85, None);
+            let base = middle + 0.36 * TICK_SIZE;
+            canvas.text(&bar.name, TICK_SIZE, (frame.left - 10.0, base), Align::Right, false);
+            canvas.text(&bar.text, TICK_SIZE, (end + 8.0, base), Align::Left, false);
+        }
+        canvas.axes(&plot, panel, &self.title, (&self.label, &ticks), ("", &Ticks(Vec::new())));
+        frame
     }
 }
 
@@ -759,6 +801,7 @@ impl Panel {
                 let key = |(line, colour): (&Line, _)| Key::Line(colour, line.deviation.is_some());
                 (&curves.points, lines.map(|(line, colour)| (key((line, colour)), line.label.as_str())).collect())
             }
+            Self::Bars(_) => return Vec::new(),
         };
         entries.extend(points.iter().map(|set| (Key::Marker(set.marker), set.label.as_str())));
         entries
@@ -822,15 +865,24 @@ fn draw_legend(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(Key, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tiny_skia::Pixmap;
 
     fn map(columns: usize, values: Vec<f64>) -> Heatmap {
         let (x, y) = (Axis::new("x", 0.0, 1.0), Axis::new("y", 0.0, 1.0));
         Heatmap { smooth: false, ..Heatmap::new("t", x, y, columns, values, "v") }
     }
 
+    fn drawn(figure: &Figure, columns: usize) -> Pixmap {
+        Pixmap::decode_png(&figure.draw(Surface::pixels, columns).png()).unwrap()
+    }
+
     fn pixel(canvas: &Pixmap, x: u32, y: u32) -> [u8; 3] {
         let p = canvas.pixel(x, y).unwrap();
         [p.red(), p.green(), p.blue()]
+    }
+
+    fn canvas() -> Canvas {
+        Canvas::new(Surface::pixels(PANEL_WIDTH, PANEL_HEIGHT))
     }
 
     #[test]
@@ -850,9 +902,39 @@ mod tests {
         };
         let figure = Figure { panels: vec![Panel::Heatmap(map(2, vec![0.0; 4])), Panel::Curves(curves)] };
         figure.write_png(&path).unwrap();
-        assert_eq!(Pixmap::load_png(&path).unwrap(), figure.draw(2));
-        assert_eq!((figure.draw(2).width(), figure.draw(2).height()), (1400, 600));
+        assert_eq!(Pixmap::load_png(&path).unwrap(), drawn(&figure, 2));
+        assert_eq!((drawn(&figure, 2).width(), drawn(&figure, 2).height()), (1400, 600));
         assert!(figure.write_png(&directory.path().join("absent/figure.png")).is_err());
+    }
+
+    #[test]
+    fn both_kinds_of_file_hold_the_same() {
+        let mut map = map(2, vec![0.0, 1.0, 2.0, 3.0]);
+        map.points = vec![Points { label: "p & q".into(), at: vec![[0.5, 0.5]], marker: Marker::Ring }];
+        let bar = |name: &str, value| Bar { name: name.into(), value, text: format!("{value}") };
+        let bars = Bars { title: "Bars".into(), label: "b".into(), bars: vec![bar("one", 1.0), bar("two", 0.0)] };
+        let curve = Line { label: "a".into(), mean: vec![0.0, 1.0], deviation: Some(vec![0.1, 0.3]) };
+        let curves = Curves {
+            title: "Curves".into(),
+            x: Axis::new("x", 0.0, 1.0),
+            y_label: "y".into(),
+            y_scale: Scale::Linear,
+            y_range: None,
+            at: vec![0.0, 1.0],
+            lines: vec![curve],
+            points: Vec::new(),
+        };
+        let figure = Figure { panels: vec![Panel::Heatmap(map), Panel::Bars(bars), Panel::Curves(curves)] };
+        let svg = figure.draw(Surface::svg, 3).svg_text();
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.contains("viewBox=\"0 0 2100 600\""));
+        // Two images, of the map and of its colour bar; bands and curves are clipped.
+        assert_eq!(svg.matches("<image ").count(), 2);
+        assert_eq!(svg.matches("clip-path=").count(), 2);
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+        // The bar of value 1 is longer than that of 0 and has the colour of curves.
+        let canvas = drawn(&figure, 3);
+        let blue = |x, y| u32::from(pixel(&canvas, x, y)[2]) > u32::from(pixel(&canvas, x, y)[0]) + 60;
+        assert!(blue(1000, 56 + 36) && !blue(1000, 56 + 72 + 36));
     }
 
     #[test]
@@ -873,7 +955,7 @@ mod tests {
         assert!((low.log10() + 0.1).abs() < 1e-9 && (high.log10() - 2.1).abs() < 1e-9, "{low} {high}");
         // Zero has no place on a logarithmic axis: a gap, not an infinite line.
         let figure = Figure { panels: vec![Panel::Curves(curves); 3] };
-        let canvas = figure.draw(2);
+        let canvas = drawn(&figure, 2);
         assert_eq!((canvas.width(), canvas.height()), (1400, 1200));
     }
 
@@ -881,13 +963,13 @@ mod tests {
     fn rows_go_up_and_columns_to_the_right() {
         let mut map = map(2, vec![0.0, 1.0, 2.0, f64::NAN]);
         map.value_range = Some([0.0, 4.0]);
-        let canvas = Figure { panels: vec![Panel::Heatmap(map.clone())] }.draw(1);
+        let canvas = drawn(&Figure { panels: vec![Panel::Heatmap(map.clone())] }, 1);
         let colour = |t: f64| Colours::Value.at(t).srgb();
         let corners = [[120, 490], [520, 490], [120, 70], [520, 70]].map(|[x, y]| pixel(&canvas, x, y));
         assert_eq!(corners, [colour(0.0), colour(0.25), colour(0.5), ABSENT.srgb()]);
 
         map.fade = Some(Fade { label: "pale".into(), amount: vec![1.0, 0.0, 7.0, 0.0] });
-        let canvas = Figure { panels: vec![Panel::Heatmap(map)] }.draw(1);
+        let canvas = drawn(&Figure { panels: vec![Panel::Heatmap(map)] }, 1);
         assert_eq!(pixel(&canvas, 120, 460), PALE.srgb());
         assert_eq!(pixel(&canvas, 520, 460), colour(0.25));
     }
@@ -904,7 +986,7 @@ mod tests {
 
     #[test]
     fn long_legends_take_more_rows() {
-        let canvas = Canvas::new(PANEL_WIDTH, PANEL_HEIGHT);
+        let canvas = canvas();
         let entry = (Key::Marker(Marker::Dot), "a legend of some length, about 400 pixels");
         assert_eq!(legend_rows(&canvas, &[]), 0);
         assert_eq!(legend_rows(&canvas, &[entry]), 1);
@@ -913,7 +995,7 @@ mod tests {
 
     #[test]
     fn texts_of_ticks_keep_apart() {
-        let canvas = Canvas::new(PANEL_WIDTH, PANEL_HEIGHT);
+        let canvas = canvas();
         let axis = Axis::new("x", 123_456.0, 123_457.0);
         for width in [200.0, 400.0, 800.0] {
             let ticks = canvas.ticks_across(&axis, width).0;

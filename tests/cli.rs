@@ -616,3 +616,49 @@ fn help_has_examples() {
         assert!(help.contains("Examples:") && help.contains(&format!("criticd {command} ")), "{help}");
     }
 }
+
+#[test]
+fn a_model_is_drawn_in_both_formats_over_the_variables_that_are_named() {
+    let bench = Bench::new();
+    let row = |i: usize| {
+        let x = |k: usize| ((k * k) as f64 * 0.7).sin();
+        format!("{},{},{},{},{},{}\n", x(i), x(i + 7), x(i + 1), x(i + 8), x(i).exp(), u8::from(i % 9 == 8))
+    };
+    let head = "state_0,state_1,next_state_0,next_state_1,reward,terminated\n";
+    bench.file("t.csv", &(head.to_owned() + &(0..150).map(row).collect::<String>()));
+    bench.json("fit t.csv --discount 0.5 --out m.msgpack");
+    for (arguments, width) in [
+        ("--out a.png", 2100),
+        ("--out b.png --x state_1 --y 0 --range state_0=-1:2", 2100),
+        ("--out c.png --curve --x 1 --at state_0=-0.5", 1400),
+    ] {
+        bench.text(&format!("plot m.msgpack {arguments}"));
+        let file = arguments.split(' ').nth(1).unwrap();
+        let bytes = std::fs::read(bench.path(file)).unwrap();
+        assert_eq!(&bytes[..8], b"\x89PNG\r\n\x1a\n");
+        assert_eq!(u32::from_be_bytes(bytes[16..20].try_into().unwrap()), width, "{arguments}");
+    }
+    let read = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
+    bench.text("plot m.msgpack --out a.svg");
+    bench.text("plot m.msgpack --out b.svg --at state_0=9");
+    bench.text("plot m.msgpack --out c.svg --x state_1 --y state_0");
+    let svg = read("a.svg");
+    assert!(svg.starts_with("<svg ") && svg.matches("<image ").count() >= 4, "maps, bars of colour and their keys");
+    assert_eq!(svg, read("b.svg"), "a variable that is drawn stands nowhere");
+    assert_ne!(svg, read("c.svg"));
+    for (arguments, status, words) in [
+        ("plot m.msgpack", 2, "--out"),
+        ("plot m.msgpack --out x.jpg", 2, ".png or .svg"),
+        ("plot m.msgpack --out x.png --x speed", 2, "there is state_0, state_1"),
+        ("plot m.msgpack --out x.png --x 2", 2, "there is no state variable 2"),
+        ("plot m.msgpack --out x.png --x 0 --y state_0", 2, "--x and --y are both state_0"),
+        ("plot m.msgpack --out x.png --range state_0=2:1", 2, "NAME=FROM:TO"),
+        ("plot m.msgpack --out x.png --at state_0", 2, "NAME=VALUE"),
+        ("plot m.msgpack --out x.png --reward 1", 2, "below 1"),
+        ("plot m.msgpack --out absent/x.png", 2, "cannot write"),
+        ("plot t.csv --out x.png", 1, "not a model"),
+    ] {
+        let (found, message) = bench.failure(arguments);
+        assert!(found == status && message.contains(words), "{arguments}: {found} {message}");
+    }
+}

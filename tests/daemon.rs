@@ -33,6 +33,7 @@ fn start(change: impl FnOnce(&mut ConfigParts)) -> Running {
         ingest: any_port(),
         control: any_port(),
         publish: any_port(),
+        http: "off".into(),
         critics: vec![critic("main", 0.9)],
         ..ConfigParts::default()
     };
@@ -145,6 +146,26 @@ fn rows_pushed_on_ingest_are_learned_exactly_once() {
     assert_eq!(status["rejected"], json!({}));
     let streams = ask(&mut requester, "streams", json!({}));
     assert_eq!(streams["streams"]["walk-0"]["rows"], 2001);
+    running.daemon.stop();
+}
+
+#[test]
+fn hello_tells_a_client_what_it_has_to_know() {
+    let running = start(|parts| {
+        parts.limits.rows_per_batch_max = 50;
+        parts.critics.push(critic("other", 0.5));
+    });
+    let mut requester = running.requester();
+    let hello = ask(&mut requester, "hello", json!({}));
+    assert_eq!(hello["protocol"], json!({"min": wire::VERSION, "max": wire::VERSION}));
+    assert_eq!((&hello["version"], &hello["critics"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(["main", "other"])));
+    assert_eq!((&hello["limits"]["rows_per_batch"], &hello["limits"]["page_bytes"]), (&json!(50), &json!(512 << 10)));
+    assert!(hello["features"].as_array().unwrap().contains(&json!("pages")));
+    // Nobody has sent a state yet.
+    assert_eq!(hello.get("state_dim"), None);
+    let offset = append_walk(&mut requester, "walk", &walk(0, 45));
+    ask(&mut requester, "value", json!({"states": [[0.0]], "min_offset": offset}));
+    assert_eq!(ask(&mut requester, "hello", json!({}))["state_dim"], 1);
     running.daemon.stop();
 }
 

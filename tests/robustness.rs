@@ -138,6 +138,16 @@ fn a_copy_is_told_from_what_it_is_a_copy_of() {
 }
 
 #[test]
+fn one_lengthscale_for_all_does_not_hide_what_copies_mean() {
+    let (states, rewards) = noisy(1, 400, 15, |x| (3.0 * x[0]).sin());
+    let window = episodes(3, states.iter().flat_map(|x| [*x, 3.0 * x + 1.0, -x]).collect(), rewards);
+    for kernel in [KernelKind::Isotropic, KernelKind::Auto] {
+        let found = refit_by(&window, Settings { kernel, ..settings() }).unwrap();
+        assert_eq!(found.report.variables[0].verdict, Verdict::Matters, "{kernel:?}: {:?}", found.report.variables);
+    }
+}
+
+#[test]
 fn near_copies_are_told() {
     let (states, rewards) = noisy(2, 400, 5, |x| (3.0 * x[0]).sin());
     let window = episodes(3, beside(&states, 2, |x| x[0] + 0.01 * x[1]), rewards);
@@ -198,7 +208,7 @@ fn a_collapse_onto_single_returns_is_told() {
     let states: Vec<f64> = (0..400).map(f64::from).collect();
     let mut rng = ChaCha8Rng::seed_from_u64(10);
     let rewards = (0..400).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f64>>();
-    // One long walk, so that the step between states is what it is; each row repeated, so that noise would show.
+    // Every row ends its episode, so that no step keeps lengthscales long; each is repeated, so that noise would show.
     let twice = |v: &[f64]| v.iter().flat_map(|x| [*x, *x]).collect::<Vec<f64>>();
     let n = 800;
     let (states, rewards) = (twice(&states), twice(&rewards));
@@ -238,6 +248,31 @@ fn a_dictionary_that_is_too_small_is_told() {
 }
 
 #[test]
+fn what_every_reward_loses_is_counted() {
+    let (states, rewards) = noisy(1, 300, 17, |x| (9.0 * x[0]).sin());
+    let batch = Batch::new(BatchParts {
+        stream: "s".into(),
+        dim: 1,
+        rewards_per_row: 2,
+        next_states: Some(states.clone()),
+        states: states.clone(),
+        rewards: rewards.iter().flat_map(|r| [*r, *r]).collect(),
+        terminated: Some(vec![true; 300]),
+        ..BatchParts::default()
+    })
+    .unwrap();
+    let mut twice = Window::new(1, 2, 300);
+    (0..300).for_each(|i| twice.push(0, true, &batch, i));
+    let exact = Settings { kernel: KernelKind::Isotropic, evidence: SelectBy::Exact, ..settings() };
+    let both = refit_by(&twice, Settings { rewards: vec![0, 1], ..exact }).unwrap();
+    // The dictionary aims at two nats, of both rewards together.
+    assert!(both.report.trace_gap > 0.0 && both.report.trace_gap <= 2.5, "{}", both.report.trace_gap);
+    let posterior = both.model.solve().unwrap();
+    let each = posterior.trace_gap(both.model.statistics());
+    assert!((both.report.trace_gap / each - 2.0).abs() < 1e-9, "{} of {each} each", both.report.trace_gap);
+}
+
+#[test]
 fn which_evidence_decided_is_told() {
     let (states, rewards) = noisy(2, 900, 12, |x| (3.0 * x[0]).sin() + x[1]);
     let window = episodes(2, states, rewards);
@@ -271,6 +306,37 @@ fn the_bound_finds_what_the_exact_evidence_finds() {
 }
 
 #[test]
+fn without_time_the_best_so_far_stands_and_that_is_told() {
+    let (states, rewards) = noisy(2, 300, 16, |x| (3.0 * x[0]).sin());
+    let window = episodes(3, beside(&states, 2, |_| 1.0), rewards);
+    for kernel in [KernelKind::Isotropic, KernelKind::Ard, KernelKind::Factor(Some(1)), KernelKind::Auto] {
+        let mut learner = Learner::new(Settings { kernel, ..settings() }, None);
+        learner.step(&window);
+        learner.request_refit();
+        let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
+        let asked = std::cell::Cell::new(0);
+        let counting = || {
+            asked.set(asked.get() + 1);
+            true
+        };
+        refit::run(&job, &|| true, &counting).unwrap();
+        for limit in (0..4).chain((1..8).map(|share| asked.get() * share / 8)) {
+            let asked = std::cell::Cell::new(0);
+            let time_left = || {
+                asked.set(asked.get() + 1);
+                asked.get() <= limit
+            };
+            let found = refit::run(&job, &|| true, &time_left).unwrap();
+            assert!(found.report.out_of_time);
+            told(&found, "the time budget ended the search");
+            // What is left out stays so, also where nothing was climbed.
+            let metric = found.model.hyperparameters().kernel.metric;
+            assert!(metric.kind() == "isotropic" || metric.relevance(3)[2] == 0.0, "{kernel:?} at {limit}: {metric:?}");
+        }
+    }
+}
+
+#[test]
 fn whenever_it_is_told_to_stop_it_stops() {
     let (states, rewards) = noisy(2, 700, 14, |x| (3.0 * x[0]).sin() + x[1]);
     let window = episodes(2, states, rewards);
@@ -285,8 +351,8 @@ fn whenever_it_is_told_to_stop_it_stops() {
     };
     refit::run(&job, &counting, &|| true).unwrap();
     let all = count.get();
-    for share in 0..20 {
-        let (limit, asked) = (all * share / 20, std::cell::Cell::new(0));
+    for limit in (0..20).map(|share| all * share / 20).chain(all.saturating_sub(5)..all) {
+        let asked = std::cell::Cell::new(0);
         let stop = || {
             asked.set(asked.get() + 1);
             asked.get() <= limit
@@ -296,4 +362,22 @@ fn whenever_it_is_told_to_stop_it_stops() {
         // It looks once more for each loop that it leaves, and begins nothing.
         assert!(asked.get() <= limit + 5, "asked {} times after the flag went up", asked.get() - limit);
     }
+}
+
+#[test]
+fn directions_that_were_not_found_are_told() {
+    let (states, rewards) = noisy(1, 400, 15, |x| (3.0 * x[0]).sin());
+    let window = episodes(1, states, rewards);
+    let found = refit_by(&window, Settings { kernel: KernelKind::Factor(None), ..settings() }).unwrap();
+    assert_eq!(found.report.structure, "ard");
+    told(&found, "directions asked for: 1, given: 0");
+}
+
+#[test]
+fn rewards_that_are_seen_rarely_are_no_outliers() {
+    // One success in fifty rows, remembered for a while by the returns before it.
+    let mut rng = ChaCha8Rng::seed_from_u64(16);
+    let states: Vec<f64> = (0..600).map(|_| rng.random_range(-1.0..1.0)).collect();
+    let rewards = (0..600).map(|i| if i % 50 == 0 { 1.0 } else { 0.001 * rng.random::<f64>() }).collect();
+    not_told(&refitted(&episodes(1, states, rewards)).unwrap(), "outliers");
 }

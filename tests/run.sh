@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# All tests: those in Rust, then those in Python against the release binary. Everything it makes stays under target/.
+# All tests: those in Rust, then those in Python against the release binary: of the daemon by a client that knows only the
+# protocol (tests/python), and of the Python package (python/tests). Everything it makes stays under target/.
 #
 # What cannot run here (no python3, no packages to be had) is counted and reported as skipped; with CI=true that fails.
-# Arguments go to pytest: tests/run.sh -m "not slow".
+# Arguments go to both runs of pytest: tests/run.sh -m "not slow".
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -37,30 +38,47 @@ echo "== cargo build --release"
 built=0
 cargo build --release || { built=1; failed=$((failed + 1)); }
 
-echo "== pytest tests/python"
-python_files=$(find tests/python -name 'test_*.py' | wc -l)
+suite() { # LOG FOLDER ARGUMENTS...
+    local log=$logs/$1 folder=$2 status=0
+    shift 2
+    echo "== pytest $folder"
+    # Away from the folder python/, so that the package is the one that was installed.
+    CRITICD_BIN=$PWD/target/release/criticd "$environment/bin/python" -P -m pytest "$folder" --durations=5 "$@" 2>&1 |
+        tee "$log" || status=$?
+    local summary='^=+ .* in [0-9.]+s|^[0-9]+ (passed|failed|skipped|error|deselected).* in [0-9.]+s'
+    passed=$((passed + $(count "$log" "$summary" passed)))
+    local found=$(($(count "$log" "$summary" failed) + $(count "$log" "$summary" error)))
+    local left_out=$(($(count "$log" "$summary" skipped) + $(count "$log" "$summary" deselected)))
+    failed=$((failed + found))
+    if [ "$left_out" -gt 0 ]; then skip "$left_out" "$left_out tests in $folder were left out (pytest lists them above)"; fi
+    # 5: the arguments leave nothing to run.
+    if [ "$status" -ne 0 ] && [ "$status" -ne 5 ] && [ "$found" -eq 0 ]; then failed=$((failed + 1)); fi
+}
+
+# What the environment holds besides the package itself, which is installed anew each time.
+wanted() { cat tests/python/requirements.txt python/pyproject.toml; }
+
+install() {
+    local pip="$environment/bin/python -m pip --quiet --disable-pip-version-check install"
+    if ! wanted | cmp -s - "$environment/installed.txt"; then
+        python3 -m venv --clear "$environment" && $pip -r tests/python/requirements.txt "./python[gym,test]" &&
+            wanted >"$environment/installed.txt" || return 1
+    fi
+    $pip --no-deps --no-build-isolation --force-reinstall ./python
+}
+
+python_files=$(find tests/python python/tests -name 'test_*.py' | wc -l)
 environment=target/python
 if [ "$built" -ne 0 ]; then
     skip "$python_files" "$python_files files of Python tests: the binary could not be built"
 elif ! command -v python3 >"$logs/which"; then
     skip "$python_files" "$python_files files of Python tests: there is no python3"
-elif ! cmp -s tests/python/requirements.txt "$environment/installed.txt" && ! {
-    python3 -m venv "$environment" >"$logs/venv" 2>&1 &&
-        "$environment/bin/pip" install --quiet --disable-pip-version-check -r tests/python/requirements.txt 2>&1 |
-        tee "$logs/pip" && cp tests/python/requirements.txt "$environment/installed.txt"
-}; then
-    tail -n 5 "$logs/venv"
-    skip "$python_files" "$python_files files of Python tests: their packages could not be installed (see $logs/venv, $logs/pip)"
+elif ! install >"$logs/install" 2>&1; then
+    tail -n 5 "$logs/install"
+    skip "$python_files" "$python_files files of Python tests: their packages could not be installed (see $logs/install)"
 else
-    status=0
-    "$environment/bin/python" -m pytest tests/python --durations=5 "$@" 2>&1 | tee "$logs/pytest" || status=$?
-    summary='^=+ .* in [0-9.]+s|^[0-9]+ (passed|failed|skipped|error).* in [0-9.]+s'
-    passed=$((passed + $(count "$logs/pytest" "$summary" passed)))
-    found=$(($(count "$logs/pytest" "$summary" failed) + $(count "$logs/pytest" "$summary" error)))
-    left_out=$(($(count "$logs/pytest" "$summary" skipped) + $(count "$logs/pytest" "$summary" deselected)))
-    failed=$((failed + found))
-    if [ "$left_out" -gt 0 ]; then skip "$left_out" "$left_out tests in Python were left out (pytest lists them above)"; fi
-    if [ "$status" -ne 0 ] && [ "$found" -eq 0 ]; then failed=$((failed + 1)); fi
+    suite pytest tests/python "$@"
+    suite pytest-package python/tests "$@"
 fi
 
 for reason in ${reasons[@]+"${reasons[@]}"}; do echo "skipped: $reason"; done

@@ -2,7 +2,8 @@
 
     pip install msgpack msgpack-numpy numpy && python make.py
 
-NAME.msgpack is a message; snapshot_*.json holds states and what the snapshot of that name says about them.
+NAME.msgpack is a message, NAME.reading.json says how it reads; snapshot_*.json holds states and what the snapshot of
+that name says about them. Files that exist are never changed: this stops if it would make another one of them.
 """
 
 import json
@@ -15,8 +16,30 @@ import numpy as np
 HERE = pathlib.Path(__file__).parent
 
 
+def put(file, data):
+    path = HERE / file
+    if path.exists() and path.read_bytes() != data:
+        raise SystemExit(f"{file} exists and is another one: make a new vector instead")
+    path.write_bytes(data)
+
+
+def put_json(file, value):
+    path = HERE / file
+    # Another machine adds up in another order.
+    if not (path.exists() and alike(json.loads(path.read_text()), value)):
+        put(file, (json.dumps(value, indent=1) + "\n").encode())
+
+
+def alike(a, b):
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+    return a == b or (isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 1e-12 * abs(a))
+
+
 def write(name, message):
-    (HERE / f"{name}.msgpack").write_bytes(msgpack.packb(message, default=msgpack_numpy.encode))
+    put(f"{name}.msgpack", msgpack.packb(message, default=msgpack_numpy.encode))
 
 
 states = np.array([[0.1, -2.0], [0.3, 1e-9], [-0.5, 1e9]])
@@ -34,8 +57,15 @@ lists = {key: value.tolist() for key, value in rows.items()}
 write("transition", {"v": 1, "state": [0.1, -2], "next_state": [0.3, 4], "reward": 1, "terminated": False})
 write(
     "transition_numpy_scalars",
-    {"v": 1, "stream": "robot", "state": states[0], "next_state": states[1], "reward": np.float32(1),
-     "terminated": np.bool_(False), "seq": np.int64(3)},
+    {
+        "v": 1,
+        "stream": "robot",
+        "state": states[0],
+        "next_state": states[1],
+        "reward": np.float32(1),
+        "terminated": np.bool_(False),
+        "seq": np.int64(3),
+    },
 )
 write("batch", {"v": 1, "stream": "robot", "session": "7f", "seq": 40, **lists})
 write("batch_numpy", {"v": 1, "stream": "robot", "session": "7f", "seq": 40, **rows})
@@ -61,10 +91,23 @@ def snapshot(kind, relevance, factors):
     write(
         f"snapshot_{kind}",
         {
-            "v": 1, "type": "snapshot", "critic": "default", "generation": 2, "revision": 31, "offset": 5000,
-            "transitions": 4999, "time": 1.7e9, "discount": 0.99, "noise": {"model": "correlated", "variance": 0.01},
-            "kernel": kernel, "inputs": {"dim": dim, "shift": shift, "scale": scale, "names": ["angle", "speed"]},
-            "dictionary": dictionary, "weights": weights, "variance": c, "log_evidence": -321.5, "score": -0.75,
+            "v": 1,
+            "type": "snapshot",
+            "critic": "default",
+            "generation": 2,
+            "revision": 31,
+            "offset": 5000,
+            "transitions": 4999,
+            "time": 1.7e9,
+            "discount": 0.99,
+            "noise": {"model": "correlated", "variance": 0.01},
+            "kernel": kernel,
+            "inputs": {"dim": dim, "shift": shift, "scale": scale, "names": ["angle", "speed"]},
+            "dictionary": dictionary,
+            "weights": weights,
+            "variance": c,
+            "log_evidence": -321.5,
+            "score": -0.75,
         },
     )
 
@@ -77,9 +120,363 @@ def snapshot(kind, relevance, factors):
     variance = [k(x, x) - row @ c @ row for x, row in zip(z, km)]
     assert len(dictionary) == size and min(variance) > 0
     expected = {"states": queries.tolist(), "mean": (km @ weights).tolist(), "variance": variance}
-    (HERE / f"snapshot_{kind}.json").write_text(json.dumps(expected, indent=1) + "\n")
+    put_json(f"snapshot_{kind}.json", expected)
 
 
 snapshot("isotropic", np.array([0.5, 0.5]), None)
 snapshot("ard", np.array([0.5, 0.0]), None)
 snapshot("factor", np.array([0.5, 0.25]), np.array([[1.0, -0.5]]))
+
+
+# ---- how each message reads, and what is wrong with the bad ones
+#
+# socket: to "ingest" or "control", or from the daemon as "reply" or "publication". reading: the message as JSON, arrays
+# as lists, binary data as {"hex": ...}, what is not finite as a string; null if it cannot be read at all. error: what a
+# daemon of default settings that has seen nothing says of a bad one. schema: whether criticd.cddl lets it pass.
+
+
+def plain(value):
+    if isinstance(value, (np.ndarray, np.generic)):
+        return plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value
+
+
+def read(name, socket, error=None, schema=True):
+    data = (HERE / f"{name}.msgpack").read_bytes()
+    malformed = error is not None and error["code"] == "malformed"
+    reading = None if malformed else plain(msgpack.unpackb(data, object_hook=msgpack_numpy.decode))
+    put_json(f"{name}.reading.json", {"socket": socket, "error": error, "schema": schema, "reading": reading})
+
+
+def good(name, socket, message):
+    write(name, {"v": 1, **message})
+    read(name, socket)
+
+
+def bad(name, socket, message, code, field=None, index=None, schema=False):
+    if isinstance(message, bytes):
+        put(f"{name}.msgpack", message)
+    else:
+        write(name, message)
+    error = {"code": code, "field": field, "index": index}
+    read(name, socket, {key: value for key, value in error.items() if value is not None}, schema)
+
+
+for name in ("transition", "transition_numpy_scalars", "batch", "batch_numpy", "piece"):
+    read(name, "ingest")
+for name in ("append", "value", "snapshot_request"):
+    read(name, "control")
+for name in ("snapshot_isotropic", "snapshot_ard", "snapshot_factor"):
+    read(name, "publication")
+
+row = {"stream": "robot", "session": "7f", "seq": 3, "state": [0.5, -1], "next_state": [1, 2.5], "reward": -3}
+good(
+    "transition_full",
+    "ingest",
+    {
+        **row,
+        "terminated": True,
+        "truncated": False,
+        "action": [0.25, 1],
+        "discount": 0.5,
+        "time": 1.7e9,
+        "comment": {"x": [1]},
+    },
+)
+good("transition_rewards", "ingest", {**row, "reward": [1, -0.5], "op": "append"})
+good(
+    "batch_rewards",
+    "ingest",
+    {
+        "stream": "robot",
+        "states": states,
+        "next_states": states * 0.5,
+        "rewards": np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+        "actions": np.array([0, 2, 1]),
+        "times": np.array([1.7e9, 1.7e9, 1.7e9]),
+    },
+)
+good("append_transition", "control", {"id": [1, {"a": None}], "op": "append", **row})
+good("value_list", "control", {"id": 4, "op": "value", "states": [[1, 2], [3, 4.5]], "critic": "far", "arrays": "list"})
+good("snapshot_page_request", "control", {"id": 5, "op": "snapshot", "page": 1, "revision": 31})
+good("optimise", "control", {"id": 6, "op": "optimise", "critic": "default", "wait": True})
+for op in ("status", "streams", "checkpoint", "ping", "hello"):
+    good(f"{op}_request", "control", {"id": 7, "op": op})
+
+good("reply_append", "reply", {"id": 9, "ok": True, "accepted": 2, "duplicates": 1, "next_seq": 43, "offset": 1043})
+good(
+    "reply_value",
+    "reply",
+    {
+        "id": 9,
+        "ok": True,
+        "mean": np.array([1.5, -2.0]),
+        "variance": np.array([0.25, 0.5]),
+        "generation": 3,
+        "offset": 1043,
+    },
+)
+good(
+    "reply_value_rewards",
+    "reply",
+    {
+        "id": 9,
+        "ok": True,
+        "mean": np.array([[1.5, -2.0], [0.5, 4.0]]),
+        "generation": 3,
+        "offset": 1043,
+    },
+)
+good(
+    "reply_value_list",
+    "reply",
+    {
+        "id": 9,
+        "ok": True,
+        "mean": [1.5, -2.0],
+        "variance": [0.25, 0.5],
+        "generation": 3,
+        "offset": 1043,
+    },
+)
+good(
+    "reply_page",
+    "reply",
+    {
+        "id": 9,
+        "ok": True,
+        "page": 1,
+        "pages": 3,
+        "revision": 31,
+        "bytes": 1100000,
+        "data": bytes(range(8)),
+    },
+)
+good(
+    "reply_streams",
+    "reply",
+    {
+        "id": 9,
+        "ok": True,
+        "streams": {
+            "arm": {"session": "", "next_seq": 7, "rows": 7, "last_seen": 1.7e9},
+            "robot": {"session": "7f", "next_seq": 43, "rows": 1036, "last_seen": 1.7e9 + 0.5},
+        },
+    },
+)
+good("reply_optimise_started", "reply", {"id": 9, "ok": True, "outcome": "started"})
+good("reply_optimise_adopted", "reply", {"id": 9, "ok": True, "outcome": "adopted", "generation": 4})
+good(
+    "reply_optimise_rejected",
+    "reply",
+    {
+        "id": 9,
+        "ok": True,
+        "outcome": "rejected",
+        "generation": 3,
+        "reason": "it predicts no better",
+    },
+)
+good("reply_checkpoint", "reply", {"id": 9, "ok": True, "offset": 1043})
+good("reply_ping", "reply", {"id": 9, "ok": True, "version": "0.1.0", "uptime_s": 2.5})
+good(
+    "reply_hello",
+    "reply",
+    {
+        "id": 9,
+        "ok": True,
+        "protocol": {"min": 1, "max": 1},
+        "version": "0.1.0",
+        "features": ["hello", "pages"],
+        "limits": {
+            "message_bytes": 1048576,
+            "rows_per_batch": 4096,
+            "rows_per_query": 65536,
+            "page_bytes": 524288,
+            "id_bytes": 256,
+        },
+        "critics": ["default", "far"],
+        "state_dim": 2,
+    },
+)
+good("reply_status", "reply", {"id": 9, "ok": True, "durable": False, "offset": 1043, "critics": [{"name": "default"}]})
+refusals = {
+    "malformed": (None, {"code": "malformed", "message": "the map ends too early"}),
+    "out_of_range": (
+        9,
+        {
+            "code": "out_of_range",
+            "message": "a discount lies in [0, 1], this one is 2",
+            "field": "discounts",
+            "index": 1,
+        },
+    ),
+    "sequence_gap": (
+        9,
+        {
+            "code": "sequence_gap",
+            "message": "the next row must have seq 12",
+            "field": "seq",
+            "expected_seq": 12,
+        },
+    ),
+    "overloaded": (
+        9,
+        {"code": "overloaded", "message": "no room now, try again in 50 ms", "retry_after_ms": 50},
+    ),
+}
+for code, (number, error) in refusals.items():
+    good(f"reply_error_{code}", "reply", {"id": number, "ok": False, "error": error})
+
+made = {"critic": "default", "generation": 2, "revision": 32, "offset": 5100}
+learned = {
+    "transitions": 5099,
+    "time": 1.7e9,
+    "noise": {"model": "white", "variance": 0.01},
+    "kernel": {"kind": "ard", "signal_variance": 1.75, "bias_variance": 0.125, "relevance": np.array([0.5, 0.0])},
+    "dictionary_start": 2,
+    "dictionary": np.array([[-0.75, 2.0], [0.25, 0.5]]),
+    "weights": np.array([0.3, -1.2, 2.5, 0.1]),
+}
+good("weights", "publication", {"type": "weights", **made, **learned, "log_evidence": -322.5, "score": -0.5})
+good(
+    "weights_variance",
+    "publication",
+    {
+        "type": "weights",
+        **made,
+        **learned,
+        "variance": np.diag([0.2, 0.1, 0.15, 0.1]),
+        "log_evidence": -322.5,
+    },
+)
+good("announcement", "publication", {"type": "announcement", **made, "bytes": 5000000})
+good("event", "publication", {"type": "event", "event": "adopted", "time": 1.7e9, "critic": "default", "generation": 3})
+good("status", "publication", {"type": "status", "durable": False, "offset": 1043})
+
+
+def more_snapshots(name, kind, relevance, factors, bias, weights, c, shift, scale):
+    """A model and what it says, computed state by state as the protocol writes it down."""
+    dictionary = np.array([[0.0, 0.5, 1.0], [1.0, -1.5, 0.0], [-0.75, 2.0, -0.25], [0.5, 0.5, 0.5]])
+    v0 = 0.8
+    kernel = {"kind": kind, "signal_variance": v0, "bias_variance": bias, "relevance": relevance}
+    metric = np.diag(relevance)
+    if factors is not None:
+        kernel["factors"] = factors
+        metric = metric + factors.T @ factors
+    message = {
+        "type": "snapshot",
+        "critic": "far",
+        "generation": 1,
+        "revision": 1,
+        "offset": 400,
+        "transitions": 400,
+        "time": 1.7e9,
+        "discount": 1.0,
+        "noise": {"model": "white", "variance": 0.5},
+        "kernel": kernel,
+        "inputs": {"dim": 3, "shift": shift, "scale": scale},
+        "dictionary": dictionary,
+        "weights": weights,
+    }
+    if c is not None:
+        message["variance"] = c
+    good(f"snapshot_{name}", "publication", {**message, "log_evidence": -12.0})
+    queries = np.array([[0.0, 0.0, 0.0], [1.5, -0.5, 2.0], [-3.0, 4.0, 0.25], [100.0, 0.0, 0.0]])
+    means, variances = [], []
+    for x in queries:
+        z = (x - shift) / scale
+        k = np.array([v0 * np.exp(-0.5 * (z - d) @ metric @ (z - d)) + bias for d in dictionary])
+        means.append((k @ weights).tolist())
+        if c is not None:
+            variances.append(float(v0 + bias - k @ c @ k))
+    assert all(v > 0 for v in variances)
+    expected = {"states": queries.tolist(), "mean": means}
+    put_json(f"snapshot_{name}.json", {**expected, "variance": variances} if c is not None else expected)
+
+
+one, two = np.array([0.5, -1.0, 2.0, 0.25]), np.array([[0.5, 1.0], [-1.0, 0.0], [2.0, 3.0], [0.25, -4.0]])
+c = np.array([[0.3, 0.05, 0.0, 0.1], [0.05, 0.2, 0.0, 0.0], [0.0, 0.0, 0.25, 0.0], [0.1, 0.0, 0.0, 0.4]])
+zero, unit = np.zeros(3), np.ones(3)
+more_snapshots("rewards_isotropic", "isotropic", np.full(3, 0.75), None, 0.0, two, c, zero, unit)
+more_snapshots("rewards_ard", "ard", np.array([0.0, 1.0, 0.25]), None, 0.3, two, c, unit, 2 * unit)
+more_snapshots(
+    "rewards_factor",
+    "factor",
+    np.array([0.1, 0.0, 0.0]),
+    np.array([[1.0, -1.0, 0.5], [0.0, 0.3, 0.0]]),
+    0.3,
+    two,
+    c,
+    unit,
+    np.array([0.5, 1.0, 4.0]),
+)
+more_snapshots("means_only", "ard", np.array([0.5, 1.0, 0.25]), None, 0.0, one, None, zero, unit)
+more_snapshots("no_bias_factor", "factor", np.zeros(3), np.array([[0.5, 0.5, 0.5]]), 0.0, one, c / 4, zero, unit)
+
+base = {"v": 1, **row}
+table = {"v": 1, "stream": "robot", "states": [[0.5, -1], [1, 2], [3, 4]], "rewards": [1, 2]}
+
+
+def without(message, key):
+    return {name: value for name, value in message.items() if name != key}
+
+
+bad("bad_not_a_map", "control", msgpack.packb([1, 2]), "malformed")
+bad("bad_truncated", "ingest", msgpack.packb(base)[:-3], "malformed")
+bad("bad_trailing", "ingest", msgpack.packb(base) + b"\xc0", "malformed")
+bad("bad_key_twice", "ingest", b"\x83\xa1v\x01\xa6reward\x01\xa6reward\x02", "malformed", "reward")
+bad("bad_key_number", "ingest", msgpack.packb({"v": 1, 7: 7}), "malformed")
+bad("bad_version", "control", {"v": 2, "op": "ping"}, "unsupported_version", "v")
+bad("bad_no_version", "ingest", without(base, "v"), "missing_field", "v")
+bad("bad_op", "control", {"v": 1, "op": "learn"}, "unknown_op", "op")
+bad("bad_no_op", "control", {"v": 1}, "missing_field", "op")
+bad("bad_no_seq", "control", {"op": "append", **without(base, "seq")}, "missing_field", "seq")
+bad("bad_negative_seq", "ingest", {**base, "seq": -1}, "out_of_range", "seq")
+bad("bad_no_reward", "ingest", without(base, "reward"), "missing_field", "reward")
+bad("bad_state_in_words", "ingest", {**base, "state": "up"}, "wrong_type", "state")
+bad("bad_flag_as_number", "ingest", {**base, "terminated": 1}, "wrong_type", "terminated")
+bad("bad_stream_name", "ingest", {**base, "stream": ""}, "out_of_range", "stream")
+bad(
+    "bad_flags_in_tensor",
+    "ingest",
+    {**table, "terminated": np.array([0, 2], np.uint8).view(np.bool_)},
+    "out_of_range",
+    "terminated",
+    1,
+    schema=True,
+)
+bad("bad_both_forms", "ingest", {**base, "rewards": [1]}, "wrong_shape", "rewards", schema=True)
+bad("bad_ragged", "ingest", {**table, "states": [[0.5, -1], [1], [3, 4]]}, "wrong_shape", "states", 1, schema=True)
+bad("bad_rows", "ingest", {**table, "rewards": [1, 2, 3, 4]}, "wrong_shape", "states", schema=True)
+bad(
+    "bad_not_finite",
+    "ingest",
+    {**table, "states": np.array([[0.5, -1], [np.nan, 2], [3, 4]])},
+    "not_finite",
+    "states",
+    1,
+    schema=True,
+)
+bad("bad_infinite_list", "ingest", {**table, "rewards": [1.0, float("inf")]}, "not_finite", "rewards", 1, schema=True)
+bad("bad_large_state", "ingest", {**base, "state": [1e10, 0]}, "out_of_range", "state", 0, schema=True)
+bad("bad_discount", "ingest", {**base, "discount": 1.5}, "out_of_range", "discount", 0, schema=True)
+bad(
+    "bad_end_within_piece",
+    "ingest",
+    {**table, "terminated": [True, False]},
+    "out_of_range",
+    "terminated",
+    0,
+    schema=True,
+)
+bad("bad_arrays", "control", {"v": 1, "op": "ping", "arrays": "csv"}, "out_of_range", "arrays")
+bad("bad_query", "control", {"v": 1, "op": "value", "states": [0.5, 1]}, "wrong_shape", "states")

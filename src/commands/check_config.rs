@@ -31,6 +31,7 @@ impl CheckConfig {
                 "ingest": config.ingest,
                 "control": config.control,
                 "publish": config.publish,
+                "http": config.http,
                 "state_dim": config.state_dim,
                 "state_names": config.state_names,
                 "critics": config.critics.iter().map(summary).collect::<Vec<Value>>(),
@@ -41,6 +42,7 @@ impl CheckConfig {
             ("ingest", config.ingest.clone()),
             ("control", config.control.clone()),
             ("publish", config.publish.clone()),
+            ("http", config.http.clone()),
         ]
         .map(|(label, text)| (label.to_owned(), text))
         .to_vec();

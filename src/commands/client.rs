@@ -1,4 +1,4 @@
-//! Commands that ask a running daemon: `status`, `snapshot`, `optimise`, `checkpoint`.
+//! Commands that ask a running daemon: `snapshot`, `optimise`, `checkpoint`; `status` has a file of its own.
 
 use super::{Failure, print};
 use criticd::client::{ClientError, Requester};
@@ -47,7 +47,8 @@ impl Connection {
         Requester::connect(&self.control(), self.timeout())
     }
 
-    fn ask(&self, op: &str, fields: Value) -> Result<Value, ClientError> {
+    /// The reply to a request, without what every reply has.
+    pub(super) fn ask(&self, op: &str, fields: Value) -> Result<Value, ClientError> {
         let mut reply = self.connect()?.ask(op, fields, self.timeout())?;
         if let Value::Object(reply) = &mut reply {
             for key in ["v", "id", "ok"] {
@@ -64,119 +65,6 @@ fn with_critic(mut fields: Value, critic: Option<&str>) -> Value {
         fields["critic"] = critic.into();
     }
     fields
-}
-
-/// Show what a running daemon knows about itself
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  criticd status\n  criticd status --json | jq '.critics[0].dictionary_size'")]
-pub(crate) struct Status {
-    #[command(flatten)]
-    connection: Connection,
-    /// Print all of it as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-impl Status {
-    pub(crate) fn run(self) -> Result<(), Failure> {
-        let status = self.connection.ask("status", json!({}))?;
-        if self.json { print(&format!("{status:#}\n")) } else { print(&summary(&status, &self.connection.control())) }
-    }
-}
-
-/// A status, for people.
-fn summary(status: &Value, endpoint: &str) -> String {
-    let uint = |v: &Value| v.as_u64().unwrap_or(0);
-    let number = |v: &Value| v.as_f64().map_or("-".to_owned(), |v| format!("{v:.4}"));
-    let whole = |v: &Value| v.as_f64().map_or("-".to_owned(), |v| format!("{v:.1}"));
-    let rejected: u64 = status["rejected"].as_object().map_or(0, |codes| codes.values().map(uint).sum());
-    let mut lines = vec![
-        format!("criticd {} at {endpoint}", status["version"].as_str().unwrap_or("?")),
-        format!("  up           {}", duration(status["uptime_s"].as_f64().unwrap_or(0.0))),
-        format!(
-            "  rows         {} taken in, {:.0} per second, {} streams, {rejected} messages refused",
-            uint(&status["offset"]),
-            status["rows_per_second"].as_f64().unwrap_or(0.0),
-            uint(&status["streams"]),
-        ),
-        format!(
-            "  window       {} of {} rows, {:.1} MiB",
-            uint(&status["window"]["rows"]),
-            uint(&status["window"]["rows_max"]),
-            uint(&status["window"]["bytes"]) as f64 / f64::from(1 << 20),
-        ),
-    ];
-    for critic in status["critics"].as_array().into_iter().flatten() {
-        lines.push(format!("\ncritic {}", critic["name"].as_str().unwrap_or("?")));
-        if let Some(why) = critic["failed"].as_str() {
-            lines.push(format!("  failed       {why}"));
-        }
-        let refit = &critic["refit"];
-        let next = match (refit["running"].as_bool(), refit["next_at"].as_u64()) {
-            (Some(true), _) => "one is running".to_owned(),
-            (_, Some(at)) => format!("next at row {at}"),
-            _ => "none planned".to_owned(),
-        };
-        lines.push(format!(
-            "  refits       {} adopted, {} rejected, {} failed; {next}",
-            uint(&refit["adopted"]),
-            uint(&refit["rejected"]),
-            uint(&refit["failed"]),
-        ));
-        if critic["kernel"].is_null() {
-            lines.push("  model        none yet: too few rows have arrived".to_owned());
-            continue;
-        }
-        lines.push(format!(
-            "  model        generation {}, {} of at most {} states, {} rows",
-            uint(&critic["generation"]),
-            uint(&critic["dictionary_size"]),
-            uint(&critic["dictionary_max"]),
-            uint(&critic["transitions"]),
-        ));
-        lines.push(format!(
-            "  evidence     {} nats, score {} nats per row",
-            whole(&critic["log_evidence"]),
-            number(&critic["score"])
-        ));
-        let pause = &critic["adoption_pause_ms"];
-        lines.push(format!(
-            "  pauses       {} ms (p50), {} ms (p99) at an adoption",
-            number(&pause["p50"]),
-            number(&pause["p99"])
-        ));
-        lines.push(format!("  discount     {}", critic["discount"]));
-        lines.push(format!(
-            "  noise        {} ({})",
-            number(&critic["noise"]["variance"]),
-            critic["noise"]["model"].as_str().unwrap_or("?")
-        ));
-        let kernel = &critic["kernel"];
-        lines.push(format!(
-            "  kernel       {}, signal variance {}, bias variance {}",
-            kernel["kind"].as_str().unwrap_or("?"),
-            number(&kernel["signal_variance"]),
-            number(&kernel["bias_variance"]),
-        ));
-        let inputs = &critic["inputs"];
-        for (i, scale) in inputs["scale"].as_array().into_iter().flatten().enumerate() {
-            let relevance = kernel["relevance"].as_f64().or_else(|| kernel["relevance"][i].as_f64()).unwrap_or(0.0);
-            let name = inputs["names"][i].as_str().map_or_else(|| format!("state_{i}"), str::to_owned);
-            let lengthscale = scale.as_f64().unwrap_or(1.0) / relevance.sqrt();
-            lines.push(format!("    {name:<11}relevance {relevance:.3e}, lengthscale {lengthscale:.4}"));
-        }
-    }
-    lines.join("\n") + "\n"
-}
-
-fn duration(seconds: f64) -> String {
-    let whole = seconds as u64;
-    match (whole / 86_400, whole / 3600 % 24, whole / 60 % 60) {
-        (0, 0, 0) => format!("{seconds:.1} s"),
-        (0, 0, minutes) => format!("{minutes} min {} s", whole % 60),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
-    }
 }
 
 /// Save the model that a running daemon uses
@@ -281,11 +169,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_two_parts() {
-        assert_eq!([3.21, 75.0, 7260.0, 90_061.0].map(duration), ["3.2 s", "1 min 15 s", "2 h 1 min", "1 d 1 h"]);
-    }
-
-    #[test]
     fn endpoints_come_from_the_daemons_file() {
         let directory = tempfile::tempdir().unwrap();
         let at = |control: Option<&str>| Connection {
@@ -297,19 +180,5 @@ mod tests {
         std::fs::write(directory.path().join("endpoints.json"), r#"{"control": "ipc:///x"}"#).unwrap();
         assert_eq!(at(None).control(), "ipc:///x");
         assert_eq!(at(Some("tcp://h:1")).control(), "tcp://h:1");
-    }
-
-    #[test]
-    fn a_summary_shows_what_is_there() {
-        let text = summary(
-            &json!({"version": "1", "offset": 5, "critics": [
-                {"name": "a", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
-                 "inputs": {"scale": [2.0], "names": ["angle"]}, "generation": 3},
-                {"name": "b"},
-            ]}),
-            "tcp://h:1",
-        );
-        assert!(text.contains("angle      relevance 4.000e0, lengthscale 1.0000"), "{text}");
-        assert!(text.contains("critic b\n") && text.contains("none yet"), "{text}");
     }
 }

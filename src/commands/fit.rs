@@ -309,7 +309,7 @@ impl Fit {
             let mut search = refit_report_to_json(report);
             search.insert("log_evidence".into(), json!(report.evidence_after));
             search.insert("starts".into(), json!(starts));
-            out["relevance_report"] = search["relevance_report"].take();
+            out["relevance_report"] = search.remove("relevance_report").unwrap_or_default();
             out["search"] = Value::Object(search);
         }
         out
@@ -362,6 +362,7 @@ impl Fit {
                 if report.out_of_time { ", stopped by --budget" } else { "" }
             );
             lines.push(("search".to_owned(), text));
+            lines.push(("structure".to_owned(), report.structure.clone()));
             if report.structures.len() > 1 {
                 for s in &report.structures {
                     let text = format!("{:.1} nats, {} parameters", s.log_evidence, s.parameters);

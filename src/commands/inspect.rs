@@ -137,7 +137,7 @@ pub(super) fn read_model(path: &Path) -> Result<Snapshot, Failure> {
 }
 
 /// How far each state variable must move, in its own unit, for the exponent to reach -1/2; infinite if it counts for nothing.
-fn lengthscales(snapshot: &Snapshot) -> Vec<f64> {
+pub(super) fn lengthscales(snapshot: &Snapshot) -> Vec<f64> {
     let metric = &snapshot.hyperparameters.kernel.metric;
     let mut relevance = metric.relevance(snapshot.dim());
     for factor in metric.factors() {
@@ -146,7 +146,8 @@ fn lengthscales(snapshot: &Snapshot) -> Vec<f64> {
     relevance.iter().zip(&snapshot.inputs.scale).map(|(a, scale)| scale / a.sqrt()).collect()
 }
 
-fn names(snapshot: &Snapshot) -> Vec<String> {
+/// What the state variables are called.
+pub(super) fn names(snapshot: &Snapshot) -> Vec<String> {
     let numbered = || (0..snapshot.dim()).map(|d| format!("state_{d}")).collect();
     snapshot.inputs.names.clone().unwrap_or_else(numbered)
 }

@@ -7,11 +7,13 @@ mod fit;
 mod given;
 mod inspect;
 mod output;
+mod plot;
 mod quarantine;
 mod repair;
 mod replay;
 mod score;
 mod serve;
+mod status;
 mod value;
 
 use clap::{Parser, Subcommand};
@@ -37,7 +39,7 @@ pub(crate) struct Arguments {
 enum Command {
     Demo(demo::Demo),
     Serve(serve::Serve),
-    Status(client::Status),
+    Status(status::Status),
     Snapshot(client::Snapshot),
     Optimise(client::Optimise),
     Checkpoint(client::Checkpoint),
@@ -46,6 +48,7 @@ enum Command {
     Score(score::Score),
     Value(value::Value),
     Inspect(inspect::Inspect),
+    Plot(plot::Plot),
     Repair(repair::Repair),
     Quarantine(quarantine::Quarantine),
     CheckConfig(check_config::CheckConfig),
@@ -65,6 +68,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Score(score) => score.run(),
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),
+        Command::Plot(plot) => plot.run(),
         Command::Repair(repair) => repair.run(),
         Command::Quarantine(quarantine) => quarantine.run(),
         Command::CheckConfig(check) => check.run(),

@@ -16,8 +16,9 @@ const WATCH: Duration = Duration::from_millis(200);
 
 /// Run the daemon until SIGTERM or SIGINT (Ctrl-C)
 ///
-/// Transitions come in over ZeroMQ on the ingest and control sockets, queries are answered on the control socket, snapshots and
-/// events go out on the publish socket. The bound addresses are logged and written to endpoints.json in the data directory.
+/// Transitions come in over ZeroMQ on the ingest and control sockets, queries are answered on the control socket,
+/// snapshots and events go out on the publish socket. A dashboard shows it all at http://127.0.0.1:5753/, beside metrics
+/// for Prometheus. The bound addresses are logged and written to endpoints.json in the data directory.
 /// SIGHUP reads the configuration again and takes over what may change at run time.
 #[derive(Debug, clap::Args)]
 #[command(

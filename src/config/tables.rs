@@ -69,7 +69,7 @@ macro_rules! choice {
     };
 }
 
-pub(super) static GENERAL: [Setting<ConfigParts>; 22] = [
+pub(super) static GENERAL: [Setting<ConfigParts>; 24] = [
     setting!(data_dir, Restart, directory, "Directory for the daemon's files; made if it is not there."),
     setting!(
         ingest,
@@ -79,6 +79,26 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 22] = [
     ),
     setting!(control, Restart, endpoint, "Where requests are answered (ROUTER); forms as above."),
     setting!(publish, Restart, endpoint, "Where snapshots and events are published (PUB); forms as above."),
+    setting!(
+        http,
+        Restart,
+        |address: &String| match address.as_str() {
+            "off" => Ok(()),
+            address => expect(is_address(address), "HOST:PORT or off"),
+        },
+        "Where browsers find the dashboard, and Prometheus its metrics: HOST:PORT, port 0 for any, or off."
+    ),
+    setting!(
+        http_hosts,
+        Restart,
+        |names: &Vec<String>| {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
+            let name = |name: &String| (1..=253).contains(&name.len()) && name.bytes().all(plain);
+            expect(names.iter().all(name), "a list of names alone, without ports or schemes")
+        },
+        "Names of this machine under which browsers may ask for the dashboard, besides localhost and the address \
+         itself. Others are refused, so that no page from elsewhere can read it under a name of its own."
+    ),
     setting!(
         insecure_allow_remote,
         Restart,
@@ -404,6 +424,11 @@ pub(super) fn host(endpoint: &str) -> Result<Option<&str>, String> {
         return Err(FORMS.into());
     }
     Ok(Some(host))
+}
+
+/// Whether it has the form HOST:PORT.
+fn is_address(address: &str) -> bool {
+    !address.contains('/') && host(&format!("tcp://{address}")).is_ok()
 }
 
 fn endpoint(endpoint: &str) -> Result<(), String> {

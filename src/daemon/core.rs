@@ -43,6 +43,20 @@ const REFUSED_AT_ONCE: usize = 64;
 /// Bytes that are kept of a refused message.
 const REFUSED_BYTES: usize = 4096;
 
+/// Streams that `status` tells of by name.
+const STREAMS_TOLD: usize = 32;
+
+/// What waits in the queues around the core, and how much may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Queues {
+    /// Messages of producers.
+    pub ingest: [usize; 2],
+    /// Requests that only the core can answer.
+    pub calls: [usize; 2],
+    /// Messages to subscribers.
+    pub publish: [usize; 2],
+}
+
 /// A moment: both clocks at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Now {
@@ -266,6 +280,7 @@ pub struct Core {
     next_refresh: f64,
     offset_at_refresh: u64,
     rate: Rate,
+    queues: Queues,
     out: Vec<Output>,
 }
 
@@ -326,6 +341,7 @@ impl Core {
             next_refresh: f64::MIN_POSITIVE,
             offset_at_refresh: 0,
             rate: Rate::default(),
+            queues: Queues::default(),
             out: Vec::new(),
             config,
         }
@@ -383,6 +399,16 @@ impl Core {
     /// Where queries are answered from.
     pub fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
+    }
+
+    /// The retained rows, once there are any.
+    pub fn window(&self) -> Option<&Window> {
+        self.window.as_ref()
+    }
+
+    /// What `status` is to say of the queues around the core.
+    pub fn set_queues(&mut self, queues: Queues) {
+        self.queues = queues;
     }
 
     /// How often the thread that runs refits had to be started again, for `status`.
@@ -508,7 +534,7 @@ impl Core {
             }
             Op::Optimise { critic, wait } => self.optimise(critic.as_deref(), wait, (peer, id.clone(), form)),
             Op::Checkpoint => self.ask_checkpoint((peer, id.clone(), form), now),
-            Op::Value { .. } | Op::Snapshot { .. } | Op::Ping => {
+            Op::Value { .. } | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
                 Err(WireError::new(ErrorCode::Internal, "a query reached the learner"))
             }
         };
@@ -1207,6 +1233,7 @@ impl Core {
     pub fn status(&self, now: Now) -> Map<String, Value> {
         let bytes_per_row = self.window.as_ref().map(|w| Rows::bytes_per_row(w.dim(), w.rewards_per_row()));
         let critics: Vec<Value> = self.critics.iter().map(critic_status).collect();
+        let queue = |[waiting, most]: [usize; 2]| json!({"waiting": waiting, "max": most});
         map(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "uptime_s": now.uptime,
@@ -1220,6 +1247,12 @@ impl Core {
             "offset": self.offset(),
             "rows_per_second": self.rate.per_second,
             "streams": self.streams.len(),
+            "recent_streams": self.streams.recent(STREAMS_TOLD),
+            "queues": {
+                "ingest": queue(self.queues.ingest),
+                "calls": queue(self.queues.calls),
+                "publish": queue(self.queues.publish),
+            },
             "state_dim": self.window.as_ref().map(Window::dim),
             "rewards_per_row": self.window.as_ref().map(Window::rewards_per_row),
             "window": {
@@ -1261,6 +1294,7 @@ fn critic_status(critic: &Critic) -> Value {
         "learned": learner.learned(),
         "discount": learner.settings().discount,
         "dictionary_max": learner.settings().dictionary_max,
+        "warmup_rows": learner.settings().warmup_rows,
         "refit": {
             "running": learner.refit_running(),
             "next_at": learner.next_refit(),

@@ -5,9 +5,11 @@
 //!                                     --control-> control --calls--> core --replies--> transport
 //!                                                 control answers queries from the board, without waiting for the core
 //!                                     core --tasks--> refit --done--> core
+//!                                     core --notices--> http, which shows them to browsers and Prometheus
 //! ```
 //! Every arrow is a bounded queue. Full: ingest and control make the peers wait; calls are answered `overloaded`;
-//! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full.
+//! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full;
+//! notices are dropped.
 
 pub mod core;
 pub mod ledger;
@@ -15,12 +17,15 @@ pub mod quarantine;
 pub mod recovery;
 pub mod streams;
 pub mod survey;
+pub mod telemetry;
 
-use self::core::{Board, Call, Core, Now, Output, RefitDone};
+use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
 use self::ledger::CheckpointDone;
 use self::quarantine::Quarantine;
 use self::recovery::RecoverError;
+use self::telemetry::{Feed, Pulse, Timings};
 use crate::config::Config;
+use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
 use crate::learner::model::Model;
@@ -36,6 +41,7 @@ use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,6 +67,8 @@ const NAP: Duration = Duration::from_millis(10);
 const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
 const FLUSH: Duration = Duration::from_millis(500);
+/// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
+const FEATURES: [&str; 3] = ["hello", "pages", "journal"];
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
 const GROUP_BYTES: usize = 4 << 20;
 /// What a client is told to wait when the core's queue is full, milliseconds.
@@ -79,6 +87,8 @@ pub enum StartError {
     },
     /// The sockets cannot be bound.
     Transport(transport::StartError),
+    /// The dashboard's address cannot be bound.
+    Http(http::StartError),
     /// The data directory cannot be written.
     DataDir {
         /// Which one.
@@ -107,6 +117,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Endpoint { setting, source } => write!(f, "{setting}: {source}"),
             Self::Transport(e) => write!(f, "{e}"),
+            Self::Http(e) => write!(f, "{e}"),
             Self::DataDir { path, source } => {
                 write!(f, "cannot write to {}: {source}; choose another with --data-dir", path.display())
             }
@@ -132,6 +143,7 @@ impl std::error::Error for StartError {
         match self {
             Self::Endpoint { source, .. } => Some(source),
             Self::Transport(e) => Some(e),
+            Self::Http(e) => Some(e),
             Self::DataDir { source, .. } | Self::Thread(source) => Some(source),
             Self::Recover { source, .. } => Some(source),
             Self::Locked { .. } => None,
@@ -156,6 +168,8 @@ enum Task {
 pub struct Daemon {
     /// Where its sockets are bound.
     pub endpoints: Endpoints,
+    http: Option<Http>,
+    pulse: Arc<Pulse>,
     config: Mutex<Arc<Config>>,
     transport: Option<Transport>,
     commands: Sender<Command>,
@@ -206,6 +220,17 @@ impl Daemon {
         let core = open_core(&config, clock, progress)?;
         let transport = transport::start(transport_settings(&config)?).map_err(StartError::Transport)?;
         let board = core.board();
+        let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
+        let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
+        let sources = http::Sources {
+            board: core.board(),
+            notices,
+            pulse: Arc::clone(&pulse),
+            timings: timings.clone(),
+            counters: Arc::clone(&transport.counters),
+            endpoints: transport.endpoints.clone(),
+        };
+        let http = Http::start(&config, sources).map_err(StartError::Http)?;
         let stop_refits = Arc::new(AtomicBool::new(false));
         let (commands, command_queue) = bounded(4);
         let (calls, call_queue) = bounded(CALLS);
@@ -219,12 +244,14 @@ impl Daemon {
 
         let mut daemon = Self {
             endpoints: transport.endpoints.clone(),
+            pulse,
             commands,
             stop_refits: Arc::clone(&stop_refits),
             threads: Vec::new(),
             endpoints_file,
             config: Mutex::new(Arc::clone(&config)),
             transport: None,
+            http: None,
         };
         let control = Control {
             requests: transport.control.clone(),
@@ -233,6 +260,7 @@ impl Daemon {
             wants,
             fresh: fresh_queue,
             board,
+            timings: timings.clone(),
             config: Arc::clone(&config),
             clock,
             waiting: Vec::new(),
@@ -250,6 +278,9 @@ impl Daemon {
             replies: transport.replies.clone(),
             publish: transport.publish.clone(),
             core,
+            appends: Vec::new(),
+            timings: timings.clone(),
+            feed: http.is_some().then_some(feed),
             quarantine: Quarantine::new(&config.data_dir, config.quarantine_max),
             checkpoints,
             written: written_queue,
@@ -263,14 +294,20 @@ impl Daemon {
         let restarts = Arc::clone(&learning.refit_restarts);
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits, restarts };
         daemon.transport = Some(transport);
+        daemon.http = http;
         daemon.spawn("refit", move || refits.run())?;
         daemon.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;
         daemon.spawn("control", move || control.run())?;
         daemon.spawn("core", move || learning.run())?;
-        write_endpoints(&daemon.endpoints_file, &daemon.endpoints)
+        write_endpoints(&daemon.endpoints_file, &daemon.endpoints, daemon.http_address())
             .map_err(|source| StartError::DataDir { path: daemon.endpoints_file.clone(), source })?;
         notify_systemd(&[NotifyState::Ready]);
         Ok(daemon)
+    }
+
+    /// Where the dashboard is bound, unless it is off.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(Http::address)
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
@@ -282,7 +319,8 @@ impl Daemon {
     /// The name of a thread that has ended although nobody asked it to: a bug. The daemon should be stopped.
     pub fn dead_thread(&self) -> Option<String> {
         let own = self.threads.iter().find(|t| t.is_finished()).and_then(|t| t.thread().name());
-        own.or_else(|| self.transport.as_ref().and_then(Transport::dead_thread)).map(str::to_owned)
+        let others = || self.transport.as_ref().and_then(Transport::dead_thread);
+        own.or_else(others).or_else(|| self.http.as_ref().and_then(Http::dead_thread)).map(str::to_owned)
     }
 
     /// Take over what may change at run time.
@@ -304,6 +342,7 @@ impl Daemon {
     pub fn stop(mut self) {
         notify_systemd(&[NotifyState::Stopping]);
         self.stop_refits.store(true, Ordering::Relaxed);
+        self.pulse.stop();
         if let Some(transport) = &self.transport {
             transport.stop_receiving();
         }
@@ -330,6 +369,9 @@ impl Daemon {
         }
         if let Some(transport) = self.transport.take() {
             transport.shutdown(FLUSH);
+        }
+        if let Some(http) = self.http.take() {
+            http.stop();
         }
         if let Some(refit) = threads.get("refit") {
             wait(refit, DRAIN + FLUSH);
@@ -447,12 +489,15 @@ fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, w
 }
 
 /// Written whole or not at all: clients wait for this file to appear.
-fn write_endpoints(path: &Path, endpoints: &Endpoints) -> std::io::Result<()> {
-    let text = json!({
+fn write_endpoints(path: &Path, endpoints: &Endpoints, http: Option<SocketAddr>) -> std::io::Result<()> {
+    let mut text = json!({
         "ingest": endpoints.ingest.to_string(),
         "control": endpoints.control.to_string(),
         "publish": endpoints.publish.to_string(),
     });
+    if let Some(http) = http {
+        text["http"] = http.to_string().into();
+    }
     let fresh = path.with_extension("json.new");
     let mut file = std::fs::File::create(&fresh)?;
     writeln!(file, "{text:#}")?;
@@ -463,7 +508,7 @@ fn write_endpoints(path: &Path, endpoints: &Endpoints) -> std::io::Result<()> {
 /// The core's thread.
 struct Learning {
     ingest: Receiver<Bytes>,
-    calls: Receiver<Call>,
+    calls: Receiver<(Call, Instant)>,
     wants: Receiver<u64>,
     done: Receiver<RefitDone>,
     commands: Receiver<Command>,
@@ -473,6 +518,11 @@ struct Learning {
     replies: Sender<Reply>,
     publish: Sender<Publication>,
     core: Core,
+    /// When the appends were received that this round answers.
+    appends: Vec<Instant>,
+    timings: Timings,
+    /// None where nobody watches.
+    feed: Option<Feed>,
     quarantine: Quarantine,
     checkpoints: Sender<Box<Checkpoint>>,
     written: Receiver<CheckpointDone>,
@@ -487,7 +537,8 @@ struct Learning {
 
 impl Learning {
     fn run(mut self) {
-        let mut next_tick = Instant::now() + TICK;
+        // The first status says that the daemon is ready.
+        let mut next_tick = Instant::now();
         // Fed by the one thread that matters: where it hangs systemd starts the daemon again.
         let watchdog = sd_notify::watchdog_enabled().map(|interval| interval / 3);
         let mut next_feed = Instant::now();
@@ -505,7 +556,7 @@ impl Learning {
                     Err(_) => ingest_open = false,
                 },
                 recv(calls) -> call => match call {
-                    Ok(call) => self.core.call(call, now),
+                    Ok(call) => self.call(call, now),
                     Err(_) => calls_open = false,
                 },
                 recv(self.done) -> done => if let Ok(done) = done {
@@ -547,7 +598,7 @@ impl Learning {
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.core.set_refit_restarts(self.refit_restarts.load(Ordering::Relaxed));
-                self.core.tick(self.clock.now());
+                self.tick();
                 self.quarantine.keep(&self.core.take_refused());
             }
             self.carry_out();
@@ -556,6 +607,25 @@ impl Learning {
             }
         }
         self.finish();
+    }
+
+    fn call(&mut self, (call, received): (Call, Instant), now: Now) {
+        if matches!(call.op, Op::Append(_)) {
+            self.appends.push(received);
+        }
+        self.core.call(call, now);
+    }
+
+    fn tick(&mut self) {
+        self.core.set_queues(Queues {
+            ingest: [self.ingest.len(), self.config.inbox_messages],
+            calls: [self.calls.len(), CALLS],
+            publish: [self.publish.len(), self.publish.capacity().unwrap_or(0)],
+        });
+        self.core.tick(self.clock.now());
+        if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
+            feed.rows(window);
+        }
     }
 
     /// More of what is there already, up to one batch: rows are learned together, which is faster. Messages are counted too:
@@ -574,7 +644,7 @@ impl Learning {
                 idle = false;
             }
             if let Ok(call) = self.calls.try_recv() {
-                self.core.call(call, now);
+                self.call(call, now);
                 idle = false;
             }
             if idle {
@@ -592,7 +662,9 @@ impl Learning {
         self.core.step(now);
         let (critic, started) = (done.critic, Instant::now());
         if self.core.refit_done(done, now) {
-            self.core.record_pause(critic, started.elapsed().as_secs_f64());
+            let seconds = started.elapsed().as_secs_f64();
+            self.core.record_pause(critic, seconds);
+            self.timings.adoption_pause.observe(seconds);
         }
     }
 
@@ -612,6 +684,9 @@ impl Learning {
                 // The transport never waits for a peer here.
                 Output::Reply(reply) => drop(self.replies.send(reply)),
                 Output::Publish(publication) => {
+                    if let Some(feed) = &mut self.feed {
+                        feed.publication(&publication.topic, &publication.payload);
+                    }
                     if let Err(TrySendError::Full(_)) = self.publish.try_send(publication) {
                         self.dropped_publications += 1;
                         if self.dropped_publications.is_power_of_two() {
@@ -628,6 +703,9 @@ impl Learning {
                 // The core hands out one at a time.
                 Output::Checkpoint(checkpoint) => drop(self.checkpoints.send(checkpoint)),
             }
+        }
+        for received in self.appends.drain(..) {
+            self.timings.append.observe(received.elapsed().as_secs_f64());
         }
     }
 
@@ -651,10 +729,12 @@ impl Learning {
 struct Control {
     requests: Receiver<Request>,
     replies: Sender<Reply>,
-    calls: Sender<Call>,
+    /// Each with the moment when it was received.
+    calls: Sender<(Call, Instant)>,
     wants: Sender<u64>,
     fresh: Receiver<()>,
     board: Arc<Board>,
+    timings: Timings,
     config: Arc<Config>,
     clock: Clock,
     waiting: Vec<Query>,
@@ -702,11 +782,16 @@ impl Control {
             Err(refused) => return self.reply(peer, wire::encode_error(&refused.id, &refused.error)),
         };
         let call = Call { peer, id: request.id, form: request.arrays, op: request.op };
+        let started = Instant::now();
         match &call.op {
             Op::Ping => {
                 let uptime_s = self.clock.now().uptime;
                 let reply = wire::Reply::Ping { version: env!("CARGO_PKG_VERSION"), uptime_s };
                 self.reply(peer, wire::encode_reply(&call.id, call.form, &reply));
+            }
+            Op::Hello => {
+                let reply = wire::encode_reply(&call.id, call.form, &wire::Reply::Hello(&self.greeting()));
+                self.reply(peer, reply);
             }
             Op::Snapshot { critic, variance, page, revision } => {
                 let payload = match page {
@@ -718,6 +803,7 @@ impl Control {
                 };
                 let payload = payload.unwrap_or_else(|error| wire::encode_error(&call.id, &error));
                 self.reply(peer, payload);
+                self.timings.query.observe(started.elapsed().as_secs_f64());
             }
             Op::Value { min_offset, .. } => {
                 let query = Query { min_offset: min_offset.unwrap_or(0), call, since: Instant::now() };
@@ -727,8 +813,20 @@ impl Control {
         }
     }
 
+    fn greeting(&self) -> wire::Greeting<'_> {
+        let learned = || (0..self.config.critics.len()).find_map(|critic| self.board.get(critic));
+        wire::Greeting {
+            version: env!("CARGO_PKG_VERSION"),
+            // The last one only where there is one.
+            features: &FEATURES[..FEATURES.len() - usize::from(!self.config.journal)],
+            limits: self.config.limits.wire(),
+            critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
+            state_dim: self.config.state_dim.or_else(|| learned().map(|snapshot| snapshot.dim())),
+        }
+    }
+
     fn forward(&mut self, call: Call) {
-        if let Err(TrySendError::Full(call)) = self.calls.try_send(call) {
+        if let Err(TrySendError::Full((call, _))) = self.calls.try_send((call, Instant::now())) {
             self.reply(call.peer, wire::encode_error(&call.id, &WireError::overloaded(RETRY_MS)));
         }
     }
@@ -789,6 +887,7 @@ impl Control {
         let Op::Value { states, rows: _, dim, critic, variance, min_offset } = &query.call.op else {
             unreachable!("only value requests come here")
         };
+        let started = Instant::now();
         let evaluated = self.snapshot(critic.as_deref()).and_then(|snapshot| {
             if *dim != snapshot.dim() {
                 let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
@@ -824,6 +923,7 @@ impl Control {
             Err(error) => wire::encode_error(&query.call.id, &error),
         };
         self.reply(query.call.peer, payload);
+        self.timings.query.observe(started.elapsed().as_secs_f64());
     }
 
     fn answer_waiting(&mut self) {
@@ -918,6 +1018,9 @@ mod tests {
             replies: bounded(1).0,
             publish: bounded(1).0,
             core: Core::new(Arc::clone(&config)),
+            appends: Vec::new(),
+            timings: Timings::default(),
+            feed: None,
             quarantine: Quarantine::new(Path::new("nowhere"), 0),
             checkpoints: bounded(1).0,
             written: never(),
@@ -935,8 +1038,8 @@ mod tests {
         (0..10_000).for_each(|_| sender.send(Bytes::from_static(b"garbage")).unwrap());
         let mut learning = learning(receiver);
         learning.take_what_waits();
-        let taken = 10_000 - learning.ingest.len();
-        assert!(taken <= learning.config.batch_rows_max, "{taken} messages were taken at once");
+        let most = Config::default().batch_rows_max;
+        assert!(most < 9000 && learning.ingest.len() >= 10_000 - most, "{} of 10000 are left", learning.ingest.len());
     }
 
     #[test]
@@ -986,6 +1089,8 @@ mod tests {
             let endpoints = Endpoints { ingest: endpoint.clone(), control: endpoint.clone(), publish: endpoint };
             let mut daemon = Daemon {
                 endpoints,
+                http: None,
+                pulse: Arc::default(),
                 config: Mutex::new(Arc::new(Config::default())),
                 transport: None,
                 commands,
@@ -1023,6 +1128,7 @@ mod tests {
             wants: bounded(1).0,
             fresh: never(),
             board,
+            timings: Timings::default(),
             config: Arc::new(Config::default()),
             clock: Clock { started: Instant::now() },
             waiting: Vec::new(),

@@ -304,6 +304,19 @@ impl Streams {
         self.unsettled.clear();
     }
 
+    /// Where the `count` streams stand that sent something last.
+    pub fn recent(&self, count: usize) -> BTreeMap<String, StreamPosition> {
+        let mut streams: Vec<&Stream> = self.streams.iter().collect();
+        if streams.len() > count {
+            // Those that sent last at the same moment are told apart by name, so that the choice does not flicker.
+            streams.select_nth_unstable_by(count, |a, b| {
+                b.last_seen.total_cmp(&a.last_seen).then_with(|| a.name.cmp(&b.name))
+            });
+            streams.truncate(count);
+        }
+        streams.into_iter().map(|stream| (stream.name.clone(), stream.position())).collect()
+    }
+
     /// Where each stream stands, by name, as of the last [`Streams::settle`]: a producer goes on behind what is stored.
     pub fn positions(&self) -> BTreeMap<String, StreamPosition> {
         let mut positions: BTreeMap<String, StreamPosition> =
@@ -475,6 +488,21 @@ mod tests {
         streams.settle();
         let positions = streams.positions();
         assert_eq!((positions.len(), positions["one"].next_seq), (2, 2));
+    }
+
+    #[test]
+    fn those_that_sent_last_are_found() {
+        let mut streams = Streams::new();
+        for (k, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            let batch = named(name, &[0.0, 1.0]);
+            let limits = StreamLimits { max: 10, idle_rows: 0 };
+            let admission = streams.admit(&batch, true, k as u64, limits).unwrap();
+            streams.commit(&batch, &admission, k as u64, [5.0, 9.0, 5.0, 7.0][k], |_, _| {});
+        }
+        let names = |count| streams.recent(count).into_keys().collect::<Vec<_>>();
+        assert_eq!(names(9), ["a", "b", "c", "d"]);
+        assert_eq!(names(3), ["a", "b", "d"]);
+        assert_eq!(names(0), [""; 0]);
     }
 
     #[test]

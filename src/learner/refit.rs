@@ -16,11 +16,12 @@ use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;
 use crate::snapshot::{Inputs, Snapshot};
 use crate::transition::Rows;
+use std::cell::Cell;
 use std::fmt;
 
 /// Fewer rows than this say nothing about five hyperparameters.
 const ROWS_MIN: usize = 16;
-/// Rows that are caught up between two looks at the stop flag.
+/// Rows that are learned or evaluated between two looks at the stop flag.
 const CATCH_UP_ROWS: usize = 1024;
 /// Share of the cap that batch selection may fill in a running learner: the rest is for what is new before the next refit.
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
@@ -220,18 +221,29 @@ pub fn run(
     if (1..rows.len()).all(|i| rows.state(i) == rows.state(0)) {
         return Err(RefitError::NotEnough("all rows start in the same state".into()));
     }
+    let look = || if keep_going() { Ok(()) } else { Err(RefitError::Stopped) };
+    look()?;
     let inputs = normalisation(&rows, job.names.clone());
+    look()?;
     let dependence = Dependence::new(&rows, &inputs);
+    look()?;
     let left_out = dependence.left_out();
     let returns = Returns::new(&rows, &settings.rewards, settings.discount);
+    look()?;
     let cut_states = returns.cut_states(&rows);
-    let mut targets = returns.targets(&values_at(&job.current, &cut_states));
+    let mut targets = returns.targets(&values_at(&job.current, &cut_states, keep_going)?);
     let present = rescaled(&job.current.hyperparameters, &job.current.inputs, &inputs);
     let mut best: Option<Found> = None;
     let mut structures = Vec::new();
     let mut evaluations = 0;
     let mut ascents = Vec::new();
     let mut round = 1;
+    let ended = Cell::new(false);
+    let time_left = &|| {
+        let left = time_left();
+        ended.set(ended.get() || !left);
+        left
+    };
     loop {
         let data = Data {
             rows: &rows,
@@ -267,7 +279,7 @@ pub fn run(
         let hyperparameters = found.hyperparameters();
         let mut model = rebuild(job, &inputs, &hyperparameters, &rows, keep_going)?;
         let snapshot = model.snapshot(false)?;
-        let moved = returns.targets(&values_at(&snapshot, &cut_states));
+        let moved = returns.targets(&values_at(&snapshot, &cut_states, keep_going)?);
         let shift = distance_in_deviations(&targets, &moved);
         if shift > targets_settled(&hyperparameters, &moved) && round < ROUNDS && time_left() {
             targets = moved;
@@ -276,7 +288,8 @@ pub fn run(
             continue;
         }
         sane(&snapshot, &rows, settings)?;
-        model.rescatter(std::iter::once((&rows, 0..rows.len())));
+        let parts = (0..rows.len()).step_by(CATCH_UP_ROWS).map(|from| from..rows.len().min(from + CATCH_UP_ROWS));
+        model.rescatter(parts.take_while(|_| keep_going()).map(|part| (&rows, part)));
         model.reset_score();
         let posterior = model.solve()?;
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
@@ -287,14 +300,17 @@ pub fn run(
         let diagonal = model.dictionary().kernel().diagonal();
         let relevances = found.structure.relevances();
         let held = |test: &dyn Fn(&ActiveBound) -> bool| active.iter().any(test);
-        let out_of_time = !time_left();
+        // Asked only by the search so far: what the rebuild has used up since has not ended it.
+        let out_of_time = ended.get();
         let reached = search.value(found.by, &hyperparameters, keep_going).map_err(stopped_or_no_ascent)?;
-        let support = search.support(found.by, &hyperparameters, keep_going, time_left);
+        let alike = |d: usize| dependence.alike(d);
+        let support = search.support(found.by, &hyperparameters, &alike, keep_going, time_left);
         let mut report = RefitReport {
             reason: job.reason,
             rows: rows.len() as u64,
             evidence: found.by,
             evidence_rows: search.rows(found.by),
+            structure: found.structure.name.clone(),
             evidence_before: search.value(found.by, &present, keep_going).ok().map(|e| e.value),
             evidence_after: reached.value,
             given_up: found.given_up,
@@ -304,7 +320,7 @@ pub fn run(
             active_bounds: bounds.collect(),
             out_of_time,
             dictionary_size: model.dictionary().len(),
-            trace_gap: posterior.trace_gap(model.statistics()),
+            trace_gap: posterior.trace_gap(model.statistics()) * settings.rewards.len() as f64,
             tolerance: model.dictionary().tolerance() / diagonal,
             rows_left_out: 0,
             variables: variables(&hyperparameters, &inputs, &dependence, support.as_ref().map(|(s, _)| &s[..])),
@@ -328,11 +344,17 @@ pub fn run(
                 targets: &targets,
                 noise_at_floor: held(&|b| b.parameter == NOISE && !b.upper),
                 finest: held(&|b| relevances.contains(&b.parameter) && b.upper),
+                directions_asked: match settings.kernel {
+                    KernelKind::Factor(directions) => directions.unwrap_or(1),
+                    _ => 0,
+                },
                 bound_wanted: search.has_bound(),
                 singular: report.ascents.iter().any(singular),
                 dictionary_max: job.room(),
             },
         );
+        // Evidence that is only reported ends without an error.
+        look()?;
         return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
     }
 }
@@ -357,15 +379,15 @@ pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>)
         let mean = open.col(h).iter().sum::<f64>() / rows.len().max(1) as f64;
         closed.col_mut(h).fill(mean);
     }
-    let (mean_square, variance) = moments(&returns.targets(&closed));
-    let floor = (1e-6 * mean_square).max(1e-12);
+    let (square_of_mean, variance) = moments(&returns.targets(&closed));
+    let floor = (1e-6 * square_of_mean).max(1e-12);
     let variance = variance.max(floor);
     let dim = inputs.dim();
     let metric = match settings.kernel {
         KernelKind::Isotropic => Metric::Isotropic(1.0 / dim as f64),
         _ => Metric::Ard(vec![1.0 / dim as f64; dim]),
     };
-    let kernel = Kernel { signal_variance: variance, bias_variance: mean_square + variance, metric };
+    let kernel = Kernel { signal_variance: variance, bias_variance: square_of_mean + variance, metric };
     (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
 }
 
@@ -378,7 +400,7 @@ fn normalisation(rows: &Rows, names: Option<Vec<String>>) -> Inputs {
     inputs
 }
 
-/// Mean square and variance about the mean of all targets, averaged over rewards.
+/// Square of the mean, and variance about it, of all targets, averaged over rewards.
 pub(super) fn moments(targets: &Matrix) -> (f64, f64) {
     let (n, columns) = (targets.rows().max(1) as f64, targets.cols().max(1) as f64);
     let (mut square_of_mean, mut variance) = (0.0, 0.0);
@@ -390,13 +412,26 @@ pub(super) fn moments(targets: &Matrix) -> (f64, f64) {
     (square_of_mean, variance)
 }
 
-/// Values (k, H) of `snapshot` at states (k, D), row-major.
-fn values_at(snapshot: &Snapshot, states: &[f64]) -> Matrix {
-    match snapshot.evaluate(states, false) {
-        Ok(evaluation) => Matrix::from(&evaluation.mean),
-        // States of the window have been checked when they came in.
-        Err(e) => unreachable!("a retained state cannot be evaluated: {e}"),
+/// Values (k, H) of `snapshot` at states (k, D), row-major, a thousand at a time: every row may end in a cut.
+fn values_at(snapshot: &Snapshot, states: &[f64], keep_going: &dyn Fn() -> bool) -> Result<Matrix, RefitError> {
+    let dim = snapshot.dim();
+    let mut out = Matrix::zeros(states.len() / dim, snapshot.weights.ncols());
+    for (block, states) in states.chunks(CATCH_UP_ROWS * dim).enumerate() {
+        if !keep_going() {
+            return Err(RefitError::Stopped);
+        }
+        match snapshot.evaluate(states, false) {
+            Ok(found) => {
+                for (h, column) in found.mean.column_iter().enumerate() {
+                    let from = block * CATCH_UP_ROWS;
+                    out.col_mut(h)[from..from + column.len()].copy_from_slice(column.as_slice());
+                }
+            }
+            // States of the window have been checked when they came in.
+            Err(e) => unreachable!("a retained state cannot be evaluated: {e}"),
+        }
     }
+    Ok(out)
 }
 
 /// Root mean square change of the targets in units of their standard deviation.
@@ -455,7 +490,7 @@ fn rebuild(
     let tolerance = effective_tolerance(settings, hyperparameters);
     let enough = Enough {
         tolerance: TOLERANCE_MIN * hyperparameters.kernel.diagonal(),
-        trace: TRACE_GAP * 2.0 * hyperparameters.noise_variance,
+        trace: TRACE_GAP * 2.0 * hyperparameters.noise_variance / settings.rewards.len() as f64,
     };
     let stopped = |_: BatchError| RefitError::Stopped;
     let selection = given.select(enough, job.room(), keep_going).map_err(stopped)?;

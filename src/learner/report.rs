@@ -21,6 +21,9 @@ const GIVEN_UP_TOO_MUCH: f64 = 20.0;
 const FIT_LOW: f64 = 0.8;
 /// Returns further out than this from their median, in robust standard deviations, are outliers.
 const OUTLYING_RETURN: f64 = 100.0;
+/// They are few if they are further out than this in standard deviations of all returns: rewards that are seen rarely decay through
+/// the returns before them, and are no fault.
+const FEW_OUTLIERS: f64 = 8.0;
 /// Standard deviation that outliers have made so much larger than that of the middle half of the rows is not a scale.
 const OUTLYING_STATES: f64 = 20.0;
 /// Correlation of two state variables above which the evidence can hardly tell them apart.
@@ -62,6 +65,8 @@ pub struct RefitReport {
     pub evidence: EvidenceKind,
     /// Rows that this evidence was computed on.
     pub evidence_rows: usize,
+    /// Name of the structure selected, as in `structures`.
+    pub structure: String,
     /// Log evidence of the present hyperparameters on those rows, nats; none if they fail there.
     pub evidence_before: Option<f64>,
     /// Log evidence of the hyperparameters found, on the same rows and targets, nats.
@@ -136,7 +141,7 @@ pub struct VariableReport {
     pub lengthscale: Option<f64>,
     /// The same in its standard deviations.
     pub lengthscale_in_deviations: Option<f64>,
-    /// Evidence lost if it were left out and all else stayed, nats.
+    /// Evidence lost if it and its copies were left out and all else stayed, nats.
     pub support: Option<f64>,
     /// The short of it.
     pub verdict: Verdict,
@@ -308,6 +313,14 @@ impl Dependence {
         out
     }
 
+    /// State variable `d` with its copies, or what it is a copy of and the other copies of that.
+    pub(super) fn alike(&self, d: usize) -> Vec<usize> {
+        let first = self.copies.iter().find(|&&(copy, _)| copy == d).map_or(d, |&(_, of)| of);
+        std::iter::once(first)
+            .chain(self.copies.iter().filter(|&&(_, of)| of == first).map(|&(copy, _)| copy))
+            .collect()
+    }
+
     /// State variables that can say nothing beside the others.
     pub(super) fn left_out(&self) -> Vec<usize> {
         let mut out: Vec<usize> = self.constant.iter().copied().chain(self.copies.iter().map(|&(d, _)| d)).collect();
@@ -404,6 +417,8 @@ pub(super) struct Circumstances<'a> {
     /// Whether the noise stands at its floor, and a lengthscale at its finest.
     pub(super) noise_at_floor: bool,
     pub(super) finest: bool,
+    /// Directions that were asked for.
+    pub(super) directions_asked: usize,
     /// Whether the bound of all rows was wanted.
     pub(super) bound_wanted: bool,
     /// An ascent that got nowhere because a covariance became singular.
@@ -419,12 +434,12 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
         EvidenceKind::Exact if used as u64 == rows => format!("selected by the exact evidence of all {rows} rows"),
         EvidenceKind::Exact if about.bound_wanted && report.out_of_time => format!(
             "selected by the exact evidence of {used} of {rows} rows: the time budget ended before the bound of all rows \
-             could be used; raise refit_budget_s, or lower window_rows"
+             could be used; give the search more time, or fewer rows"
         ),
         EvidenceKind::Exact => format!("selected by the exact evidence of {used} of {rows} rows"),
         EvidenceKind::Sparse => format!("selected by the variational bound of all {used} rows"),
     });
-    if report.out_of_time && report.evidence == EvidenceKind::Sparse {
+    if report.out_of_time && (report.evidence == EvidenceKind::Sparse || !about.bound_wanted) {
         out.push("the time budget ended the search: the best found by then counts".into());
     }
     let gap = report.trace_gap;
@@ -451,8 +466,15 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
         out.push(
             "the noise stands at its floor: returns look deterministic; if transitions are, lower noise_floor".into(),
         );
-    } else if report.fit_ratio < FIT_LOW {
+    } else if report.fit_ratio < FIT_LOW && !report.active_bounds.is_empty() {
         out.push(format!("a bound holds the optimum: fit is {:.2} of what it is at a free one", report.fit_ratio));
+    }
+    let given = about.hyperparameters.kernel.metric.factors().len();
+    if given < about.directions_asked {
+        let asked = about.directions_asked;
+        out.push(format!(
+            "directions asked for: {asked}, given: {given}; more need more time, or more state variables that matter"
+        ));
     }
     if about.singular {
         out.push("an ascent met a singular covariance and turned away from it".into());
@@ -471,7 +493,8 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
         let mut sample: Vec<f64> = sampled(y.len()).map(|i| y[i]).collect();
         let (median, deviation) = median_and_deviation(&mut sample);
         let furthest = y.iter().map(|y| (y - median).abs()).fold(0.0, f64::max);
-        if deviation > 0.0 && furthest > OUTLYING_RETURN * deviation {
+        let all = (y.iter().map(|y| (y - median).powi(2)).sum::<f64>() / y.len().max(1) as f64).sqrt();
+        if deviation > 0.0 && furthest > OUTLYING_RETURN * deviation && furthest > FEW_OUTLIERS * all {
             let times = short(furthest / deviation);
             out.push(format!(
                 "returns have outliers, up to {times} times their usual deviation: noise and scale are those of the outliers, and \
@@ -480,7 +503,7 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
         }
     }
     if let (Metric::Isotropic(_), true) = (&about.hyperparameters.kernel.metric, !dependence.copies.is_empty()) {
-        out.push("some state variables are copies of others, and one lengthscale for all counts them twice".into());
+        out.push("some state variables are copies of others, and one lengthscale for all counts them twice; support is that of all of them".into());
     }
     out
 }

@@ -137,11 +137,11 @@ impl Found {
 impl Search {
     pub(super) fn new(settings: &Settings, data: &Data<'_>) -> Result<Self, RefitError> {
         let Data { rows, inputs, targets, seed, .. } = *data;
-        let (mean_square, variance) = moments(targets);
-        if !(mean_square.is_finite() && variance.is_finite()) {
+        let (square_of_mean, variance) = moments(targets);
+        if !(square_of_mean.is_finite() && variance.is_finite()) {
             return Err(RefitError::NotEnough("the returns are not finite".into()));
         }
-        if variance <= 1e-20 * mean_square || (variance == 0.0 && mean_square == 0.0) {
+        if variance <= 1e-20 * square_of_mean {
             return Err(RefitError::NotEnough("all returns are the same: every state is worth the same".into()));
         }
         let noise_scale = if settings.noise == NoiseModel::White {
@@ -153,7 +153,7 @@ impl Search {
         } else {
             variance
         };
-        let total = mean_square + variance;
+        let total = square_of_mean + variance;
         let (problem, chosen) = subset(settings, rows, inputs, targets, settings.evidence_rows, seed);
         let (screen, _) = subset(settings, rows, inputs, targets, SCREEN_ROWS, seed ^ 0x5eed);
         let wanted = match settings.evidence {
@@ -220,7 +220,7 @@ impl Search {
             lower: self.lower.iter().map(|v| v.ln()).collect(),
             upper: self.upper.iter().map(|v| v.ln()).collect(),
         };
-        // A hundredfold either way costs half a nat or two.
+        // A factor of 50 either way costs half a nat.
         let weak = |mean: f64| Some(Prior { mean, sd: 4.0 });
         let mut priors: Vec<Option<Prior>> = self.suggested.iter().map(|v| weak(v.ln())).collect();
         let smallest = [self.steps.iter().copied().fold(f64::INFINITY, f64::min)];
@@ -261,12 +261,14 @@ impl Search {
         }
     }
 
-    /// Evidence lost if a state variable were left out, all else as it is (D,), nats, and which evidence. If the time is used
-    /// up, it is the exact one, which takes little. None if stopped, or if it cannot be computed.
+    /// Evidence lost if a state variable were left out, all else as it is (D,), nats, and which evidence. `alike` gives a
+    /// variable with its copies: they go together, since any of them stands for the others. If the time is used up, it is the
+    /// exact one, which takes little. None if stopped, or if it cannot be computed.
     pub(super) fn support(
         &self,
         by: EvidenceKind,
         hyper: &Hyperparameters,
+        alike: &dyn Fn(usize) -> Vec<usize>,
         keep_going: &dyn Fn() -> bool,
         time_left: &dyn Fn() -> bool,
     ) -> Option<(Vec<f64>, EvidenceKind)> {
@@ -277,7 +279,7 @@ impl Search {
             (0..dim)
                 .map(|d| match relevance.at(d, d) {
                     0.0 => Some(0.0),
-                    _ => Some(all - self.value(by, &without(hyper, d, dim), more).ok()?.value),
+                    _ => Some(all - self.value(by, &without(hyper, &alike(d), dim), more).ok()?.value),
                 })
                 .collect()
         };
@@ -295,8 +297,8 @@ impl Whole {
     fn dictionary(&self, hyper: &Hyperparameters, keep_going: &dyn Fn() -> bool) -> Option<Vec<f64>> {
         let enough = Enough {
             tolerance: TOLERANCE_MIN * hyper.kernel.diagonal(),
-            // The candidates stand for all nodes.
-            trace: TRACE_GAP * 2.0 * hyper.noise_variance / self.stride as f64,
+            // The candidates stand for all nodes, and every reward loses as much.
+            trace: TRACE_GAP * 2.0 * hyper.noise_variance / (self.stride * self.problem.observed().cols()) as f64,
         };
         let dim = self.problem.dim();
         let (dictionary, _) = select_until(&hyper.kernel, dim, &self.candidates, enough, self.room, keep_going)?;
@@ -304,20 +306,26 @@ impl Whole {
     }
 }
 
-/// The same hyperparameters, blind to state variable `d`.
-fn without(hyper: &Hyperparameters, d: usize, dim: usize) -> Hyperparameters {
+/// The same hyperparameters, blind to the state variables `gone`.
+fn without(hyper: &Hyperparameters, gone: &[usize], dim: usize) -> Hyperparameters {
     let mut out = hyper.clone();
     let mut relevance = hyper.kernel.metric.relevance(dim);
-    relevance[d] = 0.0;
+    gone.iter().for_each(|&d| relevance[d] = 0.0);
     out.kernel.metric = match &hyper.kernel.metric {
         Metric::Factor { factors, .. } => {
             let mut factors = factors.clone();
-            factors.iter_mut().for_each(|f| f[d] = 0.0);
+            factors.iter_mut().for_each(|f| gone.iter().for_each(|&d| f[d] = 0.0));
             Metric::Factor { relevance, factors }
         }
         _ => Metric::Ard(relevance),
     };
     out
+}
+
+/// Parameters of an isotropic model as those of an ARD one with the same covariance.
+fn one_for_each(isotropic: &[f64], dim: usize) -> Vec<f64> {
+    let (scales, relevance) = isotropic.split_at(3);
+    scales.iter().copied().chain(std::iter::repeat_n(relevance[0], dim)).collect()
 }
 
 /// A search under way.
@@ -336,17 +344,34 @@ impl Climb<'_> {
     /// The best structure of `kind` by evidence \[JS09, footnote 6 and section 6.2\]. A free parameter has to be worth
     /// [`PARAMETER_WORTH`].
     pub(super) fn select(&mut self, kind: KernelKind, tried: &mut Vec<StructureReport>) -> Result<Found, RefitError> {
+        let (mut best, mut evaluations) = (None, 0);
+        match self.explore(kind, &mut best, &mut evaluations, tried) {
+            // What has been found stands, though a structure beyond it cannot be climbed.
+            Err(RefitError::NoAscent(_)) if best.is_some() => {}
+            explored => explored?,
+        }
+        let mut best = best.expect("at least one structure has been tried");
+        best.ascent.evaluations = evaluations;
+        Ok(best)
+    }
+
+    /// One structure after the other; the best so far in `best`.
+    fn explore(
+        &mut self,
+        kind: KernelKind,
+        best: &mut Option<Found>,
+        evaluations: &mut usize,
+        tried: &mut Vec<StructureReport>,
+    ) -> Result<(), RefitError> {
         let dim = self.search.problem.dim();
         let left_out = self.search.left_out.clone();
-        let mut best: Option<Found> = None;
-        let mut evaluations = 0;
         let mut keep = |found: Found, best: &mut Option<Found>| -> bool {
             tried.push(StructureReport {
                 name: found.structure.name.clone(),
                 log_evidence: found.ascent.log_evidence,
                 parameters: found.structure.free(),
             });
-            evaluations += found.ascent.evaluations;
+            *evaluations += found.ascent.evaluations;
             let better = best.as_ref().is_none_or(|best| found.worth() > best.worth());
             if better {
                 *best = Some(found);
@@ -355,13 +380,14 @@ impl Climb<'_> {
         };
         if matches!(kind, KernelKind::Isotropic | KernelKind::Auto) {
             let isotropic = self.search.structure(Metric::Isotropic(1.0), &[]);
-            keep(self.climb(isotropic, Vec::new())?, &mut best);
+            keep(self.climb(isotropic, Vec::new())?, best);
         }
         let more = |climb: &Self| (climb.time_left)();
         if kind != KernelKind::Isotropic && (best.is_none() || more(self)) && (kind != KernelKind::Auto || dim > 1) {
-            let ard = self.climb(self.search.structure(Metric::Ard(vec![1.0; dim]), &left_out), Vec::new())?;
+            let from = best.iter().map(|isotropic| one_for_each(&isotropic.ascent.parameters, dim)).collect();
+            let ard = self.climb(self.search.structure(Metric::Ard(vec![1.0; dim]), &left_out), from)?;
             let (mut last, mut gone) = (ard.clone(), left_out.clone());
-            keep(ard.clone(), &mut best);
+            keep(ard.clone(), best);
             if kind == KernelKind::Auto && more(self) {
                 let removed = self.irrelevant(&ard)?;
                 if removed.len() > left_out.len() && removed.len() < dim {
@@ -369,7 +395,7 @@ impl Climb<'_> {
                     let from = ard.ascent.parameters.clone();
                     let fewer = self.polish(structure, vec![from])?;
                     // Directions among what matters: the rest would only cost time.
-                    if keep(fewer.clone(), &mut best) {
+                    if keep(fewer.clone(), best) {
                         (last, gone) = (fewer, removed);
                     }
                 }
@@ -391,16 +417,14 @@ impl Climb<'_> {
                 // A number of directions that was asked for is what is given.
                 let asked = matches!(kind, KernelKind::Factor(Some(_)));
                 if asked || kind == KernelKind::Factor(None) && k == 1 {
-                    best = None;
+                    *best = None;
                 }
-                if !keep(found, &mut best) {
+                if !keep(found, best) {
                     break;
                 }
             }
         }
-        let mut best = best.expect("at least one structure has been tried");
-        best.ascent.evaluations = evaluations;
-        Ok(best)
+        Ok(())
     }
 
     /// Climb on by the bound of all rows, where there are more of them than the exact evidence has seen. If variables may be
@@ -411,7 +435,15 @@ impl Climb<'_> {
         }
         self.by = EvidenceKind::Sparse;
         let (before, exact) = (found.ascent.evaluations, found.ascent.log_evidence);
-        let mut wide = self.again(found)?;
+        let mut wide = match self.reach(&found.structure, std::slice::from_ref(&found.ascent.parameters)) {
+            Ok(Some(wide)) => wide,
+            // No time for a single point, or no point that the bound can be computed at: what the exact evidence has found stands.
+            Ok(None) | Err(RefitError::NoAscent(_)) => {
+                self.by = EvidenceKind::Exact;
+                return Ok(found);
+            }
+            Err(e) => return Err(e),
+        };
         let dim = self.search.problem.dim();
         if removable && matches!(wide.structure.like.kernel.metric, Metric::Ard(_)) && (self.time_left)() {
             let removed = self.irrelevant(&wide)?;
@@ -431,7 +463,7 @@ impl Climb<'_> {
     }
 
     /// State variables that are not worth their parameter, the least relevant first, each with those before it removed; those left
-    /// out from the beginning among them.
+    /// out from the beginning among them. If the time is used up, those found by then.
     fn irrelevant(&self, ard: &Found) -> Result<Vec<usize>, RefitError> {
         let mut hyper = ard.hyperparameters();
         let dim = self.search.problem.dim();
@@ -441,7 +473,14 @@ impl Climb<'_> {
         let mut evidence = ard.ascent.log_evidence;
         let mut removed = Vec::new();
         for d in order {
-            let fewer = without(&hyper, d, dim);
+            if relevance[d] == 0.0 {
+                removed.push(d);
+                continue;
+            }
+            if !(self.time_left)() {
+                break;
+            }
+            let fewer = without(&hyper, &[d], dim);
             match self.search.value(self.by, &fewer, self.keep_going) {
                 Ok(Evidence { value, .. }) if value >= evidence - PARAMETER_WORTH => {
                     evidence = value;
@@ -464,7 +503,9 @@ impl Climb<'_> {
         let relevance = hyper.kernel.metric.relevance(dim);
         let mut order: Vec<usize> = (0..dim).collect();
         order.sort_by(|&a, &b| relevance[b].total_cmp(&relevance[a]));
-        let (first, second) = (order[0], order[(k.min(dim - 1)).max(1) % dim]);
+        // What is left out cannot be part of a direction.
+        let live = (0..dim).filter(|&d| relevance[d] > 0.0).count().max(1);
+        let (first, second) = (order[0], order[k.min(live - 1)]);
         [1.0, -1.0]
             .iter()
             .map(|sign| {
@@ -491,7 +532,9 @@ impl Climb<'_> {
         let (present, metric) = (&self.present.kernel.metric, &structure.like.kernel.metric);
         let same = present.kind() == metric.kind() && present.factors().len() == metric.factors().len();
         let random = self.search.starts.saturating_sub(2 + usize::from(same) + more.len());
-        let mut from = starts(
+        // What is known to be good goes first, in case the time does not suffice for all.
+        let mut from = more;
+        from.extend(starts(
             metric,
             self.search.problem.dim(),
             &self.search.targets,
@@ -499,8 +542,7 @@ impl Climb<'_> {
             &structure.bounds,
             random,
             self.search.seed,
-        );
-        from.extend(more);
+        ));
         let screened = self.ascend(&structure, &self.search.screen, &from);
         (self.note)(&structure, self.search.screen.rows(), &screened);
         let evaluations = screened.iter().map(|a| a.evaluations).sum::<usize>();
@@ -515,36 +557,49 @@ impl Climb<'_> {
             return Err(RefitError::Stopped);
         }
         if kept.is_empty() {
-            return Err(RefitError::NoAscent("the evidence fails at every start".into()));
+            if (self.time_left)() {
+                return Err(RefitError::NoAscent("the evidence fails at every start".into()));
+            }
+            kept.push(from.swap_remove(0));
         }
         let mut found = self.polish(structure, kept)?;
         found.ascent.evaluations += evaluations;
         Ok(found)
     }
 
-    /// Climb on many rows from each of `from`, by the evidence that counts at the moment.
+    /// Climb on many rows from each of `from`, by the evidence that counts at the moment. If the time is used up before that,
+    /// the first of them stands, with its evidence on the same rows as all others.
     fn polish(&mut self, structure: Structure, from: Vec<Vec<f64>>) -> Result<Found, RefitError> {
+        match self.reach(&structure, &from)? {
+            Some(found) => Ok(found),
+            None => {
+                let ascent = self.unclimbed(&structure, &from[0])?;
+                Ok(Found { structure, ascent, by: self.by, given_up: None })
+            }
+        }
+    }
+
+    /// The best that can be climbed to from `from`; none if there was no time for a single point.
+    fn reach(&mut self, structure: &Structure, from: &[Vec<f64>]) -> Result<Option<Found>, RefitError> {
         let by = self.by;
         let mut ascents = match by {
-            EvidenceKind::Exact => self.ascend(&structure, &self.search.problem, &from),
-            EvidenceKind::Sparse => self.ascend_bound(&structure, &from)?,
+            EvidenceKind::Exact => self.ascend(structure, &self.search.problem, from),
+            EvidenceKind::Sparse => self.ascend_bound(structure, from)?,
         };
-        (self.note)(&structure, self.search.rows(by), &ascents);
+        (self.note)(structure, self.search.rows(by), &ascents);
         if !(self.keep_going)() {
             return Err(RefitError::Stopped);
         }
         let evaluations = ascents.iter().map(|a| a.evaluations).sum::<usize>();
         ascents.sort_by(|a, b| b.objective.total_cmp(&a.objective));
-        let mut ascent = if ascents.first().is_some_and(|a| a.objective.is_finite()) {
-            ascents.swap_remove(0)
+        if ascents.first().is_some_and(|a| a.objective.is_finite()) {
+            let ascent = Ascent { evaluations, ..ascents.swap_remove(0) };
+            Ok(Some(Found { structure: structure.clone(), ascent, by, given_up: None }))
         } else if (self.time_left)() {
-            return Err(RefitError::NoAscent("the evidence fails at every start".into()));
+            Err(RefitError::NoAscent("the evidence fails at every start".into()))
         } else {
-            // The time is used up: the best point so far stands, with its evidence on the same rows as all others.
-            self.unclimbed(&structure, &from[0])?
-        };
-        ascent.evaluations = evaluations;
-        Ok(Found { structure, ascent, by, given_up: None })
+            Ok(None)
+        }
     }
 
     fn ascend(&self, structure: &Structure, problem: &Problem, from: &[Vec<f64>]) -> Vec<Ascent> {
@@ -592,13 +647,16 @@ impl Climb<'_> {
         Ok(ascents)
     }
 
-    /// A point as it is, with its evidence.
+    /// A point as it is, with its evidence; if it is outside the structure's box, the nearest one inside.
     fn unclimbed(&self, structure: &Structure, parameters: &[f64]) -> Result<Ascent, RefitError> {
-        let hyper = from_parameters(&structure.like, parameters);
+        let Bounds { lower, upper } = &structure.bounds;
+        let inside = |((x, lower), upper): ((&f64, &f64), &f64)| x.max(*lower).min(*upper);
+        let parameters: Vec<f64> = parameters.iter().zip(lower).zip(upper).map(inside).collect();
+        let hyper = from_parameters(&structure.like, &parameters);
         let found = self.search.value(self.by, &hyper, self.keep_going).map_err(stopped_or_no_ascent)?;
         Ok(Ascent {
             start: 0,
-            parameters: parameters.to_vec(),
+            parameters,
             objective: found.value,
             log_evidence: found.value,
             gradient_norm: f64::INFINITY,
@@ -646,7 +704,7 @@ fn subset(
         (0..pieces)
             .flat_map(|k| {
                 let (from, to) = (k * n / pieces, (k + 1) * n / pieces);
-                let first = from + rng.random_range(0..(to - from).saturating_sub(run).max(1));
+                let first = from + rng.random_range(0..(to - from + 1).saturating_sub(run).max(1));
                 first..(first + run).min(to)
             })
             .collect()

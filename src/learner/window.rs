@@ -132,6 +132,20 @@ impl Window {
         })
     }
 
+    /// A window that shares the rows from offset `from` on, and some before it; all rows if some of those asked for have
+    /// been forgotten.
+    pub fn from_offset(&self, from: u64) -> Self {
+        let mut shared = Self { segments: VecDeque::new(), start: self.end, ..*self };
+        for segment in self.segments.iter().rev() {
+            if shared.start <= from {
+                break;
+            }
+            shared.segments.push_front(Arc::clone(segment));
+            shared.start -= segment.len() as u64;
+        }
+        shared
+    }
+
     /// All rows in one piece.
     pub fn flatten(&self) -> Rows {
         self.flatten_since(self.start)
@@ -186,6 +200,20 @@ mod tests {
         assert_eq!((range.len(), offset, rows.state(range.start)[0]), (1, 29_999, 29_999.0));
         assert_eq!(window.since(30_000).count(), 0);
         assert_eq!(window.flatten().len(), window.len());
+    }
+
+    #[test]
+    fn the_end_of_a_window_can_be_shared() {
+        let mut window = Window::new(1, 1, 5000);
+        (0..20_000).for_each(|i| window.push(0, false, &batch(f64::from(i)), 0));
+        for from in [0, window.start(), 15_000, 19_999, 20_000] {
+            let shared = window.from_offset(from);
+            assert_eq!(shared.end(), 20_000);
+            assert!(shared.start() <= from.max(window.start()), "{from}: {}", shared.start());
+            assert!(shared.len() < SEGMENT_ROWS + 20_000 - from.max(window.start()) as usize, "{from}");
+            let first = from.max(window.start());
+            assert_eq!(shared.since(first).map(|(_, range, _)| range.len()).sum::<usize>(), 20_000 - first as usize);
+        }
     }
 
     #[test]

@@ -87,6 +87,11 @@ impl Colours {
         }
     }
 
+    /// Red, green and blue (sRGB) at `t` in \[0, 1\], from low to high.
+    pub fn rgb(self, t: f64) -> [u8; 3] {
+        self.at(t).srgb()
+    }
+
     /// The colour at `t` in [0, 1], from low to high; `t` outside is taken as the nearer end.
     pub(super) fn at(self, t: f64) -> Oklab {
         let anchors = self.anchors();

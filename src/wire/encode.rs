@@ -2,7 +2,7 @@
 
 use super::reader::{Field, Head, Reader};
 use super::tensor::{Flags, Written};
-use super::{ArrayForm, ErrorCode, Id, VERSION, WireError};
+use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
 use crate::math::kernel::{Hyperparameters, Metric};
 use crate::snapshot::{Evaluation, Inputs, Snapshot};
 use crate::transition::Batch;
@@ -71,6 +71,23 @@ pub enum Reply<'a> {
         /// Seconds since it started.
         uptime_s: f64,
     },
+    /// To `hello`.
+    Hello(&'a Greeting<'a>),
+}
+
+/// What a client has to know of a daemon before it uses it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Greeting<'a> {
+    /// The program's version.
+    pub version: &'a str,
+    /// What it can do beyond the first version of the protocol as it was written down, by name.
+    pub features: &'a [&'a str],
+    /// How much one message may hold.
+    pub limits: Limits,
+    /// Names of the critics; the first one is meant where a request names none.
+    pub critics: Vec<&'a str>,
+    /// Numbers in a state, if that is settled.
+    pub state_dim: Option<usize>,
 }
 
 /// Where a producer of one stream may go on.
@@ -127,6 +144,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::Optimise(outcome) => to_map(&OptimiseBody::from(outcome)),
         Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),
+        Reply::Hello(greeting) => to_map(&HelloBody::from(greeting)),
     };
     join(&[version(), envelope(id, true), body])
 }
@@ -429,6 +447,52 @@ fn as_binary<S: serde::Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, 
 struct PingBody<'a> {
     version: &'a str,
     uptime_s: f64,
+}
+
+#[derive(Serialize)]
+struct HelloBody<'a> {
+    protocol: ProtocolBody,
+    version: &'a str,
+    features: &'a [&'a str],
+    limits: LimitsBody,
+    critics: &'a [&'a str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state_dim: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct ProtocolBody {
+    min: u64,
+    max: u64,
+}
+
+#[derive(Serialize)]
+struct LimitsBody {
+    message_bytes: usize,
+    rows_per_batch: usize,
+    rows_per_query: usize,
+    page_bytes: usize,
+    id_bytes: usize,
+}
+
+impl<'a> From<&'a Greeting<'a>> for HelloBody<'a> {
+    fn from(greeting: &'a Greeting<'a>) -> Self {
+        let Limits { message_bytes_max, rows_per_batch_max, query_rows_max } = greeting.limits;
+        Self {
+            protocol: ProtocolBody { min: VERSION, max: VERSION },
+            version: greeting.version,
+            features: greeting.features,
+            limits: LimitsBody {
+                message_bytes: message_bytes_max,
+                rows_per_batch: rows_per_batch_max,
+                rows_per_query: query_rows_max,
+                page_bytes: PAGE_BYTES,
+                id_bytes: ID_BYTES_MAX,
+            },
+            critics: &greeting.critics,
+            state_dim: greeting.state_dim,
+        }
+    }
 }
 
 #[derive(Serialize)]

@@ -17,8 +17,8 @@ mod tensor;
 mod v1;
 
 pub use encode::{
-    Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event, encode_ingest,
-    encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
+    Greeting, Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
+    encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
@@ -319,6 +319,8 @@ pub enum Op {
     Checkpoint,
     /// Are you there?
     Ping,
+    /// What do you speak, and how much of it at a time?
+    Hello,
 }
 
 /// A request that is refused before anybody acted on it.

@@ -43,6 +43,7 @@ pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
         "trace_gap": report.trace_gap,
         "tolerance": report.tolerance,
         "rows_left_out": report.rows_left_out,
+        "structure": report.structure,
         "structures": structures,
         "variables": variables,
         "directions": directions,

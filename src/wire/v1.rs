@@ -134,6 +134,7 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
         "optimise" => Op::Optimise { critic: critic()?, wait: flag("wait")? },
         "checkpoint" => Op::Checkpoint,
         "ping" => Op::Ping,
+        "hello" => Op::Hello,
         other => {
             let text = format!("there is no operation {}", excerpt(other));
             return Err(WireError::of(ErrorCode::UnknownOp, "op", text));

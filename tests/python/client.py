@@ -88,6 +88,7 @@ class Daemon:
         self.directory, self.config = directory, directory / "criticd.toml"
         self.config.write_text(config)
         ends = endpoints or {name: "tcp://127.0.0.1:0" for name in ("ingest", "control", "publish")}
+        ends = {"http": "127.0.0.1:0", **ends}
         command = [BINARY, "serve", "--config", str(self.config), "--data-dir", str(directory / "data")]
         for name, endpoint in ends.items():
             command += [f"--{name}", endpoint]

@@ -1,7 +1,8 @@
-"""The README's snippets, run as they stand there but for the ports."""
+"""The READMEs' snippets, run as they stand there but for the ports."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -21,12 +22,14 @@ def test_the_snippets_run(start: Start, document: str) -> None:
     send, read = [
         re.sub(r"tcp://127\.0\.0\.1:(\d+)", lambda found: daemon.endpoints[PORTS[found[1]]], text) for text in snippets
     ]
+    # Those that use the package find the daemon here.
+    environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.directory / "data")}
     # The second may wait for news: rows keep coming meanwhile.
-    subprocess.run([sys.executable, "-c", send], check=True, timeout=20)
+    subprocess.run([sys.executable, "-c", send], check=True, timeout=20, env=environment)
     control = daemon.control()
     control.wait_for_offset(1000)
     control.ask("value", states=[[0.5]], min_offset=1000)
-    reader = subprocess.Popen([sys.executable, "-c", read], stdout=subprocess.PIPE, text=True)
+    reader = subprocess.Popen([sys.executable, "-c", read], stdout=subprocess.PIPE, text=True, env=environment)
     for number in range(200):
         if reader.poll() is not None:
             break

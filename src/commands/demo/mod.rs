@@ -101,7 +101,7 @@ impl Demo {
         let audience = Audience::join(endpoints, self.world, Arc::clone(&truth), CONNECT)?;
         let duration = Duration::from_secs(self.seconds);
         let producers = Producers::start(self.world, self.copies, self.rate, &endpoints.ingest, CONNECT)?;
-        let mut show = Show::new(self.world, duration);
+        let mut show = Show::new(self.world, duration, daemon.http_address());
         let started = Instant::now();
         while started.elapsed() < duration && !interrupted.load(Ordering::Relaxed) && producers.running() {
             std::thread::sleep(show.interval());
@@ -156,6 +156,7 @@ fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result
         ingest: any_port(),
         control: any_port(),
         publish: any_port(),
+        http: "127.0.0.1:0".into(),
         state_dim: Some(names.len()),
         state_names: Some(names),
         window_rows,

@@ -5,6 +5,7 @@ use super::report::{grouped, lengthscale};
 use super::world::World;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 const FRAME: Duration = Duration::from_millis(100);
@@ -18,7 +19,8 @@ pub(super) struct Show {
 }
 
 impl Show {
-    pub(super) fn new(world: World, duration: Duration) -> Self {
+    /// `page` is where the dashboard is.
+    pub(super) fn new(world: World, duration: Duration, page: Option<SocketAddr>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(duration.as_millis() as u64), ProgressDrawTarget::stderr());
             let template = "{prefix:.bold} {bar:30.cyan/dim} {msg}";
@@ -29,6 +31,10 @@ impl Show {
         });
         if bar.is_none() {
             eprintln!("criticd demo: {}, for {} s", world.name(), duration.as_secs());
+        }
+        if let Some(page) = page {
+            let line = format!("Watch it learn at http://{page}/");
+            bar.as_ref().map_or_else(|| eprintln!("{line}"), |bar| bar.println(&line));
         }
         Self { world, bar }
     }

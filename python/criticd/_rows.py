@@ -1,0 +1,232 @@
+"""Rows on their way to the daemon: checked once, then carried as bytes, which costs a control loop least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Message
+
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a row holds, all as 64-bit floats, in this order: state, successor, rewards, ends, action, discount, time.
+
+    `rewards` and `actions` are lengths, 0 standing for a plain number; `actions` is -1 where rows have none. `ends` is
+    where the two flags lie, `width` the length of a row.
+    """
+
+    dim: int
+    rewards: int
+    actions: int = -1
+    discount: bool = False
+    time: bool = False
+    ends: int = field(init=False, compare=False)
+    width: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ends = 2 * self.dim + max(1, self.rewards)
+        acts = max(1, self.actions) if self.actions >= 0 else 0
+        object.__setattr__(self, "ends", ends)
+        object.__setattr__(self, "width", ends + 2 + acts + self.discount + self.time)
+
+    def columns(self, data: bytes | memoryview) -> Message:
+        """The keys of a batch of the rows in `data`."""
+        d, at, width = self.dim, self.ends, self.width
+        rows = np.frombuffer(data, np.float64).reshape(-1, width)
+        columns: Message = {
+            "states": rows[:, :d],
+            "next_states": rows[:, d : 2 * d],
+            "rewards": rows[:, 2 * d : at] if self.rewards else rows[:, 2 * d],
+            "terminated": rows[:, at] != 0,
+            "truncated": rows[:, at + 1] != 0,
+        }
+        if self.discount:
+            columns["discounts"] = rows[:, width - 1 - self.time]
+        if self.actions > 0:
+            columns["actions"] = rows[:, at + 2 : at + 2 + self.actions]
+        elif self.actions == 0:
+            columns["actions"] = rows[:, at + 2]
+        if self.time:
+            columns["times"] = rows[:, width - 1]
+        return columns
+
+
+# Made once and then looked up: a program has one or two of them.
+layout_of = lru_cache(256)(Layout)
+
+
+@dataclass(slots=True)
+class Rows:
+    """Checked rows of one layout."""
+
+    layout: Layout
+    count: int
+    data: bytes
+
+    @classmethod
+    def single(
+        cls,
+        state: npt.ArrayLike,
+        reward: npt.ArrayLike,
+        next_state: npt.ArrayLike,
+        terminated: bool,
+        truncated: bool,
+        action: npt.ArrayLike | None,
+        discount: float | None,
+        time: float | None,
+    ) -> Self:
+        """One transition."""
+        first, after = _numbers(state, "state"), _numbers(next_state, "next_state")
+        if first.ndim != 1 or not first.size:
+            raise Invalid("state", f"must be (D,), not {first.shape}")
+        if after.shape != first.shape:
+            raise Invalid("next_state", f"is {after.shape} where the state is {first.shape}")
+        # This is what a control loop pays for: plain numbers are not made arrays first.
+        rewards = reward if type(reward) is float else _numbers(reward, "reward")
+        acts = action if action is None or type(action) is float else _numbers(action, "action")
+        counts = _length(rewards, "reward"), -1 if acts is None else _length(acts, "action")
+        layout = layout_of(first.size, *counts, discount is not None, time is not None)
+        d, at = layout.dim, layout.ends
+        row = np.empty(layout.width)
+        row[:d] = first
+        row[d : 2 * d] = after
+        row[2 * d : at] = rewards
+        row[at] = bool(terminated)
+        row[at + 1] = bool(truncated)
+        if acts is not None:
+            row[at + 2 : at + 2 + max(1, layout.actions)] = acts
+        if discount is not None:
+            row[-1 - layout.time] = discount
+        if time is not None:
+            row[-1] = time
+        # No number is too large if the sum of all squares is not: one cheap test for nearly all rows.
+        if discount is not None or not row.dot(row) <= MAGNITUDE_MAX**2:
+            _check(layout, row[None], plural=False)
+        return cls(layout, 1, row.tobytes())
+
+    @classmethod
+    def table(
+        cls,
+        states: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        next_states: npt.ArrayLike | None,
+        terminated: npt.ArrayLike | None,
+        truncated: npt.ArrayLike | None,
+        actions: npt.ArrayLike | None,
+        discounts: npt.ArrayLike | None,
+        times: npt.ArrayLike | None,
+    ) -> Self:
+        """A batch of n transitions, or without `next_states` a piece of a trajectory of n + 1 states."""
+        first, gains = _numbers(states, "states"), _numbers(rewards, "rewards")
+        if first.ndim != 2 or not first.shape[1]:
+            raise Invalid("states", f"must be (n, D), not {first.shape}")
+        if gains.ndim not in (1, 2) or (gains.ndim == 2 and not gains.shape[1]):
+            raise Invalid("rewards", f"must be (n,) or (n, H), not {gains.shape}")
+        n = len(gains)
+        if next_states is None:
+            if len(first) != n + 1:
+                raise Invalid("states", f"a trajectory of {n} rewards has {n + 1} states, not {len(first)}")
+            first, after = first[:-1], first[1:]
+        else:
+            after = _numbers(next_states, "next_states")
+            if after.shape != first.shape:
+                raise Invalid("next_states", f"is {after.shape} where states are {first.shape}")
+            if len(first) != n:
+                raise Invalid("rewards", f"there are {n} where there are {len(first)} states")
+        acts = None if actions is None else _numbers(actions, "actions")
+        if acts is not None and (acts.ndim not in (1, 2) or len(acts) != n or (acts.ndim == 2 and not acts.shape[1])):
+            raise Invalid("actions", f"must be ({n},) or ({n}, A), not {acts.shape}")
+        layout = layout_of(
+            first.shape[1],
+            gains.shape[1] if gains.ndim == 2 else 0,
+            -1 if acts is None else acts.shape[1] if acts.ndim == 2 else 0,
+            discounts is not None,
+            times is not None,
+        )
+        d, at = layout.dim, layout.ends
+        table = np.empty((n, layout.width))
+        table[:, :d], table[:, d : 2 * d] = first, after
+        table[:, 2 * d : at] = gains if gains.ndim == 2 else gains[:, None]
+        table[:, at] = _flags(terminated, "terminated", n)
+        table[:, at + 1] = _flags(truncated, "truncated", n)
+        if acts is not None:
+            table[:, at + 2 : at + 2 + max(1, layout.actions)] = acts if acts.ndim == 2 else acts[:, None]
+        for values, name, column in ((discounts, "discounts", -1 - layout.time), (times, "times", -1)):
+            if values is not None:
+                numbers = _numbers(values, name)
+                if numbers.shape != (n,):
+                    raise Invalid(name, f"must be ({n},), not {numbers.shape}")
+                table[:, column] = numbers
+        ended = (table[:-1, at : at + 2] != 0).any(axis=1)
+        if next_states is None and ended.any():
+            row = int(ended.argmax())
+            raise Invalid("terminated" if table[row, at] else "truncated", "only the last row may end a piece", row)
+        _check(layout, table, plural=True)
+        return cls(layout, n, table.tobytes())
+
+    def ending(self, terminated: bool, truncated: bool) -> Rows:
+        """The same rows, the last of which ends so."""
+        table = np.frombuffer(self.data, np.float64).reshape(-1, self.layout.width).copy()
+        at = self.layout.ends
+        if len(table):
+            table[-1, at], table[-1, at + 1] = bool(terminated), bool(truncated)
+        return replace(self, data=table.tobytes())
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Rows `start` to `stop` of these."""
+        width = 8 * self.layout.width
+        return Rows(self.layout, stop - start, self.data[start * width : stop * width])
+
+
+def _numbers(value: npt.ArrayLike, name: str) -> Array:
+    try:
+        return np.asarray(value, np.float64)
+    except (TypeError, ValueError) as error:
+        raise Invalid(name, f"must hold numbers ({error})") from error
+
+
+def _flags(value: npt.ArrayLike | None, name: str, rows: int) -> Any:
+    if value is None:
+        return False
+    flags = np.asarray(value)
+    if flags.dtype != np.bool_ or flags.shape != (rows,):
+        raise Invalid(name, f"must be ({rows},) of bool, not {flags.shape} of {flags.dtype}")
+    return flags
+
+
+def _length(value: Any, name: str) -> int:
+    """Of a reward or an action: 0 for a plain number."""
+    if type(value) is float or value.ndim == 0:
+        return 0
+    if value.ndim > 1 or not value.size:
+        raise Invalid(name, f"must be a number or an array of one axis, not {value.shape}")
+    return int(value.size)
+
+
+def _check(layout: Layout, rows: Array, plural: bool) -> None:
+    """The daemon refuses a message for one bad number in it: find that here, where it came from."""
+    d, at = layout.dim, layout.ends
+    acts = at + 2 + (max(1, layout.actions) if layout.actions >= 0 else 0)
+    limits = {
+        "state": (slice(0, d), -MAGNITUDE_MAX, MAGNITUDE_MAX),
+        "next_state": (slice(d, 2 * d), -MAGNITUDE_MAX, MAGNITUDE_MAX),
+        "reward": (slice(2 * d, at), -MAGNITUDE_MAX, MAGNITUDE_MAX),
+        "action": (slice(at + 2, acts), -_LARGEST, _LARGEST),
+        "discount": (slice(acts, acts + layout.discount), 0.0, 1.0),
+        "time": (slice(acts + layout.discount, layout.width), -_LARGEST, _LARGEST),
+    }
+    for name, (part, least, most) in limits.items():
+        values = rows[:, part]
+        fine = ((values >= least) & (values <= most)).all(axis=1)
+        if not fine.all():
+            row = int(fine.argmin())
+            found = values[row][~((values[row] >= least) & (values[row] <= most))][0]
+            limit = "must be finite" if most == _LARGEST else f"lies between {least:g} and {most:g}"
+            raise Invalid(name + "s" * plural, f"{limit}, not {found}", row if plural else None)

@@ -1,0 +1,320 @@
+"""The same for asyncio: `Client`, `Subscriber` and `Sender` whose waiting is awaited.
+
+They belong to the event loop in which they are first used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+import numpy.typing as npt
+import zmq
+import zmq.asyncio
+
+from criticd import client as _client
+from criticd import sender as _sender
+from criticd import subscriber as _subscriber
+from criticd._delivery import Counters
+from criticd._protocol import Address, CriticdError, Hello, Message, NoReply, Refused, Unreachable, answer, pack
+from criticd.client import Appended, Optimised, Position, Value
+from criticd.snapshot import Snapshot
+
+__all__ = ["Client", "Sender", "Subscriber"]
+
+
+class Client:
+    """As `criticd.Client`, but requests do not wait for each other: many may be open at a time."""
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        timeout_s: float = 5.0,
+    ) -> None:
+        self.timeout_s = timeout_s
+        self._address = Address.of("control", endpoint, data_dir)
+        self._numbers = itertools.count(1)
+        self._open: dict[int, asyncio.Future[Message]] = {}
+        self._socket: zmq.asyncio.Socket | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._connecting = asyncio.Lock()
+
+    async def ping(self) -> float:
+        """Seconds since the daemon started."""
+        return float((await self.request("ping"))["uptime_s"])
+
+    async def hello(self) -> Hello:
+        """Versions, features and limits of the daemon, and its critics."""
+        return Hello.of(await self.request("hello"))
+
+    async def status(self) -> Message:
+        """Everything that the daemon knows about itself."""
+        return await self.request("status")
+
+    async def streams(self) -> dict[str, Position]:
+        """Where each stream stands, by name."""
+        return _client.positions_of(await self.request("streams"))
+
+    async def value(
+        self,
+        states: npt.ArrayLike,
+        *,
+        variance: bool = False,
+        critic: str | None = None,
+        min_offset: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Value:
+        """As `criticd.Client.value`."""
+        fields = _client.query(states, variance, critic, min_offset)
+        return _client.value_of(await self.request("value", timeout_s, **fields))
+
+    async def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
+        """As `criticd.Client.snapshot`."""
+        pages = _client.model_pages(critic, variance)
+        fields = next(pages)
+        while True:
+            try:
+                reply: Message | Refused = await self.request("snapshot", **fields)
+            except Refused as refused:
+                reply = refused
+            try:
+                fields = pages.send(reply)
+            except StopIteration as done:
+                model: Snapshot = done.value
+                return model
+
+    async def optimise(
+        self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None
+    ) -> Optimised:
+        """As `criticd.Client.optimise`."""
+        return _client.optimised_of(
+            await self.request("optimise", timeout_s, wait=wait, **_client.optional(critic=critic))
+        )
+
+    async def checkpoint(self) -> int:
+        """Make the daemon write a checkpoint: how many rows it covers."""
+        return int((await self.request("checkpoint"))["offset"])
+
+    async def append(self, *, timeout_s: float | None = None, **rows: Any) -> Appended:
+        """As `criticd.Client.append`."""
+        return _client.appended_of(await self.request("append", timeout_s, **rows))
+
+    async def request(self, op: str, timeout_s: float | None = None, **fields: Any) -> Message:
+        """Any operation of the protocol: the reply as it came, arrays as numpy arrays."""
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        number = next(self._numbers)
+        payload = pack({"id": number, "op": op, **fields})
+        sent = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                socket = await self._connected()
+                reply = self._open[number] = asyncio.get_running_loop().create_future()
+                await socket.send(payload)
+                sent = True
+                found: Message = await reply
+                return found
+        except TimeoutError as late:
+            if sent:
+                raise NoReply(str(self._address), op, timeout_s) from late
+            raise Unreachable(str(self._address), timeout_s) from late
+        finally:
+            self._open.pop(number, None)
+
+    async def close(self) -> None:
+        """Let the connection go; open requests fail. The next request would make a new one."""
+        self._disconnect(CriticdError("the client was closed"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _connected(self) -> zmq.asyncio.Socket:
+        async with self._connecting:
+            while True:
+                if self._socket is None:
+                    endpoint = self._address.resolve()
+                    if endpoint is None:
+                        await asyncio.sleep(0.05)
+                        continue
+                    socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
+                    _client.prepare(socket)
+                    socket.connect(endpoint)
+                    self._socket = socket
+                    self._reader = asyncio.create_task(self._read(socket))
+                # A daemon that came back may have other ports: look again every half second.
+                if await self._socket.poll(500, zmq.POLLOUT):  # type: ignore[call-arg]
+                    return self._socket
+                if self._address.data_dir is not None:
+                    self._disconnect(CriticdError("the connection was lost"))
+
+    async def _read(self, socket: zmq.asyncio.Socket) -> None:
+        try:
+            while True:
+                number, reply = answer(await socket.recv())
+                waiting = self._open.get(number)
+                if waiting is None or waiting.done():
+                    continue
+                if isinstance(reply, Refused):
+                    waiting.set_exception(reply)
+                else:
+                    waiting.set_result(reply)
+        except CriticdError as error:
+            self._reader = None
+            self._disconnect(error)
+
+    def _disconnect(self, why: CriticdError) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
+        if self._socket is not None:
+            self._socket.close(linger=0)
+            self._socket = None
+        for waiting in self._open.values():
+            if not waiting.done():
+                waiting.set_exception(why)
+
+
+class Subscriber:
+    """As `criticd.Subscriber`, whose thread it uses: `latest` is at hand at once, `wait` and `updates` are awaited."""
+
+    def __init__(
+        self,
+        publish: str | None = None,
+        control: str | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        critic: str | None = None,
+        variance: bool = True,
+    ) -> None:
+        self._inner = _subscriber.Subscriber(publish, control, data_dir=data_dir, critic=critic, variance=variance)
+
+    @property
+    def latest(self) -> Snapshot | None:
+        """The newest model, or None."""
+        return self._inner.latest
+
+    @property
+    def received(self) -> _subscriber.Received:
+        """What has come so far, a copy."""
+        return self._inner.received
+
+    async def wait(self, timeout_s: float | None = 10.0, *, generation: int = 0, offset: int = 0) -> Snapshot:
+        """As `criticd.Subscriber.wait`."""
+        with _Bell(self._inner) as bell:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while True:
+                        latest = self._inner.latest
+                        if latest is not None and latest.generation >= generation and latest.offset >= offset:
+                            return latest
+                        await bell.rung()
+            except TimeoutError:
+                # The other one has the words for it.
+                return self._inner.wait(0.0, generation=generation, offset=offset)
+
+    async def updates(self) -> AsyncIterator[Snapshot]:
+        """Every model that is newer than the one before, skipping those that come while the last is still in use."""
+        last: Snapshot | None = None
+        with _Bell(self._inner) as bell:
+            while not self._inner.closed:
+                latest = self._inner.latest
+                if latest is not None and latest is not last:
+                    last = latest
+                    yield latest
+                else:
+                    await bell.rung()
+
+    async def close(self) -> None:
+        """Stop listening. `latest` stays."""
+        await asyncio.to_thread(self._inner.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class _Bell:
+    """Rung by the subscriber's thread, heard in the event loop."""
+
+    def __init__(self, subscriber: _subscriber.Subscriber) -> None:
+        self._subscriber = subscriber
+        self._event = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def _ring(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def rung(self) -> None:
+        """Wait for a change since the last call, or since the bell was hung up."""
+        await self._event.wait()
+        self._event.clear()
+
+    def __enter__(self) -> Self:
+        self._subscriber.listen(self._ring)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._subscriber.unlisten(self._ring)
+
+
+class Sender:
+    """As `criticd.Sender`, whose arguments it takes and whose thread it uses: waiting for room is awaited."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._inner = _sender.Sender(*args, **options)
+
+    async def send(self, *args: Any, **fields: Any) -> bool:
+        """As `criticd.Sender.send`."""
+        await self._room()
+        return self._inner.send(*args, **fields)
+
+    async def send_batch(self, *args: Any, **fields: Any) -> int:
+        """As `criticd.Sender.send_batch`."""
+        return await asyncio.to_thread(self._inner.send_batch, *args, **fields)
+
+    async def send_trajectory(self, *args: Any, **fields: Any) -> int:
+        """As `criticd.Sender.send_trajectory`."""
+        return await asyncio.to_thread(self._inner.send_trajectory, *args, **fields)
+
+    @property
+    def counters(self) -> Counters:
+        """What became of the rows so far, a copy."""
+        return self._inner.counters
+
+    async def flush(self, timeout_s: float | None = None) -> bool:
+        """As `criticd.Sender.flush`."""
+        return await asyncio.to_thread(self._inner.flush, timeout_s)
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """As `criticd.Sender.close`."""
+        await asyncio.to_thread(self._inner.close, timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._inner.__exit__, kind, error, trace)
+
+    async def _room(self) -> None:
+        """Only if it must wait is a thread asked to: that costs more than sending."""
+        if not self._inner.has_room():
+            await asyncio.to_thread(self._inner.wait_for_room)

@@ -1,0 +1,322 @@
+"""Requests to the daemon, one at a time: ask for values, models, positions; append rows; start model selection."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import zmq
+
+from criticd._protocol import (
+    Address,
+    Array,
+    Hello,
+    Malformed,
+    Message,
+    NoReply,
+    Refused,
+    Unreachable,
+    answer,
+    pack,
+    unpack,
+)
+from criticd.snapshot import Snapshot
+
+PAGE_ATTEMPTS = 8
+"""How often a model that was replaced while its pages were fetched is asked for again."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """What the daemon says about some states: `mean` (n,) or (n, H); `variance` (n,) of V, if it was asked for.
+
+    `generation` is the model that answered, `offset` the number of rows it had learned.
+    """
+
+    mean: Array
+    variance: Array | None
+    generation: int
+    offset: int
+
+    @property
+    def std(self) -> Array | None:
+        """Standard deviation of V (n,)."""
+        return None if self.variance is None else np.sqrt(self.variance)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a stream stands: its newest `session`, the `next_seq` expected there, `rows` learned of all sessions."""
+
+    session: str
+    next_seq: int
+    rows: int
+    last_seen: float
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What became of appended rows: `accepted` and learned, known before (`duplicates`), and where to go on."""
+
+    accepted: int
+    duplicates: int
+    next_seq: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """What model selection came to: `outcome` is "started", "adopted" or "rejected", the latter with a `reason`."""
+
+    outcome: str
+    generation: int | None
+    reason: str | None
+
+
+def model_pages(critic: str | None, variance: bool) -> Generator[Message, Message | Refused, Snapshot]:
+    """Fetch a model page by page: yields the fields of `snapshot` requests, is sent their replies, returns the model.
+
+    All pages belong to one revision. If the daemon has dropped that in between, it starts again.
+    """
+    fields: Message = {"variance": variance} if critic is None else {"variance": variance, "critic": critic}
+    refused: Refused | None = None
+    for _ in range(PAGE_ATTEMPTS):
+        reply = yield {**fields, "page": 0}
+        if isinstance(reply, Refused):
+            raise reply
+        data, pages, revision = [reply["data"]], reply["pages"], reply["revision"]
+        for page in range(1, pages):
+            reply = yield {**fields, "page": page, "revision": revision}
+            if isinstance(reply, Refused):
+                if reply.code != "not_ready":
+                    raise reply
+                refused = reply
+                break
+            data.append(reply["data"])
+        if len(data) == pages:
+            return Snapshot.of(unpack(b"".join(data)))
+    assert refused is not None
+    raise refused
+
+
+def value_of(reply: Message) -> Value:
+    """The reply to `value`."""
+    return Value(np.array(reply["mean"]), _copy(reply.get("variance")), reply["generation"], reply["offset"])
+
+
+def positions_of(reply: Message) -> dict[str, Position]:
+    """The reply to `streams`."""
+    try:
+        found = reply["streams"].items()
+        return {n: Position(p["session"], int(p["next_seq"]), p["rows"], p["last_seen"]) for n, p in found}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"the reply to `streams` lacks something: {error!r}") from error
+
+
+def appended_of(reply: Message) -> Appended:
+    """The reply to `append`."""
+    return Appended(reply["accepted"], reply["duplicates"], reply["next_seq"], reply["offset"])
+
+
+def optimised_of(reply: Message) -> Optimised:
+    """The reply to `optimise`."""
+    return Optimised(reply["outcome"], reply.get("generation"), reply.get("reason"))
+
+
+def query(states: npt.ArrayLike, variance: bool, critic: str | None, min_offset: int | None) -> Message:
+    """The fields of a `value` request."""
+    fields: Message = {"states": np.atleast_2d(np.asarray(states, np.float64)), "variance": variance}
+    return fields | optional(critic=critic, min_offset=min_offset)
+
+
+def optional(**fields: Any) -> Message:
+    """Those that are not None."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _copy(value: Any) -> Array | None:
+    return None if value is None else np.array(value)
+
+
+class Client:
+    """A connection to a daemon's control socket.
+
+    `endpoint` is that socket's, "tcp://127.0.0.1:5751" by default; or give the daemon's `data_dir`, where its endpoints
+    are looked up, as they are in CRITICD_DATA_DIR if that is set and nothing is given. Nothing is sent before the first
+    request. Threads may share a client; their requests then wait for each other.
+
+    Requests that do not get an answer within `timeout_s` raise `Unreachable` or `NoReply`, those that the daemon turns
+    down `Refused`. A client outlives restarts of the daemon.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        timeout_s: float = 5.0,
+        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+    ) -> None:
+        self.timeout_s = timeout_s
+        self._address = Address.of("control", endpoint, data_dir)
+        self._context = context or zmq.Context.instance()
+        self._socket: zmq.Socket[bytes] | None = None
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def ping(self) -> float:
+        """Seconds since the daemon started."""
+        return float(self.request("ping")["uptime_s"])
+
+    def hello(self) -> Hello:
+        """Versions, features and limits of the daemon, and its critics."""
+        return Hello.of(self.request("hello"))
+
+    def status(self) -> Message:
+        """Everything that the daemon knows about itself."""
+        return self.request("status")
+
+    def streams(self) -> dict[str, Position]:
+        """Where each stream stands, by name."""
+        return positions_of(self.request("streams"))
+
+    def value(
+        self,
+        states: npt.ArrayLike,
+        *,
+        variance: bool = False,
+        critic: str | None = None,
+        min_offset: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Value:
+        """The value of raw `states` (n, D) or (D,), by the daemon's present model.
+
+        With `min_offset` it answers only when so many rows have been learned: take the `offset` of an `append` there to
+        see its effect.
+        """
+        return value_of(self.request("value", timeout_s, **query(states, variance, critic, min_offset)))
+
+    def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
+        """The present model, of any size: it is fetched in pages. `timeout_s` of the client holds for each of them."""
+        pages = model_pages(critic, variance)
+        fields = next(pages)
+        while True:
+            try:
+                reply: Message | Refused = self.request("snapshot", **fields)
+            except Refused as refused:
+                reply = refused
+            try:
+                fields = pages.send(reply)
+            except StopIteration as done:
+                model: Snapshot = done.value
+                return model
+
+    def optimise(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> Optimised:
+        """Start model selection now; with `wait`, answer when it is over (allow for that with `timeout_s`)."""
+        return optimised_of(self.request("optimise", timeout_s, wait=wait, **optional(critic=critic)))
+
+    def checkpoint(self) -> int:
+        """Make the daemon write a checkpoint: how many rows it covers."""
+        return int(self.request("checkpoint")["offset"])
+
+    def append(self, *, timeout_s: float | None = None, **rows: Any) -> Appended:
+        """One `append` as the protocol has it: `stream`, `session`, `seq` and the keys of a transition or a batch.
+
+        This is for single rows that must have arrived when it returns; `Sender` does the numbering, and is faster.
+        """
+        return appended_of(self.request("append", timeout_s, **rows))
+
+    def request(self, op: str, timeout_s: float | None = None, **fields: Any) -> Message:
+        """Any operation of the protocol: the reply as it came, arrays as numpy arrays."""
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
+        # One that never came to its turn has sent nothing.
+        if not self._lock.acquire(timeout=timeout_s):
+            raise NoReply(str(self._address), op, timeout_s)
+        try:
+            number = next(self._numbers)
+            payload = pack({"id": number, "op": op, **fields})
+            socket = self._connected(deadline, timeout_s)
+            socket.send(payload)
+            while socket.poll(_milliseconds(deadline), zmq.POLLIN):
+                found, reply = answer(socket.recv())
+                # Nil answers a request whose id could not be read: with one request at a time that is this one.
+                if found not in (number, None):
+                    continue
+                if isinstance(reply, Refused):
+                    raise reply
+                return reply
+            # What is still on its way must not be taken for the answer to anything else.
+            self._disconnect()
+            raise NoReply(str(self._address), op, timeout_s)
+        except Malformed:
+            self._disconnect()
+            raise
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Let the connection go. The next request would make a new one."""
+        with self._lock:
+            self._disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connected(self, deadline: float, timeout_s: float) -> zmq.Socket[bytes]:
+        """A socket whose connection stands. Replies to former requests are thrown away."""
+        while True:
+            if self._socket is None:
+                endpoint = self._address.resolve()
+                if endpoint is not None:
+                    self._socket = control_socket(self._context)
+                    self._socket.connect(endpoint)
+            # A daemon that came back may have other ports: look again every half second.
+            wait = min(deadline, time.monotonic() + (0.5 if self._address.data_dir else timeout_s))
+            if self._socket is None:
+                time.sleep(max(0.0, min(0.05, wait - time.monotonic())))
+            elif self._socket.poll(_milliseconds(wait), zmq.POLLOUT):
+                return self._socket
+            else:
+                self._disconnect()
+            if time.monotonic() >= deadline:
+                raise Unreachable(str(self._address), timeout_s)
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close(linger=0)
+            self._socket = None
+
+
+def control_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    """A DEALER, not yet connected."""
+    socket = context.socket(zmq.DEALER)
+    prepare(socket)
+    return socket
+
+
+def prepare(socket: Any) -> None:
+    """Make a socket queue nothing for a daemon that is not there, and notice when it has gone silently."""
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.IMMEDIATE, 1)
+    socket.setsockopt(zmq.RECONNECT_IVL, 50)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+
+
+def _milliseconds(deadline: float) -> int:
+    return max(0, round(1000 * (deadline - time.monotonic())))

@@ -1,0 +1,213 @@
+"""Gymnasium environments whose every step is sent to the daemon. Needs Gymnasium 1.1 (`pip install criticd[gym]`).
+
+What is learned is exactly what happened: `terminated` and `truncated` are kept apart, the successor of a last step is
+the state the episode ended in and not the one after the reset, and a step that merely resets is not learned at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import iterate
+
+from criticd._protocol import Array
+from criticd.sender import Sender
+
+Obs = TypeVar("Obs")
+Act = TypeVar("Act")
+
+STATE_MAX = 1024
+"""Most numbers in a state. More are pixels or the like, in which distance means nothing to a kernel."""
+
+
+class _Flat:
+    """Observations, or actions, as vectors of numbers."""
+
+    def __init__(self, space: spaces.Space[Any], action: bool = False) -> None:
+        self.space, self.action = space, action
+        # Numbers as they are: gymnasium.spaces.utils would make a vector of zeros and a one of a discrete action.
+        self.plain = isinstance(space, spaces.Box | spaces.MultiBinary) or (
+            action and isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+        )
+        what = "actions" if action else "observations"
+        if not _numeric(space):
+            raise TypeError(
+                f"{what} of {space} are no vectors of one length: make such vectors of them first, for instance with "
+                "gymnasium.wrappers.TransformObservation"
+            )
+        size = int(np.prod(space.shape or ())) if self.plain else spaces.utils.flatdim(space)
+        if size > STATE_MAX:
+            raise TypeError(
+                f"{what} of {size} numbers are too many (at most {STATE_MAX}): reduce them to what matters first, for "
+                "instance with gymnasium.wrappers.TransformObservation"
+            )
+        self.size = size
+
+    def one(self, value: Any) -> npt.NDArray[Any]:
+        """(D,), or () for a single number as an action."""
+        flat = np.asarray(value if self.plain else spaces.utils.flatten(self.space, value))
+        return flat if self.action and flat.ndim == 0 else flat.reshape(-1)
+
+    def many(self, values: Any, space: spaces.Space[Any], count: int) -> npt.NDArray[Any]:
+        """(n, D), or (n,) for single numbers as actions, from what a vector environment of `space` deals in."""
+        if self.plain:
+            flat = np.asarray(values)
+            return flat if self.action and flat.ndim == 1 else flat.reshape(count, -1)
+        return np.stack([self.one(value) for value in iterate(space, values)])
+
+
+def _numeric(space: spaces.Space[Any]) -> bool:
+    """Whether values of the space are so many numbers, always as many. Texts, graphs and sequences are not."""
+    if isinstance(space, spaces.Dict):
+        return all(_numeric(part) for part in space.values())
+    if isinstance(space, spaces.Tuple):
+        return all(_numeric(part) for part in space)
+    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete)
+
+
+class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
+    """An environment that tells a sender of every step, and is otherwise as it was. Made by `wrap`.
+
+    `rows` counts the transitions given to the sender.
+    """
+
+    def __init__(self, env: gymnasium.Env[Obs, Act], sender: Sender, stream: str | None = None) -> None:
+        super().__init__(env)
+        self.sender, self.stream = sender, sender.stream if stream is None else stream
+        self.rows = 0
+        self._states, self._actions = _Flat(env.observation_space), _Flat(env.action_space, action=True)
+        # None while there is no episode: a step then is no transition.
+        self._state: Array | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:
+        """Begin an episode. One that had not ended is neither terminated nor truncated: nobody knows how it goes on."""
+        observed, info = self.env.reset(seed=seed, options=options)
+        self._state = self._states.one(observed).astype(np.float64)
+        return observed, info
+
+    def step(self, action: Act) -> tuple[Obs, Any, bool, bool, dict[str, Any]]:
+        """Take a step and send it. Raises `criticd.Invalid` if the environment yields numbers that are not finite."""
+        observed, reward, terminated, truncated, info = self.env.step(action)
+        if self._state is not None:
+            after = self._states.one(observed).astype(np.float64)
+            self.sender.send(
+                self._state,
+                np.asarray(reward),
+                after,
+                terminated=bool(terminated),
+                truncated=bool(truncated),
+                action=self._actions.one(action),
+                stream=self.stream,
+            )
+            self.rows += 1
+            self._state = None if terminated or truncated else after
+        return observed, reward, bool(terminated), bool(truncated), info
+
+
+class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
+    """A vector environment that tells a sender of every step of every copy. Made by `wrap_vector`.
+
+    `rows` counts the transitions given to the sender, `streams` names the copies' streams.
+    """
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any], sender: Sender, stream: str | None = None) -> None:
+        super().__init__(envs)
+        self.sender = sender
+        prefix = sender.stream if stream is None else stream
+        self.streams = [f"{prefix}-{number}" for number in range(envs.num_envs)]
+        self.rows = 0
+        self._states = _Flat(envs.single_observation_space)
+        self._actions = _Flat(envs.single_action_space, action=True)
+        mode = envs.metadata.get("autoreset_mode")
+        if not isinstance(mode, AutoresetMode):
+            raise TypeError(
+                f"{envs} does not say how it resets: its metadata must hold `autoreset_mode`, a "
+                "gymnasium.vector.AutoresetMode (Gymnasium 1.1 and later set it)"
+            )
+        self.mode = mode
+        self._state: Array | None = None
+        # Copies between the end of an episode and their reset: what they yield is no transition.
+        self._over = np.zeros(envs.num_envs, np.bool_)
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin episodes, of all copies or of those in `options["reset_mask"]`."""
+        # The environment takes the mask out of the options.
+        mask = None if options is None else options.get("reset_mask")
+        observed, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        state = self._flat(observed)
+        if mask is None or self._state is None:
+            self._state, self._over = state, np.zeros(self.num_envs, np.bool_)
+        else:
+            self._state[mask], self._over[mask] = state[mask], False
+        return observed, info
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step with every copy and send them all in one go. Raises as `Streamed.step` does."""
+        observed, rewards, terminated, truncated, info = self.env.step(actions)
+        if self._state is None:
+            return observed, rewards, terminated, truncated, info
+        state = self._flat(observed)
+        ends = np.logical_or(terminated, truncated)
+        after = state
+        if self.mode is AutoresetMode.SAME_STEP and ends.any():
+            after = state.copy()
+            for number in np.flatnonzero(ends):
+                after[number] = self._final(info, int(number))
+        self._send(after, rewards, terminated, truncated, actions)
+        if self.mode is not AutoresetMode.SAME_STEP:
+            # With NEXT_STEP the coming step of these copies is their reset; else somebody has to reset them.
+            self._over = ends if self.mode is AutoresetMode.NEXT_STEP else self._over | ends
+        self._state = state
+        return observed, rewards, terminated, truncated, info
+
+    def _send(self, after: Array, rewards: Any, terminated: Any, truncated: Any, actions: Any) -> None:
+        assert self._state is not None
+        acts = self._actions.many(actions, self.env.action_space, self.num_envs)
+        columns = [self._state, np.asarray(rewards), after, np.asarray(terminated), np.asarray(truncated), acts]
+        streams = self.streams
+        if self._over.any():
+            happened = ~self._over
+            columns = [column[happened] for column in columns]
+            streams = [self.streams[number] for number in np.flatnonzero(happened)]
+        if streams:
+            states, gains, ahead, stopped, cut, acts = columns
+            self.sender.send_step(streams, states, gains, ahead, terminated=stopped, truncated=cut, actions=acts)
+            self.rows += len(streams)
+
+    def _final(self, info: dict[str, Any], number: int) -> npt.NDArray[Any]:
+        final = info.get("final_obs")
+        if final is None or final[number] is None:
+            raise KeyError(
+                f'copy {number} ended, and info["final_obs"] does not say where: without it the successor is unknown'
+            )
+        return self._states.one(final[number])
+
+    def _flat(self, observed: Any) -> Array:
+        return self._states.many(observed, self.env.observation_space, self.num_envs).astype(np.float64)
+
+
+def wrap(env: gymnasium.Env[Obs, Act], sender: Sender, stream: str | None = None) -> Streamed[Obs, Act]:
+    """An environment whose steps are sent by `sender`, as `stream` or as the sender's own.
+
+    Observations that are boxes become vectors; dictionaries, tuples and discrete ones are flattened as
+    `gymnasium.spaces.utils.flatten` does. TypeError for what has no length of its own, or more than 1024 numbers. Put
+    wrappers that change observations or rewards inside, those that only watch outside.
+    """
+    return Streamed(env, sender, stream)
+
+
+def wrap_vector(envs: VectorEnv[Any, Any, Any], sender: Sender, stream: str | None = None) -> StreamedVector:
+    """A vector environment whose steps are sent by `sender`, each copy as a stream of its own: `stream` and a number.
+
+    All three ways of resetting are understood: with NEXT_STEP the step that resets a copy is not sent, with SAME_STEP
+    the last state is taken from `info["final_obs"]`, with DISABLED a copy is not sent until `reset` has been called for
+    it. Observations are treated as by `wrap`.
+    """
+    return StreamedVector(envs, sender, stream)

@@ -1,0 +1,338 @@
+"""A value function, evaluated where you are: no daemon, no connection."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
+
+_CELLS = 1 << 20
+"""Kernel values held at a time, so that many states need no more memory than a few."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """k(a, b) = signal_variance exp(-1/2 (a - b)' Omega (a - b)) + bias_variance, of normalised states.
+
+    Omega = diag(relevance) + factors' factors. `relevance` is (D,), `factors` (k, D), k = 0 unless `kind` is "factor".
+    """
+
+    kind: str
+    signal_variance: float
+    bias_variance: float
+    relevance: Array
+    factors: Array
+
+    @property
+    def diagonal(self) -> float:
+        """k(a, a): the variance of V before anything was learned."""
+        return self.signal_variance + self.bias_variance
+
+    def project(self, states: Array) -> Array:
+        """Points whose Euclidean distances are those of Omega: (n, D + k) from normalised states (n, D)."""
+        scaled = states * np.sqrt(self.relevance)
+        return np.hstack([scaled, states @ self.factors.T]) if len(self.factors) else scaled
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The value function of one moment: call it with states.
+
+    `generation` rises with every model that the daemon adopts, `offset` is the number of rows learned, `transitions`
+    that of the rows which the model's statistics hold, `time` Unix seconds. `noise_variance` is that of the rewards'
+    noise, `log_evidence` and `score` say how well the model explains what it has seen. `weights` is (m, H) for H
+    rewards, `dictionary` (m, D), `covariance` the (m, m) matrix C of the protocol or None, in which case there is no
+    standard deviation to be had.
+    """
+
+    critic: str
+    generation: int
+    revision: int
+    offset: int
+    transitions: int
+    time: float
+    discount: float
+    noise_model: str
+    noise_variance: float
+    kernel: Kernel
+    shift: Array
+    scale: Array
+    names: tuple[str, ...] | None
+    dictionary: Array
+    weights: Array
+    covariance: Array | None
+    log_evidence: float
+    score: float | None
+
+    @overload
+    def __call__(self, states: npt.ArrayLike, std: Literal[False] = False) -> Array: ...
+    @overload
+    def __call__(self, states: npt.ArrayLike, std: Literal[True]) -> tuple[Array, Array]: ...
+    def __call__(self, states: npt.ArrayLike, std: bool = False) -> Array | tuple[Array, Array]:
+        """The value of `states`, and with `std` its standard deviation.
+
+        `states` is (n, D), raw as the environment gives them, or one state (D,). The result is (n,), or a single number
+        for one state; with several rewards it has one more axis of length H, the standard deviation never: all rewards
+        share one kernel. The deviation is that of V, not of the returns, which scatter by noise as well.
+
+        Raises `Invalid` if the states have another dimension or are not finite, `ValueError` if a deviation is asked of
+        a snapshot without one.
+        """
+        mean, variance = self.evaluate(states, variance=std)
+        if variance is None:
+            return mean
+        return mean, np.sqrt(variance)
+
+    def evaluate(self, states: npt.ArrayLike, variance: bool = True) -> tuple[Array, Array | None]:
+        """Mean and variance, in the shapes of a call; the variance is None if it was not wanted."""
+        covariance = self.covariance if variance else None
+        if variance and covariance is None:
+            raise ValueError("this snapshot came without its variance: ask with `client.snapshot(variance=True)`")
+        points = np.asarray(states, np.float64)
+        single = points.ndim == 1
+        points = np.atleast_2d(points)
+        self._check(points)
+        basis = self.kernel.project(self.dictionary)
+        means = np.empty((len(points), self.weights.shape[1]))
+        variances = np.empty(len(points)) if variance else None
+        rows = max(1, _CELLS // max(1, len(basis)))
+        for start in range(0, len(points), rows):
+            part = slice(start, start + rows)
+            k = self._kernel_rows(points[part], basis)
+            means[part] = k @ self.weights
+            if variances is not None and covariance is not None:
+                explained = np.einsum("ij,ij->i", k @ covariance, k)
+                # Rounding may leave a variance a hair below zero next to a row of the dictionary.
+                variances[part] = np.maximum(self.kernel.diagonal - explained, 0.0)
+        mean: Array = means[:, 0] if means.shape[1] == 1 else means
+        if single:
+            return mean[0], None if variances is None else variances[0]
+        return mean, variances
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a state, D."""
+        return len(self.shift)
+
+    @property
+    def metric(self) -> Array:
+        """Omega (D, D): how distances are measured, in normalised coordinates."""
+        omega: Array = np.diag(self.kernel.relevance) + self.kernel.factors.T @ self.kernel.factors
+        return omega
+
+    @property
+    def relevance(self) -> Array:
+        """(D,): how fast V changes along each state variable, as the inverse square of a length in units of `scale`.
+
+        The diagonal of `metric`. 0 says that V does not depend on the variable at all.
+        """
+        return np.diag(self.metric).copy()
+
+    @property
+    def lengthscale(self) -> Array:
+        """(D,): how far each state variable goes, in its own unit, before V is another; infinite if it has no say."""
+        with np.errstate(divide="ignore"):
+            lengths: Array = self.scale / np.sqrt(self.relevance)
+        return lengths
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a MODEL file, which `criticd value`, `criticd inspect` and `load` read. Replaces the file whole."""
+        path = Path(path)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+            try:
+                file.write(pack(self.message()))
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Snapshot:
+        """Read a MODEL file: from `save`, `criticd fit --out` or `criticd snapshot`."""
+        return cls.of(unpack(Path(path).read_bytes()))
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Snapshot:
+        """From a snapshot as the protocol has it: a publication, a reply, or a MODEL file. Raises `Malformed`."""
+        if message.get("type") != "snapshot":
+            raise Malformed(f"this is no snapshot but {message.get('type')!r}")
+        try:
+            inputs = message["inputs"]
+            names = inputs.get("names")
+            shift, scale = _array(inputs["shift"], 1), _array(inputs["scale"], 1)
+            kernel = _kernel(message["kernel"], len(shift))
+            dictionary = _matrix(message["dictionary"], len(shift))
+            snapshot = cls(
+                critic=str(message["critic"]),
+                generation=int(message["generation"]),
+                revision=int(message["revision"]),
+                discount=float(message["discount"]),
+                kernel=kernel,
+                shift=shift,
+                scale=scale,
+                names=None if names is None else tuple(names),
+                dictionary=dictionary,
+                covariance=_covariance(message),
+                **_learned(message),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise Malformed(f"this snapshot cannot be used: {error!r}") from error
+        snapshot._check_shapes()
+        return snapshot
+
+    def followed_by(self, message: Mapping[str, Any]) -> Snapshot | None:
+        """What this becomes by a `weights` publication; None if that does not follow on it, so that one was missed."""
+        try:
+            if (message["type"], message["critic"]) != ("weights", self.critic):
+                return None
+            if (message["generation"], message["revision"]) != (self.generation, self.revision + 1):
+                return None
+            start = int(message["dictionary_start"])
+            if not 0 <= start <= len(self.dictionary):
+                raise ValueError(f"dictionary_start is {start}, there are {len(self.dictionary)} rows")
+            kernel = _kernel(message["kernel"], self.dim)
+            dictionary = np.vstack([self.dictionary[:start], _matrix(message["dictionary"], self.dim)])
+            covariance = _covariance(message)
+            if covariance is None and self.covariance is not None and len(self.covariance) == len(dictionary):
+                # k' C k is in the unit of k, so that C goes with the inverse of the kernel's scale.
+                covariance = self.covariance * (self.kernel.signal_variance / kernel.signal_variance)
+            after = replace(
+                self,
+                revision=self.revision + 1,
+                kernel=kernel,
+                dictionary=dictionary,
+                covariance=covariance,
+                **_learned(message),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise Malformed(f"these weights cannot be used: {error!r}") from error
+        after._check_shapes()
+        return after
+
+    def message(self) -> Message:
+        """The snapshot as the protocol has it."""
+        inputs: Message = {"dim": self.dim, "shift": self.shift, "scale": self.scale}
+        if self.names is not None:
+            inputs["names"] = list(self.names)
+        kernel: Message = {
+            "kind": self.kernel.kind,
+            "signal_variance": self.kernel.signal_variance,
+            "bias_variance": self.kernel.bias_variance,
+            "relevance": self.kernel.relevance,
+        }
+        if self.kernel.kind == "factor":
+            kernel["factors"] = self.kernel.factors
+        message: Message = {
+            "type": "snapshot",
+            "critic": self.critic,
+            "generation": self.generation,
+            "revision": self.revision,
+            "offset": self.offset,
+            "transitions": self.transitions,
+            "time": self.time,
+            "discount": self.discount,
+            "noise": {"model": self.noise_model, "variance": self.noise_variance},
+            "kernel": kernel,
+            "inputs": inputs,
+            "dictionary": self.dictionary,
+            "weights": self.weights[:, 0] if self.weights.shape[1] == 1 else self.weights,
+        }
+        if self.covariance is not None:
+            message["variance"] = self.covariance
+        message["log_evidence"] = self.log_evidence
+        if self.score is not None:
+            message["score"] = self.score
+        return message
+
+    def _check(self, states: Array) -> None:
+        if states.ndim != 2 or states.shape[1] != self.dim:
+            raise Invalid("states", f"must be (n, {self.dim}) or ({self.dim},), not {states.shape}")
+        fine = (np.abs(states) <= MAGNITUDE_MAX).all(axis=1)
+        if not fine.all():
+            raise Invalid("states", f"must be finite, and at most {MAGNITUDE_MAX:g} in magnitude", int(fine.argmin()))
+
+    def _check_shapes(self) -> None:
+        m, d = len(self.dictionary), self.dim
+        shapes = {
+            "scale": (self.scale.shape, (d,)),
+            "dictionary": (self.dictionary.shape, (m, d)),
+            "weights": (self.weights.shape[:1], (m,)),
+            "variance": ((m, m) if self.covariance is None else self.covariance.shape, (m, m)),
+        }
+        for name, (found, wanted) in shapes.items():
+            if found != wanted:
+                raise Malformed(f"`{name}` of this model is {found}, which should be {wanted}")
+
+    def _kernel_rows(self, states: Array, basis: Array) -> Array:
+        """k_m(z) (n, m). Differences are squared one coordinate at a time: no cancellation, and no (n, m, D) array."""
+        points = self.kernel.project((states - self.shift) / self.scale)
+        squared = np.zeros((len(points), len(basis)))
+        for a, b in zip(points.T, basis.T, strict=True):
+            difference = a[:, None] - b
+            squared += difference * difference
+        rows: Array = self.kernel.signal_variance * np.exp(-0.5 * squared) + self.kernel.bias_variance
+        return rows
+
+
+def _array(value: Any, ndim: int) -> Array:
+    array = np.array(value, np.float64)
+    if array.ndim != ndim:
+        raise ValueError(f"an array of {array.ndim} axes where {ndim} belong")
+    if not np.isfinite(array).all():
+        raise ValueError("a number that is not finite")
+    array.setflags(write=False)
+    return array
+
+
+def _matrix(value: Any, width: int) -> Array:
+    """(n, width); an empty list stands for no rows."""
+    return _array(np.zeros((0, width)) if len(value) == 0 else value, 2)
+
+
+def _kernel(message: Mapping[str, Any], dim: int) -> Kernel:
+    kernel = Kernel(
+        kind=str(message["kind"]),
+        signal_variance=float(message["signal_variance"]),
+        bias_variance=float(message["bias_variance"]),
+        relevance=_array(message["relevance"], 1),
+        factors=_matrix(message.get("factors", ()), dim),
+    )
+    if kernel.kind not in ("isotropic", "ard", "factor"):
+        raise ValueError(f"a kernel of kind {kernel.kind!r}, which this version of the package does not know")
+    if kernel.relevance.shape != (dim,) or kernel.factors.shape[1] != dim:
+        raise ValueError("a kernel of another dimension than its inputs")
+    if not (kernel.signal_variance > 0 and kernel.bias_variance >= 0 and (kernel.relevance >= 0).all()):
+        raise ValueError("a kernel with a negative variance or relevance")
+    return kernel
+
+
+def _covariance(message: Mapping[str, Any]) -> Array | None:
+    return _matrix(message["variance"], len(message["variance"])) if "variance" in message else None
+
+
+def _learned(message: Mapping[str, Any]) -> dict[str, Any]:
+    """What changes from row to row, as fields of a snapshot."""
+    weights = np.array(message["weights"], np.float64)
+    if weights.ndim == 1:
+        weights = weights[:, None]
+    score = message.get("score")
+    return {
+        "offset": int(message["offset"]),
+        "transitions": int(message["transitions"]),
+        "time": float(message["time"]),
+        "noise_model": str(message["noise"]["model"]),
+        "noise_variance": float(message["noise"]["variance"]),
+        "weights": _array(weights, 2),
+        "log_evidence": float(message["log_evidence"]),
+        "score": None if score is None else float(score),
+    }

@@ -1,0 +1,240 @@
+"""Daemons that end with the test, and a network path that can be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import msgpack_numpy
+import numpy as np
+import pytest
+import zmq
+
+from criticd.testing import Daemon
+
+ROOT = Path(__file__).resolve().parents[2]
+os.environ.setdefault("CRITICD_BIN", str(ROOT / "target" / "release" / "criticd"))
+# So that every number below can be predicted: no model selection unless a test asks for it.
+CALM = ("critic.refit_first_rows=0", "critic.refit_score_drop=0")
+
+Start = Callable[..., Daemon]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some environments leave files where they are run."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a daemon with the arguments of `criticd.testing.Daemon`."""
+    daemons: list[Daemon] = []
+
+    def launch(*settings: str, **options: Any) -> Daemon:
+        daemons.append(Daemon(*settings, **options))
+        return daemons[-1]
+
+    yield launch
+    for daemon in daemons:
+        daemon.close()
+
+
+class Route:
+    """A network path to a TCP endpoint: `endpoint` leads there until it is cut, and again when it is healed."""
+
+    def __init__(self, endpoint: str) -> None:
+        host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
+        self.target = (host, int(port))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.whole, self.cuts = True, 0
+        self.connections: list[socket.socket] = []
+        self.lock = threading.Lock()
+        self.passed = 0
+        self.more = threading.Condition(self.lock)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break all connections, and make none until healed."""
+        with self.lock:
+            self.whole = False
+            self.cuts += 1
+            for connection in self.connections:
+                # Not closed here: the threads that read them still hold them.
+                shut(connection)
+            self.connections.clear()
+
+    def heal(self) -> None:
+        """Let connections through again."""
+        with self.lock:
+            self.whole = True
+
+    def wait_for_bytes(self, count: int, timeout_s: float = 30.0) -> None:
+        """Until so many bytes have gone towards the daemon, since the beginning."""
+        with self.more:
+            assert self.more.wait_for(lambda: self.passed >= count, timeout_s)
+
+    def close(self) -> None:
+        self.cut()
+        self.listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            with self.lock:
+                whole, cuts = self.whole, self.cuts
+            if not whole:
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(self.target)
+            except OSError:
+                near.close()
+                continue
+            with self.lock:
+                # Cut in between: the threads will see that, and end at once.
+                self.connections += [near, far]
+                if self.cuts > cuts:
+                    shut(near)
+                    shut(far)
+            threading.Thread(target=self._pump, args=(near, far, True, cuts), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, False, cuts), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, count: bool, cuts: int) -> None:
+        try:
+            while data := source.recv(65_536):
+                with self.more:
+                    # Healed or not, this connection is cut.
+                    if self.cuts > cuts:
+                        break
+                    if count:
+                        self.passed += len(data)
+                        self.more.notify_all()
+                sink.sendall(data)
+        except OSError:
+            pass
+        shut(source)
+        shut(sink)
+        source.close()
+
+
+def shut(connection: socket.socket) -> None:
+    # It may have been shut from the other side.
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def route() -> Iterator[Callable[[str], Route]]:
+    """Lay a path that can be cut to an endpoint."""
+    routes: list[Route] = []
+
+    def lay(endpoint: str) -> Route:
+        routes.append(Route(endpoint))
+        return routes[-1]
+
+    yield lay
+    for laid in routes:
+        laid.close()
+
+
+class Catcher:
+    """Stands where the daemon's ingest would be, and keeps what comes, read by somebody else's decoder."""
+
+    def __init__(self) -> None:
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
+        self.socket.setsockopt(zmq.RCVHWM, 0)
+        self.endpoint = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
+
+    def batches(self, rows: int, timeout_s: float = 30.0) -> list[dict[str, Any]]:
+        """Messages until there are so many rows, and whatever else is there."""
+        found: list[dict[str, Any]] = []
+        while True:
+            wait = round(1000 * timeout_s) if sum(len(batch["rewards"]) for batch in found) < rows else 0
+            if not self.socket.poll(wait):
+                break
+            found.append(msgpack.unpackb(self.socket.recv(), object_hook=msgpack_numpy.decode))
+        return found
+
+    def rows(self, rows: int) -> dict[str, dict[str, Any]]:
+        """The columns of each stream, in order; their `seq` must have no gaps, beginning at 0."""
+        streams: dict[str, list[dict[str, Any]]] = {}
+        for batch in self.batches(rows):
+            assert batch["v"] == 1
+            streams.setdefault(batch["stream"], []).append(batch)
+        joined = {}
+        for name, batches in streams.items():
+            assert len({batch["session"] for batch in batches}) == 1
+            expected = 0
+            for batch in batches:
+                assert batch["seq"] == expected
+                expected += len(batch["rewards"])
+            keys = [key for key, value in batches[0].items() if isinstance(value, np.ndarray)]
+            joined[name] = {key: np.concatenate([batch[key] for batch in batches]) for key in keys}
+        return joined
+
+
+@pytest.fixture
+def catcher() -> Iterator[Catcher]:
+    """Catch what a sender without acknowledgements sends."""
+    caught = Catcher()
+    yield caught
+    caught.socket.close(linger=0)
+
+
+class Puppet(threading.Thread):
+    """A control socket that answers as it is told: `reply` gets each request and returns the keys of its reply.
+
+    `requests` keeps all but the `hello` and `streams` that a sender opens with, which it answers on its own.
+    """
+
+    def __init__(self, reply: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+        super().__init__(daemon=True)
+        self.reply, self.requests, self.over = reply, list[dict[str, Any]](), threading.Event()
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self.endpoint = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
+        self.streams: dict[str, Any] = {}
+        self.start()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            if not self.socket.poll(20):
+                continue
+            peer, payload = self.socket.recv_multipart()
+            request = msgpack.unpackb(payload, object_hook=msgpack_numpy.decode)
+            if request["op"] == "hello":
+                answer: dict[str, Any] | None = {"error": {"code": "unknown_op", "message": "an older daemon"}}
+            elif request["op"] == "streams":
+                answer = {"streams": self.streams}
+            else:
+                self.requests.append(request)
+                answer = self.reply(request)
+            if answer is not None:
+                whole = {"v": 1, "id": request["id"], "ok": "error" not in answer, **answer}
+                self.socket.send_multipart([peer, msgpack.packb(whole, default=msgpack_numpy.encode)])
+        self.socket.close(linger=0)
+
+
+@pytest.fixture
+def puppet() -> Iterator[Callable[..., Puppet]]:
+    """Make a puppet."""
+    puppets: list[Puppet] = []
+
+    def make(reply: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Puppet:
+        puppets.append(Puppet(reply))
+        return puppets[-1]
+
+    yield make
+    for made in puppets:
+        made.over.set()
+        made.join()

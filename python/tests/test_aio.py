@@ -1,0 +1,148 @@
+"""The same for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CALM, Puppet, Start
+
+from criticd import CriticdError, Full, NoReply, Refused, Unreachable, aio
+
+WALK = np.random.default_rng(0).standard_normal((2001, 2))
+Make = Callable[[Callable[[dict[str, Any]], dict[str, Any] | None]], Puppet]
+
+
+def test_send_follow_and_ask(start: Start) -> None:
+    daemon = start(*CALM)
+    ends = daemon.endpoints
+
+    async def main() -> None:
+        async with (
+            aio.Client(ends.control) as client,
+            aio.Subscriber(ends.publish, ends.control) as subscriber,
+            aio.Sender(ends.control, reliable=True, queue_rows=50) as sender,
+        ):
+            assert (await client.hello()).critics == ("default",) and await client.ping() > 0
+            seen: list[int] = []
+
+            async def follow() -> None:
+                async for snapshot in subscriber.updates():
+                    seen.append(snapshot.offset)
+
+            following = asyncio.create_task(follow())
+            for row in range(500):
+                # There is room for 50 only: it has to wait, and others go on meanwhile.
+                assert await sender.send(WALK[row], WALK[row, 0], WALK[row + 1])
+            assert await sender.send_trajectory(WALK[500:1001], WALK[500:1000, 0]) == 500
+            assert await sender.send_batch(WALK[1000:1999], WALK[1000:1999, 0], WALK[1001:2000]) == 999
+            assert await sender.flush(30)
+            assert sender.counters.acknowledged == 1999
+            assert (await client.streams())["default"].rows == 1999
+            snapshot = await subscriber.wait(30, offset=1999)
+            assert subscriber.latest is snapshot
+            asked = [client.value(WALK[row], variance=True, min_offset=1999) for row in range(100)]
+            answers = await asyncio.gather(*asked)
+            means = [answer.mean[0] for answer in answers]
+            np.testing.assert_allclose(snapshot(WALK[:100]), means, rtol=1e-9, atol=1e-9)
+            assert (await client.snapshot()).offset == 1999
+            assert (await client.optimise(wait=True, timeout_s=60)).outcome in ("adopted", "rejected")
+            assert (await client.status())["offset"] == 1999
+            done = await client.append(stream="x", seq=0, states=WALK[:11], rewards=WALK[:10, 0])
+            assert done.accepted == 10
+            following.cancel()
+            assert seen and seen == sorted(seen)
+
+    asyncio.run(main())
+
+
+def test_requests_overtake_each_other(puppet: Make) -> None:
+    held: list[dict[str, Any]] = []
+
+    def reply(request: dict[str, Any]) -> dict[str, Any] | None:
+        if request["op"] == "optimise":
+            held.append(request)
+            return None
+        if request["op"] == "checkpoint":
+            return {"id": held[0]["id"], "outcome": "adopted", "generation": 7}
+        return {"uptime_s": 1.0}
+
+    made = puppet(reply)
+
+    async def main() -> None:
+        async with aio.Client(made.endpoint) as client:
+            waiting = asyncio.create_task(client.optimise(wait=True))
+            while not held:
+                assert await client.ping() == 1.0
+            with pytest.raises(NoReply):
+                await client.request("checkpoint", timeout_s=0.3)
+            assert (await waiting).generation == 7
+
+    asyncio.run(main())
+
+
+def test_errors(puppet: Make) -> None:
+    made = puppet(lambda request: {"error": {"code": "not_ready", "message": "soon"}})
+    silent = puppet(lambda request: None)
+
+    async def main() -> None:
+        async with aio.Client("tcp://127.0.0.1:1", timeout_s=0.1) as nobody:
+            with pytest.raises(Unreachable, match="criticd serve"):
+                await nobody.ping()
+        async with aio.Client(made.endpoint) as client:
+            with pytest.raises(Refused, match="soon"):
+                await client.snapshot()
+        client = aio.Client(silent.endpoint)
+        asked = asyncio.create_task(client.ping())
+        while not silent.requests:
+            await asyncio.sleep(0.01)
+        await client.close()
+        with pytest.raises(CriticdError, match="closed"):
+            await asked
+        async with aio.Subscriber("tcp://127.0.0.1:1", "tcp://127.0.0.1:1", critic="x") as subscriber:
+            with pytest.raises(TimeoutError, match="no model yet"):
+                await subscriber.wait(0.1)
+        full = aio.Sender("tcp://127.0.0.1:1", reliable=True, queue_rows=1, timeout_s=0.2)
+        await full.send([0.0], 0.0, [0.0])
+        with pytest.raises(Full):
+            await full.send([0.0], 0.0, [0.0])
+        await full.close(0.0)
+
+    asyncio.run(main())
+
+
+def test_a_client_outlives_the_daemon(start: Start) -> None:
+    daemon = start()
+
+    async def main() -> None:
+        async with aio.Client(data_dir=daemon.data_dir, timeout_s=20) as client:
+            assert await client.ping() >= 0
+            await asyncio.to_thread(daemon.restart)
+            assert await client.ping() >= 0
+
+    asyncio.run(main())
+
+
+def test_a_closed_subscriber_ends_its_updates(start: Start) -> None:
+    daemon = start(*CALM)
+
+    async def main() -> list[int]:
+        subscriber = aio.Subscriber(daemon.endpoints.publish, daemon.endpoints.control)
+        seen = []
+
+        async def follow() -> None:
+            async for snapshot in subscriber.updates():
+                seen.append(snapshot.offset)
+
+        following = asyncio.create_task(follow())
+        async with aio.Client(daemon.endpoints.control) as client:
+            await client.append(seq=0, states=WALK[:301], rewards=WALK[:300, 0])
+        await subscriber.wait(30, offset=300)
+        await subscriber.close()
+        await asyncio.wait_for(following, 30)
+        return seen
+
+    assert asyncio.run(main())[-1] == 300

@@ -1,0 +1,237 @@
+"""What environments do is what the daemon is told: every step once, no reset, the true successor at every end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from conftest import CALM, Catcher, Start
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from criticd import Invalid, Sender
+from criticd.gym import StreamedVector, wrap, wrap_vector
+
+STEPS = 20_000
+
+
+def cartpole_after(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Where a push leads, from the equations of the cart and pole."""
+    x, speed, angle, spin = states.T
+    force = np.where(actions == 1, 10.0, -10.0)
+    push = (force + 0.05 * spin**2 * np.sin(angle)) / 1.1
+    turn = (9.8 * np.sin(angle) - np.cos(angle) * push) / (0.5 * (4.0 / 3.0 - 0.1 * np.cos(angle) ** 2 / 1.1))
+    drive = push - 0.05 * turn * np.cos(angle) / 1.1
+    return np.stack([x + 0.02 * speed, speed + 0.02 * drive, angle + 0.02 * spin, spin + 0.02 * turn], axis=1)
+
+
+def cartpoles(mode: AutoresetMode, copies: int, vectorised: str) -> VectorEnv[Any, Any, Any]:
+    options = {"autoreset_mode": mode} if vectorised != "vector_entry_point" else {}
+    return gymnasium.make_vec("CartPole-v1", copies, vectorization_mode=vectorised, vector_kwargs=options)
+
+
+def drive(envs: StreamedVector, rows: int, generator: np.random.Generator) -> int:
+    """Push at random until so many transitions have happened; how many episodes ended."""
+    envs.reset(seed=7)
+    ended = 0
+    while envs.rows < rows:
+        _, _, terminated, truncated, _ = envs.step(generator.integers(2, size=envs.num_envs))
+        ends = np.logical_or(terminated, truncated)
+        ended += int(ends.sum())
+        if envs.mode is AutoresetMode.DISABLED and ends.any():
+            envs.reset(options={"reset_mask": ends})
+    return ended
+
+
+KINDS = [(mode, "sync") for mode in AutoresetMode] + [(AutoresetMode.NEXT_STEP, "vector_entry_point")]
+
+
+@pytest.mark.parametrize(("mode", "vectorised"), KINDS, ids=lambda value: getattr(value, "name", value))
+def test_what_a_vector_of_cartpoles_sends_is_physics(catcher: Catcher, mode: AutoresetMode, vectorised: str) -> None:
+    envs = cartpoles(mode, 64, vectorised)
+    with Sender(catcher.endpoint, stream="pole") as sender:
+        streamed = wrap_vector(envs, sender)
+        ended = drive(streamed, 5000, np.random.default_rng(1))
+        assert sender.flush(20)
+        streams = catcher.rows(streamed.rows)
+    assert set(streams) == {f"pole-{number}" for number in range(64)}
+    assert sum(len(rows["rewards"]) for rows in streams.values()) == streamed.rows
+    ends = 0
+    for rows in streams.values():
+        # No row leads anywhere but where physics leads, so none is a reset; single precision, hence the tolerance.
+        after = cartpole_after(rows["states"], rows["actions"])
+        np.testing.assert_allclose(rows["next_states"], after, rtol=0, atol=2e-5)
+        assert (rows["rewards"] == 1.0).all()
+        # The pole has fallen exactly where it says so.
+        fallen = (np.abs(rows["next_states"][:, 2]) > 12 * np.pi / 180) | (np.abs(rows["next_states"][:, 0]) > 2.4)
+        assert np.array_equal(fallen, rows["terminated"])
+        over = rows["terminated"] | rows["truncated"]
+        ends += int(over.sum())
+        # Within an episode rows hang together bit for bit, and after its end a new one begins near the middle.
+        linked = (rows["next_states"][:-1] == rows["states"][1:]).all(axis=1)
+        assert np.array_equal(linked, ~over[:-1])
+        assert (np.abs(rows["states"][1:][over[:-1]]) <= 0.05).all()
+    assert ends == ended > 100
+
+
+@pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.name)
+def test_a_daemon_learns_every_step_of_64_cartpoles(start: Start, mode: AutoresetMode) -> None:
+    daemon = start(*CALM)
+    envs = cartpoles(mode, 64, "sync")
+    with daemon.sender(reliable=True, stream="pole") as sender:
+        streamed = wrap_vector(envs, sender)
+        ended = drive(streamed, STEPS, np.random.default_rng(2))
+        assert sender.flush(60)
+    with daemon.client() as client:
+        client.value(np.zeros(4), min_offset=streamed.rows, timeout_s=60)
+        status = client.status()
+        assert (status["offset"], status["streams"], status["rejected"]) == (streamed.rows, 64, {})
+        assert status["critics"][0]["counts"]["terminations"] == ended
+        assert sum(stream.rows for stream in client.streams().values()) == streamed.rows >= STEPS
+
+
+ENVIRONMENTS = ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "HalfCheetah-v5", "Hopper-v5"]
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_a_daemon_learns_every_step_of_an_environment(start: Start, name: str) -> None:
+    daemon = start(*CALM, "critic.dictionary_max=50")
+    # The one way of sending and the other, turn and turn about.
+    reliable = ENVIRONMENTS.index(name) % 2 == 0
+    with daemon.sender(reliable=reliable, queue_rows=1 << 20) as sender:
+        env = wrap(gymnasium.make(name), sender, stream=name)
+        env.action_space.seed(3)
+        env.reset(seed=3)
+        episodes = terminations = 0
+        for _ in range(STEPS):
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            terminations += terminated
+            if terminated or truncated:
+                episodes += 1
+                env.reset()
+        assert sender.flush(60)
+        assert env.rows == STEPS and sender.counters.dropped == 0
+    with daemon.client() as client:
+        client.value(np.zeros(env.observation_space.shape or ()), min_offset=STEPS, timeout_s=120)
+        status = client.status()
+    assert (status["offset"], status["rejected"]) == (STEPS, {})
+    assert status["critics"][0]["counts"]["terminations"] == terminations
+    print(f"\n{name}: {STEPS} steps, {episodes} episodes, {terminations} terminated")
+
+
+class Switch(gymnasium.Env[Any, Any]):
+    """Observations and actions of given spaces, drawn at random; an episode has three steps."""
+
+    def __init__(self, observations: spaces.Space[Any], actions: spaces.Space[Any] | None = None) -> None:
+        self.observation_space, self.action_space = observations, actions or spaces.Discrete(2)
+        self.seen: list[Any] = []
+
+    def _observe(self) -> Any:
+        self.seen.append(self.observation_space.sample())
+        return self.seen[-1]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.steps = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self._observe(), 1.0, self.steps == 3, False, {}
+
+
+BOX = spaces.Box(-1.0, 1.0, (2, 3), np.float32)
+SPACES = {
+    "box": (BOX, spaces.Box(-1.0, 1.0, (2,)), 6, 2),
+    "number": (spaces.Box(-1.0, 1.0, ()), spaces.Box(-1.0, 1.0, ()), 1, 0),
+    "discrete": (spaces.Discrete(5), spaces.Discrete(3), 5, 0),
+    "dict": (spaces.Dict({"a": BOX, "b": spaces.Discrete(2)}), spaces.MultiDiscrete([2, 3]), 8, 2),
+    "tuple": (spaces.Tuple((spaces.MultiBinary(3), BOX)), spaces.Dict({"x": spaces.Discrete(2)}), 9, 2),
+}
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_observations_become_vectors(catcher: Catcher, kind: str) -> None:
+    observations, actions, dim, acts = SPACES[kind]
+    with Sender(catcher.endpoint) as sender:
+        bare = Switch(observations, actions)
+        env = wrap(bare, sender)
+        env.reset(seed=0)
+        taken = [env.action_space.sample() for _ in range(3)]
+        for action in taken:
+            env.step(action)
+        # No step follows an end before the reset.
+        env.step(taken[0])
+        several = wrap_vector(SyncVectorEnv([lambda: Switch(observations, actions)] * 2), sender, stream="several")
+        several.reset(seed=0)
+        for _ in range(5):
+            several.step(several.action_space.sample())
+        assert sender.flush(10)
+        streams = catcher.rows(11)
+    assert env.rows == 3 and several.rows == 2 * 4
+    rows = streams["default"]
+    expected = np.array([np.ravel(seen) if dim in (1, 6) else spaces.flatten(observations, seen) for seen in bare.seen])
+    np.testing.assert_array_equal(rows["states"], expected[:3])
+    np.testing.assert_array_equal(rows["next_states"], expected[1:4])
+    assert rows["states"].shape == (3, dim)
+    assert rows["actions"].shape == ((3, acts) if acts else (3,))
+    if kind == "discrete":
+        assert rows["actions"].tolist() == [int(action) for action in taken]
+    assert rows["terminated"].tolist() == [False, False, True]
+    for number in range(2):
+        several_rows = streams[f"several-{number}"]
+        assert (
+            several_rows["states"].shape == (4, dim) and several_rows["actions"].shape[1:] == rows["actions"].shape[1:]
+        )
+        assert several_rows["terminated"].tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Text(5), spaces.Sequence(BOX), spaces.Box(0, 255, (64, 64, 3), np.uint8), spaces.Discrete(5000)]
+)
+def test_observations_that_are_no_vectors_are_refused(space: spaces.Space[Any]) -> None:
+    with Sender("tcp://127.0.0.1:1") as sender:
+        with pytest.raises(TypeError, match="TransformObservation"):
+            wrap(Switch(space), sender)
+        with pytest.raises(TypeError, match="TransformObservation"):
+            wrap_vector(SyncVectorEnv([lambda: Switch(space)]), sender)
+        sender.close(0.0)
+
+
+def test_an_environment_that_does_not_say_how_it_resets_is_refused() -> None:
+    envs = SyncVectorEnv([lambda: Switch(BOX)])
+    envs.metadata = {}
+    with Sender("tcp://127.0.0.1:1") as sender, pytest.raises(TypeError, match="autoreset_mode"):
+        wrap_vector(envs, sender)
+
+
+def test_a_state_that_is_not_finite_is_named(catcher: Catcher) -> None:
+    class Broken(Switch):
+        def _observe(self) -> Any:
+            seen = super()._observe()
+            return seen if len(self.seen) < 3 else seen * np.nan
+
+    with Sender(catcher.endpoint) as sender:
+        env = wrap(Broken(BOX), sender)
+        env.reset(seed=0)
+        env.step(0)
+        with pytest.raises(Invalid, match="next_state"):
+            env.step(0)
+
+
+def test_a_reset_amid_an_episode_begins_another(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint) as sender:
+        env = wrap(gymnasium.make("Pendulum-v1"), sender)
+        for episode in range(3):
+            env.reset(seed=episode)
+            for _ in range(4):
+                env.step(env.action_space.sample())
+        assert sender.flush(10)
+        rows = catcher.rows(12)["default"]
+    linked = (rows["next_states"][:-1] == rows["states"][1:]).all(axis=1)
+    assert np.flatnonzero(~linked).tolist() == [3, 7]
+    assert not rows["truncated"].any()
+    assert not rows["terminated"].any()

@@ -1,0 +1,61 @@
+"""The package as somebody gets it: its README, its types, its wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Start
+
+import criticd
+
+PACKAGE = ROOT / "python"
+
+
+def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
+    assert len(snippets) == 3
+    first, second = start(), start("critic.discount=0.9")
+    # The first is of another environment than the others, whose states are of one number.
+    for daemon, snippet in ((first, snippets[0]), (second, snippets[1]), (second, snippets[2])):
+        environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.data_dir)}
+        done = subprocess.run(
+            [sys.executable, "-c", snippet], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+    with second.client() as client:
+        assert client.status()["offset"] == 1000
+    assert (tmp_path / "walker.model").exists()
+
+
+@pytest.mark.parametrize("tool", [["mypy"], ["ruff", "check"], ["ruff", "format", "--check"]], ids=" ".join)
+def test_the_sources_please_the_tools(tool: list[str], tmp_path: Path) -> None:
+    options = ["--cache-dir", str(tmp_path)] if "format" not in tool else ["--no-cache"]
+    sources = ["criticd", "tests", "benchmarks", str(ROOT / "examples" / "python")]
+    done = subprocess.run(
+        [sys.executable, "-m", *tool, *options, *sources], cwd=PACKAGE, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_is_installed_is_typed_and_whole(tmp_path: Path) -> None:
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(PACKAGE)], check=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    modules = {f"criticd/{path.name}" for path in (PACKAGE / "criticd").iterdir() if path.suffix in (".py", ".typed")}
+    assert {"criticd/py.typed", "criticd/gym.py", "criticd/aio.py"} <= modules <= inside
+
+
+def test_every_public_name_is_described() -> None:
+    for name in criticd.__all__:
+        thing = getattr(criticd, name)
+        assert thing.__doc__, name
+        for key, value in vars(thing).items():
+            if not key.startswith("_") and callable(value):
+                assert value.__doc__, f"{name}.{key}"

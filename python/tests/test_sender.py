@@ -1,0 +1,360 @@
+"""What is sent is what was given, in order, once; what cannot be sent is said."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CALM, Catcher, Puppet, Start
+
+from criticd import Client, CriticdError, Full, Invalid, Refused, Sender
+
+NOWHERE = "tcp://127.0.0.1:1"
+Make = Callable[[Callable[[dict[str, Any]], dict[str, Any] | None]], Puppet]
+
+
+def refusal(code: str, **details: Any) -> dict[str, Any]:
+    return {"error": {"code": code, "message": "said the puppet", **details}}
+
+
+class Book:
+    """A daemon's side of one stream, that may be told to refuse: what it has accepted, by seq."""
+
+    def __init__(self, *refusals: dict[str, Any] | None) -> None:
+        self.refusals = list(refusals)
+        self.rows: list[float] = []
+
+    def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self.refusals and (refused := self.refusals.pop(0)) is not None:
+            return refused
+        seq, states = request["seq"], request["states"]
+        if seq > len(self.rows):
+            return refusal("sequence_gap", expected_seq=len(self.rows))
+        new = states[len(self.rows) - seq :, 0].tolist()
+        self.rows += new
+        duplicates = len(states) - len(new)
+        return {"accepted": len(new), "duplicates": duplicates, "next_seq": len(self.rows), "offset": len(self.rows)}
+
+
+def count(sender: Sender, first: int, last: int) -> None:
+    for row in range(first, last):
+        sender.send([float(row)], 0.0, [row + 1.0])
+
+
+def test_rows_arrive_as_they_were_given(catcher: Catcher) -> None:
+    generator = np.random.default_rng(0)
+    with Sender(catcher.endpoint, stream="robot", session="s", batch_rows=7) as sender:
+        buffer = np.zeros(2, np.float32)
+        for row in range(20):
+            buffer[:] = row, -row
+            # The same buffer is used again at once: it must have been copied.
+            sender.send(
+                buffer,
+                row,
+                buffer + 1,
+                terminated=row == 9,
+                truncated=row == 19,
+                action=row % 3,
+                discount=0.5,
+                time=1.7e9,
+            )
+            buffer[:] = np.nan
+        piece = generator.standard_normal((5, 2))
+        assert sender.send_trajectory(piece, np.arange(4.0), truncated=True, actions=np.arange(4)) == 4
+        table = generator.standard_normal((30, 2))
+        ends = np.arange(30) % 10 == 9
+        assert sender.send_batch(table, np.arange(30.0), table + 1, terminated=ends, stream="other") == 30
+        assert sender.flush(10)
+        assert sender.position() == 24 and sender.position("other") == 30 and sender.position("third") == 0
+        batches = catcher.batches(54)
+    assert {batch["session"] for batch in batches} == {"s"}
+    assert max(len(batch["rewards"]) for batch in batches) == 7
+    robot = [batch for batch in batches if batch["stream"] == "robot"]
+    first = [batch for batch in robot if batch["seq"] < 20]
+    rows = {key: np.concatenate([b[key] for b in first]) for key in first[0] if isinstance(first[0][key], np.ndarray)}
+    assert rows["states"].tolist() == [[row, -row] for row in range(20)]
+    assert rows["next_states"].tolist() == [[row + 1, 1 - row] for row in range(20)]
+    assert rows["rewards"].tolist() == list(range(20)) and rows["actions"].tolist() == [row % 3 for row in range(20)]
+    assert np.flatnonzero(rows["terminated"]).tolist() == [9] and np.flatnonzero(rows["truncated"]).tolist() == [19]
+    assert set(rows["discounts"]) == {0.5} and set(rows["times"]) == {1.7e9}
+    second = [batch for batch in robot if batch["seq"] >= 20]
+    # Rows that are laid out otherwise go into another message.
+    assert [batch["seq"] for batch in second] == [20] and "discounts" not in second[0]
+    assert np.array_equal(second[0]["next_states"], piece[1:]) and second[0]["truncated"].tolist() == [False] * 3 + [
+        True
+    ]
+    other = [batch for batch in batches if batch["stream"] == "other"]
+    assert [batch["seq"] for batch in other] == [0, 7, 14, 21, 28]
+    assert np.array_equal(np.concatenate([batch["states"] for batch in other]), table)
+    assert np.array_equal(np.concatenate([batch["terminated"] for batch in other]), ends)
+
+
+def test_several_rewards_and_actions(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint) as sender:
+        sender.send([1.0], [1.0, 2.0], [2.0], action=[3.0, 4.0, 5.0])
+        sender.send_step(["a", "b"], [[1.0], [2.0]], [[1.0, 2.0], [3.0, 4.0]], [[2.0], [3.0]], actions=[0, 1])
+        assert sender.flush(10)
+        found = {batch["stream"]: batch for batch in catcher.batches(3)}
+    assert found["default"]["rewards"].tolist() == [[1.0, 2.0]] and found["default"]["actions"].tolist() == [
+        [3.0, 4.0, 5.0]
+    ]
+    assert found["a"]["rewards"].tolist() == [[1.0, 2.0]] and found["b"]["actions"].tolist() == [1.0]
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"state": [[1.0]]}, "state"),
+    ({"state": []}, "state"),
+    ({"state": "up"}, "state"),
+    ({"state": [np.nan]}, "state"),
+    ({"state": [2e9]}, "state"),
+    ({"next_state": [1.0, 2.0]}, "next_state"),
+    ({"next_state": [np.inf]}, "next_state"),
+    ({"reward": np.inf}, "reward"),
+    ({"reward": []}, "reward"),
+    ({"reward": [[1.0]]}, "reward"),
+    ({"reward": [1.0, 2.0]}, "reward"),
+    ({"action": [[1]]}, "action"),
+    ({"action": float("nan")}, "action"),
+    ({"action": "left"}, "action"),
+    ({"discount": 1.5}, "discount"),
+    ({"discount": float("nan")}, "discount"),
+    ({"time": float("inf")}, "time"),
+    ({"stream": ""}, "stream"),
+    ({"stream": "x" * 257}, "stream"),
+]
+
+
+@pytest.mark.parametrize(("change", "field"), WRONG, ids=lambda value: str(value)[:30])
+def test_rows_that_would_be_refused_are_refused_here(change: dict[str, Any], field: str) -> None:
+    with Sender(NOWHERE) as sender:
+        sender.send([1.0], 0.0, [1.0])
+        row: dict[str, Any] = {"state": [1.0], "reward": 0.0, "next_state": [1.0], **change}
+        with pytest.raises(Invalid) as invalid:
+            sender.send(**row)
+        assert invalid.value.field == field
+        assert sender.counters.taken == 1
+        sender.close(0.0)
+
+
+TABLES: list[tuple[dict[str, Any], str, int | None]] = [
+    ({"states": np.zeros(3)}, "states", None),
+    ({"states": np.zeros((2, 1))}, "next_states", None),
+    ({"rewards": np.zeros((3, 1, 1))}, "rewards", None),
+    ({"rewards": np.zeros(2)}, "rewards", None),
+    ({"next_states": np.zeros((3, 2))}, "next_states", None),
+    ({"next_states": np.array([[0.0], [np.nan], [0.0]])}, "next_states", 1),
+    ({"rewards": np.array([0.0, 0.0, 1e10])}, "rewards", 2),
+    ({"terminated": [0, 1, 0]}, "terminated", None),
+    ({"truncated": [True]}, "truncated", None),
+    ({"actions": np.zeros(2)}, "actions", None),
+    ({"actions": np.array([0.0, np.inf, 0.0])}, "actions", 1),
+    ({"discounts": [0.5, 0.5, -0.5]}, "discounts", 2),
+    ({"discounts": [0.5]}, "discounts", None),
+    ({"times": ["now"] * 3}, "times", None),
+]
+
+
+@pytest.mark.parametrize(("change", "field", "index"), TABLES, ids=lambda value: str(value)[:30])
+def test_batches_that_would_be_refused_are_refused_here(change: dict[str, Any], field: str, index: int | None) -> None:
+    with Sender(NOWHERE) as sender:
+        table = {"states": np.zeros((3, 1)), "rewards": np.zeros(3), "next_states": np.zeros((3, 1)), **change}
+        with pytest.raises(Invalid) as invalid:
+            sender.send_batch(**table)
+        assert (invalid.value.field, invalid.value.index) == (field, index)
+        with pytest.raises(Invalid, match="4 states"):
+            sender.send_trajectory(np.zeros((3, 1)), np.zeros(3))
+        assert sender.counters.taken == 0
+
+
+def test_a_full_queue_drops_rows_and_counts_them(catcher: Catcher) -> None:
+    with Sender(NOWHERE, queue_rows=100, batch_rows=10, linger_s=0.001) as sender:
+        # The socket takes 16 batches; then the queue fills.
+        taken = sum(sender.send([float(row)], 0.0, [row + 1.0]) for row in range(5000))
+        counters = sender.counters
+        assert (counters.taken, counters.dropped) == (taken, 5000 - taken)
+        assert 100 <= taken <= 100 + 17 * 10
+        assert sender.position() == 5000
+        assert not sender.flush(0.0)
+        sender.close(0.0)
+    counters = sender.counters
+    assert counters.taken == counters.sent + counters.lost
+
+
+def test_rows_behind_a_gap_say_that_rows_are_missing(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint, queue_rows=10, linger_s=60.0) as sender:
+        # They linger in the queue: after the tenth there is no room, until a flush makes some.
+        count(sender, 0, 15)
+        assert sender.send_step(["default", "other"], np.zeros((2, 1)), np.zeros(2), np.zeros((2, 1))) == 0
+        assert sender.flush(10)
+        assert sender.send([20.0], 0.0, [21.0])
+        assert sender.flush(10)
+        assert (sender.counters.taken, sender.counters.dropped) == (11, 7)
+        assert [(batch["seq"], len(batch["rewards"])) for batch in catcher.batches(11)] == [(0, 10), (16, 1)]
+
+
+def test_a_reliable_sender_waits_for_room_and_then_says_so() -> None:
+    with Sender(NOWHERE, reliable=True, queue_rows=50, timeout_s=0.2) as sender:
+        count(sender, 0, 50)
+        assert not sender.has_room()
+        with pytest.raises(Full, match="50 rows"):
+            count(sender, 50, 51)
+        with pytest.raises(Full):
+            sender.send_step(["a"], [[0.0]], [0.0], [[0.0]])
+        assert not sender.flush(0.05)
+        sender.close(0.0)
+    assert sender.counters.lost == 50
+
+
+def test_what_is_refused_for_now_is_sent_again(puppet: Make) -> None:
+    patience = [refusal("overloaded", retry_after_ms=10), None, refusal("overloaded", retry_after_ms=5)]
+    book = Book(
+        *patience, None, None, refusal("overloaded", retry_after_ms=1), refusal("read_only"), refusal("not_ready")
+    )
+    made = puppet(book)
+    with Sender(made.endpoint, reliable=True, batch_rows=10, window=4) as sender:
+        count(sender, 0, 500)
+        assert sender.flush(30)
+        counters = sender.counters
+    assert book.rows == [float(row) for row in range(500)]
+    assert (counters.acknowledged, counters.refused, counters.lost) == (500, 0, 0)
+    assert counters.resent > 0 and counters.sent == 500 + counters.resent
+
+
+def test_a_daemon_that_asks_for_earlier_rows_gets_them(puppet: Make) -> None:
+    book = Book()
+    made = puppet(book)
+    with Sender(made.endpoint, reliable=True, batch_rows=10) as sender:
+        count(sender, 0, 300)
+        assert sender.flush(30)
+        del book.rows[95:]
+        count(sender, 300, 310)
+        assert sender.flush(30)
+        counters = sender.counters
+    assert book.rows == [float(row) for row in range(310)]
+    assert (counters.acknowledged, counters.lost) == (310, 0)
+
+
+@pytest.mark.parametrize("code", ["fenced", "wrong_dimension", "conflict", "too_many_streams", "a_new_code"])
+def test_what_is_refused_for_good_ends_the_stream_and_no_other(puppet: Make, code: str) -> None:
+    books = {"good": Book(), "bad": Book(None, refusal(code, field="state", index=2))}
+    sent = threading.Event()
+
+    def reply(request: dict[str, Any]) -> dict[str, Any]:
+        assert sent.wait(30)
+        return books[request["stream"]](request)
+
+    made = puppet(reply)
+    with (
+        pytest.raises(Refused, match=code),
+        Sender(made.endpoint, reliable=True, batch_rows=10, stream="bad") as sender,
+    ):
+        for _ in range(3):
+            count(sender, 0, 10)
+            for row in range(20):
+                sender.send([float(row)], 0.0, [0.0], stream="good")
+        sent.set()
+        with pytest.raises(Refused) as refused:
+            sender.flush(30)
+        assert (refused.value.code, refused.value.field, refused.value.index) == (code, "state", 2)
+        with pytest.raises(Refused, match=code):
+            count(sender, 0, 1)
+        assert sender.send([1.0], 0.0, [1.0], stream="good")
+        with pytest.raises(Refused):
+            sender.flush(30)
+        counters = sender.counters
+    assert (counters.acknowledged, counters.refused) == (10 + 61, 20)
+    assert len(books["good"].rows) == 61
+
+
+def test_errors_that_nobody_asked_for_come_out_at_the_end(puppet: Make) -> None:
+    made = puppet(Book(refusal("wrong_dimension", field="state")))
+    with pytest.raises(Refused, match="wrong_dimension"), Sender(made.endpoint, reliable=True) as sender:
+        count(sender, 0, 5)
+
+
+def test_an_absurd_acknowledgement_makes_a_new_connection(puppet: Make, caplog: pytest.LogCaptureFixture) -> None:
+    book, lies = Book(), [{"accepted": 1, "duplicates": 0, "next_seq": 1, "offset": 1}]
+    made = puppet(lambda request: lies.pop() if lies else book(request))
+    with caplog.at_level(logging.CRITICAL), Sender(made.endpoint, reliable=True) as sender:
+        count(sender, 0, 10)
+        assert sender.flush(30)
+        assert sender.counters.reconnects == 1
+    assert len(book.rows) == 10
+
+
+def test_a_daemon_that_talks_nonsense_is_tried_again(puppet: Make) -> None:
+    book = Book()
+    made = puppet(book)
+    made.streams = {"default": "nowhere"}
+    with Sender(made.endpoint, reliable=True) as sender:
+        count(sender, 0, 10)
+        assert not sender.flush(0.3)
+        made.streams = {}
+        assert sender.flush(30)
+        assert sender.counters.reconnects >= 1
+    assert len(book.rows) == 10
+
+
+def test_threads_share_a_sender(start: Start) -> None:
+    daemon = start(*CALM)
+    with daemon.sender(reliable=True, queue_rows=500, batch_rows=40) as sender:
+
+        def produce(number: int) -> None:
+            for row in range(1000):
+                sender.send([float(row), number], 0.0, [row + 1.0, number], stream=f"thread-{number}")
+
+        threads = [threading.Thread(target=produce, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sender.flush(60)
+    with daemon.client() as client:
+        assert {name: s.rows for name, s in client.streams().items()} == {f"thread-{k}": 1000 for k in range(4)}
+        client.value([0.0, 0.0], min_offset=4000)
+        # Each stream is one chain.
+        assert client.status()["critics"][0]["counts"]["cuts"] == 0
+
+
+def test_messages_keep_to_the_daemons_limits(start: Start) -> None:
+    daemon = start(*CALM, "limits.rows_per_batch_max=16", "limits.message_bytes_max=8192")
+    with daemon.sender(reliable=True) as sender:
+        states = np.random.default_rng(0).standard_normal((401, 20))
+        assert sender.send_trajectory(states, states[:-1, 0]) == 400
+        assert sender.flush(30)
+    with daemon.client() as client:
+        assert client.streams()["default"].rows == 400
+
+
+def test_arguments_that_make_no_sense() -> None:
+    for options in ({"queue_rows": 0}, {"resume": True}, {"spool": "x"}, {"reliable": True, "resume": True}):
+        with pytest.raises(ValueError):
+            Sender(NOWHERE, **options)
+    with pytest.raises(ValueError, match="tcp://"):
+        Sender("localhost")
+    sender = Sender(NOWHERE)
+    sender.close()
+    sender.close()
+    with pytest.raises(CriticdError, match="closed"):
+        sender.send([1.0], 0.0, [1.0])
+
+
+def test_resuming_needs_a_daemon() -> None:
+    with pytest.raises(TimeoutError, match="criticd serve"):
+        Sender(NOWHERE, reliable=True, session="s", resume=True, timeout_s=0.1)
+
+
+def test_appends_of_a_client_and_of_a_sender_are_numbered_alike(start: Start) -> None:
+    daemon = start(*CALM)
+    with Client(daemon.endpoints.control) as client:
+        client.append(stream="default", session="s", seq=0, state=[0.0], next_state=[1.0], reward=0.0)
+        with daemon.sender(reliable=True, session="s", resume=True) as sender:
+            assert sender.position() == 1
+            count(sender, 1, 5)
+            assert sender.flush(10)
+        again = client.append(session="s", seq=3, states=[[3.0], [4.0], [5.0]], rewards=[0.0, 0.0])
+        assert (again.accepted, again.duplicates, again.next_seq) == (0, 2, 5)

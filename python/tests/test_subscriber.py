@@ -1,0 +1,228 @@
+"""The newest model is always at hand, whatever was missed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import CALM, Route, Start
+from test_snapshot import model
+
+from criticd import Client, CriticdError, Snapshot, Subscriber
+from criticd.subscriber import Follower
+
+WALK = np.random.default_rng(0).standard_normal((10_001, 2))
+
+
+def append(client: Client, first: int, rows: int) -> int:
+    """Rows of a walk that jumps, from `first` on; the offset after them."""
+    piece = slice(first, first + rows + 1)
+    return client.append(seq=first, states=WALK[piece], rewards=WALK[piece][:-1, 0]).offset
+
+
+def assert_as_answered(snapshot: Snapshot, client: Client, offset: int, whole: bool = False) -> None:
+    answer = client.value(WALK[:50], variance=True, min_offset=offset)
+    assert (answer.generation, answer.offset) == (snapshot.generation, snapshot.offset)
+    mean, deviation = snapshot(WALK[:50], std=True)
+    np.testing.assert_allclose(mean, answer.mean, rtol=1e-9, atol=1e-9)
+    assert answer.std is not None
+    # Where only weights have come since, the variance lacks what their rows have taught: then it is a little too large.
+    assert (deviation >= answer.std * (1 - 1e-6)).all()
+    if whole:
+        np.testing.assert_allclose(deviation, answer.std, rtol=1e-6)
+
+
+def test_models_are_followed(start: Start) -> None:
+    daemon = start(*CALM, "snapshot_interval_ms=300")
+    with daemon.client() as client, daemon.subscriber() as subscriber:
+        with pytest.raises(TimeoutError, match="no model yet"):
+            subscriber.wait(0.1)
+        assert subscriber.latest is None
+        offset = 0
+        for part in range(20):
+            offset = append(client, 300 * part, 300)
+            snapshot = subscriber.wait(30, offset=offset)
+            assert snapshot is subscriber.latest
+            assert_as_answered(snapshot, client, offset)
+        before = subscriber.wait()
+        adopted = client.optimise(wait=True, timeout_s=60)
+        if adopted.outcome == "adopted":
+            assert subscriber.wait(30, generation=before.generation + 1).generation == adopted.generation
+        received = subscriber.received
+    assert received.weights > 0 and received.snapshots > 0 and received.refused == 0
+    assert received.connections == 1
+
+
+def test_whoever_is_late_asks(start: Start) -> None:
+    daemon = start(*CALM)
+    with daemon.client() as client:
+        offset = append(client, 0, 300)
+        client.value(WALK[0], min_offset=offset)
+        # Nothing is published any more: no row comes.
+        with daemon.subscriber() as subscriber:
+            assert_as_answered(subscriber.wait(30, offset=offset), client, offset, whole=True)
+            assert subscriber.received.fetched >= 1
+
+
+@pytest.mark.parametrize("limit", [1024, 8192])
+def test_models_that_are_too_large_to_publish_are_fetched(start: Start, limit: int) -> None:
+    # At the lower limit they are announced, at the other published without their variance.
+    daemon = start(*CALM, f"publish_bytes_max={limit}", "critic.dictionary_max=100")
+    with daemon.client() as client, daemon.subscriber() as subscriber:
+        offset = 0
+        for part in range(3):
+            offset = append(client, 300 * part, 300)
+            snapshot = subscriber.wait(30, offset=offset)
+            while subscriber.wait(30).covariance is None:
+                next(subscriber.updates(timeout_s=30))
+            snapshot = subscriber.wait(30)
+            assert len(snapshot.dictionary) > 30
+            assert_as_answered(snapshot, client, offset)
+        assert subscriber.received.fetched >= 3
+
+
+def test_a_subscriber_outlives_the_daemon(start: Start) -> None:
+    daemon = start(*CALM)
+    with daemon.subscriber() as subscriber:
+        with daemon.client() as client:
+            append(client, 0, 1200)
+            old = subscriber.wait(30, offset=1200)
+            daemon.restart()
+            # The model of before stays until there is another one.
+            assert subscriber.latest is not None
+            offset = client.append(session="new", seq=0, states=WALK[:301], rewards=-WALK[:300, 0]).offset
+            for snapshot in subscriber.updates(timeout_s=30):
+                if snapshot.offset == offset:
+                    break
+            else:
+                raise AssertionError("the new daemon's model never came")
+            assert_as_answered(snapshot, client, offset)
+        assert snapshot is not old
+        assert subscriber.received.connections == 2
+
+
+def test_a_cut_path_costs_what_was_published_meanwhile_and_no_more(start: Start, route: Callable[[str], Route]) -> None:
+    daemon = start(*CALM)
+    path = route(daemon.endpoints.publish)
+    with Subscriber(path.endpoint, daemon.endpoints.control) as subscriber, daemon.client() as client:
+        append(client, 0, 300)
+        subscriber.wait(30, offset=300)
+        path.cut()
+        offset = append(client, 300, 300)
+        client.value(WALK[0], min_offset=offset)
+        path.heal()
+        assert_as_answered(subscriber.wait(30, offset=offset), client, offset)
+
+
+def test_a_data_directory_leads_to_a_daemon_on_other_ports(start: Start, tmp_path: Path) -> None:
+    with Subscriber(data_dir=tmp_path / "data") as subscriber:
+        daemon = start(*CALM, directory=tmp_path)
+        with daemon.client() as client:
+            append(client, 0, 300)
+        assert subscriber.wait(30, offset=300).offset == 300
+        daemon.kill()
+        moved = start(*CALM, directory=tmp_path)
+        assert moved.endpoints != daemon.endpoints
+        with moved.client() as client:
+            offset = client.append(session="new", seq=0, states=WALK[:201], rewards=WALK[:200, 1]).offset
+            for snapshot in subscriber.updates(timeout_s=30):
+                if snapshot.offset == offset:
+                    break
+            else:
+                raise AssertionError("the moved daemon's model never came")
+
+
+def test_each_critic_has_its_own(start: Start) -> None:
+    config = '[[critic]]\nname = "a"\ndiscount = 0.9\n[[critic]]\nname = "ab"\ndiscount = 0.0\n'
+    daemon = start(config=config)
+    with daemon.client() as client, daemon.subscriber() as first, daemon.subscriber(critic="ab") as other:
+        append(client, 0, 300)
+        assert (first.wait(30).critic, first.wait().discount) == ("a", 0.9)
+        assert (other.wait(30).critic, other.wait().discount) == ("ab", 0.0)
+
+
+def test_many_threads_read(start: Start) -> None:
+    daemon = start(*CALM, "snapshot_interval_ms=100")
+    over, faults = threading.Event(), list[str]()
+    with daemon.client() as client, daemon.subscriber() as subscriber:
+        append(client, 0, 200)
+        subscriber.wait(30)
+
+        def read() -> None:
+            last = 0
+            while not over.is_set():
+                snapshot = subscriber.wait()
+                if snapshot.offset < last or len(snapshot.weights) != len(snapshot.dictionary):
+                    faults.append(f"offset {snapshot.offset} after {last}")
+                last = snapshot.offset
+                snapshot(WALK[:10])
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for part in range(40):
+            append(client, 200 + 50 * part, 50)
+        subscriber.wait(30, offset=2200)
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert faults == []
+
+
+def test_a_thread_that_fails_is_not_silent(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
+    daemon = start(*CALM)
+    with daemon.client() as client:
+        append(client, 0, 300)
+
+    def broken(self: Follower, snapshot: Snapshot, published: bool) -> bool:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Follower, "whole", broken)
+    with daemon.subscriber() as subscriber, pytest.raises(CriticdError, match="a bug"):
+        subscriber.wait(30)
+
+
+def test_what_follows_is_decided_by_revision() -> None:
+    def message(snapshot: Snapshot, **changes: object) -> dict[str, object]:
+        return {**snapshot.message(), **changes}
+
+    follower = Follower("default", variance=True)
+    follower.connected()
+    first = model()
+    assert follower.publication(message(first)) and not follower.wanting
+    weights = {**message(first), "type": "weights", "dictionary": [], "dictionary_start": 4}
+    assert follower.publication({**weights, "revision": 18, "offset": 1010})
+    assert follower.latest is not None and (follower.latest.revision, follower.latest.offset) == (18, 1010)
+    # One that was missed: ask. What is old: never mind. A fetched model mends it.
+    assert not follower.publication({**weights, "revision": 20})
+    assert follower.wanting and follower.received.gaps == 1
+    assert not follower.publication({**weights, "revision": 16}) and follower.received.gaps == 1
+    assert not follower.whole(replace(first, revision=18), published=False)
+    assert follower.whole(replace(first, revision=20), published=False) and not follower.wanting
+    # Of another critic whose name begins alike, and of another kind.
+    assert not follower.publication(message(first, critic="default2", revision=30))
+    assert not follower.publication({"type": "status"})
+    # Announced: ask. Without variance: use it, and ask.
+    announcement = {
+        "type": "announcement",
+        "critic": "default",
+        "generation": 4,
+        "revision": 21,
+        "offset": 0,
+        "bytes": 1,
+    }
+    assert not follower.publication({**announcement, "generation": 3, "revision": 20}) and not follower.wanting
+    assert not follower.publication(announcement) and follower.wanting
+    bare = replace(first, generation=4, revision=21, covariance=None)
+    assert follower.publication(bare.message()) and follower.wanting
+    assert follower.whole(replace(bare, covariance=first.covariance), published=False) and not follower.wanting
+    assert not follower.publication(bare.message()) and follower.latest.covariance is not None
+    # Another daemon, or one that has forgotten: only after the connection broke may it be less.
+    less = replace(first, generation=1, revision=1, offset=5)
+    assert not follower.publication(less.message())
+    follower.connected()
+    assert follower.wanting and follower.publication(less.message()) and follower.latest.revision == 1

@@ -1,0 +1,177 @@
+//! What the daemon's threads say for those who watch (`crate::http`): a feed that never waits, and a few measurements.
+//!
+//! The watcher hears what subscribers hear, and gets the rows that arrived. So nothing here is computed on the core's
+//! thread: a publication is a shared buffer, a window shares its rows, and what finds the queue full is dropped.
+
+use crate::learner::window::Window;
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use prometheus_client::metrics::histogram::Histogram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Notices that may wait for the watcher.
+const NOTICES: usize = 256;
+/// Where more than this wait, rows are kept back: each notice of them may keep alive what the window has forgotten.
+const ROWS_WAITING: usize = 8;
+
+/// Something to watch.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// A publication under `status`.
+    Status(Bytes),
+    /// A publication under `event.<kind>`.
+    Event(Bytes),
+    /// Retained rows, among them all that have arrived since the notice before.
+    Rows(Window),
+}
+
+/// The end at which the daemon's threads speak.
+#[derive(Debug)]
+pub struct Feed {
+    notices: Sender<Notice>,
+    pulse: Arc<Pulse>,
+    /// Rows before this offset have been handed over.
+    rows_from: u64,
+}
+
+/// A feed and the end at which it is heard.
+pub fn feed(pulse: Arc<Pulse>) -> (Feed, Receiver<Notice>) {
+    let (notices, receiver) = bounded(NOTICES);
+    (Feed { notices, pulse, rows_from: 0 }, receiver)
+}
+
+impl Feed {
+    /// Pass a publication on, if it is of a kind that is watched.
+    pub fn publication(&mut self, topic: &str, payload: &Bytes) {
+        if topic == "status" {
+            self.pulse.beat();
+            self.offer(Notice::Status(payload.clone()));
+        } else if topic.starts_with("event.") {
+            self.offer(Notice::Event(payload.clone()));
+        }
+    }
+
+    /// Hand over the rows that have arrived since the last time. If there is no room they come with the next ones.
+    pub fn rows(&mut self, window: &Window) {
+        if self.rows_from < window.end() && self.notices.len() <= ROWS_WAITING {
+            self.offer(Notice::Rows(window.from_offset(self.rows_from)));
+            self.rows_from = window.end();
+        }
+    }
+
+    fn offer(&self, notice: Notice) {
+        // A watcher that has ended or does not keep up misses it; there is another status in a second.
+        if let Err(TrySendError::Full(_)) = self.notices.try_send(notice) {
+            self.pulse.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether the core is alive.
+#[derive(Debug)]
+pub struct Pulse {
+    started: Instant,
+    /// Milliseconds after the start at which the core last published its status; 0 before the first.
+    beat_ms: AtomicU64,
+    stopping: AtomicBool,
+    missed: AtomicU64,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self {
+            started: Instant::now(),
+            beat_ms: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            missed: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Pulse {
+    fn beat(&self) {
+        self.beat_ms.store((self.started.elapsed().as_millis() as u64).max(1), Ordering::Relaxed);
+    }
+
+    /// Time since the core last published its status; none before the first, while it is still starting.
+    pub fn silence(&self) -> Option<Duration> {
+        let beat = self.beat_ms.load(Ordering::Relaxed);
+        (beat > 0).then(|| self.started.elapsed().saturating_sub(Duration::from_millis(beat)))
+    }
+
+    /// From now on nothing is taken in any more.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nothing is taken in any more.
+    pub fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Notices that the watcher missed because it did not keep up.
+    pub fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
+    }
+}
+
+/// How long things take, seconds: histograms that are shared by whoever clones them.
+#[derive(Clone, Debug)]
+pub struct Timings {
+    /// From the arrival of an append until its acknowledgement is on its way.
+    pub append: Histogram,
+    /// From taking a query up until its answer is on its way; waiting for rows that it asked for is not counted.
+    pub query: Histogram,
+    /// For which the learner stands still at an adoption.
+    pub adoption_pause: Histogram,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        // From 10 microseconds in steps of a factor of about three.
+        let buckets = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0];
+        let histogram = || Histogram::new(buckets);
+        Self { append: histogram(), query: histogram(), adoption_pause: histogram() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transition::{Batch, BatchParts};
+
+    #[test]
+    fn a_watcher_that_does_not_keep_up_delays_nobody() {
+        let pulse = Arc::new(Pulse::default());
+        let (mut feed, heard) = feed(Arc::clone(&pulse));
+        let payload = Bytes::from_static(b"x");
+        assert_eq!(pulse.silence(), None);
+        (0..NOTICES + 5).for_each(|_| feed.publication("status", &payload));
+        feed.publication("snapshot.default", &payload);
+        assert_eq!((heard.len(), pulse.missed()), (NOTICES, 5));
+        assert!(pulse.silence().is_some());
+
+        // Rows that found no room come later, none are skipped.
+        let batch = Batch::new(BatchParts {
+            stream: "s".into(),
+            dim: 1,
+            rewards_per_row: 1,
+            states: vec![0.0, 1.0],
+            rewards: vec![0.0],
+            ..BatchParts::default()
+        });
+        let batch = batch.unwrap();
+        let mut window = Window::new(1, 1, 100);
+        window.push(0, true, &batch, 0);
+        feed.rows(&window);
+        assert_eq!(heard.try_iter().count(), NOTICES);
+        window.push(0, false, &batch, 0);
+        feed.rows(&window);
+        let Ok(Notice::Rows(rows)) = heard.try_recv() else { panic!("rows were expected") };
+        assert_eq!((rows.start(), rows.end()), (0, 2));
+        feed.rows(&window);
+        assert!(heard.is_empty());
+    }
+}

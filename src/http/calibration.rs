@@ -1,0 +1,349 @@
+//! Predicted against realised: what the model said of a state before it learned of it, and what then came.
+
+use super::history::number;
+use crate::learner::Settings;
+use crate::learner::window::Window;
+use crate::math::kernel::NoiseModel;
+use crate::snapshot::Snapshot;
+use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Pairs kept.
+const PAIRS: usize = 400;
+/// States whose return is waited for at a time.
+const OPEN: usize = 256;
+/// States that are newly followed each time rows come.
+const SAMPLES: usize = 16;
+/// A return is complete when what is still to come counts for less than this.
+const REST: f64 = 0.01;
+/// A pair whose return is the model's own estimate by more than this share says little, and does not count.
+const BOOTSTRAPPED_MAX: f64 = 0.5;
+/// A state is followed for at most so many rows.
+const ROWS: u32 = 100_000;
+/// Nine tenths of a normal distribution lie within so many standard deviations.
+const NINETY: f64 = 1.644_854;
+
+/// A state that is being followed.
+#[derive(Clone, Debug)]
+struct Sample {
+    mean: f64,
+    variance: f64,
+    /// Rewards since, discounted.
+    collected: f64,
+    /// Discount of the next reward.
+    factor: f64,
+    /// Sum of squared discounts: what white noise adds up to.
+    squares: f64,
+    rows: u32,
+}
+
+/// The states of one stream that are being followed.
+#[derive(Debug, Default)]
+struct Chain {
+    samples: Vec<Sample>,
+    /// Where the stream was last seen.
+    last: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pair {
+    predicted: f64,
+    /// Standard deviation of a single return about the prediction.
+    deviation: f64,
+    realised: f64,
+    /// Share of the return that is the model's estimate, where the episode was cut off.
+    bootstrapped: f64,
+}
+
+/// Predictions and returns of one critic, of its first reward.
+#[derive(Debug)]
+pub(super) struct Calibration {
+    discount: f64,
+    column: usize,
+    /// The model that predicts: it has not learned the rows that come next.
+    model: Option<Arc<Snapshot>>,
+    chains: HashMap<u32, Chain>,
+    pairs: VecDeque<Pair>,
+    /// Pairs added since they were last told.
+    fresh: usize,
+    /// Rows before this offset have been seen.
+    next: u64,
+}
+
+impl Calibration {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            discount: settings.discount,
+            column: settings.rewards[0],
+            model: None,
+            chains: HashMap::new(),
+            pairs: VecDeque::new(),
+            fresh: 0,
+            next: 0,
+        }
+    }
+
+    /// Follow the rows that have arrived. `newest` is the model as it is now: it closes returns that were cut off, and
+    /// predicts what comes next time.
+    pub(super) fn take(&mut self, window: &Window, newest: Option<Arc<Snapshot>>) {
+        if window.start() > self.next {
+            // Rows are missing: what they brought nobody knows.
+            self.chains.clear();
+        }
+        let from = self.next.max(window.start());
+        self.next = window.end();
+        let chosen = self.choose(window, from);
+        let mut chosen = chosen.into_iter().peekable();
+        let mut cut: Vec<(Sample, Vec<f64>)> = Vec::new();
+        for (rows, range, first) in window.since(from) {
+            for i in range.clone() {
+                let offset = first + (i - range.start) as u64;
+                let stream = rows.streams[i];
+                if rows.starts_chain[i]
+                    && let Some(mut chain) = self.chains.remove(&stream)
+                {
+                    cut.extend(chain.samples.drain(..).map(|sample| (sample, chain.last.clone())));
+                }
+                if let Some((_, sample)) = chosen.next_if(|(place, _)| *place == offset) {
+                    self.chains.entry(stream).or_default().samples.push(sample);
+                }
+                let Some(chain) = self.chains.get_mut(&stream) else { continue };
+                let (reward, discount) = (rows.reward(i)[self.column], rows.discount(i, self.discount));
+                for sample in &mut chain.samples {
+                    sample.collected += sample.factor * reward;
+                    sample.squares += sample.factor * sample.factor;
+                    sample.factor *= if rows.terminated[i] { 0.0 } else { discount };
+                    sample.rows += 1;
+                }
+                chain.last.clear();
+                chain.last.extend_from_slice(rows.next_state(i));
+                chain.samples.retain(|sample| sample.rows <= ROWS);
+                let over = rows.terminated[i] || rows.truncated[i];
+                let done = chain.samples.extract_if(.., |sample| over || sample.factor < REST);
+                cut.extend(done.map(|sample| (sample, rows.next_state(i).to_vec())));
+                if chain.samples.is_empty() {
+                    self.chains.remove(&stream);
+                }
+            }
+        }
+        if let Some(newest) = &newest {
+            self.close(cut, newest);
+        }
+        self.model = newest;
+    }
+
+    /// Some of the new rows, evenly spread, each with what the model says of its state.
+    fn choose(&self, window: &Window, from: u64) -> Vec<(u64, Sample)> {
+        let Some(model) = self.model.as_ref().filter(|model| model.dim() == window.dim()) else { return Vec::new() };
+        let unlearned = from.max(model.offset)..window.end();
+        let open: usize = self.chains.values().map(|chain| chain.samples.len()).sum();
+        // A variance costs the square of the dictionary.
+        let m = model.dictionary.nrows().max(1);
+        let affordable = (50_000_000 / (m * m)).clamp(1, SAMPLES);
+        let places = spread(unlearned, affordable.min(OPEN.saturating_sub(open)));
+        let mut states = Vec::new();
+        let mut wanted = places.iter().copied().peekable();
+        for (rows, range, first) in window.since(from) {
+            while let Some(offset) = wanted.next_if(|offset| *offset < first + range.len() as u64) {
+                states.extend_from_slice(rows.state(range.start + (offset - first) as usize));
+            }
+        }
+        let Ok(evaluation) = model.evaluate(&states, true) else { return Vec::new() };
+        let sample = |(k, offset)| {
+            let variance = evaluation.variance.as_ref().map_or(0.0, |v| v[k]);
+            let mean = evaluation.mean[(k, 0)];
+            (offset, Sample { mean, variance, collected: 0.0, factor: 1.0, squares: 0.0, rows: 0 })
+        };
+        places.into_iter().enumerate().map(sample).collect()
+    }
+
+    /// Returns that are over, with what the model says of the rest.
+    fn close(&mut self, cut: Vec<(Sample, Vec<f64>)>, model: &Snapshot) {
+        let states: Vec<f64> = cut.iter().flat_map(|(_, state)| state.iter().copied()).collect();
+        let Ok(rest) = model.evaluate(&states, false) else { return };
+        let noise = &model.hyperparameters;
+        for (k, (sample, _)) in cut.iter().enumerate() {
+            let realised = sample.collected + sample.factor * rest.mean[(k, 0)];
+            let share = if noise.noise == NoiseModel::White { sample.squares } else { 1.0 };
+            let deviation = (sample.variance + share * noise.noise_variance).sqrt();
+            let pair = Pair { predicted: sample.mean, deviation, realised, bootstrapped: sample.factor };
+            if sample.factor > BOOTSTRAPPED_MAX || !realised.is_finite() {
+                continue;
+            }
+            if self.pairs.len() == PAIRS {
+                self.pairs.pop_front();
+            }
+            self.pairs.push_back(pair);
+            self.fresh = (self.fresh + 1).min(PAIRS);
+        }
+    }
+
+    /// All pairs.
+    pub(super) fn all(&self) -> Value {
+        json!({"pairs": self.pairs.iter().map(written).collect::<Vec<_>>(), "summary": self.summary()})
+    }
+
+    /// The pairs since the last time.
+    pub(super) fn news(&mut self) -> Value {
+        let fresh = std::mem::take(&mut self.fresh);
+        let pairs: Vec<Value> = self.pairs.iter().skip(self.pairs.len() - fresh).map(written).collect();
+        json!({"pairs": pairs, "summary": self.summary()})
+    }
+
+    fn summary(&self) -> Value {
+        let n = self.pairs.len() as f64;
+        let mean = |f: &dyn Fn(&Pair) -> f64| self.pairs.iter().map(f).sum::<f64>() / n;
+        let (p, r) = (mean(&|pair| pair.predicted), mean(&|pair| pair.realised));
+        let moment = |f: fn(&Pair) -> f64, g: fn(&Pair) -> f64, a: f64, b: f64| mean(&|x| (f(x) - a) * (g(x) - b));
+        let (predicted, realised) = (|x: &Pair| x.predicted, |x: &Pair| x.realised);
+        let scale = (moment(predicted, predicted, p, p) * moment(realised, realised, r, r)).sqrt();
+        let inside = self.pairs.iter().filter(|x| (x.realised - x.predicted).abs() <= NINETY * x.deviation).count();
+        json!({
+            "count": self.pairs.len(),
+            "correlation": number(moment(predicted, realised, p, r) / scale),
+            "rms": number(mean(&|x| (x.realised - x.predicted).powi(2)).sqrt()),
+            "bias": number(r - p),
+            "within_90": number(inside as f64 / n),
+        })
+    }
+}
+
+fn written(pair: &Pair) -> Value {
+    json!([number(pair.predicted), number(pair.realised), number(pair.deviation), number(pair.bootstrapped)])
+}
+
+/// `count` whole numbers of `range`, evenly spread; all if there are fewer.
+fn spread(range: Range<u64>, count: usize) -> Vec<u64> {
+    let length = range.end.saturating_sub(range.start);
+    let count = (count as u64).min(length);
+    (0..count).map(|k| range.start + k * length / count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::kernel::{Hyperparameters, Kernel, Metric};
+    use crate::snapshot::Inputs;
+    use crate::transition::{Batch, BatchParts};
+    use nalgebra::DMatrix;
+
+    /// V(x) is about 10 near x = 0, with a variance of 1 and noise of 3.
+    fn model(offset: u64) -> Arc<Snapshot> {
+        Arc::new(Snapshot {
+            critic: "c".into(),
+            generation: 1,
+            revision: 1,
+            offset,
+            transitions: offset,
+            time: 0.0,
+            discount: 0.5,
+            hyperparameters: Hyperparameters {
+                kernel: Kernel { signal_variance: 1.0, bias_variance: 0.0, metric: Metric::Isotropic(1e-12) },
+                noise: NoiseModel::Correlated,
+                noise_variance: 3.0,
+            },
+            inputs: Inputs::identity(1),
+            dictionary: DMatrix::zeros(1, 1),
+            weights: DMatrix::from_element(1, 1, 10.0),
+            variance: Some(DMatrix::zeros(1, 1)),
+            log_evidence: 0.0,
+            score: None,
+        })
+    }
+
+    fn push(window: &mut Window, stream: u32, starts: bool, reward: f64, terminated: bool, truncated: bool) {
+        let batch = Batch::new(BatchParts {
+            stream: "s".into(),
+            dim: 1,
+            rewards_per_row: 1,
+            states: vec![0.0],
+            next_states: Some(vec![0.0]),
+            rewards: vec![reward],
+            terminated: Some(vec![terminated]),
+            truncated: Some(vec![truncated]),
+            ..BatchParts::default()
+        });
+        window.push(stream, starts, &batch.unwrap(), 0);
+    }
+
+    fn calibration() -> Calibration {
+        Calibration::new(&Settings { discount: 0.5, ..Settings::default() })
+    }
+
+    #[test]
+    fn returns_are_discounted_sums_closed_by_the_model_where_they_were_cut() {
+        let mut calibration = calibration();
+        let mut window = Window::new(1, 1, 1000);
+        calibration.take(&window, Some(model(0)));
+        // Two streams, interleaved: one terminates after three rows, the other is cut off after two.
+        for (row, stream) in [0, 1, 0, 1, 0].into_iter().enumerate() {
+            push(&mut window, stream, row < 2, 4.0, row == 4, row == 3);
+        }
+        calibration.take(&window.from_offset(0), Some(model(5)));
+        let mut found: Vec<(f64, f64)> = calibration.pairs.iter().map(|p| (p.realised, p.bootstrapped)).collect();
+        found.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        // The row that was truncated itself is followed by half of the model's 10; so is the one before by a quarter.
+        assert_eq!(found, [(4.0, 0.0), (6.0, 0.0), (7.0, 0.0), (8.5, 0.25), (9.0, 0.5)]);
+        assert!(calibration.pairs.iter().all(|p| (p.predicted - 10.0).abs() < 1e-9 && p.deviation == 2.0));
+        assert!(calibration.chains.is_empty());
+        assert_eq!(calibration.news()["pairs"].as_array().unwrap().len(), 5);
+        let news = calibration.news();
+        assert_eq!(news["pairs"], json!([]));
+        // 10 is predicted with a deviation of 2: within 3.29 are 7, 8.5 and 9.
+        assert_eq!(news["summary"]["within_90"], 0.6);
+    }
+
+    #[test]
+    fn an_endless_stream_is_followed_until_the_rest_does_not_matter() {
+        let mut calibration = calibration();
+        let mut window = Window::new(1, 1, 1000);
+        calibration.take(&window, Some(model(0)));
+        for row in 0..20 {
+            push(&mut window, 0, row == 0, 1.0, false, false);
+            calibration.take(&window.from_offset(row), Some(model(row + 1)));
+        }
+        // 0.5^7 is the first power below a hundredth.
+        assert_eq!(calibration.pairs.len(), 20 - 6);
+        let rest = 0.5f64.powi(7);
+        assert!(calibration.pairs.iter().all(|p| (p.realised - (2.0 - 2.0 * rest + 10.0 * rest)).abs() < 1e-9));
+    }
+
+    #[test]
+    fn rows_that_the_model_has_learned_are_no_test_of_it() {
+        let mut calibration = calibration();
+        let mut window = Window::new(1, 1, 1000);
+        calibration.take(&window, Some(model(2)));
+        (0..3).for_each(|row| push(&mut window, row, true, 1.0, true, false));
+        calibration.take(&window, None);
+        assert_eq!(calibration.pairs.len(), 0, "without a model now nothing is closed");
+        let mut calibration = self::calibration();
+        calibration.take(&Window::new(1, 1, 1000), Some(model(2)));
+        calibration.take(&window, Some(model(3)));
+        assert_eq!(calibration.pairs.len(), 1);
+    }
+
+    #[test]
+    fn what_is_followed_stays_bounded() {
+        let mut calibration = calibration();
+        calibration.discount = 1.0;
+        let mut window = Window::new(1, 1, 100);
+        calibration.take(&window, Some(model(0)));
+        let mut from = 0;
+        for round in 0..100 {
+            (0..50).for_each(|row| push(&mut window, row, round == 0, 1.0, false, false));
+            calibration.take(&window.from_offset(from), Some(model(window.end())));
+            from = window.end();
+        }
+        let open = |c: &Calibration| c.chains.values().map(|chain| chain.samples.len()).sum::<usize>();
+        assert_eq!(open(&calibration), OPEN);
+        // Rows that are missing end it.
+        let mut later = Window::new(1, 1, 16);
+        (0..20_000).for_each(|_| push(&mut later, 0, false, 1.0, false, false));
+        calibration.next = 1;
+        assert!(later.start() > 1);
+        calibration.take(&later, Some(model(20_000)));
+        assert!(open(&calibration) <= SAMPLES);
+    }
+}

@@ -1,0 +1,205 @@
+//! The dashboard, metrics and health of a running daemon over HTTP: one page, read-only, for browsers and Prometheus.
+//!
+//! ```text
+//! core --notices--> watcher --frames--> server --events--> browsers
+//!                   watcher <---asks--- server <--requests-- browsers, Prometheus
+//! ```
+//! The watcher keeps what the page shows: a history, marks, a calibration; and it evaluates heat maps from the board's
+//! snapshots. The grid is evaluated here and not in the browser because a snapshot with its variance has m² numbers, 8 MB
+//! at m = 1000, every second, and a phone would need seconds for one picture; a grid is 40 kB whatever m is. It may take
+//! 2 % of one processor, at low priority, on a thread of its own; the server's thread never computes.
+//!
+//! | bounded | full |
+//! | --- | --- |
+//! | connections (64) | no further one is accepted until one ends; silent ones are closed after 15 s |
+//! | open pages (16) | 503 |
+//! | frames for a page (1: the newest) | a slow browser loses those in between, and asks for the history again |
+//! | bytes for a browser that takes none | cut off after 30 s |
+//! | asks for the watcher (32) | 503 |
+//! | heat maps (2 % of the time) | an older picture of the same view, else 503 |
+//!
+//! There is no password, so the server listens on loopback unless the settings allow more, answers no request under a
+//! host name that it does not know (a page from elsewhere could otherwise reach it under its own name), and lets no other
+//! site read or frame its answers.
+
+mod calibration;
+mod guard;
+mod history;
+mod map;
+mod metrics;
+mod server;
+mod watcher;
+
+use crate::config::Config;
+use crate::daemon::core::Board;
+use crate::daemon::telemetry::{Notice, Pulse, Timings};
+use crate::transport::{Counters, Endpoints};
+use crossbeam_channel::{Receiver, bounded};
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Questions that may wait for the watcher.
+const ASKS: usize = 32;
+
+/// What the page is made from.
+pub struct Sources {
+    /// Where queries are answered from.
+    pub board: Arc<Board>,
+    /// What the core tells.
+    pub notices: Receiver<Notice>,
+    /// Whether it is alive.
+    pub pulse: Arc<Pulse>,
+    /// How long things take.
+    pub timings: Timings,
+    /// What happens at the sockets.
+    pub counters: Arc<Counters>,
+    /// Where the sockets are.
+    pub endpoints: Endpoints,
+}
+
+/// Why nobody can be served.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The host's name stands for no address.
+    Unresolved {
+        /// As it was written.
+        address: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// The address can be reached from other machines, and that was not allowed.
+    Remote {
+        /// As it was written.
+        address: String,
+        /// What it stands for.
+        resolved: SocketAddr,
+    },
+    /// Somebody listens there.
+    InUse {
+        /// As it was written.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The address could not be bound for another reason, or no thread be started.
+    Bind {
+        /// As it was written.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unresolved { address, source } => {
+                write!(f, "http: {address}: the host's name cannot be resolved: {source}")
+            }
+            Self::Remote { address, resolved } => write!(
+                f,
+                "http: {address} is {}, which other machines may reach, and whoever connects sees everything; bind a \
+                 loopback address, or set insecure_allow_remote = true",
+                resolved.ip()
+            ),
+            Self::InUse { address, .. } => write!(
+                f,
+                "http: {address} is in use: is another criticd running? choose another address with --http HOST:PORT \
+                 (port 0 for any), or --http off for no dashboard"
+            ),
+            Self::Bind { address, source } => write!(f, "http: {address} cannot be bound: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unresolved { source, .. } | Self::InUse { source, .. } | Self::Bind { source, .. } => Some(source),
+            Self::Remote { .. } => None,
+        }
+    }
+}
+
+/// The running server and its watcher. Dropping it without [`Http::stop`] ends them too, without waiting.
+pub struct Http {
+    address: SocketAddr,
+    /// Dropped to end the server, which ends the watcher.
+    running: tokio::sync::watch::Sender<()>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Http {
+    /// Bind the address of the settings and start serving; nothing if it is switched off.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing stays bound.
+    pub fn start(config: &Config, sources: Sources) -> Result<Option<Self>, StartError> {
+        if config.http == "off" {
+            return Ok(None);
+        }
+        let listener = bind(&config.http, config.insecure_allow_remote)?;
+        let failed = |source| StartError::Bind { address: config.http.clone(), source };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let Sources { board, notices, pulse, timings, counters, endpoints } = sources;
+        let (asks, asked) = bounded(ASKS);
+        let (frames, frame) = tokio::sync::watch::channel(Arc::default());
+        let watcher = watcher::Watcher::new(&config.critics, endpoints, board, notices, asked, frames);
+        let site = server::Site {
+            asks,
+            frame: frame.clone(),
+            pulse: Arc::clone(&pulse),
+            metrics: metrics::Metrics::new(timings, pulse, counters, frame),
+            guard: guard::Guard::new(address, &config.http_hosts),
+        };
+        let (running, over) = tokio::sync::watch::channel(());
+        // Made here, so that what can fail does so before anything is promised.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(run).map_err(failed)
+        };
+        let threads = vec![
+            spawn("watcher", Box::new(move || watcher.run()))?,
+            spawn("http", Box::new(move || runtime.block_on(server::serve(listener, site, over))))?,
+        ];
+        log::info!("event=dashboard open=http://{address}/");
+        Ok(Some(Self { address, running, threads }))
+    }
+
+    /// Where it is bound.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The name of a thread that has ended although nobody asked it to.
+    pub fn dead_thread(&self) -> Option<&str> {
+        self.threads.iter().find(|t| t.is_finished()).map(|t| t.thread().name().unwrap_or("http"))
+    }
+
+    /// Close every connection. A heat map that is being evaluated is not waited for.
+    pub fn stop(self) {
+        drop(self.running);
+        for thread in self.threads.into_iter().filter(|t| t.thread().name() == Some("http")) {
+            // One that panicked has said so.
+            drop(thread.join());
+        }
+    }
+}
+
+fn bind(address: &str, allow_remote: bool) -> Result<TcpListener, StartError> {
+    let given = || address.to_owned();
+    let unresolved = |source| StartError::Unresolved { address: given(), source };
+    let resolved: Vec<SocketAddr> = address.to_socket_addrs().map_err(unresolved)?.collect();
+    if let Some(&remote) = resolved.iter().find(|a| !a.ip().is_loopback()).filter(|_| !allow_remote) {
+        return Err(StartError::Remote { address: given(), resolved: remote });
+    }
+    TcpListener::bind(&resolved[..]).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::InUse { address: given(), source },
+        _ => StartError::Bind { address: given(), source },
+    })
+}

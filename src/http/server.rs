@@ -1,0 +1,332 @@
+//! The routes, and the connections that lead to them.
+
+use super::guard::{Guard, Local, protect};
+use super::map::View;
+use super::metrics::Metrics;
+use super::watcher::{Ask, Frame, Refusal};
+use crate::daemon::telemetry::Pulse;
+use axum::Router;
+use axum::extract::{Extension, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use crossbeam_channel::Sender;
+use futures_util::stream::{Stream, StreamExt, unfold};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde_json::Value;
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::time::Sleep;
+
+/// Connections at a time.
+const CONNECTIONS: usize = 64;
+/// Pages that are told what happens, at a time.
+const PAGES: usize = 16;
+/// Time for a request to arrive, and between two of them on one connection.
+const HEAD: Duration = Duration::from_secs(15);
+/// A browser that takes nothing for so long is cut off.
+const STALL: Duration = Duration::from_secs(30);
+/// A page hears at least that the connection stands.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Bytes and fields of a request's head.
+const HEAD_BYTES: usize = 16 << 10;
+const HEAD_FIELDS: usize = 64;
+/// Pause when no connection can be accepted, for want of descriptors mostly.
+const BREATH: Duration = Duration::from_millis(100);
+/// The core is taken for dead when it has said nothing for so long.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// What the routes answer from.
+pub(super) struct Site {
+    pub(super) asks: Sender<Ask>,
+    pub(super) frame: watch::Receiver<Arc<Frame>>,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) metrics: Metrics,
+    pub(super) guard: Guard,
+}
+
+/// Serve until `over` has lost its sender.
+pub(super) async fn serve(listener: std::net::TcpListener, site: Site, mut over: watch::Receiver<()>) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(e) => return log::error!("event=dashboard_failed why={e}"),
+    };
+    let router = router(site);
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let accept = async {
+        loop {
+            let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    if let Ok(local) = stream.local_addr() {
+                        let router = router.clone().layer(Extension(Local(local)));
+                        tokio::spawn(connection(Guarded::new(stream, permit), router));
+                    }
+                }
+                Err(e) => {
+                    log::debug!("event=dashboard_accept why={e}");
+                    tokio::time::sleep(BREATH).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = accept => {}
+        // The runtime that ends with us takes the connections along.
+        _ = over.changed() => {}
+    }
+}
+
+async fn connection(stream: Guarded, router: Router) {
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_headers(HEAD_FIELDS)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(e) = served.await {
+        log::debug!("event=dashboard_connection why={e}");
+    }
+}
+
+fn router(site: Site) -> Router {
+    let file =
+        |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
+    let guard = site.guard.clone();
+    let shared = Arc::new(Shared { site, pages: Arc::new(Semaphore::new(PAGES)) });
+    Router::new()
+        .route("/", file("text/html; charset=utf-8", include_str!("page/index.html")))
+        .route("/app.js", file("text/javascript; charset=utf-8", include_str!("page/app.js")))
+        .route("/draw.js", file("text/javascript; charset=utf-8", include_str!("page/draw.js")))
+        .route("/style.css", file("text/css; charset=utf-8", include_str!("page/style.css")))
+        .route("/icon.svg", file("image/svg+xml", include_str!("page/icon.svg")))
+        .route("/api/status", get(status))
+        .route("/api/history", get(history))
+        .route("/api/events", get(events))
+        .route("/api/map", get(map))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") })
+        .with_state(shared)
+        .layer(from_fn(protect))
+        .layer(Extension(guard))
+}
+
+struct Shared {
+    site: Site,
+    pages: Arc<Semaphore>,
+}
+
+type Here = State<Arc<Shared>>;
+
+/// Somebody has to wait.
+fn busy(what: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], format!("{what}\n")).into_response()
+}
+
+fn in_json(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+async fn status(State(shared): Here) -> Response {
+    let frame = Arc::clone(&shared.site.frame.borrow());
+    match &frame.status {
+        Value::Null => busy("the daemon is starting"),
+        status => in_json(status.to_string()),
+    }
+}
+
+/// Ask the watcher; none if it has too much to do or has ended.
+async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Option<T> {
+    let (reply, answer) = oneshot::channel();
+    shared.site.asks.try_send(question(reply)).ok()?;
+    answer.await.ok()
+}
+
+async fn history(State(shared): Here) -> Response {
+    ask(&shared, Ask::History).await.map_or_else(|| busy("too many questions"), in_json)
+}
+
+/// Every frame, from the next one on, while the browser keeps up; the newest where it does not.
+async fn events(State(shared): Here) -> Response {
+    let Ok(permit) = Arc::clone(&shared.pages).try_acquire_owned() else {
+        return busy("too many pages are open; close one");
+    };
+    let frames = follow(shared.site.frame.clone(), permit);
+    let events = frames.map(|frame| Ok::<_, Infallible>(Event::default().data(&frame.news)));
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// The frames that come, the newest alone where several came since it was looked at. `permit` is held as long.
+fn follow<P>(frames: watch::Receiver<Arc<Frame>>, permit: P) -> impl Stream<Item = Arc<Frame>> {
+    unfold((frames, permit), |(mut frames, permit)| async move {
+        frames.changed().await.ok()?;
+        let frame = Arc::clone(&frames.borrow_and_update());
+        Some((frame, (frames, permit)))
+    })
+}
+
+async fn map(State(shared): Here, view: Result<Query<View>, axum::extract::rejection::QueryRejection>) -> Response {
+    let invalid = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
+    let view = match view {
+        Ok(Query(view)) => view,
+        Err(e) => return invalid(e.body_text()),
+    };
+    match ask(&shared, |reply| Ask::Map(view, reply)).await {
+        Some(Ok(bytes)) => ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response(),
+        Some(Err(Refusal::NotReady)) => (StatusCode::NOT_FOUND, "there is no model yet\n").into_response(),
+        Some(Err(Refusal::Invalid(why))) => invalid(why),
+        Some(Err(Refusal::Busy)) | None => busy("too many pictures"),
+    }
+}
+
+async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let open_metrics = accepts.is_some_and(|accepts| accepts.contains("application/openmetrics-text"));
+    let kind = if open_metrics {
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    } else {
+        "text/plain; version=0.0.4; charset=utf-8"
+    };
+    ([(header::CONTENT_TYPE, kind)], shared.site.metrics.text(open_metrics)).into_response()
+}
+
+/// Whether the daemon is alive: it starts, or its core has spoken lately.
+async fn healthz(State(shared): Here) -> Response {
+    match shared.site.pulse.silence().filter(|silence| *silence > SILENCE) {
+        Some(silence) => busy(&format!("the core has said nothing for {} s", silence.as_secs())),
+        None => "ok\n".into_response(),
+    }
+}
+
+/// Whether it takes rows and answers queries: it has started, and does not stop.
+async fn readyz(State(shared): Here) -> Response {
+    if shared.site.pulse.stopping() {
+        return busy("stopping");
+    }
+    match shared.site.pulse.silence() {
+        None => busy("starting"),
+        Some(silence) if silence > SILENCE => busy("the core does not answer"),
+        Some(_) => "ready\n".into_response(),
+    }
+}
+
+/// A connection that is given up when its peer takes no byte for too long.
+struct Guarded {
+    stream: TcpStream,
+    /// Runs while there is something that the peer does not take.
+    stalled: Option<Pin<Box<Sleep>>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Guarded {
+    fn new(stream: TcpStream, permit: OwnedSemaphorePermit) -> Self {
+        Self { stream, stalled: None, _permit: permit }
+    }
+
+    fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the browser takes nothing")))
+    }
+}
+
+impl AsyncRead for Guarded {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Guarded {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watch(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        self.watch(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.watch(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_slow_page_loses_what_came_in_between() {
+        let (sender, frames) = watch::channel(Arc::new(Frame::default()));
+        let mut stream = Box::pin(follow(frames, ()));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            for number in [1, 2, 1000] {
+                sender.send_replace(Arc::new(Frame { number, ..Frame::default() }));
+            }
+            assert_eq!(stream.next().await.unwrap().number, 1000);
+            sender.send_replace(Arc::new(Frame { number: 1001, ..Frame::default() }));
+            assert_eq!(stream.next().await.unwrap().number, 1001);
+            drop(sender);
+            assert!(stream.next().await.is_none());
+        });
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_is_given_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let permits = Arc::new(Semaphore::new(1));
+            let mut guarded = Guarded::new(stream, Arc::clone(&permits).try_acquire_owned().unwrap());
+            let waited = std::future::poll_fn(|cx| {
+                while let Poll::Ready(written) = Pin::new(&mut guarded).poll_write(cx, &[0; 1 << 16]) {
+                    written.unwrap();
+                }
+                Poll::Ready(guarded.stalled.as_ref().map(|sleep| sleep.deadline()))
+            });
+            let deadline = waited.await.expect("the pipe is full");
+            assert!(deadline <= (Instant::now() + STALL).into());
+            // As if that time had come.
+            guarded.stalled = Some(Box::pin(tokio::time::sleep(Duration::ZERO)));
+            let gave_up = std::future::poll_fn(|cx| Pin::new(&mut guarded).poll_write(cx, &[0])).await;
+            assert_eq!(gave_up.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            drop(guarded);
+            assert_eq!(permits.available_permits(), 1);
+        });
+    }
+}

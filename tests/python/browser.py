@@ -1,0 +1,164 @@
+"""Headless Chromium, driven over its DevTools protocol: it hangs with server-sent events if driven in simpler ways."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import websocket
+
+BINARY = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+class Browser:
+    """One page of a browser of its own. Everything it says on its console, and every request, is written down."""
+
+    def __init__(self) -> None:
+        assert BINARY, "there is no chromium"
+        self.profile = tempfile.mkdtemp(prefix="criticd-browser-")
+        self.process = subprocess.Popen(
+            [BINARY, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+            + [
+                "--remote-debugging-port=0",
+                "--remote-allow-origins=*",
+                "--hide-scrollbars",
+                f"--user-data-dir={self.profile}",
+            ]
+            + ["--disable-background-networking", "--disable-component-update", "about:blank"],
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        port = self._port()
+        self.count, self.events = 0, list[dict[str, Any]]()
+        self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}/devtools/browser/{self.id}", timeout=30)
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session: str | None = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        # Without limits the browser keeps what it received, for a developer who might look at it.
+        self.call("Network.enable", maxTotalBufferSize=1, maxResourceBufferSize=1)
+
+    session: str | None = None
+
+    def _port(self) -> int:
+        file = Path(self.profile) / "DevToolsActivePort"
+        deadline = time.monotonic() + 30
+        while not file.exists() or len(file.read_text().splitlines()) < 2:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("chromium did not start")
+            time.sleep(0.02)
+        port, path = file.read_text().splitlines()
+        self.id = path.rsplit("/", 1)[1]
+        return int(port)
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """The result of a method of the protocol; events that come meanwhile are kept."""
+        self.count += 1
+        message = {"id": self.count, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        self.socket.send(json.dumps(message))
+        while True:
+            reply = json.loads(self.socket.recv())
+            if reply.get("id") == self.count:
+                assert "error" not in reply, f"{method}: {reply['error']}"
+                return reply["result"]
+            self._note(reply)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        # What the tests look at; the rest, data received for instance, would only grow.
+        kept = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.requestWillBeSent")
+        if event.get("method") in kept:
+            self.events.append(event)
+
+    def size(self, width: int, height: int, *, mobile: bool = False, scale: float = 1, dark: bool = False) -> None:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": mobile}
+        self.call("Emulation.setDeviceMetricsOverride", **metrics)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def open(self, url: str) -> None:
+        self.call("Page.navigate", url=url)
+
+    def run(self, script: str) -> Any:
+        """The value of a JavaScript expression, awaited if it is a promise."""
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        return result["result"].get("value")
+
+    def wait(self, script: str, what: str, timeout_s: float = 40) -> None:
+        """Wait until an expression counts as true."""
+        deadline = time.monotonic() + timeout_s
+        while not self.run(f"Boolean({script})"):
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{what}: not within {timeout_s} s; the page says {self.run('document.body.innerText')!r}"
+                )
+            time.sleep(0.05)
+
+    def screenshot(self, path: Path, *, whole: bool = True) -> None:
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
+        path.write_bytes(base64.b64decode(data))
+
+    def faults(self) -> list[str]:
+        """Errors and warnings of the page so far."""
+        out = []
+        for event in self.events:
+            parameters = event["params"]
+            if event["method"] == "Runtime.exceptionThrown":
+                out.append(json.dumps(parameters["exceptionDetails"]))
+            elif event["method"] == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+                out.append(json.dumps(parameters["args"]))
+            elif event["method"] == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+                out.append(json.dumps(parameters["entry"]))
+        return out
+
+    def requests(self) -> list[str]:
+        """Addresses that the page has asked for so far."""
+        sent = (event["params"]["request"]["url"] for event in self.events if "Network" in event["method"])
+        return list(sent)
+
+    def memory_mib(self) -> float:
+        """Memory of JavaScript after its garbage has been collected."""
+        self.call("HeapProfiler.collectGarbage")
+        return self.call("Runtime.getHeapUsage")["usedSize"] / 2**20
+
+    def resident_mib(self) -> float:
+        """Memory of all of the browser's processes, each with its share of what they have in common."""
+        total = 0
+        for process in Path("/proc").iterdir():
+            try:
+                if self.profile.encode() in (process / "cmdline").read_bytes():
+                    lines = (process / "smaps_rollup").read_text().splitlines()
+                    total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            except (OSError, StopIteration):
+                continue
+        return total / 1024
+
+    def close(self) -> None:
+        self.socket.close()
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+
+def when(condition: Callable[[], bool], what: str, timeout_s: float = 40) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s} s")
+        time.sleep(0.05)
