@@ -528,3 +528,65 @@ fn clients_say_what_is_wrong_with_their_connection() {
     let error = requester.ask("ping", json!({}), PATIENCE).unwrap_err();
     assert!(matches!(error, ClientError::Connection(ConnectionError::Lost(_))), "{error}");
 }
+
+#[test]
+fn a_restart_goes_on_where_the_last_run_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let parts = || ConfigParts {
+        data_dir: directory.path().join("data"),
+        ingest: "tcp://127.0.0.1:0".into(),
+        control: "tcp://127.0.0.1:0".into(),
+        publish: "tcp://127.0.0.1:0".into(),
+        critics: vec![critic("main", 0.9)],
+        ..ConfigParts::default()
+    };
+    let start = || Daemon::start(Config::new(parts()).unwrap());
+    let connect = |daemon: &Daemon| Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE).unwrap();
+    let steps = walk(8, 500);
+    let whole = batches("walk", "run", &steps);
+    let daemon = start().unwrap();
+    let mut requester = connect(&daemon);
+    append(&mut requester, &whole[0]).unwrap();
+    let question = json!({"states": [[-1.0], [0.5]], "variance": true, "min_offset": 500});
+    ask(&mut requester, "optimise", json!({"wait": true}));
+    assert_eq!(ask(&mut requester, "checkpoint", json!({}))["offset"], 500);
+    let before = ask(&mut requester, "value", question.clone());
+    let status = ask(&mut requester, "status", json!({}));
+    assert_eq!(
+        (&status["durable"], &status["journal"]["sync"], &status["read_only"]),
+        (&json!(true), &json!("always"), &json!(null))
+    );
+
+    // Two daemons would write over each other.
+    let refused = start().err().unwrap().to_string();
+    assert!(refused.contains("another daemon uses"), "{refused}");
+    daemon.stop();
+
+    let daemon = start().unwrap();
+    let mut requester = connect(&daemon);
+    let after = ask(&mut requester, "value", question);
+    for key in ["mean", "variance", "generation", "offset"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    // What was acknowledged then is known now, and other content under its numbers is told.
+    let reply = append(&mut requester, &whole[0]).unwrap();
+    assert_eq!((&reply["accepted"], &reply["duplicates"], &reply["offset"]), (&json!(0), &json!(500), &json!(500)));
+    let other = batches("walk", "run", &walk(9, 500)).remove(0);
+    assert_eq!(append(&mut requester, &other).unwrap_err().code, "conflict");
+    let recovered = ask(&mut requester, "status", json!({}))["recovered"].clone();
+    assert_eq!((&recovered["offset"], &recovered["rows_replayed"]), (&json!(500), &json!(0)));
+    daemon.stop();
+
+    // Without a journal nothing is kept, and that is said.
+    let throwaway = Daemon::start(Config::new(ConfigParts { journal: false, ..parts() }).unwrap()).unwrap();
+    let mut requester = connect(&throwaway);
+    let status = ask(&mut requester, "status", json!({}));
+    assert_eq!((&status["durable"], &status["offset"]), (&json!(false), &json!(0)));
+    let refusal = refused_checkpoint(&mut requester);
+    assert_eq!(refusal.code, "not_ready");
+    throwaway.stop();
+}
+
+fn refused_checkpoint(requester: &mut Requester) -> Refusal {
+    refused(requester.ask("checkpoint", json!({}), PATIENCE)).unwrap_err()
+}

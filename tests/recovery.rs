@@ -701,7 +701,8 @@ fn inspect_tells_what_is_there_and_repair_what_it_would_drop() {
     let path = directory.path();
     let name = path.to_str().unwrap();
     let (ok, text) = criticd(&["inspect", name]);
-    assert!(!ok && text.contains("there is no journal here"), "{text}");
+    assert!(!ok && text.contains("a directory without a journal"), "{text}");
+    assert_eq!(fs::read_dir(path).unwrap().count(), 0, "looking leaves nothing behind");
     prepared(&config, path);
     let (ok, text) = criticd(&["inspect", name]);
     assert!(ok && text.contains("200 rows") && text.contains("good"), "{text}");

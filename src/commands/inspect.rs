@@ -3,7 +3,7 @@
 use super::Failure;
 use super::given::plural;
 use super::output::{columns, facts, in_file, number, print, print_json};
-use criticd::daemon::survey::{Survey, survey};
+use criticd::daemon::survey::{Survey, holds_journal, survey};
 use criticd::daemon::{self, StartError};
 use criticd::math::kernel::{Kernel, Metric};
 use criticd::snapshot::Snapshot;
@@ -45,6 +45,10 @@ impl Inspect {
 impl Inspect {
     fn directory(&self) -> Result<(), Failure> {
         let directory = &self.model;
+        if !holds_journal(directory) {
+            let what = "a directory without a journal; give a data directory, or the model file that `criticd fit --out` wrote";
+            return Err(in_file(directory, what));
+        }
         let _lock = match daemon::lock(directory) {
             Err(StartError::Locked { .. }) => {
                 let data_dir = directory.display();

@@ -27,6 +27,9 @@ pub(crate) struct Repair {
 impl Repair {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let directory = &self.truncate;
+        if !survey::holds_journal(directory) {
+            return Err(in_file(directory, "a directory without a journal"));
+        }
         let _lock = daemon::lock(directory)?;
         let found = survey_directory(directory)?;
         if found.fault.is_none() {

@@ -56,6 +56,11 @@ pub struct CheckpointFound {
     pub fault: Option<String>,
 }
 
+/// Whether a daemon has kept anything in `directory`.
+pub fn holds_journal(directory: &Path) -> bool {
+    directory.join(DATABASE).exists() || Directory::new(directory).list().is_ok_and(|list| !list.is_empty())
+}
+
 /// Look at everything in `directory`, which no daemon may be using.
 ///
 /// # Errors
@@ -63,7 +68,7 @@ pub struct CheckpointFound {
 pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
     let path = directory.join(DATABASE);
     let checkpoints = Directory::new(directory);
-    if !path.exists() && checkpoints.list().is_ok_and(|list| list.is_empty()) {
+    if !holds_journal(directory) {
         let source = io::Error::new(io::ErrorKind::NotFound, "there is no journal here");
         return Err(StoreError::File { path, source });
     }

@@ -127,7 +127,6 @@ CASES: list[tuple[str, Map, str, str | None, int | None]] = [
         None,
     ),
     ("states beyond the limit", {"op": "value", "states": np.zeros((65537, 1))}, "too_large", "states", None),
-    ("a checkpoint", {"op": "checkpoint"}, "not_ready", None, None),
 ]
 
 
