@@ -11,7 +11,7 @@
 //! | `next_state_k` | the true successor; left out: see below |
 //! | `reward`, or `reward_k` | required |
 //! | `action`, or `action_k` | optional |
-//! | `terminated` | `true`, `false`, `1`, `0` (any case); empty: false. Left out: [`Reading`] says what to assume |
+//! | `terminated` | `true`, `false`, `1`, `0` (any case); empty, or left out beside `truncated`: false. If both are missing, [`Reading`] says |
 //! | `truncated` | the same, but left out: false |
 //! | `done` | an end of which [`Reading`] says whether it terminated or truncated |
 //! | `discount` | in \[0, 1\]; left out or empty: the critic's own |
