@@ -2,12 +2,12 @@
 
 mod support;
 
-use criticd::learner::refit::{self, Candidate, RefitJob};
+use criticd::learner::refit::{self, Candidate, RefitJob, RefitReason};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, Settings, VarianceKind, Verdict};
 use criticd::math::kernel::NoiseModel;
 use criticd::snapshot::Snapshot;
-use criticd::transition::Rows;
+use criticd::transition::{Batch, BatchParts, Rows};
 use proptest::prelude::*;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -348,4 +348,44 @@ fn an_adoption_learns_no_row_twice() {
     assert!(matches!(learner.consider(candidate, &longer), Verdict::Adopted { .. }));
     learner.step(&longer);
     assert_eq!((learner.learned(), learner.model().unwrap().statistics().rows), (610, 610));
+}
+
+#[test]
+fn only_states_that_find_no_room_since_the_last_refit_ask_for_another() {
+    let row = |x: f64| {
+        let parts = BatchParts { stream: "s".into(), dim: 1, rewards_per_row: 1, ..BatchParts::default() };
+        let parts = BatchParts { states: vec![x], next_states: Some(vec![x]), rewards: vec![x], ..parts };
+        Batch::new(BatchParts { terminated: Some(vec![true]), ..parts }).unwrap()
+    };
+    let settings = Settings {
+        dictionary_max: 2,
+        refit_first_rows: 64,
+        refit_growth: 1e6,
+        refit_rows_max: 800,
+        refit_score_drop: 0.0,
+        ..Settings::default()
+    };
+    let mut learner = Learner::new(settings, None);
+    let mut window = Window::new(1, 1, 10_000);
+    let mut feed = |learner: &mut Learner, rows: usize, state: &dyn Fn(usize) -> f64| {
+        for k in 0..rows {
+            window.push(0, true, &row(state(k)), 0);
+            learner.step(&window);
+        }
+        let reason = learner.refit_due();
+        if let Some(reason) = reason {
+            learner.refit_job(&window, reason).expect("there is a model");
+            learner.refit_failed();
+        }
+        reason
+    };
+    let everywhere = |k: usize| 10.0 * ((k as f64 + 1.0) * 0.618_033_988_749_895).fract();
+    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::Rows));
+    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::DictionaryFull));
+    // What is known has room, and what found none before has been answered.
+    let known = learner.model().expect("there is one").dictionary().elements()[0];
+    let inputs = learner.model().expect("there is one").inputs().clone();
+    let known = known * inputs.scale[0] + inputs.shift[0];
+    assert_eq!(feed(&mut learner, 300, &|_| known), None);
+    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::DictionaryFull));
 }

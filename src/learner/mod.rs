@@ -33,7 +33,7 @@ const EVIDENCE_SLACK: f64 = 0.5;
 const SCORED_ROWS_MIN: u64 = 32;
 /// A candidate may predict new rows this much worse, nats per row, before it is refused.
 const SCORE_SLACK: f64 = 0.1;
-/// Share of rows that found the dictionary full, since the model was adopted, that asks for a refit.
+/// Share of rows that found the dictionary full, since the last refit ended, that asks for another.
 const FULL_SHARE: f64 = 0.02;
 
 /// Which covariance a critic's model selection uses \[JS09, section 5.2\].
@@ -281,6 +281,9 @@ pub struct Learner {
     next_refit: u64,
     /// Offset at which the last refit ended, by adoption or not.
     refit_ended_at: u64,
+    /// States that the present model had found no room for by then: only later ones ask for another refit.
+    #[serde(default)]
+    no_room_before: u64,
     #[serde(skip)]
     requested: bool,
     full_reported: bool,
@@ -319,6 +322,7 @@ impl Learner {
             learned: 0,
             generation: 0,
             refit_ended_at: 0,
+            no_room_before: 0,
             requested: false,
             full_reported: false,
             score_at_job: None,
@@ -472,6 +476,7 @@ impl Learner {
     fn adopted(&mut self) {
         self.score_at_job = None;
         self.refit_ended_at = self.learned;
+        self.no_room_before = self.counts().novel_when_full;
         self.full_reported = false;
         self.schedule();
     }
@@ -500,7 +505,8 @@ impl Learner {
             None
         } else if self.settings.refit_score_drop > 0.0 && model.score().drop() > self.settings.refit_score_drop {
             Some(RefitReason::ScoreDrop)
-        } else if model.counts().novel_when_full as f64 > FULL_SHARE * since as f64 + 64.0
+        } else if model.counts().novel_when_full.saturating_sub(self.no_room_before) as f64
+            > FULL_SHARE * since as f64 + 64.0
             && since > self.settings.refit_rows_max / 8
         {
             Some(RefitReason::DictionaryFull)
@@ -541,6 +547,7 @@ impl Learner {
         self.score_at_job = None;
         self.refits += 1;
         self.refit_ended_at = self.learned;
+        self.no_room_before = self.counts().novel_when_full;
         self.schedule();
     }
 

@@ -39,7 +39,8 @@ def assert_equal_values(snapshot: Map, answer: Map, states: Any) -> tuple[float,
 @pytest.mark.parametrize("noise", [0.0, 0.5], ids=["deterministic", "noisy"])
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noise: float) -> None:
-    daemon = start("critic.discount=0.95", "critic.refit_first_rows=400", "critic.evidence_rows=200")
+    # The one refit is asked for: another that came between two answers would make them answers of two models.
+    daemon = start("critic.discount=0.95", "critic.refit_first_rows=0", "critic.evidence_rows=200")
     subscriber, push, control = daemon.subscribe("snapshot.default"), daemon.push(), daemon.control()
     streams = [Stream(name, seed, noise) for seed in range(3)]
     generator = np.random.default_rng(1)
@@ -60,8 +61,7 @@ def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noi
     states = [stream.step()["state"] for stream in streams for _ in range(70)]
     answer = control.ask("value", states=np.array(states), min_offset=sent)
     assert answer["offset"] == sent and answer["mean"].shape == (210,)
-    if control.ask("status")["critics"][0]["refit"]["adopted"] == 0:
-        assert control.ask("optimise", wait=True, timeout_s=60)["outcome"] == "adopted"
+    assert control.ask("optimise", wait=True, timeout_s=60)["outcome"] == "adopted"
     snapshot, answer = answers_of_one_model(control, np.array(states))
     errors = assert_equal_values(snapshot, answer, states)
     print(f"\n{name}, noise {noise}: relative difference of means {errors[0]:.1e}, of variances {errors[1]:.1e}")
