@@ -433,12 +433,16 @@ mod tests {
         "critics": [
             {"name": "a", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
              "inputs": {"scale": [2.0], "names": ["angle"]}, "generation": 3,
-             "refit": {"last": {"outcome": "rejected", "reason": "too late", "support": [12.5]}}},
+             "refit": {"last": {"outcome": "rejected", "reason": "too late", "support": [99.5]}}},
             {"name": "b"},
+            {"name": "c", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
+             "inputs": {"scale": [2.0]}, "refit": {"last": {"outcome": "adopted", "support": [12.5]}}},
         ]});
         let text = summary(&status, "tcp://h:1");
         for words in [
-            "angle             4            1           12.5",
+            // What was found of a model that was rejected is not said of the one that stays.
+            "angle             4            1              –",
+            "state_0           4            1           12.5",
             "refused  2 not_finite",
             "rejected: too late",
             "critic b\n",

@@ -199,6 +199,8 @@ struct Critic {
     pauses: VecDeque<f64>,
     waiting: Vec<(Peer, Id, ArrayForm)>,
     waiting_for_running: Vec<(Peer, Id, ArrayForm)>,
+    /// Those who are told of an adoption as soon as answers come from the model that was adopted.
+    waiting_for_answers: Vec<(Peer, Id, ArrayForm)>,
     failed_snapshots: u64,
 }
 
@@ -314,6 +316,7 @@ impl Core {
                 pauses: VecDeque::new(),
                 waiting: Vec::new(),
                 waiting_for_running: Vec::new(),
+                waiting_for_answers: Vec::new(),
                 failed_snapshots: 0,
             })
             .collect();
@@ -563,7 +566,9 @@ impl Core {
             let message = format!("no model yet: {} of {needed} rows have arrived", critic.learner.learned());
             return Err(WireError::new(ErrorCode::NotReady, message));
         }
-        if wait && critic.waiting.len() + critic.waiting_for_running.len() >= WAITERS_MAX {
+        if wait
+            && critic.waiting.len() + critic.waiting_for_running.len() + critic.waiting_for_answers.len() >= WAITERS_MAX
+        {
             return Err(WireError::overloaded(1000));
         }
         critic.learner.request_refit();
@@ -892,6 +897,7 @@ impl Core {
         let outcome = Optimised::Rejected { generation: critic.learner.generation(), reason: why.to_owned() };
         answer(&mut critic.waiting, &outcome, &mut self.out);
         answer(&mut critic.waiting_for_running, &outcome, &mut self.out);
+        answer(&mut critic.waiting_for_answers, &outcome, &mut self.out);
         self.out.push(event("critic_failed", now, &details));
     }
 
@@ -1037,8 +1043,7 @@ impl Core {
         );
         critic.refit_seconds = 0.0;
         critic.last_refit = Value::Object(details.clone());
-        let generation = critic.learner.generation();
-        answer(&mut critic.waiting_for_running, &Optimised::Adopted { generation }, &mut self.out);
+        critic.waiting_for_answers.append(&mut critic.waiting_for_running);
         self.out.push(event("adopted", now, &details));
         self.next_refresh = 0.0;
     }
@@ -1126,6 +1131,8 @@ impl Core {
                 critic.failed_snapshots += 1;
                 // Tried again an interval later, not at once.
                 critic.published_whole_at = now.uptime;
+                let generation = critic.learner.generation();
+                answer(&mut critic.waiting_for_answers, &Optimised::Adopted { generation }, &mut self.out);
                 return;
             }
             Err(panic) => return self.fail(index, &panic_message(&panic), now),
@@ -1160,7 +1167,10 @@ impl Core {
         } else {
             critic.unpublished = true;
         }
+        let generation = snapshot.generation;
         self.board.set(index, Arc::new(snapshot));
+        let critic = &mut self.critics[index];
+        answer(&mut critic.waiting_for_answers, &Optimised::Adopted { generation }, &mut self.out);
     }
 
     /// The last snapshots before the end, whole.
