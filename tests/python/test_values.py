@@ -103,7 +103,10 @@ def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> 
             control.ask("optimise")
         time.sleep(0.1)
     control.ask("value", states=streams[0].state[None], min_offset=rows)
-    snapshot = control.ask("snapshot", variance=True)
+    # The status knows of an adoption a moment before answers come from the new model.
+    deadline = time.monotonic() + 10.0
+    while (snapshot := control.ask("snapshot", variance=True))["generation"] < critic["generation"]:
+        assert time.monotonic() < deadline
     found = list(rollouts(name, noise, discount, horizon, 600, 150, seed=7))
     states, returns = np.array([state for state, _ in found]), np.array([value for _, value in found])
     mean, variance = evaluate(snapshot, states)
