@@ -18,7 +18,7 @@ use std::fmt;
 /// States that a dictionary is chosen from: of more nodes, evenly spaced ones.
 const CANDIDATES: usize = 20_000;
 /// Rows between two looks at the stop flag while rows are learned.
-const REBUILD_ROWS: usize = 2048;
+const REBUILD_ROWS: usize = 512;
 
 /// Why something could not be computed.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -22,7 +22,7 @@ use std::fmt;
 /// Fewer rows than this say nothing about five hyperparameters.
 const ROWS_MIN: usize = 16;
 /// Rows that are learned or evaluated between two looks at the stop flag.
-const CATCH_UP_ROWS: usize = 1024;
+const CATCH_UP_ROWS: usize = 512;
 /// Share of the cap that batch selection may fill in a running learner: the rest is for what is new before the next refit.
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
 /// Share of a refit's time budget that its search may use: the rest is for rebuilding dictionary and posterior.
@@ -106,7 +106,7 @@ impl Candidate {
     /// forgotten by now are left out.
     ///
     /// # Errors
-    /// Stopped: `keep_going`, asked every thousand rows, says so.
+    /// Stopped: `keep_going`, asked every 512 rows, says so.
     pub fn catch_up(&mut self, window: &Window, keep_going: &dyn Fn() -> bool) -> Result<(), RefitError> {
         self.skip_to(window.start());
         for (rows, range, offset) in window.since(self.through) {
@@ -412,7 +412,7 @@ pub(super) fn moments(targets: &Matrix) -> (f64, f64) {
     (square_of_mean, variance)
 }
 
-/// Values (k, H) of `snapshot` at states (k, D), row-major, a thousand at a time: every row may end in a cut.
+/// Values (k, H) of `snapshot` at states (k, D), row-major, 512 at a time: every row may end in a cut.
 fn values_at(snapshot: &Snapshot, states: &[f64], keep_going: &dyn Fn() -> bool) -> Result<Matrix, RefitError> {
     let dim = snapshot.dim();
     let mut out = Matrix::zeros(states.len() / dim, snapshot.weights.ncols());
