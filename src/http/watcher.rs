@@ -65,7 +65,7 @@ pub(super) enum Refusal {
     NotReady,
     /// The view makes no sense.
     Invalid(String),
-    /// Pictures have taken enough time for now.
+    /// Pictures have taken enough time until the next second.
     Busy,
 }
 
