@@ -1,14 +1,13 @@
 //! Model selection: a [`RefitJob`] in, a [`Candidate`] or a reason why not out; one pure function with a stop flag.
 
 use super::batch::{BatchError, Given};
-use super::model::{Model, Score, TOLERANCE_MIN, effective_tolerance};
+use super::model::{Model, Score, effective_tolerance};
 pub use super::report::{AscentReport, EvidenceKind, RefitReport, StructureReport, VariableReport, Verdict};
 use super::report::{Circumstances, Dependence, findings, scale_of, variables};
-use super::search::{Climb, Data, Found, Search, Structure, TRACE_GAP};
+use super::search::{Climb, Data, Found, Search, Structure, enough};
 use super::window::Window;
 use super::{KernelKind, SelectBy, Settings};
 use crate::math::dense::Matrix;
-use crate::math::dictionary::Enough;
 use crate::math::evidence::{EvidenceError, parameter_names};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
@@ -488,10 +487,7 @@ fn rebuild(
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);
-    let enough = Enough {
-        tolerance: TOLERANCE_MIN * hyperparameters.kernel.diagonal(),
-        trace: TRACE_GAP * 2.0 * hyperparameters.noise_variance / settings.rewards.len() as f64,
-    };
+    let enough = enough(hyperparameters, settings.rewards.len());
     let stopped = |_: BatchError| RefitError::Stopped;
     let selection = given.select(enough, job.room(), keep_going).map_err(stopped)?;
     let mut dictionary = selection.dictionary;

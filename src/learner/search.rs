@@ -39,7 +39,7 @@ const JITTER: f64 = 1e-6;
 /// States that the dictionaries of the bound are chosen from: of more, evenly spaced ones.
 const CANDIDATES: usize = 20_000;
 /// Trace gap that a dictionary aims at, nats: what it leaves out then hardly moves evidence or mean (MATHS.md 2).
-pub(super) const TRACE_GAP: f64 = 2.0;
+const TRACE_GAP: f64 = 2.0;
 /// What a free hyperparameter has to be worth, nats: one that means nothing gains half of that by chance, and more where returns
 /// share their noise.
 const PARAMETER_WORTH: f64 = 1.0;
@@ -292,14 +292,20 @@ impl Search {
     }
 }
 
+/// When a dictionary for these hyperparameters and so many rewards has enough elements.
+pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> Enough {
+    Enough {
+        tolerance: TOLERANCE_MIN * hyper.kernel.diagonal(),
+        trace: TRACE_GAP * 2.0 * hyper.noise_variance / rewards as f64,
+    }
+}
+
 impl Whole {
     /// Elements (m, D) of a dictionary for these hyperparameters; none if stopped.
     fn dictionary(&self, hyper: &Hyperparameters, keep_going: &dyn Fn() -> bool) -> Option<Vec<f64>> {
-        let enough = Enough {
-            tolerance: TOLERANCE_MIN * hyper.kernel.diagonal(),
-            // The candidates stand for all nodes, and every reward loses as much.
-            trace: TRACE_GAP * 2.0 * hyper.noise_variance / (self.stride * self.problem.observed().cols()) as f64,
-        };
+        let enough = enough(hyper, self.problem.observed().cols());
+        // The candidates stand for all nodes.
+        let enough = Enough { trace: enough.trace / self.stride as f64, ..enough };
         let dim = self.problem.dim();
         let (dictionary, _) = select_until(&hyper.kernel, dim, &self.candidates, enough, self.room, keep_going)?;
         Some(dictionary.elements().to_vec())
