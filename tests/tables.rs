@@ -1,7 +1,7 @@
 //! Tables of transitions: every format gives the same transitions, says what is wrong in its own words, and survives
 //! damage. The files in `tests/data/tables` were written by NumPy, h5py and pyarrow.
 
-use criticd::table::{AssumeTerminated, Done, Reading, Table, TableError, read_states};
+use criticd::table::{AssumeTerminated, Done, LargeTable, Reading, Table, TableError, read_states};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use std::io::Write as _;
@@ -74,6 +74,14 @@ fn every_format_gives_the_same_transitions() {
         for name in others {
             let found = read(&fixture(name), STRICT).unwrap_or_else(|e| panic!("{e}"));
             assert!(same(&expected, &found), "{name}: {found:?}, {csv}: {expected:?}");
+            let large = LargeTable::check(&fixture(name), STRICT, &mut |_| {}).unwrap();
+            let mut batches = Vec::new();
+            let mut take = |batch| {
+                batches.push(batch);
+                true
+            };
+            large.for_each_batch(&str::to_owned, "", 4, &mut take).unwrap();
+            assert!(batches == found.batches("", 4).collect::<Vec<_>>(), "{name}");
         }
     }
     // What the fixtures are meant to hold, so that they cannot agree on nothing.
@@ -86,6 +94,22 @@ fn every_format_gives_the_same_transitions() {
     assert_eq!((minari.rows().len(), ends(&minari.rows().starts_chain)), (34, 12));
     let pieces = read(&fixture("pieces.csv"), STRICT).unwrap();
     assert_eq!(pieces.rows().len(), 14, "of two truncated pieces the last row only lends its state");
+}
+
+#[test]
+fn the_directory_of_a_minari_dataset_is_a_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let refused = read(directory.path(), STRICT).unwrap_err().to_string();
+    assert!(refused.contains("no data/main_data.hdf5"), "{refused}");
+    if cfg!(feature = "hdf5") {
+        std::fs::create_dir(directory.path().join("data")).unwrap();
+        std::fs::copy(fixture("minari.hdf5"), directory.path().join("data/main_data.hdf5")).unwrap();
+        let expected = read(&fixture("minari.hdf5"), STRICT).unwrap();
+        assert!(same(&expected, &read(directory.path(), STRICT).unwrap()));
+        assert!(same(&expected, &read(&directory.path().join("data"), STRICT).unwrap()));
+        let (states, _) = read_states(directory.path(), &mut |_| {}).unwrap();
+        assert_eq!(states.len(), 2 * (34 + 12));
+    }
 }
 
 #[test]

@@ -278,7 +278,7 @@ impl Piece {
                 let message = "is another stream's; a piece with one more state than rewards is one trajectory";
                 return Err(self.row_fault(builder, i, Column::Stream, message));
             }
-            builder.report(job, part.0 + (part.1 - part.0) * i as f64 / n as f64);
+            builder.advance(job, part.0 + (part.1 - part.0) * i as f64 / n as f64)?;
         }
         Ok(())
     }

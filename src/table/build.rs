@@ -6,7 +6,9 @@ use crate::transition::{MAGNITUDE_MAX, Rows};
 use std::collections::HashMap;
 
 /// Rows between two reports of progress.
-const REPORT_ROWS: usize = 4096;
+const REPORT_ROWS: u64 = 4096;
+/// Rows that are gathered before a piece is handed over.
+const PIECE_ROWS: usize = 8192;
 
 /// What one column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +132,28 @@ pub(super) struct Job<'a> {
     pub(super) format: Format,
     pub(super) want: Want,
     pub(super) progress: &'a mut dyn FnMut(Progress),
+    /// Who takes the table piece by piece; none: all of it is kept.
+    pub(super) pieces: Option<Pieces<'a>>,
+}
+
+/// Takes a table piece by piece, so that no more of it is in memory than rows that wait for their successors.
+pub(super) struct Pieces<'a> {
+    /// Rows of each stream in the file. Where that is known, pieces come in the order of the file; else rows that wait are
+    /// passed by.
+    pub(super) totals: Option<&'a [u64]>,
+    /// Gets each piece; in its rows `starts_chain` means nothing.
+    pub(super) take: &'a mut dyn FnMut(&Table) -> Result<(), Fault>,
+}
+
+/// Which rows are resolved: given their successors and handed out.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    /// All: there are no more.
+    All,
+    /// Those before the first one that may yet get a successor, of streams with so many rows in the file.
+    First(&'a [u64]),
+    /// Those that no later row can change, in whatever order.
+    Settled,
 }
 
 /// The columns of a table, understood.
@@ -324,6 +348,11 @@ pub(super) struct Builder {
     streams: Vec<String>,
     ids: HashMap<String, u32>,
     last_seq: Vec<Option<u64>>,
+    /// Rows seen so far, and of each stream.
+    seen: u64,
+    seen_of: Vec<u64>,
+    /// Rows kept at which a piece is handed over.
+    enough: usize,
     // One row, used again and again.
     state: Vec<f64>,
     next: Vec<f64>,
@@ -346,6 +375,9 @@ impl Builder {
             streams: Vec::new(),
             ids: HashMap::new(),
             last_seq: Vec::new(),
+            seen: 0,
+            seen_of: Vec::new(),
+            enough: PIECE_ROWS,
             state: vec![0.0; d],
             next: vec![0.0; d],
             reward: vec![0.0; h],
@@ -354,11 +386,41 @@ impl Builder {
         }
     }
 
-    /// Tell how far the file is read, now and then.
-    pub(super) fn report(&self, job: &mut Job<'_>, fraction: f64) {
-        if self.rows.len().is_multiple_of(REPORT_ROWS) {
-            (job.progress)(Progress { rows: self.rows.len() as u64, fraction });
+    /// After each row: tell how far the file is read, now and then, and hand over what has been gathered.
+    ///
+    /// # Errors
+    /// What whoever takes the pieces says, or a fault that showed when rows got their successors.
+    pub(super) fn advance(&mut self, job: &mut Job<'_>, fraction: f64) -> Result<(), Fault> {
+        if self.seen.is_multiple_of(REPORT_ROWS) {
+            (job.progress)(Progress { rows: self.seen, fraction });
         }
+        match &mut job.pieces {
+            Some(pieces) if self.rows.len() >= self.enough => {
+                self.hand_over(pieces.totals.map_or(Part::Settled, Part::First), pieces)?;
+                // Rows that wait are not looked through again and again.
+                self.enough = PIECE_ROWS.max(2 * self.rows.len());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Hand over the last piece; rows of each stream in the file.
+    ///
+    /// # Errors
+    /// As [`Builder::advance`].
+    pub(super) fn finish(mut self, mut pieces: Pieces<'_>) -> Result<Vec<u64>, Fault> {
+        self.hand_over(Part::All, &mut pieces)?;
+        Ok(self.seen_of)
+    }
+
+    fn hand_over(&mut self, part: Part<'_>, pieces: &mut Pieces<'_>) -> Result<(), Fault> {
+        let mut table = self.resolve(part)?;
+        // Lent for as long as it takes: there may be many names.
+        table.streams = std::mem::take(&mut self.streams);
+        let taken = (pieces.take)(&table);
+        self.streams = table.streams;
+        taken
     }
 
     /// Whether the last row terminated or was truncated.
@@ -457,6 +519,8 @@ impl Builder {
         self.actions.extend_from_slice(&self.action);
         self.seqs.push(seq);
         self.places.push(place);
+        self.seen += 1;
+        self.seen_of[id as usize] += 1;
         Ok(())
     }
 
@@ -469,6 +533,7 @@ impl Builder {
                 self.ids.insert(self.name.clone(), id);
                 self.streams.push(self.name.clone());
                 self.last_seq.push(None);
+                self.seen_of.push(0);
                 id
             }
         };
@@ -503,33 +568,68 @@ impl Builder {
     }
 
     /// The transitions.
-    pub(super) fn into_table(self) -> Result<Table, Fault> {
-        let mut table = self.with_successors()?;
+    pub(super) fn into_table(mut self) -> Result<Table, Fault> {
+        let mut table = self.resolve(Part::All)?;
         if table.rows.is_empty() {
             return Err(Fault::Empty);
         }
+        table.streams = self.streams;
         mark_chains(&mut table.rows, &table.seqs, table.streams.len());
         Ok(table)
     }
 
-    /// Give every row its successor, drop those that have none, and check what the remaining ones need.
-    fn with_successors(mut self) -> Result<Table, Fault> {
+    /// Whether rows without an end terminate where their piece ends.
+    fn last_terminates(&self) -> bool {
         let known = |column| self.header.columns.contains(&column);
         let unsaid = !known(Column::Terminated) && !known(Column::Done);
-        let last_terminates = unsaid
+        unsaid
             && matches!(self.header.want, Want::Transitions(reading)
-                if reading.assume_terminated == Some(AssumeTerminated::Last));
-        let (h, d, a) = (self.header.rewards_per_row, self.header.dim, self.header.actions_per_row);
+                if reading.assume_terminated == Some(AssumeTerminated::Last))
+    }
+
+    /// For each row whether it is in `part`.
+    fn within(&self, part: Part<'_>) -> Vec<bool> {
         let n = self.rows.len();
-        let (has_next, mut keep) = (self.header.has_next, vec![true; n]);
-        let rows = &mut self.rows;
-        let mut next_states = if has_next { std::mem::take(&mut rows.next_states) } else { rows.states.clone() };
+        let mut within = vec![true; n];
+        if matches!(part, Part::All) || (self.header.has_next && !self.last_terminates()) {
+            return within;
+        }
+        let mut followed = vec![false; self.streams.len()];
+        for i in (0..n).rev() {
+            let stream = self.rows.streams[i] as usize;
+            let over = match part {
+                Part::First(totals) => totals.get(stream) == Some(&self.seen_of[stream]),
+                Part::All | Part::Settled => false,
+            };
+            within[i] = std::mem::replace(&mut followed[stream], true) || over;
+        }
+        if let (Part::First(_), Some(first)) = (part, within.iter().position(|&w| !w)) {
+            within[first..].fill(false);
+        }
+        within
+    }
+
+    /// Give the rows of a part their successors, drop those that have none, and check what the remaining ones need. The
+    /// other rows are kept for later. The table has no names of streams yet.
+    fn resolve(&mut self, part: Part<'_>) -> Result<Table, Fault> {
+        let within = self.within(part);
+        let last_terminates = self.last_terminates();
+        let (h, d, a) = (self.header.rewards_per_row, self.header.dim, self.header.actions_per_row);
+        let (n, has_next) = (self.rows.len(), self.header.has_next);
+        let (mut keep, mut cut) = (vec![true; n], Vec::new());
+        let mut rows = std::mem::replace(&mut self.rows, Rows::new(d, h));
+        if !has_next {
+            rows.next_states.clone_from(&rows.states);
+        }
         let mut following: Vec<Option<usize>> = vec![None; self.streams.len()];
         // Backwards, so that the next row of a stream is at hand.
         for i in (0..n).rev() {
             let after = following[rows.streams[i] as usize].replace(i);
+            if !within[i] {
+                continue;
+            }
             let after = after.filter(|&j| self.seqs[i] + 1 == self.seqs[j]);
-            let after = after.filter(|&j| !has_next || next_states[i * d..(i + 1) * d] == *rows.state(j));
+            let after = after.filter(|&j| !has_next || rows.next_state(i) == rows.state(j));
             if last_terminates && after.is_none() && !rows.truncated[i] {
                 rows.terminated[i] = true;
             }
@@ -538,36 +638,58 @@ impl Builder {
             }
             match after.filter(|_| !rows.truncated[i]) {
                 Some(j) => {
-                    next_states[i * d..(i + 1) * d].copy_from_slice(rows.state(j));
+                    rows.next_states[i * d..(i + 1) * d].copy_from_slice(&rows.states[j * d..(j + 1) * d]);
                     // A truncated row without a successor hands its flag on to the row that leads to it.
-                    rows.truncated[i] = rows.truncated[j] && !keep[j];
+                    if rows.truncated[j] && !rows.terminated[j] {
+                        cut.push(i);
+                    }
                 }
                 None => keep[i] = false,
             }
         }
-        rows.next_states = next_states;
-        for i in (0..n).filter(|&i| keep[i]) {
+        // Not before: a row has one flag to hand on, its own.
+        for i in cut {
+            rows.truncated[i] = true;
+        }
+        for i in (0..n).filter(|&i| within[i] && keep[i]) {
             let blank = |column: Column| {
                 let message = format!("{}; only a row that is no transition may leave it out", self.blank());
                 self.fault(self.places[i], &self.header.name_of(column), message)
             };
-            if let Some(k) = self.rows.reward(i).iter().position(|v| v.is_nan()) {
+            if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()) {
                 return Err(blank(Column::Reward(k)));
             }
             if let Some(k) = self.actions[i * a..(i + 1) * a].iter().position(|v| v.is_nan()) {
                 return Err(blank(Column::Action(k)));
             }
         }
-        let Self { rows, actions, seqs, streams, .. } = self;
-        if keep.iter().all(|&k| k) {
-            return Ok(Table { rows, streams, seqs, actions, actions_per_row: a });
+        let (actions, seqs) = (std::mem::take(&mut self.actions), std::mem::take(&mut self.seqs));
+        let places = std::mem::take(&mut self.places);
+        if (0..n).all(|i| within[i] && keep[i]) {
+            return Ok(Table { rows, streams: Vec::new(), seqs, actions, actions_per_row: a });
         }
-        let mut table =
-            Table { rows: Rows::new(d, h), streams, seqs: Vec::new(), actions: Vec::new(), actions_per_row: a };
+        let mut table = Table {
+            rows: Rows::new(d, h),
+            streams: Vec::new(),
+            seqs: Vec::new(),
+            actions: Vec::new(),
+            actions_per_row: a,
+        };
         for i in (0..n).filter(|&i| keep[i]) {
-            table.rows.extend(&rows, i..i + 1);
-            table.seqs.push(seqs[i]);
-            table.actions.extend_from_slice(&actions[i * a..(i + 1) * a]);
+            let action = &actions[i * a..(i + 1) * a];
+            if within[i] {
+                table.rows.extend(&rows, i..i + 1);
+                table.seqs.push(seqs[i]);
+                table.actions.extend_from_slice(action);
+            } else {
+                self.rows.extend(&rows, i..i + 1);
+                self.seqs.push(seqs[i]);
+                self.actions.extend_from_slice(action);
+                self.places.push(places[i]);
+            }
+        }
+        if !has_next {
+            self.rows.next_states.clear();
         }
         Ok(table)
     }

@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     while reader.read_record(&mut record)? {
         let line = record.position().map_or(0, ::csv::Position::line);
         builder.push(line, |k| Cell::Written(&record[k]))?;
-        builder.report(job, reader.position().byte() as f64 / bytes as f64);
+        builder.advance(job, reader.position().byte() as f64 / bytes as f64)?;
     }
     Ok(builder)
 }

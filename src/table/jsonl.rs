@@ -64,7 +64,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
                 (Some(value), _) => cell(value),
             }
         })?;
-        builder.report(job, 0.5 + 0.5 * fraction);
+        builder.advance(job, 0.5 + 0.5 * fraction)?;
         Ok(())
     })?;
     Ok(builder)

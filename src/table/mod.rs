@@ -29,7 +29,7 @@
 //! or bool. `states` (n + 1, D) without `next_states` is a piece of one trajectory: only its last row may terminate or be
 //! truncated. NaN stands for an empty cell where a cell may be empty.
 //!
-//! A Minari file has a group for each episode; they are read in the order of their attribute `id` into the stream
+//! A Minari dataset is a directory; its file `data/main_data.hdf5` has a group for each episode. They are read in the order of their attribute `id` into the stream
 //! `default`, and no chain goes from one to the next. D4RL files have flat arrays: `observations`, `rewards`,
 //! `terminals`, and `next_observations` or `timeouts` or both. Other arrays of these two are left alone. Rows are counted
 //! from 0 in arrays and Parquet, lines from 1.
@@ -56,9 +56,12 @@ mod parquet;
 
 pub use self::csv::TableWriter;
 use crate::transition::{Batch, BatchParts, Rows};
-use build::{Builder, Column, Job, Want};
+use build::{Builder, Column, Job, Pieces, Want};
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::ffi::OsStr;
-use std::io;
+use std::fs::File;
+use std::hash::Hasher as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 /// Why a table cannot be read or written.
@@ -162,6 +165,18 @@ enum Format {
 }
 
 impl Format {
+    /// The format of a file that is to be read.
+    fn to_read(path: &Path) -> Result<Self, Fault> {
+        Self::of(path).ok_or_else(|| match path.is_dir() {
+            true => Fault::Content(
+                "a directory, but no Minari dataset in HDF5: it has no data/main_data.hdf5; name the file, or let Minari \
+                 write the dataset with data_format=\"hdf5\""
+                    .to_owned(),
+            ),
+            false => Fault::Extension,
+        })
+    }
+
     fn of(path: &Path) -> Option<Self> {
         let extension = path.extension().and_then(OsStr::to_str)?.to_ascii_lowercase();
         Some(match extension.as_str() {
@@ -284,6 +299,7 @@ impl Table {
     /// # Errors
     /// The first fault found, with its row and column and what to do about it.
     pub fn read(path: &Path, reading: Reading, progress: &mut dyn FnMut(Progress)) -> Result<Self, TableError> {
+        let path = &locate(path);
         read(path, Want::Transitions(reading), progress)
             .and_then(Builder::into_table)
             .map_err(|fault| TableError { path: path.to_owned(), fault })
@@ -327,6 +343,16 @@ impl Table {
     /// # Panics
     /// If `rows_max` is 0 or `session` longer than 256 bytes.
     pub fn batches<'a>(&'a self, session: &'a str, rows_max: usize) -> impl Iterator<Item = Batch> + 'a {
+        self.batches_named(&str::to_owned, session, rows_max)
+    }
+
+    /// As [`Table::batches`], with streams called what `name` makes of their names.
+    fn batches_named<'a>(
+        &'a self,
+        name: &'a dyn Fn(&str) -> String,
+        session: &'a str,
+        rows_max: usize,
+    ) -> impl Iterator<Item = Batch> + 'a {
         assert!(rows_max > 0, "a batch has at least one row");
         let mut start = 0;
         std::iter::from_fn(move || {
@@ -339,7 +365,7 @@ impl Table {
             }
             let range = start..end;
             start = end;
-            Some(self.batch(session, range))
+            Some(self.batch(name, session, range))
         })
     }
 
@@ -350,11 +376,11 @@ impl Table {
             && self.rows.discounts[i].is_nan() == self.rows.discounts[j].is_nan()
     }
 
-    fn batch(&self, session: &str, range: std::ops::Range<usize>) -> Batch {
+    fn batch(&self, name: &dyn Fn(&str) -> String, session: &str, range: std::ops::Range<usize>) -> Batch {
         let (rows, start) = (&self.rows, range.start);
         let matrix = |values: &[f64], width: usize| values[range.start * width..range.end * width].to_vec();
         let parts = BatchParts {
-            stream: self.streams[rows.streams[start] as usize].clone(),
+            stream: name(&self.streams[rows.streams[start] as usize]),
             session: session.to_owned(),
             seq: Some(self.seqs[start]),
             dim: rows.dim,
@@ -379,14 +405,160 @@ impl Table {
 /// # Errors
 /// The first fault found, with its row and column and what to do about it.
 pub fn read_states(path: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(Vec<f64>, usize), TableError> {
+    let path = &locate(path);
     read(path, Want::States, progress)
         .and_then(Builder::into_states)
         .map_err(|fault| TableError { path: path.to_owned(), fault })
 }
 
 fn read(path: &Path, want: Want, progress: &mut dyn FnMut(Progress)) -> Result<Builder, Fault> {
-    let format = Format::of(path).ok_or(Fault::Extension)?;
-    format.read(path, &mut Job { format, want, progress })
+    let format = Format::to_read(path)?;
+    format.read(path, &mut Job { format, want, progress, pieces: None })
+}
+
+/// A table that is read from its file whenever it is needed and never kept, however large it is. Rows wait in memory only
+/// for their successors: as many as lie between two rows of one stream. The arrays of NPZ and D4RL are read whole.
+#[derive(Clone, Debug)]
+pub struct LargeTable {
+    path: PathBuf,
+    reading: Reading,
+    rows: u64,
+    dim: usize,
+    rewards_per_row: usize,
+    streams: Vec<String>,
+    /// Rows of each stream in the file, those without a successor among them.
+    totals: Vec<u64>,
+}
+
+impl LargeTable {
+    /// Read a file once from its beginning to its end, and check every row; formats and `progress` as in [`Table::read`].
+    ///
+    /// # Errors
+    /// The first fault found, with its row and column and what to do about it.
+    pub fn check(path: &Path, reading: Reading, progress: &mut dyn FnMut(Progress)) -> Result<Self, TableError> {
+        let path = locate(path);
+        let table =
+            Self { path, reading, rows: 0, dim: 0, rewards_per_row: 0, streams: Vec::new(), totals: Vec::new() };
+        let mut found = table.clone();
+        let totals = table.read(None, progress, &mut |piece| {
+            found.rows += piece.rows.len() as u64;
+            (found.dim, found.rewards_per_row) = (piece.dim(), piece.rewards_per_row());
+            found.streams.extend_from_slice(&piece.streams[found.streams.len()..]);
+            Ok(())
+        });
+        found.totals = totals.map_err(|fault| found.fault(fault))?;
+        if found.rows == 0 { Err(found.fault(Fault::Empty)) } else { Ok(found) }
+    }
+
+    /// Number of transitions n, at least 1.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// State dimension D.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Rewards per row H.
+    pub fn rewards_per_row(&self) -> usize {
+        self.rewards_per_row
+    }
+
+    /// Names of the streams, in order of appearance.
+    pub fn streams(&self) -> &[String] {
+        &self.streams
+    }
+
+    /// Read it again, and hand its transitions over in the order of the file, as [`Table::batches`] has them; streams are
+    /// called what `name` makes of their names. `take` returns whether it wants more.
+    ///
+    /// # Errors
+    /// If the file is not what it was when it was checked.
+    ///
+    /// # Panics
+    /// If `rows_max` is 0, or `session` or a stream's new name is longer than 256 bytes.
+    pub fn for_each_batch(
+        &self,
+        name: &dyn Fn(&str) -> String,
+        session: &str,
+        rows_max: usize,
+        take: &mut dyn FnMut(Batch) -> bool,
+    ) -> Result<(), TableError> {
+        let changed = || Fault::Content("the file has changed since it was checked; start again".to_owned());
+        let (mut rows, mut enough) = (0, false);
+        let read = self.read(Some(&self.totals), &mut |_| {}, &mut |piece| {
+            rows += piece.rows.len() as u64;
+            if rows > self.rows || (piece.dim(), piece.rewards_per_row()) != (self.dim, self.rewards_per_row) {
+                return Err(changed());
+            }
+            enough = !piece.batches_named(name, session, rows_max).all(&mut *take);
+            if enough { Err(Fault::Empty) } else { Ok(()) }
+        });
+        match read {
+            _ if enough => Ok(()),
+            Ok(_) if rows == self.rows => Ok(()),
+            Ok(_) => Err(self.fault(changed())),
+            Err(fault) => Err(self.fault(fault)),
+        }
+    }
+
+    fn read(
+        &self,
+        totals: Option<&[u64]>,
+        progress: &mut dyn FnMut(Progress),
+        take: &mut dyn FnMut(&Table) -> Result<(), Fault>,
+    ) -> Result<Vec<u64>, Fault> {
+        let format = Format::to_read(&self.path)?;
+        let pieces = Some(Pieces { totals, take });
+        let mut job = Job { format, want: Want::Transitions(self.reading), progress, pieces };
+        let builder = format.read(&self.path, &mut job)?;
+        builder.finish(job.pieces.expect("put there above"))
+    }
+
+    fn fault(&self, fault: Fault) -> TableError {
+        TableError { path: self.path.clone(), fault }
+    }
+}
+
+/// A fingerprint of all bytes of a table and of what is made of it: 32 hexadecimal digits. Equal ones are of equal tables.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn fingerprint(path: &Path, reading: Reading) -> Result<String, TableError> {
+    let path = locate(path);
+    let mut hasher = SipHasher13::new();
+    let hash = |hasher: &mut SipHasher13| {
+        let mut file = File::open(&path)?;
+        let mut block = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut block)? {
+                0 => return Ok(()),
+                length => hasher.write(&block[..length]),
+            }
+        }
+    };
+    hash(&mut hasher).map_err(|e| TableError { path: path.clone(), fault: Fault::Io(e) })?;
+    // What a table says is not the same under another reading.
+    let assumed = match reading.assume_terminated {
+        None => 0,
+        Some(AssumeTerminated::Never) => 1,
+        Some(AssumeTerminated::Last) => 2,
+    };
+    let done = match reading.done {
+        None => 0,
+        Some(Done::Terminated) => 1,
+        Some(Done::Truncated) => 2,
+    };
+    hasher.write(&[assumed, done]);
+    Ok(format!("{:032x}", hasher.finish128().as_u128()))
+}
+
+/// The file that holds the table: of a Minari dataset, which is a directory, its data.
+fn locate(path: &Path) -> PathBuf {
+    let inside = ["data/main_data.hdf5", "main_data.hdf5"].map(|name| path.join(name));
+    let found = inside.into_iter().find(|file| path.is_dir() && file.is_file());
+    found.unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]
@@ -588,6 +760,99 @@ mod tests {
         let gaps = right.windows(2).filter(|w| w[0] + 1 != w[1]).count();
         assert!(gaps > 5);
         assert_eq!((chains(0), chains(1)), (200_usize.div_ceil(12), 1 + gaps));
+    }
+
+    /// Rows in the order in which they are handed over.
+    fn handed_over(batches: &mut dyn Iterator<Item = Batch>) -> Vec<(String, u64, u64)> {
+        batches
+            .flat_map(|b| {
+                let row = |i| (b.stream().to_owned(), b.seq().unwrap() + i as u64, b.fingerprint(i));
+                (0..b.len()).map(row).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_large_table_gives_the_rows_that_a_table_gives() {
+        // Streams that begin, pause and end anywhere, of which some pause for longer than a piece; ends and gaps.
+        let mut text = [String::new(), String::new(), String::new()];
+        text[0] += "stream,state_0,next_state_0,reward,terminated,truncated,seq\n";
+        text[1] += "stream,state_0,reward,terminated,truncated,seq\n";
+        text[2] += "stream,state_0,reward,truncated,seq\n";
+        let mut seqs = [0; 7];
+        for i in 0..60_000_u64 {
+            // The last stream has a row at the beginning and one at the end.
+            let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+            let stream = if i == 5 || i == 50_000 { 6 } else { (mixed % 3 + i / 15_000) as usize % 6 };
+            let seq = &mut seqs[stream];
+            *seq += if mixed.is_multiple_of(97) { 2 } else { 1 };
+            let (at, ends) = (*seq as f64 / 8.0, mixed % 101);
+            let (terminated, truncated) = (u8::from(ends == 0), u8::from(ends == 1));
+            text[0] += &format!("s{stream},{at},{},{i},{terminated},{truncated},{seq}\n", at + 0.125);
+            text[1] += &format!("s{stream},{at},{i},{terminated},{truncated},{seq}\n");
+            text[2] += &format!("s{stream},{at},{i},{truncated},{seq}\n");
+        }
+        const LAST: Reading = Reading { assume_terminated: Some(AssumeTerminated::Last), done: None };
+        for (text, reading) in [(&text[0], NEVER), (&text[1], NEVER), (&text[2], NEVER), (&text[2], LAST)] {
+            let (_directory, path) = file("table.csv", text);
+            let whole = open(&path, reading).unwrap();
+            let large = LargeTable::check(&path, reading, &mut |_| {}).unwrap();
+            assert_eq!((large.rows(), large.streams()), (whole.rows().len() as u64, whole.streams()));
+            assert_eq!((large.dim(), large.rewards_per_row()), (1, 1));
+            let mut batches = Vec::new();
+            let name = |stream: &str| format!("{stream}!");
+            let mut take = |batch: Batch| {
+                assert!(batch.stream().ends_with('!') && batch.session() == "run" && batch.len() <= 5);
+                batches.push(batch);
+                true
+            };
+            large.for_each_batch(&name, "run", 5, &mut take).unwrap();
+            let mut expected = handed_over(&mut whole.batches("", 5));
+            expected.iter_mut().for_each(|row| row.0.push('!'));
+            assert!(handed_over(&mut batches.into_iter()) == expected);
+            let mut left = 10;
+            let mut few = |_| {
+                left -= 1;
+                left > 0
+            };
+            large.for_each_batch(&name, "run", 5, &mut few).unwrap();
+            assert_eq!(left, 0);
+            // Somebody writes to the file meanwhile.
+            std::fs::write(&path, text.replace("s1,", "s0,")).unwrap();
+            let refused = large.for_each_batch(&name, "run", 5, &mut |_| true).unwrap_err().to_string();
+            assert!(refused.contains("changed") || refused.contains("must rise"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_large_table_finds_the_faults_that_a_table_finds() {
+        let rows = |fault: &str| {
+            let sound = (0..20_000).map(|i| format!("{i},1,0,0\n")).collect::<String>();
+            format!("state_0,reward,terminated,truncated\n{sound}{fault}\n20001,1,0,0\n20002,1,0,0\n")
+        };
+        for (text, words) in [
+            (rows("20000,x,0,0"), ", line 20002, column reward: \"x\" is not a number"),
+            (rows("20000,,0,0"), ", line 20002, column reward: empty; only a row that is no transition"),
+            ("state_0,reward,terminated\n1,2,0\n".to_owned(), ": the table holds no transition"),
+        ] {
+            let (_directory, path) = file("table.csv", &text);
+            let found = LargeTable::check(&path, NEVER, &mut |_| {}).unwrap_err().to_string();
+            assert!(found.contains(words), "{found}");
+            assert_eq!(found, open(&path, NEVER).unwrap_err().to_string());
+        }
+    }
+
+    #[test]
+    fn fingerprints_tell_tables_and_readings_apart() {
+        let (_directory, path) = file("table.csv", "state_0,reward\n1,2\n2,3\n");
+        let of = |reading| fingerprint(&path, reading).unwrap();
+        let before = of(NEVER);
+        assert_eq!((before.len(), &of(NEVER)), (32, &before));
+        assert_ne!(of(Reading::default()), before);
+        assert_ne!(of(Reading { done: Some(Done::Truncated), ..NEVER }), before);
+        std::fs::write(&path, "state_0,reward\n1,2\n2,4\n").unwrap();
+        assert_ne!(of(NEVER), before);
+        assert!(matches!(fingerprint(Path::new("absent.csv"), NEVER).unwrap_err().fault, Fault::Io(_)));
     }
 
     #[test]

@@ -90,7 +90,7 @@ fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
             for i in 0..length {
                 builder.push(row, |k| blocks[k].as_ref().map_or(Cell::Empty, |block| block.cell(i)))?;
                 row += 1;
-                builder.report(job, row as f64 / total);
+                builder.advance(job, row as f64 / total)?;
             }
             if length == 0 {
                 break;
