@@ -61,6 +61,13 @@ pub(super) struct TableOptions {
     /// Transitions: a file whose name ends in .csv, .jsonl, .npz, .hdf5 (Minari, D4RL) or .parquet
     #[arg(value_name = "TABLE")]
     pub(super) table: PathBuf,
+    #[command(flatten)]
+    reading: ReadingOptions,
+}
+
+/// What to make of a table where it does not say everything.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct ReadingOptions {
     /// Where episodes terminate if the table does not say; without this such a table is refused
     #[arg(long, value_name = "WHERE")]
     assume_terminated: Option<Assume>,
@@ -85,9 +92,13 @@ enum Done {
     Truncated,
 }
 
-impl TableOptions {
-    pub(super) fn read(&self) -> Result<Table, TableError> {
-        let reading = Reading {
+impl ReadingOptions {
+    pub(super) fn given(&self) -> bool {
+        self.assume_terminated.is_some() || self.done.is_some()
+    }
+
+    pub(super) fn reading(&self) -> Reading {
+        Reading {
             assume_terminated: self.assume_terminated.map(|assume| match assume {
                 Assume::Never => AssumeTerminated::Never,
                 Assume::Last => AssumeTerminated::Last,
@@ -96,9 +107,14 @@ impl TableOptions {
                 Done::Terminated => criticd::table::Done::Terminated,
                 Done::Truncated => criticd::table::Done::Truncated,
             }),
-        };
+        }
+    }
+}
+
+impl TableOptions {
+    pub(super) fn read(&self) -> Result<Table, TableError> {
         let mut shown = ReadProgress::start(&self.table);
-        let table = Table::read(&self.table, reading, &mut |progress| shown.show(progress))?;
+        let table = Table::read(&self.table, self.reading.reading(), &mut |progress| shown.show(progress))?;
         shown.finish(table.rows().len() as u64);
         Ok(table)
     }

@@ -17,6 +17,7 @@ mod status;
 mod value;
 
 use clap::{Parser, Subcommand};
+use indicatif::MultiProgress;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -116,13 +117,26 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Log to standard error at `level`; the variable `RUST_LOG` counts more.
-pub(crate) fn start_log(level: &str) {
+/// Log to standard error at `level`, above `bars` if those are drawn there; the variable `RUST_LOG` counts more.
+pub(crate) fn start_log(level: &str, bars: Option<&MultiProgress>) {
     let environment = env_logger::Env::default().default_filter_or(level);
     // The transport library tells of every peer that leaves; our own gate does that at a bounded rate.
-    env_logger::Builder::from_env(environment)
-        .filter_module("zeromq", log::LevelFilter::Warn)
-        .format_timestamp_millis()
-        .format_target(false)
-        .init();
+    let mut builder = env_logger::Builder::from_env(environment);
+    if let Some(bars) = bars.filter(|bars| !bars.is_hidden()) {
+        builder.target(env_logger::Target::Pipe(Box::new(AboveBars(bars.clone()))));
+    }
+    builder.filter_module("zeromq", log::LevelFilter::Warn).format_timestamp_millis().format_target(false).init();
+}
+
+/// Writes lines where progress bars are drawn.
+struct AboveBars(MultiProgress);
+
+impl std::io::Write for AboveBars {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.suspend(|| std::io::stderr().write_all(bytes)).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
 }

@@ -1,16 +1,23 @@
 //! `criticd serve`.
 
+use super::given::ReadingOptions;
 use super::{Failure, start_log};
 use criticd::config::{Config, Options};
-use criticd::daemon::Daemon;
+use criticd::daemon::warm_start::WarmStart;
+use criticd::daemon::{Daemon, Stage};
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A start that takes less shows no progress.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// What goes on before there are live rows.
+const RECOVERING: &str = "recovering";
+const CHECKING: &str = "checking the table";
+const LEARNING: &str = "learning the table";
 /// How often the daemon's threads are looked at.
 const WATCH: Duration = Duration::from_millis(200);
 
@@ -19,38 +26,68 @@ const WATCH: Duration = Duration::from_millis(200);
 /// Transitions come in over ZeroMQ on the ingest and control sockets, queries are answered on the control socket,
 /// snapshots and events go out on the publish socket. A dashboard shows it all at http://127.0.0.1:5753/, beside metrics
 /// for Prometheus. The bound addresses are logged and written to endpoints.json in the data directory.
+/// With --warm-start a table is learned first: meanwhile queries are answered, and producers wait.
 /// SIGHUP reads the configuration again and takes over what may change at run time.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd serve\n  criticd serve --config robot.toml --ingest tcp://127.0.0.1:6000\n  criticd serve --set critic.discount=0.95 --set critic.dictionary_max=500\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit"
+    after_help = "Examples:\n  criticd serve\n  criticd serve --config robot.toml --ingest tcp://127.0.0.1:6000\n  criticd serve --set critic.discount=0.95 --set critic.dictionary_max=500\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n  criticd serve --warm-start runs.csv           learn what was recorded, then what comes"
 )]
 pub(crate) struct Serve {
     #[command(flatten)]
     options: Options,
+    /// Learn this table of transitions before live rows are taken in: .csv, .jsonl, .npz, .hdf5, .parquet or a Minari
+    /// dataset. What was learned of it before is not learned again, so that the option may stay
+    #[arg(long, value_name = "TABLE", env = "CRITICD_WARM_START")]
+    warm_start: Option<PathBuf>,
+    #[command(flatten)]
+    reading: ReadingOptions,
     /// Print the settings that would be used, as a commented TOML file, and exit
     #[arg(long)]
     print_config: bool,
 }
 
-/// Start the daemon; where the journal takes a while to be learned again a bar on the terminal shows how far it has got.
-fn start(config: Config) -> Result<Daemon, Failure> {
-    let mut bar: Option<ProgressBar> = None;
-    let started = Instant::now();
-    let daemon = Daemon::start_with(config, &mut |done, all| {
-        if started.elapsed() < PATIENCE {
+/// What the daemon is about before it takes live rows, on the terminal; hidden by itself where standard error is none.
+struct Bars {
+    bars: MultiProgress,
+    bar: Option<(&'static str, ProgressBar)>,
+    started: Instant,
+}
+
+impl Bars {
+    fn new() -> Self {
+        Self { bars: MultiProgress::new(), bar: None, started: Instant::now() }
+    }
+
+    /// So much is done, of `of`; a start that is over soon shows nothing.
+    fn show(&mut self, what: &'static str, done: u64, of: u64) {
+        if self.started.elapsed() < PATIENCE {
             return;
         }
-        let bar = bar.get_or_insert_with(|| {
-            let style = ProgressStyle::with_template("recovering {bar:40} {pos} of {len} rows, {eta} left");
-            // Hidden by itself where standard error is no terminal.
-            ProgressBar::new(all).with_style(style.expect("a template of ours"))
-        });
+        if self.bar.as_ref().is_none_or(|(before, _)| *before != what) {
+            self.clear();
+            let style = ProgressStyle::with_template("{msg} {bar:40.cyan/dim} {human_pos} of {human_len} {prefix}");
+            let style = style.expect("a template of ours").progress_chars("━━╌");
+            let bar = self.bars.add(ProgressBar::new(of)).with_style(style).with_message(what);
+            self.bar = Some((what, bar));
+        }
+        let Some((_, bar)) = &self.bar else { return };
         bar.set_position(done);
-    });
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
+        // By what was done since the bar was there, and only once there is something to go by.
+        let (rate, left) = (bar.per_sec(), bar.eta().as_secs());
+        let unit = if what == CHECKING { "%" } else { "rows" };
+        let pace = if rate > 0.0 && unit == "rows" {
+            format!(" · {} rows/s", HumanCount(rate as u64))
+        } else {
+            String::new()
+        };
+        bar.set_prefix(format!("{unit}{pace} · {left} s left"));
     }
-    Ok(daemon?)
+
+    fn clear(&mut self) {
+        if let Some((_, bar)) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
 }
 
 impl Serve {
@@ -60,10 +97,20 @@ impl Serve {
             print!("{}", config.print());
             return Ok(());
         }
-        start_log(&config.log);
+        let warm_start = self.warm_start.clone().map(|table| WarmStart { table, reading: self.reading.reading() });
+        if warm_start.is_none() && self.reading.given() {
+            return Err(Failure::usage("--assume-terminated and --done are about the table of --warm-start; name it"));
+        }
+        let mut bars = Bars::new();
+        start_log(&config.log, Some(&bars.bars));
         // Caught before anything starts, so that no signal falls between.
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-        let daemon = start(config)?;
+        let daemon = Daemon::start_with(config, warm_start.as_ref(), &mut |stage| match stage {
+            Stage::Recovering { rows, of } => bars.show(RECOVERING, rows, of),
+            Stage::Checking(progress) => bars.show(CHECKING, (100.0 * progress.fraction) as u64, 100),
+        });
+        bars.clear();
+        let daemon = daemon?;
         let (sender, received) = bounded(4);
         let handle = signals.handle();
         let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -78,12 +125,23 @@ impl Serve {
                 Ok(SIGHUP) => self.reload(&daemon),
                 Ok(_) | Err(RecvTimeoutError::Disconnected) => break None,
                 Err(RecvTimeoutError::Timeout) => {
+                    if let Some(progress) = daemon.warm_start() {
+                        if progress.failure.is_some() {
+                            break progress.failure;
+                        }
+                        if progress.done { bars.clear() } else { bars.show(LEARNING, progress.rows, progress.of) }
+                    }
                     if let Some(thread) = daemon.dead_thread() {
                         break Some(format!("the {thread} thread ended unexpectedly; please report this with the log"));
                     }
                 }
             }
         };
+        bars.clear();
+        if let Some(progress) = daemon.warm_start().filter(|progress| !progress.done) {
+            let (rows, of) = (progress.rows, progress.of);
+            log::warn!("event=warm_start_interrupted rows={rows} of={of} hint=\"the same command goes on from there\"");
+        }
         log::info!("event=stopping");
         daemon.stop();
         handle.close();

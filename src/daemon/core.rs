@@ -283,6 +283,8 @@ pub struct Core {
     offset_at_refresh: u64,
     rate: Rate,
     queues: Queues,
+    /// Rows taken in and rows there are of a table that is learned first.
+    warm_start: Option<(u64, u64)>,
     out: Vec<Output>,
 }
 
@@ -345,6 +347,7 @@ impl Core {
             offset_at_refresh: 0,
             rate: Rate::default(),
             queues: Queues::default(),
+            warm_start: None,
             out: Vec::new(),
             config,
         }
@@ -414,6 +417,11 @@ impl Core {
         self.queues = queues;
     }
 
+    /// What `status` is to say of a table that is learned before live rows: rows taken in, rows there are.
+    pub fn set_warm_start(&mut self, rows: Option<(u64, u64)>) {
+        self.warm_start = rows;
+    }
+
     /// How often the thread that runs refits had to be started again, for `status`.
     pub fn set_refit_restarts(&mut self, restarts: u64) {
         self.refit_restarts = restarts;
@@ -462,13 +470,31 @@ impl Core {
         }
     }
 
+    /// Take rows of a table in, as those of the ingest socket are.
+    ///
+    /// # Errors
+    /// If they are refused: none of them is learned.
+    pub fn warm_start(&mut self, batch: &Batch, now: Now) -> Result<(), WireError> {
+        self.take(batch, false, now).map(drop)
+    }
+
+    /// The newest session of a stream, if the stream is known.
+    pub fn session(&self, stream: &str) -> Option<&str> {
+        self.streams.session(stream)
+    }
+
+    /// Make durable what is stored. Returns whether it is.
+    pub fn make_durable(&mut self, now: Now, clock: &dyn Fn() -> f64) -> bool {
+        self.ledger.as_mut().is_none_or(|ledger| ledger.sync(now, clock))
+    }
+
     /// Number a batch and put its new rows behind the others: all of them or none.
     fn take(&mut self, batch: &Batch, strict: bool, now: Now) -> Result<(u64, u64, u64), WireError> {
         if self.read_only().is_some() {
             let message = "what is received cannot be stored just now; queries are answered";
             return Err(WireError::new(ErrorCode::ReadOnly, message));
         }
-        self.check_dimensions(batch)?;
+        self.check_shape(batch.dim(), batch.rewards_per_row())?;
         let offset = self.offset() + self.pending.rows();
         let limits = StreamLimits { max: self.config.streams_max, idle_rows: self.config.streams_idle_rows };
         let admission = self.streams.admit(batch, strict, offset, limits)?;
@@ -496,14 +522,17 @@ impl Core {
         stored.or_else(|| self.pending.rows.as_ref().map(|rows| (rows.dim, rows.rewards_per_row)))
     }
 
-    fn check_dimensions(&self, batch: &Batch) -> Result<(), WireError> {
+    /// Whether rows of states (`state_dim`,) and `found` rewards may be taken in.
+    ///
+    /// # Errors
+    /// `wrong_dimension`, if they are not like the rows before them, or the settings forbid them.
+    pub fn check_shape(&self, state_dim: usize, found: usize) -> Result<(), WireError> {
         let shape = self.shape();
         let expected = shape.map(|(dim, _)| dim).or(self.config.state_dim);
-        if let Some(dim) = expected.filter(|&dim| dim != batch.dim()) {
-            let message = format!("states have {dim} numbers here, these have {}", batch.dim());
+        if let Some(dim) = expected.filter(|&dim| dim != state_dim) {
+            let message = format!("states have {dim} numbers here, these have {state_dim}");
             return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
         }
-        let found = batch.rewards_per_row();
         if let Some((_, rewards)) = shape.filter(|&(_, h)| h != found) {
             let message = format!("rows have {rewards} rewards here, these have {found}");
             return Err(WireError::of(ErrorCode::WrongDimension, "reward", message));
@@ -1252,6 +1281,7 @@ impl Core {
             "read_only": self.read_only(),
             "journal": self.ledger.as_ref().map(Ledger::status),
             "recovered": self.recovered,
+            "warm_start": self.warm_start.map(|(rows, of)| json!({"rows": rows, "of": of})),
             "quarantined_rows": self.quarantined_rows,
             "refit_restarts": self.refit_restarts,
             "offset": self.offset(),

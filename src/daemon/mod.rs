@@ -18,12 +18,14 @@ pub mod recovery;
 pub mod streams;
 pub mod survey;
 pub mod telemetry;
+pub mod warm_start;
 
 use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
 use self::ledger::CheckpointDone;
 use self::quarantine::Quarantine;
 use self::recovery::RecoverError;
 use self::telemetry::{Feed, Pulse, Timings};
+use self::warm_start::{Fed, Feeding, WarmStart, WarmStartError};
 use crate::config::Config;
 use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
@@ -73,6 +75,8 @@ const FEATURES: [&str; 3] = ["hello", "pages", "journal"];
 const GROUP_BYTES: usize = 4 << 20;
 /// What a client is told to wait when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
+/// What whoever appends is told to wait while a table is learned first, milliseconds.
+const WARMING_MS: u64 = 1000;
 
 /// Why the daemon did not start.
 #[derive(Debug)]
@@ -108,6 +112,8 @@ pub enum StartError {
         /// Why.
         source: RecoverError,
     },
+    /// The table that is to be learned first cannot be.
+    WarmStart(WarmStartError),
     /// A thread cannot be started.
     Thread(std::io::Error),
 }
@@ -133,6 +139,7 @@ impl fmt::Display for StartError {
                      --truncate {path}` says what would be lost if the journal were cut where it is still good"
                 )
             }
+            Self::WarmStart(e) => write!(f, "{e}"),
             Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
         }
     }
@@ -146,6 +153,7 @@ impl std::error::Error for StartError {
             Self::Http(e) => Some(e),
             Self::DataDir { source, .. } | Self::Thread(source) => Some(source),
             Self::Recover { source, .. } => Some(source),
+            Self::WarmStart(e) => Some(e),
             Self::Locked { .. } => None,
         }
     }
@@ -175,7 +183,22 @@ pub struct Daemon {
     commands: Sender<Command>,
     stop_refits: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    warm_start: Option<(Arc<warm_start::Told>, JoinHandle<()>)>,
     endpoints_file: PathBuf,
+}
+
+/// What a start is doing before the sockets are bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stage {
+    /// Rows of the journal are learned again.
+    Recovering {
+        /// So many have been.
+        rows: u64,
+        /// So many there are.
+        of: u64,
+    },
+    /// The table that is to be learned first is checked.
+    Checking(crate::table::Progress),
 }
 
 /// Both clocks, read together.
@@ -197,15 +220,19 @@ impl Daemon {
     /// # Errors
     /// If any of that fails; nothing stays bound.
     pub fn start(config: Config) -> Result<Self, StartError> {
-        Self::start_with(config, &mut |_, _| {})
+        Self::start_with(config, None, &mut |_| {})
     }
 
-    /// Go on where the journal in the data directory ends, telling `progress` the rows learned again and the rows there are;
-    /// then as [`Daemon::start`].
+    /// Go on where the journal in the data directory ends, and check the table that is to be learned before live rows, if
+    /// there is one, telling `progress` how far that is; then as [`Daemon::start`].
     ///
     /// # Errors
     /// If any of that fails; nothing stays bound.
-    pub fn start_with(config: Config, progress: &mut dyn FnMut(u64, u64)) -> Result<Self, StartError> {
+    pub fn start_with(
+        config: Config,
+        warm_start: Option<&WarmStart>,
+        progress: &mut dyn FnMut(Stage),
+    ) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let data_dir = |source| StartError::DataDir { path: config.data_dir.clone(), source };
         prepare_directory(&config.data_dir).map_err(data_dir)?;
@@ -217,7 +244,12 @@ impl Daemon {
             _ => {}
         }
         let clock = Clock { started: Instant::now() };
-        let core = open_core(&config, clock, progress)?;
+        let core = open_core(&config, clock, &mut |rows, of| progress(Stage::Recovering { rows, of }))?;
+        let mut checking = |done| progress(Stage::Checking(done));
+        let plan = match warm_start {
+            Some(warm) => warm_start::plan(warm, &config, &core, &mut checking).map_err(StartError::WarmStart)?,
+            None => None,
+        };
         let transport = transport::start(transport_settings(&config)?).map_err(StartError::Transport)?;
         let board = core.board();
         let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
@@ -248,6 +280,7 @@ impl Daemon {
             commands,
             stop_refits: Arc::clone(&stop_refits),
             threads: Vec::new(),
+            warm_start: None,
             endpoints_file,
             config: Mutex::new(Arc::clone(&config)),
             transport: None,
@@ -266,8 +299,18 @@ impl Daemon {
             waiting: Vec::new(),
             paged: VecDeque::new(),
         };
+        let warm = match plan {
+            Some(plan) => {
+                let started = plan.start(Arc::clone(&daemon.pulse));
+                let (feeding, told, thread) = started.map_err(StartError::Thread)?;
+                daemon.warm_start = Some((told, thread));
+                Some(feeding)
+            }
+            None => None,
+        };
         let learning = Learning {
             ingest: transport.ingest.clone(),
+            warm,
             calls: call_queue,
             wants: want_queue,
             done: done_queue,
@@ -308,6 +351,11 @@ impl Daemon {
     /// Where the dashboard is bound, unless it is off.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http.as_ref().map(Http::address)
+    }
+
+    /// How far the table is that is learned before live rows, if there is one.
+    pub fn warm_start(&self) -> Option<warm_start::Progress> {
+        self.warm_start.as_ref().map(|(told, _)| told.progress())
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
@@ -363,6 +411,10 @@ impl Daemon {
         if let Some(core) = threads.remove("core") {
             // If it panicked it has said so.
             drop(core.join());
+        }
+        if let Some((_, reader)) = self.warm_start.take() {
+            // Nobody takes what it reads any more, so that it ends with its next batch.
+            wait(&reader, DRAIN);
         }
         if let Some(control) = threads.get("control") {
             wait(control, DRAIN);
@@ -508,6 +560,8 @@ fn write_endpoints(path: &Path, endpoints: &Endpoints, http: Option<SocketAddr>)
 /// The core's thread.
 struct Learning {
     ingest: Receiver<Bytes>,
+    /// A table that is learned before anything that producers send.
+    warm: Option<Feeding>,
     calls: Receiver<(Call, Instant)>,
     wants: Receiver<u64>,
     done: Receiver<RefitDone>,
@@ -545,9 +599,11 @@ impl Learning {
         let mut deadline: Option<Instant> = None;
         let (mut ingest_open, mut calls_open) = (true, true);
         loop {
-            // What cannot be stored is not read: TCP fills, and producers wait.
-            let readable = ingest_open && self.core.read_only().is_none();
-            let ingest = if readable { self.ingest.clone() } else { never() };
+            // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
+            let storable = self.core.read_only().is_none();
+            let ingest = if ingest_open && storable && self.warm.is_none() { self.ingest.clone() } else { never() };
+            let warm = self.warm.as_ref().filter(|_| storable && deadline.is_none());
+            let table = warm.map_or_else(never, |feeding| feeding.queue.clone());
             let calls = if calls_open { self.calls.clone() } else { never() };
             let now = self.clock.now();
             select! {
@@ -555,6 +611,7 @@ impl Learning {
                     Ok(message) => self.core.ingest(&message, now),
                     Err(_) => ingest_open = false,
                 },
+                recv(table) -> fed => self.warm_start(fed.ok(), now),
                 recv(calls) -> call => match call {
                     Ok(call) => self.call(call, now),
                     Err(_) => calls_open = false,
@@ -579,13 +636,14 @@ impl Learning {
                 },
                 default(NAP) => {}
             }
-            self.take_what_waits();
+            self.take_what_waits(deadline.is_some());
             let clock = self.clock;
             let uptime = || clock.now().uptime;
             self.core.commit(clock.now(), &uptime);
             // Acknowledged before it is learned.
             self.carry_out();
             self.core.step(clock.now());
+            self.end_warm_start(&uptime);
             self.core.retry_if_due(clock.now());
             self.core.sync_if_due(clock.now(), &uptime);
             self.refresh_if_due();
@@ -602,15 +660,47 @@ impl Learning {
                 self.quarantine.keep(&self.core.take_refused());
             }
             self.carry_out();
-            if deadline.is_some_and(|deadline| (!ingest_open && !calls_open) || Instant::now() >= deadline) {
+            let over = (!ingest_open || self.warm.is_some()) && !calls_open;
+            if deadline.is_some_and(|deadline| over || Instant::now() >= deadline) {
                 break;
             }
         }
         self.finish();
     }
 
+    /// Rows of the table that is learned first.
+    fn warm_start(&mut self, fed: Option<Fed>, now: Now) {
+        let Some(feeding) = &mut self.warm else { return };
+        match fed {
+            Some(Fed::Rows(batch)) => match self.core.warm_start(&batch, now) {
+                Ok(()) => feeding.took(batch.len()),
+                Err(error) => feeding.fail(&error.to_string()),
+            },
+            Some(Fed::Last) => feeding.end(),
+            Some(Fed::Fault(why)) => feeding.fail(&why),
+            None => feeding.fail("the thread that reads the table ended unexpectedly; please report this with the log"),
+        }
+    }
+
+    /// When all of the table is stored live rows have their turn.
+    fn end_warm_start(&mut self, clock: &dyn Fn() -> f64) {
+        let ended = self.warm.as_ref().is_some_and(Feeding::ended) && self.core.waiting_rows() == 0;
+        if ended && self.core.read_only().is_none() && self.core.make_durable(self.clock.now(), clock) {
+            let offset = self.core.offset();
+            self.warm.take().into_iter().for_each(|feeding| feeding.complete(offset));
+        }
+    }
+
     fn call(&mut self, (call, received): (Call, Instant), now: Now) {
         if matches!(call.op, Op::Append(_)) {
+            if self.warm.is_some() {
+                let message = "the table given with --warm-start is learned first; send this again";
+                let error = WireError::new(ErrorCode::Overloaded, message);
+                let error = WireError { retry_after_ms: Some(WARMING_MS), ..error };
+                let payload = wire::encode_error(&call.id, &error);
+                drop(self.replies.send(Reply { peer: call.peer, payload }));
+                return;
+            }
             self.appends.push(received);
         }
         self.core.call(call, now);
@@ -622,6 +712,7 @@ impl Learning {
             calls: [self.calls.len(), CALLS],
             publish: [self.publish.len(), self.publish.capacity().unwrap_or(0)],
         });
+        self.core.set_warm_start(self.warm.as_ref().map(Feeding::rows));
         self.core.tick(self.clock.now());
         if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
             feed.rows(window);
@@ -630,16 +721,24 @@ impl Learning {
 
     /// More of what is there already, up to one batch: rows are learned together, which is faster. Messages are counted too:
     /// not every one brings a row.
-    fn take_what_waits(&mut self) {
+    fn take_what_waits(&mut self, stopping: bool) {
         let now = self.clock.now();
-        let readable = self.core.read_only().is_none();
+        let storable = self.core.read_only().is_none();
         for _ in 0..self.config.batch_rows_max {
             let full = self.core.waiting_rows() >= self.config.batch_rows_max as u64;
             if full || self.core.waiting_bytes() >= GROUP_BYTES {
                 break;
             }
             let mut idle = true;
-            if readable && let Ok(message) = self.ingest.try_recv() {
+            if let Some(feeding) = &self.warm {
+                if storable
+                    && !stopping
+                    && let Ok(fed) = feeding.queue.try_recv()
+                {
+                    self.warm_start(Some(fed), now);
+                    idle = false;
+                }
+            } else if storable && let Ok(message) = self.ingest.try_recv() {
                 self.core.ingest(&message, now);
                 idle = false;
             }
@@ -1008,6 +1107,7 @@ mod tests {
         let config = Arc::new(Config::default());
         Learning {
             ingest,
+            warm: None,
             calls: never(),
             wants: never(),
             done: never(),
@@ -1037,7 +1137,7 @@ mod tests {
         let (sender, receiver) = bounded(10_000);
         (0..10_000).for_each(|_| sender.send(Bytes::from_static(b"garbage")).unwrap());
         let mut learning = learning(receiver);
-        learning.take_what_waits();
+        learning.take_what_waits(false);
         let most = Config::default().batch_rows_max;
         assert!(most < 9000 && learning.ingest.len() >= 10_000 - most, "{} of 10000 are left", learning.ingest.len());
     }
@@ -1096,6 +1196,7 @@ mod tests {
                 commands,
                 stop_refits: Arc::new(AtomicBool::new(false)),
                 threads: Vec::new(),
+                warm_start: None,
                 endpoints_file: PathBuf::from("no such file"),
             };
             daemon.spawn(name, || std::thread::sleep(Duration::from_secs(4))).unwrap();

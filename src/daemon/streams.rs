@@ -110,6 +110,11 @@ impl Streams {
         self.streams.is_empty()
     }
 
+    /// The newest session of a stream, if the stream is known.
+    pub fn session(&self, name: &str) -> Option<&str> {
+        self.by_name.get(name).map(|&number| self.streams[number as usize].session.as_str())
+    }
+
     /// Decide what of `batch`, whose first new row would have offset `offset`, is new; nothing changes. `strict` is an append,
     /// whose sequence numbers may leave no gap; on ingest a gap only starts a new chain.
     ///

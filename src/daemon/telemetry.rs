@@ -76,6 +76,7 @@ pub struct Pulse {
     /// Milliseconds after the start at which the core last published its status; 0 before the first.
     beat_ms: AtomicU64,
     stopping: AtomicBool,
+    warming: AtomicBool,
     missed: AtomicU64,
 }
 
@@ -85,6 +86,7 @@ impl Default for Pulse {
             started: Instant::now(),
             beat_ms: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            warming: AtomicBool::new(false),
             missed: AtomicU64::new(0),
         }
     }
@@ -109,6 +111,16 @@ impl Pulse {
     /// Whether nothing is taken in any more.
     pub fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// From now on a table is learned first, or is no more.
+    pub fn set_warming(&self, warming: bool) {
+        self.warming.store(warming, Ordering::Relaxed);
+    }
+
+    /// Whether live rows have to wait for a table.
+    pub fn warming(&self) -> bool {
+        self.warming.load(Ordering::Relaxed)
     }
 
     /// Notices that the watcher missed because it did not keep up.

@@ -219,6 +219,7 @@ async fn readyz(State(shared): Here) -> Response {
     match shared.site.pulse.silence() {
         None => busy("starting"),
         Some(silence) if silence > SILENCE => busy("the core does not answer"),
+        Some(_) if shared.site.pulse.warming() => busy("learning the table of --warm-start first"),
         Some(_) => "ready\n".into_response(),
     }
 }

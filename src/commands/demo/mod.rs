@@ -69,7 +69,7 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        start_log("off");
+        start_log("off", None);
         let interrupted = Arc::new(AtomicBool::new(false));
         // A second Ctrl-C ends the process.
         signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&interrupted))?;
