@@ -598,6 +598,7 @@ impl Learning {
         let mut next_feed = Instant::now();
         let mut deadline: Option<Instant> = None;
         let (mut ingest_open, mut calls_open) = (true, true);
+        self.core.set_warm_start(self.warm.as_ref().map(Feeding::rows));
         loop {
             // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
             let storable = self.core.read_only().is_none();
@@ -673,7 +674,10 @@ impl Learning {
         let Some(feeding) = &mut self.warm else { return };
         match fed {
             Some(Fed::Rows(batch)) => match self.core.warm_start(&batch, now) {
-                Ok(()) => feeding.took(batch.len()),
+                Ok(()) => {
+                    feeding.took(batch.len());
+                    self.core.set_warm_start(Some(feeding.rows()));
+                }
                 Err(error) => feeding.fail(&error.to_string()),
             },
             Some(Fed::Last) => feeding.end(),
@@ -688,6 +692,7 @@ impl Learning {
         if ended && self.core.read_only().is_none() && self.core.make_durable(self.clock.now(), clock) {
             let offset = self.core.offset();
             self.warm.take().into_iter().for_each(|feeding| feeding.complete(offset));
+            self.core.set_warm_start(None);
         }
     }
 
@@ -712,7 +717,6 @@ impl Learning {
             calls: [self.calls.len(), CALLS],
             publish: [self.publish.len(), self.publish.capacity().unwrap_or(0)],
         });
-        self.core.set_warm_start(self.warm.as_ref().map(Feeding::rows));
         self.core.tick(self.clock.now());
         if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
             feed.rows(window);

@@ -342,7 +342,7 @@ impl Feeding {
 
     /// All rows are durable, and `offset` is behind the last of them.
     pub(super) fn complete(self, offset: u64) {
-        let Progress { of, .. } = self.told.progress();
+        let (_, of) = self.rows();
         if let Some((path, marker)) = &self.marker
             && let Err(e) = (Marker { end: Some(offset), ..marker.clone() }).write(path)
         {
@@ -356,7 +356,6 @@ impl Feeding {
 
     /// Rows taken in and rows of the table, for `status`.
     pub(super) fn rows(&self) -> (u64, u64) {
-        let Progress { rows, of, .. } = self.told.progress();
-        (rows, of)
+        (self.told.rows.load(Ordering::Relaxed), self.told.of)
     }
 }

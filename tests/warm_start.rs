@@ -1,0 +1,316 @@
+//! `criticd serve --warm-start TABLE`: batch, then live, is one stream of experience. The real program throughout.
+
+use criticd::client::{ClientError, Requester, Sender};
+use criticd::sim::{self, Step, pendulum::Pendulum};
+use criticd::table::TableWriter;
+use criticd::transition::Batch;
+use criticd::wire;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Far longer than anything here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Neither model selection nor the tuning of noise at refreshes, whose times depend on how rows are grouped: what is left is
+/// a function of the rows alone.
+const CALM: [&str; 6] = [
+    "critic.refit_first_rows=0",
+    "critic.refit_score_drop=0",
+    "critic.tune_noise=false",
+    "critic.dictionary_max=60",
+    "critic.tolerance=1e-2",
+    "log=info",
+];
+
+fn command(directory: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
+    command.arg("serve").arg("--data-dir").arg(directory).args(["--http", "off"]);
+    for socket in ["--ingest", "--control", "--publish"] {
+        command.args([socket, "tcp://127.0.0.1:0"]);
+    }
+    for setting in CALM {
+        command.args(["--set", setting]);
+    }
+    command.args(more).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// A running daemon, ended with the test.
+struct Daemon {
+    child: Child,
+    endpoints: Value,
+}
+
+impl Daemon {
+    fn start(directory: &Path, more: &[&str]) -> Self {
+        let file = directory.join("endpoints.json");
+        drop(std::fs::remove_file(&file));
+        let mut child = command(directory, more).stderr(Stdio::null()).spawn().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            assert!(child.try_wait().unwrap().is_none(), "the daemon did not start");
+            assert!(Instant::now() < deadline, "the daemon is not ready");
+            let text = std::fs::read_to_string(&file).ok();
+            match text.and_then(|text| serde_json::from_str(&text).ok()) {
+                Some(endpoints) => return Self { child, endpoints },
+                None => thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+
+    fn requester(&self) -> Requester {
+        Requester::connect(self.endpoints["control"].as_str().unwrap(), PATIENCE).unwrap()
+    }
+
+    /// The status as soon as it is as wanted.
+    fn status_when(&self, requester: &mut Requester, mut wanted: impl FnMut(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = requester.ask("status", json!({}), PATIENCE).unwrap();
+            let status = status.get("status").cloned().unwrap_or(status);
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{status:#}");
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// What a start that is refused says, and its exit status.
+fn refused(directory: &Path, more: &[&str]) -> (i32, String) {
+    let Output { status, stderr, .. } = command(directory, more).output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert!(!said.contains("panicked"), "{said}");
+    (status.code().unwrap(), said)
+}
+
+/// Streams of the table, and what the daemon calls them.
+const RECORDED: [&str; 2] = ["default", "left"];
+const LEARNED: [&str; 2] = ["warm-start", "warm-start/left"];
+
+/// Experience of two pendulums that take turns, in the order in which it is recorded.
+fn experience(names: [&str; 2], rows: usize) -> Vec<Batch> {
+    let mut pendulums = [(names[0], Pendulum::new(1, 0.3)), (names[1], Pendulum::new(2, 0.3))];
+    let turn = |turn: usize| {
+        let (name, pendulum) = &mut pendulums[turn % 2];
+        let steps: Vec<Step> = (0..10).map(|_| pendulum.step()).collect();
+        sim::batches(name, "", &steps).remove(0)
+    };
+    (0..rows / 10).map(turn).collect()
+}
+
+fn write(path: &Path, batches: &[Batch]) {
+    let mut writer = TableWriter::create(path).unwrap();
+    batches.iter().for_each(|batch| writer.append(batch).unwrap());
+    writer.finish().unwrap();
+}
+
+/// Everything that must not depend on how the rows came: numbers to be compared closely, and the rest exactly.
+fn fate(daemon: &Daemon, requester: &mut Requester, rows: u64) -> (Vec<f64>, Value) {
+    let states: Vec<[f64; 2]> = (0..50).map(|i| [f64::from(i % 7) - 3.0, f64::from(i) / 5.0 - 5.0]).collect();
+    let question = json!({"states": states, "variance": true, "min_offset": rows, "arrays": "list"});
+    let answer = requester.ask("value", question, PATIENCE).unwrap();
+    let status = daemon.status_when(requester, |status| status["offset"] == rows);
+    let critic = &status["critics"][0];
+    let numbers = ["mean", "variance"].iter().flat_map(|key| answer[*key].as_array().unwrap().clone());
+    let counts = json!({
+        "offset": status["offset"], "transitions": critic["transitions"], "cuts": critic["counts"]["cuts"],
+        "terminations": critic["counts"]["terminations"], "left_out": critic["counts"]["novel_when_full"],
+        "dictionary": critic["dictionary_size"], "chains": critic["running_chains"], "rejected": status["rejected"],
+    });
+    (numbers.map(|v| v.as_f64().unwrap()).collect(), counts)
+}
+
+fn live() -> Vec<Batch> {
+    let mut pendulum = Pendulum::new(3, 0.3);
+    (0..20).flat_map(|_| sim::batches("robot", "run", &(0..50).map(|_| pendulum.step()).collect::<Vec<_>>())).collect()
+}
+
+#[test]
+fn a_table_and_then_live_rows_equal_one_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let (recorded, live) = (experience(RECORDED, 6000), live());
+    write(&path("table.csv"), &recorded);
+    let table = path("table.csv");
+    let warm = ["--warm-start", table.to_str().unwrap()];
+
+    let streamed = {
+        let daemon = Daemon::start(&path("streamed"), &[]);
+        let sender = Sender::connect(daemon.endpoints["ingest"].as_str().unwrap(), PATIENCE).unwrap();
+        let mut same = experience(LEARNED, 6000).into_iter();
+        same.all(|batch| sender.send(wire::encode_ingest(&batch)).is_ok());
+        live.iter().for_each(|batch| sender.send(wire::encode_ingest(batch)).unwrap());
+        let fate = fate(&daemon, &mut daemon.requester(), 7000);
+        sender.close(PATIENCE).unwrap();
+        fate
+    };
+
+    let daemon = Daemon::start(&path("warm"), &warm);
+    // Live rows may come while the table is being learned: they have to wait.
+    let sender = Sender::connect(daemon.endpoints["ingest"].as_str().unwrap(), PATIENCE).unwrap();
+    live.iter().for_each(|batch| sender.send(wire::encode_ingest(batch)).unwrap());
+    let mut requester = daemon.requester();
+    let (numbers, counts) = fate(&daemon, &mut requester, 7000);
+    assert_eq!(counts, streamed.1);
+    let scale = streamed.0.iter().fold(1.0f64, |scale, v| scale.max(v.abs()));
+    let apart = numbers.iter().zip(&streamed.0).map(|(a, b)| (a - b).abs() / scale).fold(0.0, f64::max);
+    println!("largest deviation {apart:.1e}, allowed 1e-9");
+    assert!(apart <= 1e-9, "{apart:e}");
+    assert_eq!(daemon.status_when(&mut requester, |s| s["warm_start"].is_null())["duplicates"], 0);
+    sender.close(PATIENCE).unwrap();
+    drop(daemon);
+
+    // The option may stay: nothing is learned twice, and the table is not even read.
+    let daemon = Daemon::start(&path("warm"), &warm);
+    let mut requester = daemon.requester();
+    let status = daemon.status_when(&mut requester, |_| true);
+    assert_eq!(
+        (&status["offset"], &status["duplicates"], &status["warm_start"]),
+        (&json!(7000), &json!(0), &json!(null))
+    );
+    let next = sim::batches("robot", "other", &[Pendulum::new(9, 0.3).step()]).remove(0);
+    let id = requester.post_append(&next).unwrap();
+    requester.reply(id, PATIENCE).unwrap();
+    drop(daemon);
+    // Nor if the daemon no longer knows that it was: then every row is found to be known.
+    std::fs::remove_file(path("warm/warm-start.json")).unwrap();
+    let daemon = Daemon::start(&path("warm"), &warm);
+    let status = daemon.status_when(&mut daemon.requester(), |s| s["duplicates"] == 6000 && s["warm_start"].is_null());
+    assert_eq!(status["offset"], 7001);
+    drop(daemon);
+
+    // Another table is refused, and so is the same one read in another way.
+    write(&path("other.csv"), &recorded[1..]);
+    let (code, said) = refused(&path("warm"), &["--warm-start", path("other.csv").to_str().unwrap()]);
+    assert_eq!(code, 1);
+    let known = PathBuf::from(warm[1]);
+    assert!(said.contains(&format!("{} with 6000 transitions was learned", known.display())), "{said}");
+    assert!(said.contains("leave --warm-start out") && said.contains("--data-dir"), "{said}");
+    let (code, said) = refused(&path("warm"), &[warm[0], warm[1], "--assume-terminated", "never"]);
+    assert!(code == 1 && said.contains("the same read in another way"), "{said}");
+}
+
+#[test]
+fn a_warm_start_that_is_killed_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = directory.path().join("table.csv");
+    const ROWS: u64 = 40_000;
+    write(&table, &experience(RECORDED, ROWS as usize));
+    let data = directory.path().join("data");
+    // Many small groups, each of which is synced: there is an amid.
+    let more = ["--warm-start", table.to_str().unwrap(), "--set", "batch_rows_max=32", "--set", "checkpoint_rows=5000"];
+    let mut interrupted = Vec::new();
+    for kills in 0.. {
+        let mut daemon = Daemon::start(&data, &more);
+        let mut requester = daemon.requester();
+        let before = interrupted.last().copied().unwrap_or(0);
+        let status = daemon.status_when(&mut requester, |status| {
+            status["warm_start"].is_null() || status["offset"].as_u64().unwrap() > before + 2000
+        });
+        if status["warm_start"].is_null() {
+            assert_eq!(status["offset"], ROWS);
+            assert!(kills >= 3, "it was over before it could be killed");
+            break;
+        }
+        assert_eq!(status["warm_start"]["of"], ROWS);
+        let live = sim::batches("robot", "run", &[Pendulum::new(3, 0.3).step()]).remove(0);
+        let id = requester.post_append(&live).unwrap();
+        let reply = requester.reply(id, PATIENCE);
+        if kills < 3 {
+            let Err(ClientError::Refused(refusal)) = reply else { panic!("live rows came first") };
+            assert_eq!((refusal.code.as_str(), refusal.retry_after_ms), ("overloaded", Some(1000)));
+            interrupted.push(status["offset"].as_u64().unwrap());
+            daemon.child.kill().unwrap();
+            daemon.child.wait().unwrap();
+        } else {
+            // Let it come to its end; the row, if it was taken, came behind the table.
+            drop(reply);
+            let status = daemon.status_when(&mut requester, |status| status["warm_start"].is_null());
+            assert!(status["offset"].as_u64().unwrap() >= ROWS);
+            let streams = requester.ask("streams", json!({}), PATIENCE).unwrap();
+            for stream in LEARNED {
+                let found = &streams["streams"][stream];
+                assert_eq!((&found["rows"], &found["next_seq"]), (&json!(ROWS / 2), &json!(ROWS / 2)));
+            }
+            break;
+        }
+    }
+    assert_eq!(interrupted.len(), 3);
+
+    // The model is that of the journal, whose rows are those of the table, each once.
+    let calm = directory.path().join("calm");
+    let whole = Daemon::start(&calm, &["--warm-start", table.to_str().unwrap()]);
+    let expected = fate(&whole, &mut whole.requester(), ROWS);
+    let daemon = Daemon::start(&data, &[]);
+    let offset = daemon.status_when(&mut daemon.requester(), |_| true)["offset"].as_u64().unwrap();
+    let found = fate(&daemon, &mut daemon.requester(), offset);
+    if offset == ROWS {
+        assert_eq!(found.1, expected.1);
+        let scale = expected.0.iter().fold(1.0f64, |scale, v| scale.max(v.abs()));
+        assert!(found.0.iter().zip(&expected.0).all(|(a, b)| (a - b).abs() <= 1e-9 * scale));
+    }
+}
+
+#[test]
+fn tables_that_cannot_be_learned_are_refused_before_anything_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let sound = "state_0,next_state_0,reward,terminated\n0,1,1,0\n1,2,1,0\n";
+    let sound = file("sound.csv", sound);
+    for (text, more, words) in [
+        ("state_0,next_state_0,reward,terminated\n0,1,1,0\n1,2,x,0\n", &[][..], "line 3, column reward: \"x\" is not"),
+        ("state_0,next_state_0,reward\n0,1,1\n", &[], "column terminated: missing"),
+        ("state_0,next_state_0,reward,done\n0,1,1,0\n", &[], "--done terminated"),
+        ("state_0,reward,terminated\n0,1,0\n", &["--set", "state_dim=1"], "holds no transition"),
+        ("state_0,next_state_0,reward,terminated\n0,1,1,0\n", &["--set", "state_dim=2"], "states have 2 numbers here"),
+        ("state_0,next_state_0,reward,terminated\n0,1,1,0\n", &["--set", "critic.rewards=[1]"], "learns reward 1"),
+    ] {
+        let table = file("table.csv", text);
+        let (code, said) = refused(&data, &[&["--warm-start", &table], more].concat());
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains("--warm-start: ") && said.contains("table.csv") && said.contains(words), "{said}");
+    }
+    let (code, said) = refused(&data, &["--warm-start", "absent.csv"]);
+    assert!(code == 1 && said.contains("absent.csv: No such file"), "{said}");
+    let (code, said) = refused(&data, &["--done", "truncated"]);
+    assert!(code == 2 && said.contains("--warm-start; name it"), "{said}");
+    let long = format!("stream,state_0,next_state_0,reward,terminated\n{},0,1,1,0\n", "x".repeat(250));
+    let (_, said) = refused(&data, &["--warm-start", &file("long.csv", &long)]);
+    assert!(said.contains("is too long") && said.contains("rename it"), "{said}");
+
+    // Whoever sends under that name already keeps it.
+    let daemon = Daemon::start(&data, &[]);
+    let mut requester = daemon.requester();
+    let fields = json!({"stream": "warm-start", "seq": 0, "state": [0], "next_state": [1], "reward": 1});
+    requester.ask("append", fields, PATIENCE).unwrap();
+    drop(daemon);
+    let (code, said) = refused(&data, &["--warm-start", &sound]);
+    assert!(code == 1 && said.contains("stream \"warm-start\" is there already"), "{said}");
+    let damaged = data.join("warm-start.json");
+    std::fs::write(&damaged, "{").unwrap();
+    let (code, said) = refused(&data, &["--warm-start", &sound]);
+    assert!(code == 1 && said.contains("warm-start.json cannot be read"), "{said}");
+
+    // Without a journal nothing is remembered, and every start learns the table.
+    for _ in 0..2 {
+        let fresh = directory.path().join("fresh");
+        let daemon = Daemon::start(&fresh, &["--warm-start", &sound, "--set", "journal=false"]);
+        daemon.status_when(&mut daemon.requester(), |s| s["offset"] == 2 && s["warm_start"].is_null());
+        assert!(!fresh.join("warm-start.json").exists());
+    }
+}
