@@ -169,10 +169,26 @@ fn data_dir(state_home: Option<OsString>, home: Option<OsString>) -> PathBuf {
         .join("criticd")
 }
 
-/// Settings given on the command line; they count more than the file.
+/// The configuration file that is read if none is named: `criticd/criticd.toml` in the first of the XDG configuration
+/// directories that has one. Relative paths in these variables do not count.
+pub fn config_file(environment: Environment<'_>) -> Option<PathBuf> {
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let home = environment("XDG_CONFIG_HOME").and_then(absolute);
+    let home = home.or_else(|| environment("HOME").and_then(absolute).map(|home| home.join(".config")));
+    let shared = environment("XDG_CONFIG_DIRS").filter(|paths| !paths.is_empty()).unwrap_or_else(|| "/etc/xdg".into());
+    let shared: Vec<PathBuf> = std::env::split_paths(&shared).filter(|path| path.is_absolute()).collect();
+    let files = home.into_iter().chain(shared).map(|directory| directory.join("criticd/criticd.toml"));
+    files.into_iter().find(|file| file.is_file())
+}
+
+/// What a variable of the environment holds, if it is there.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// Settings given on the command line; they count more than the environment and the file.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
-    /// Read settings from this TOML file
+    /// Read settings from this TOML file [default: criticd/criticd.toml in $XDG_CONFIG_HOME (~/.config) or
+    /// $XDG_CONFIG_DIRS (/etc/xdg), if it is there]
     #[arg(long, value_name = "FILE", env = "CRITICD_CONFIG")]
     pub config: Option<PathBuf>,
     /// Keep the daemon's files in this directory
@@ -229,6 +245,11 @@ pub enum ConfigError {
         /// The setting that was probably meant, in backquotes, and where it belongs.
         suggestion: Option<String>,
     },
+    /// A variable of the environment is not UTF-8.
+    Environment {
+        /// Which one.
+        variable: String,
+    },
     /// A setting has a value that it may not have.
     Invalid {
         /// With the table it stands in.
@@ -257,6 +278,7 @@ impl Display for ConfigError {
         match self {
             Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
             Self::Syntax { message, .. } => f.write_str(message.trim_end()),
+            Self::Environment { variable } => write!(f, "the environment variable {variable} is not UTF-8"),
             Self::UnknownKey { key, suggestion: None, .. } => write!(f, "there is no setting `{key}`"),
             Self::UnknownKey { key, suggestion: Some(other), .. } => {
                 write!(f, "there is no setting `{key}`, did you mean {other}?")
@@ -310,7 +332,7 @@ impl Config {
     /// # Errors
     /// If it is not TOML, has unknown keys, or a value is not allowed: with the line.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        Self::from_toml_and(text, &Options::default())
+        Self::from_toml_and(text, &Options::default(), &|_| None)
     }
 
     /// Read the file that `options` name, if they name one, and let the other options count more.
@@ -318,18 +340,32 @@ impl Config {
     /// # Errors
     /// As [`Config::from_toml`], or if the file cannot be read.
     pub fn load(options: &Options) -> Result<Self, ConfigError> {
-        let text = match &options.config {
-            Some(path) => {
-                std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.clone(), source })?
-            }
-            None => String::new(),
-        };
-        Self::from_toml_and(&text, options)
+        Self::read(options.config.clone(), options, &|_| None)
     }
 
-    fn from_toml_and(text: &str, options: &Options) -> Result<Self, ConfigError> {
+    /// Read settings as a daemon does that is started in this environment: the file that `options` name, or else the one
+    /// that is found; over it variables, `CRITICD_` and the key in capitals; over these the other options. Says which
+    /// file it was, too.
+    ///
+    /// # Errors
+    /// As [`Config::load`], or if a variable is not UTF-8.
+    pub fn load_in(environment: Environment<'_>, options: &Options) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        let file = options.config.clone().or_else(|| config_file(environment));
+        Self::read(file.clone(), options, environment).map(|config| (config, file))
+    }
+
+    fn read(file: Option<PathBuf>, options: &Options, environment: Environment<'_>) -> Result<Self, ConfigError> {
+        let text = match file {
+            Some(path) => std::fs::read_to_string(&path).map_err(|source| ConfigError::Read { path, source })?,
+            None => String::new(),
+        };
+        Self::from_toml_and(&text, options, environment)
+    }
+
+    fn from_toml_and(text: &str, options: &Options, environment: Environment<'_>) -> Result<Self, ConfigError> {
         let mut parts = ConfigParts::default();
         let mut lines = read_document(text, &mut parts)?;
+        apply_environment(environment, &mut parts, &mut lines)?;
         apply(options, &mut parts, &mut lines)?;
         check(&parts, &lines)?;
         Ok(Self { parts })
@@ -339,7 +375,11 @@ impl Config {
     pub fn print(&self) -> String {
         let mut out =
             String::from("# Settings of criticd. Lines with # are comments; what is left out has its default.\n");
-        out.push_str("# Settings marked (SIGHUP) may change while the daemon runs.\n\n");
+        out.push_str(
+            "# Settings marked (SIGHUP) may change while the daemon runs. Environment variables count more than this\n",
+        );
+        out.push_str("# file: CRITICD_STATE_DIM, CRITICD_LIMITS_PARTS_MAX, CRITICD_CRITIC_DISCOUNT (of every critic) and so on;\n");
+        out.push_str("# options of `criticd serve` count more than these.\n\n");
         print_table(&mut out, &GENERAL, &self.parts);
         out.push_str("# What one message or peer may ask for.\n[limits]\n\n");
         print_table(&mut out, &LIMITS, &self.parts.limits);
@@ -538,6 +578,42 @@ fn edit_distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
+/// Settings from the environment, over those of the file. A variable that is empty is as good as none.
+fn apply_environment(
+    environment: Environment<'_>,
+    parts: &mut ConfigParts,
+    lines: &mut Lines,
+) -> Result<(), ConfigError> {
+    let general = GENERAL.iter().map(|setting| (setting.key, String::new()));
+    let limits = LIMITS.iter().map(|setting| (setting.key, "limits.".to_owned()));
+    let critic = CRITIC.iter().map(|setting| (setting.key, "critic.".to_owned()));
+    for (key, prefix) in general.chain(limits).chain(critic) {
+        let key = format!("{prefix}{key}");
+        let variable = format!("CRITICD_{}", key.replace('.', "_").to_ascii_uppercase());
+        let Some(value) = environment(&variable).filter(|value| !value.is_empty()) else { continue };
+        let value = value.into_string().map_err(|_| ConfigError::Environment { variable: variable.clone() })?;
+        assign(&key, value.trim(), parts, lines).map_err(|error| match error {
+            ConfigError::Invalid { line, message, .. } => ConfigError::Invalid { key: variable.clone(), line, message },
+            other => other,
+        })?;
+        // Checked at once, so that the error names the variable.
+        check_one(&key, parts).map_err(|message| ConfigError::invalid(variable, None, message))?;
+    }
+    Ok(())
+}
+
+/// Check one setting by itself.
+fn check_one(key: &str, parts: &ConfigParts) -> Result<(), String> {
+    fn check<T>(table: &[Setting<T>], key: &str, parts: &T) -> Result<(), String> {
+        table.iter().filter(|setting| setting.key == key).try_for_each(|setting| (setting.check)(parts))
+    }
+    match key.split_once('.') {
+        Some(("limits", key)) => check(&LIMITS, key, &parts.limits),
+        Some((_, key)) => parts.critics.iter().try_for_each(|critic| check(&CRITIC, key, critic)),
+        None => check(&GENERAL, key, parts),
+    }
+}
+
 /// Settings from the command line, over those of the file.
 fn apply(options: &Options, parts: &mut ConfigParts, lines: &mut Lines) -> Result<(), ConfigError> {
     for assignment in &options.set {
@@ -677,6 +753,93 @@ mod tests {
         assert_eq!(config, Config::default());
         assert_eq!((config.critics.len(), config.critics[0].name.as_str()), (1, "default"));
         assert_eq!(config.limits.wire(), wire::Limits::default());
+    }
+
+    #[test]
+    fn options_count_more_than_the_environment_and_that_more_than_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("robot.toml");
+        std::fs::write(
+            &file,
+            "state_dim = 1\nwindow_rows = 100\n[limits]\nparts_max = 4\n[[critic]]\nname = \"a\"\n\
+                               warmup_rows = 20\n[[critic]]\nname = \"b\"\ndiscount = 0.5\n",
+        )
+        .unwrap();
+        let variables = [
+            ("CRITICD_STATE_DIM", "2"),
+            ("CRITICD_WINDOW_ROWS", "200"),
+            ("CRITICD_LIMITS_PARTS_MAX", "5"),
+            ("CRITICD_CRITIC_DISCOUNT", "0.75"),
+            ("CRITICD_INGEST", "ipc:///ingest"),
+            ("CRITICD_LOG", ""),
+            ("CRITICD_BIN", "somebody else's"),
+        ];
+        let environment =
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value));
+        let options = |config: Option<&Path>| Options {
+            config: config.map(Path::to_owned),
+            control: Some("ipc:///control".into()),
+            set: vec!["window_rows=300".into()],
+            ..Options::default()
+        };
+        let (config, read) = Config::load_in(&environment, &options(Some(&file))).unwrap();
+        assert_eq!(read.as_deref(), Some(&*file));
+        assert_eq!((config.state_dim, config.window_rows, config.limits.parts_max), (Some(2), 300, 5));
+        assert_eq!((&*config.ingest, &*config.control, &*config.log), ("ipc:///ingest", "ipc:///control", "info"));
+        let discounts: Vec<f64> = config.critics.iter().map(|critic| critic.discount).collect();
+        assert_eq!((discounts, config.critics[0].warmup_rows), (vec![0.75, 0.75], 20));
+        let loaded = Config::load(&options(Some(&file))).unwrap();
+        assert_eq!(
+            (loaded.state_dim, &*loaded.ingest),
+            (Some(1), "tcp://127.0.0.1:5750"),
+            "who asks for a file gets it"
+        );
+
+        for (name, value, words) in [
+            ("CRITICD_STATE_DIM", "0", "`CRITICD_STATE_DIM` must be from 1 to 4096, is 0"),
+            ("CRITICD_STATE_DIM", "many", "`CRITICD_STATE_DIM` cannot be read"),
+            ("CRITICD_LIMITS_PARTS_MAX", "1", "`CRITICD_LIMITS_PARTS_MAX` must be from 3 to 64"),
+            ("CRITICD_CRITIC_KERNEL", "round", "`CRITICD_CRITIC_KERNEL` must be one of"),
+        ] {
+            let wrong = |asked: &str| (asked == name).then(|| value.into());
+            let error = Config::load_in(&wrong, &Options::default()).unwrap_err().to_string();
+            assert!(error.starts_with(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_configuration_file_is_found_where_xdg_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| {
+            let path = directory.path().join(name);
+            std::fs::create_dir_all(path.join("criticd")).unwrap();
+            path
+        };
+        let (home, shared) = (place("home/.config"), place("shared"));
+        let own = place("own");
+        let written = |at: &Path, dim: usize| {
+            std::fs::write(at.join("criticd/criticd.toml"), format!("state_dim = {dim}\n")).unwrap();
+        };
+        let environment = |own: &Path| {
+            let values = [
+                ("XDG_CONFIG_HOME", own.to_owned()),
+                ("XDG_CONFIG_DIRS", format!("relative:{}", shared.display()).into()),
+                ("HOME", directory.path().join("home")),
+            ];
+            move |name: &str| values.iter().find(|(n, _)| *n == name).map(|(_, path)| path.clone().into_os_string())
+        };
+        let found = |own: &Path| {
+            let (config, file) = Config::load_in(&environment(own), &Options::default()).unwrap();
+            (config.state_dim, file)
+        };
+        assert_eq!(found(&own), (None, None));
+        written(&shared, 3);
+        assert_eq!(found(&own), (Some(3), Some(shared.join("criticd/criticd.toml"))));
+        written(&home, 2);
+        // Relative paths do not count, and what is not set has its default.
+        assert_eq!(found(Path::new("relative")).0, Some(2));
+        written(&own, 1);
+        assert_eq!(found(&own).0, Some(1));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::output::{facts, in_file, print, print_json};
-use criticd::config::{Config, Options};
+use criticd::config::{Config, Options, config_file};
 use criticd::learner::{KernelKind, Settings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 /// Read a configuration file, say what is wrong with it or what it comes to
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd check-config robot.toml && criticd serve --config robot.toml\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit"
+    after_help = "Examples:\n  criticd check-config robot.toml && criticd serve --config robot.toml\n  criticd check-config                          the file that criticd serve would find\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n\nThe environment is left out: this is about the file."
 )]
 pub(crate) struct CheckConfig {
-    /// Settings, TOML
+    /// Settings, TOML [default: criticd/criticd.toml in $XDG_CONFIG_HOME or $XDG_CONFIG_DIRS]
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -23,8 +23,13 @@ pub(crate) struct CheckConfig {
 
 impl CheckConfig {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let options = Options { config: Some(self.file.clone()), ..Options::default() };
-        let config = Config::load(&options).map_err(|e| in_file(&self.file, e))?;
+        let Some(path) = self.file.or_else(|| config_file(&|name| std::env::var_os(name))) else {
+            let message = "there is no file criticd/criticd.toml in $XDG_CONFIG_HOME (~/.config) or $XDG_CONFIG_DIRS \
+                           (/etc/xdg); name one, or make it: criticd serve --print-config > robot.toml";
+            return Err(Failure::new(message));
+        };
+        let options = Options { config: Some(path.clone()), ..Options::default() };
+        let config = Config::load(&options).map_err(|e| in_file(&path, e))?;
         if self.json {
             return print_json(&json!({
                 "data_dir": config.data_dir,
@@ -55,7 +60,7 @@ impl CheckConfig {
             );
             lines.push(("critic".to_owned(), text));
         }
-        let path = self.file.display();
+        let path = path.display();
         print(&format!("{path} is sound.\n\n{}\nNext: criticd serve --config {path}\n", facts(&lines)))
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Connection {
     #[arg(long, value_name = "ENDPOINT")]
     control: Option<String>,
     /// The daemon's data directory, where a running one says its endpoints
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "CRITICD_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// Seconds to wait for the daemon
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86400))]
@@ -152,6 +152,7 @@ impl Optimise {
 
 /// Let a running daemon write a checkpoint now
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  criticd checkpoint\n  criticd checkpoint --data-dir /var/lib/criticd")]
 pub(crate) struct Checkpoint {
     #[command(flatten)]
     connection: Connection,

@@ -6,6 +6,7 @@ mod demo;
 mod fit;
 mod given;
 mod inspect;
+mod manual;
 mod output;
 mod plot;
 mod quarantine;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "First steps:\n  criticd demo pendulum        see it learn, nothing else needed\n  criticd serve                start the daemon, then send it transitions (proto/README.md)\n  criticd COMMAND --help       what a command does, with examples"
+    after_help = "First steps:\n  criticd demo pendulum        see it learn, nothing else needed\n  criticd serve                start the daemon, then send it transitions (proto/README.md)\n  criticd COMMAND --help       what a command does, with examples\n\nFiles: settings in $XDG_CONFIG_HOME/criticd/criticd.toml (~/.config), what the daemon keeps in\n$XDG_STATE_HOME/criticd (~/.local/state). Environment: `criticd serve --help`.\n\nExit status: 0 done; 1 failed, with a message that says what to do; 2 wrong usage; 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -53,6 +54,9 @@ enum Command {
     Repair(repair::Repair),
     Quarantine(quarantine::Quarantine),
     CheckConfig(check_config::CheckConfig),
+    Completions(manual::Completions),
+    #[command(name = "man")]
+    Manual(manual::Manual),
 }
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
@@ -73,6 +77,8 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Repair(repair) => repair.run(),
         Command::Quarantine(quarantine) => quarantine.run(),
         Command::CheckConfig(check) => check.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Manual(manual) => manual.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

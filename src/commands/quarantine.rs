@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 /// Look at what was refused on ingest, where nobody can be answered
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  criticd quarantine list\n  criticd quarantine list --help")]
 pub(crate) struct Quarantine {
     #[command(subcommand)]
     command: Command,
@@ -29,7 +30,7 @@ enum Command {
 )]
 struct List {
     /// The daemon's data directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "CRITICD_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use super::given::ReadingOptions;
 use super::{Failure, start_log};
-use criticd::config::{Config, Options};
+use criticd::config::{Config, ConfigError, Options};
 use criticd::daemon::warm_start::WarmStart;
 use criticd::daemon::{Daemon, Stage};
 use crossbeam_channel::{RecvTimeoutError, bounded};
@@ -30,7 +30,7 @@ const WATCH: Duration = Duration::from_millis(200);
 /// SIGHUP reads the configuration again and takes over what may change at run time.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd serve\n  criticd serve --config robot.toml --ingest tcp://127.0.0.1:6000\n  criticd serve --set critic.discount=0.95 --set critic.dictionary_max=500\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n  criticd serve --warm-start runs.csv           learn what was recorded, then what comes"
+    after_help = "Examples:\n  criticd serve\n  criticd serve --config robot.toml --ingest tcp://127.0.0.1:6000\n  criticd serve --set critic.discount=0.95 --set critic.dictionary_max=500\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n  criticd serve --warm-start runs.csv           learn what was recorded, then what comes\n  CRITICD_CRITIC_DISCOUNT=0.95 criticd serve\n\nEnvironment: every setting has a variable, CRITICD_ and its key in capitals: CRITICD_DATA_DIR, CRITICD_INGEST,\nCRITICD_LIMITS_PARTS_MAX, CRITICD_CRITIC_DISCOUNT (of every critic); `criticd serve --print-config` lists the keys.\nAn option counts more than a variable, that more than the file, that more than the default. RUST_LOG counts more than\n--log.\n\nExit status: 0 ended by SIGTERM or SIGINT; 1 could not start or go on, and says why; 2 wrong options or settings."
 )]
 pub(crate) struct Serve {
     #[command(flatten)]
@@ -92,7 +92,7 @@ impl Bars {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let config = Config::load(&self.options).map_err(Failure::usage)?;
+        let (config, file) = self.load().map_err(Failure::usage)?;
         if self.print_config {
             print!("{}", config.print());
             return Ok(());
@@ -103,6 +103,9 @@ impl Serve {
         }
         let mut bars = Bars::new();
         start_log(&config.log, Some(&bars.bars));
+        if let Some(file) = file {
+            log::info!("event=configured file={:?}", file.display());
+        }
         // Caught before anything starts, so that no signal falls between.
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let daemon = Daemon::start_with(config, warm_start.as_ref(), &mut |stage| match stage {
@@ -151,10 +154,15 @@ impl Serve {
         failure.map_or(Ok(()), |message| Err(std::io::Error::other(message).into()))
     }
 
+    /// The settings, and the file they are from.
+    fn load(&self) -> Result<(Config, Option<PathBuf>), ConfigError> {
+        Config::load_in(&|name| std::env::var_os(name), &self.options)
+    }
+
     fn reload(&self, daemon: &Daemon) {
-        match Config::load(&self.options) {
+        match self.load() {
             Err(e) => log::error!("event=reload_refused why={:?}", e.to_string()),
-            Ok(config) => {
+            Ok((config, _)) => {
                 let level = config.log.parse().unwrap_or(log::LevelFilter::Info);
                 match daemon.reload(config) {
                     Ok(changed) => {
