@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Start
 
-from criticd.testing import Daemon
+from criticd.testing import Daemon, binary
 
 EXAMPLES = ROOT / "examples" / "python"
 
 
-def run(daemon: Daemon | None, script: Path, *arguments: str) -> str:
-    environment = dict(os.environ)
+def run(daemon: Daemon | None, script: Path, *arguments: str, **variables: str) -> str:
+    environment = {**os.environ, **variables}
     if daemon is not None:
         environment["CRITICD_DATA_DIR"] = str(daemon.data_dir)
     done = subprocess.run(
@@ -59,6 +59,52 @@ def test_vector_environment(start: Start) -> None:
 def test_mujoco(start: Start, name: str) -> None:
     said = run(start(), EXAMPLES / "mujoco_locomotion.py", "--env", name, "--steps", "1000")
     assert f"1000 steps of {name}" in said and "is worth" in said
+
+
+def test_minari(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gymnasium
+    import numpy as np
+
+    minari = pytest.importorskip("minari")
+    from minari.data_collector import EpisodeBuffer
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = gymnasium.make("CartPole-v1", max_episode_steps=20)
+    env.action_space.seed(0)
+    episodes, ends = [], []
+    for number in range(40):
+        states, columns = [env.reset(seed=number)[0]], []
+        while not columns or not (columns[-1][2] or columns[-1][3]):
+            action = env.action_space.sample()
+            state, *rest, _ = env.step(action)
+            states.append(state)
+            columns.append((action, *rest))
+        actions, rewards, terminations, truncations = (np.array(column) for column in zip(*columns, strict=True))
+        ends.append(bool(terminations[-1]))
+        parts = {"observations": np.array(states), "actions": actions, "rewards": rewards}
+        flags = {"terminations": terminations, "truncations": truncations}
+        episodes.append(EpisodeBuffer(id=number, **parts, **flags))
+    made = {"dataset_id": "test/poles-v0", "buffer": episodes, "env": env, "data_format": "hdf5"}
+    with pytest.warns(UserWarning):
+        # Of all that is not said about authors.
+        rows = minari.create_dataset_from_buffers(**made).total_steps
+    assert 0 < sum(ends) < 40
+
+    daemon = start()
+    script = EXAMPLES / "minari_replay.py"
+    said = run(daemon, script, "test/poles-v0", MINARI_DATASETS_PATH=str(tmp_path))
+    assert f"40 episodes of test/poles-v0: {rows} rows, 0 of them known before, {rows} learned" in said
+    said = run(daemon, script, "test/poles-v0", MINARI_DATASETS_PATH=str(tmp_path))
+    assert f"{rows} of them known before, {rows} learned" in said
+    # The same dataset, read by the daemon itself, by both ways.
+    replay = [str(binary()), "replay", str(tmp_path / "test" / "poles-v0"), "--ack", "--session", "again"]
+    subprocess.run([*replay, "--control", daemon.endpoints.control], check=True, timeout=60)
+    with daemon.client() as client:
+        assert client.streams()["default"].rows == rows
+        counts = client.status()["critics"][0]["counts"]
+        # An episode ends in a termination or a cut, and none leads over into the next.
+        assert counts["terminations"] == 2 * sum(ends)
+        assert counts["cuts"] == 2 * (40 - sum(ends))
 
 
 def test_planner(start: Start) -> None:
