@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT, Start
@@ -71,9 +72,10 @@ def test_minari(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     env = gymnasium.make("CartPole-v1", max_episode_steps=20)
     env.action_space.seed(0)
-    episodes, ends = [], []
+    episodes: list[EpisodeBuffer] = []
+    ends: list[bool] = []
     for number in range(40):
-        states, columns = [env.reset(seed=number)[0]], []
+        states, columns = [env.reset(seed=number)[0]], list[tuple[Any, ...]]()
         while not columns or not (columns[-1][2] or columns[-1][3]):
             action = env.action_space.sample()
             state, *rest, _ = env.step(action)
@@ -85,17 +87,16 @@ def test_minari(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         flags = {"terminations": terminations, "truncations": truncations}
         episodes.append(EpisodeBuffer(id=number, **parts, **flags))
     made = {"dataset_id": "test/poles-v0", "buffer": episodes, "env": env, "data_format": "hdf5"}
-    with pytest.warns(UserWarning):
-        # Of all that is not said about authors.
+    with pytest.warns(UserWarning, match="author"):
         rows = minari.create_dataset_from_buffers(**made).total_steps
     assert 0 < sum(ends) < 40
 
     daemon = start()
     script = EXAMPLES / "minari_replay.py"
     said = run(daemon, script, "test/poles-v0", MINARI_DATASETS_PATH=str(tmp_path))
-    assert f"40 episodes of test/poles-v0: {rows} rows, 0 of them known before, {rows} learned" in said
+    assert f"40 episodes of test/poles-v0: {rows} rows, 0 known before, {rows} learned" in said
     said = run(daemon, script, "test/poles-v0", MINARI_DATASETS_PATH=str(tmp_path))
-    assert f"{rows} of them known before, {rows} learned" in said
+    assert f"{rows} known before, {rows} learned" in said
     # The same dataset, read by the daemon itself, by both ways.
     replay = [str(binary()), "replay", str(tmp_path / "test" / "poles-v0"), "--ack", "--session", "again"]
     subprocess.run([*replay, "--control", daemon.endpoints.control], check=True, timeout=60)
