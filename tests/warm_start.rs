@@ -6,6 +6,8 @@ use criticd::table::TableWriter;
 use criticd::transition::Batch;
 use criticd::wire;
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -26,7 +28,7 @@ const CALM: [&str; 6] = [
 
 fn command(directory: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
-    command.arg("serve").arg("--data-dir").arg(directory).args(["--http", "off"]);
+    command.arg("serve").arg("--data-dir").arg(directory).args(["--http", "127.0.0.1:0"]);
     for socket in ["--ingest", "--control", "--publish"] {
         command.args([socket, "tcp://127.0.0.1:0"]);
     }
@@ -62,6 +64,16 @@ impl Daemon {
 
     fn requester(&self) -> Requester {
         Requester::connect(self.endpoints["control"].as_str().unwrap(), PATIENCE).unwrap()
+    }
+
+    /// What `/readyz` answers.
+    fn readyz(&self) -> String {
+        let mut stream = TcpStream::connect(self.endpoints["http"].as_str().unwrap()).unwrap();
+        let host = self.endpoints["http"].as_str().unwrap();
+        write!(stream, "GET /readyz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// The status as soon as it is as wanted.
@@ -223,12 +235,17 @@ fn a_warm_start_that_is_killed_goes_on_where_it_was() {
             break;
         }
         assert_eq!(status["warm_start"]["of"], ROWS);
+        let ready = daemon.readyz();
         let live = sim::batches("robot", "run", &[Pendulum::new(3, 0.3).step()]).remove(0);
         let id = requester.post_append(&live).unwrap();
         let reply = requester.reply(id, PATIENCE);
         if kills < 3 {
             let Err(ClientError::Refused(refusal)) = reply else { panic!("live rows came first") };
             assert_eq!((refusal.code.as_str(), refusal.retry_after_ms), ("overloaded", Some(1000)));
+            assert!(
+                ready.starts_with("HTTP/1.1 503") && (ready.contains("table") || ready.contains("starting")),
+                "{ready}"
+            );
             interrupted.push(status["offset"].as_u64().unwrap());
             daemon.child.kill().unwrap();
             daemon.child.wait().unwrap();
@@ -237,6 +254,7 @@ fn a_warm_start_that_is_killed_goes_on_where_it_was() {
             drop(reply);
             let status = daemon.status_when(&mut requester, |status| status["warm_start"].is_null());
             assert!(status["offset"].as_u64().unwrap() >= ROWS);
+            assert!(daemon.readyz().starts_with("HTTP/1.1 200"));
             let streams = requester.ask("streams", json!({}), PATIENCE).unwrap();
             for stream in LEARNED {
                 let found = &streams["streams"][stream];
