@@ -71,8 +71,10 @@ class Daemon:
         command += ["--http", self.endpoints.http or "off"]
         for setting in self._settings:
             command += ["--set", setting]
+        # Settings come from the arguments alone, not from whoever runs the tests.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CRITICD_")}
         with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment)
         deadline = time.monotonic() + self._timeout_s
         while not file.exists():
             if not self.alive() or time.monotonic() > deadline:
