@@ -964,7 +964,7 @@ mod tests {
                 .into(),
             ..Options::default()
         };
-        let config = Config::from_toml_and(text, &options).unwrap();
+        let config = Config::from_toml_and(text, &options, &|_| None).unwrap();
         assert_eq!((config.ingest.as_str(), config.log.as_str()), ("tcp://127.0.0.1:0", "debug"));
         assert_eq!((config.data_dir.as_path(), config.state_dim), (Path::new("/d"), Some(3)));
         assert_eq!((config.limits.parts_max, config.critics[0].starts, config.critics[1].starts), (9, 7, 7));
@@ -978,7 +978,7 @@ mod tests {
             ("state_dim", "`state_dim` must have the form KEY=VALUE"),
         ] {
             options.set = vec![set.into()];
-            assert_eq!(Config::from_toml_and(text, &options).unwrap_err().to_string(), expected);
+            assert_eq!(Config::from_toml_and(text, &options, &|_| None).unwrap_err().to_string(), expected);
         }
     }
 

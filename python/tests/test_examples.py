@@ -62,6 +62,7 @@ def test_mujoco(start: Start, name: str) -> None:
     assert f"1000 steps of {name}" in said and "is worth" in said
 
 
+@pytest.mark.filterwarnings("ignore:.*is set to None:UserWarning")  # what a dataset should say of its authors
 def test_minari(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import gymnasium
     import numpy as np
@@ -87,8 +88,7 @@ def test_minari(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         flags = {"terminations": terminations, "truncations": truncations}
         episodes.append(EpisodeBuffer(id=number, **parts, **flags))
     made = {"dataset_id": "test/poles-v0", "buffer": episodes, "env": env, "data_format": "hdf5"}
-    with pytest.warns(UserWarning, match="author"):
-        rows = minari.create_dataset_from_buffers(**made).total_steps
+    rows = minari.create_dataset_from_buffers(**made).total_steps
     assert 0 < sum(ends) < 40
 
     daemon = start()

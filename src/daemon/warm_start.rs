@@ -272,6 +272,7 @@ pub(super) fn plan(
 
 /// One thing that the reading thread hands over.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "rows are the common case")]
 pub(super) enum Fed {
     Rows(Batch),
     /// There are no more.
