@@ -444,6 +444,11 @@ impl Core {
         self.window.as_ref().map_or(0, Window::end)
     }
 
+    /// Rows that the answering snapshots have learned.
+    pub fn offset_at_refresh(&self) -> u64 {
+        self.offset_at_refresh
+    }
+
     /// What there is to do, in order; the list is empty afterwards.
     pub fn take_outputs(&mut self) -> std::vec::Drain<'_, Output> {
         self.out.drain(..)

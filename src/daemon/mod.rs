@@ -23,7 +23,7 @@ use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
 use self::ledger::CheckpointDone;
 use self::quarantine::Quarantine;
 use self::recovery::RecoverError;
-use self::telemetry::{Feed, Pulse, Timings};
+use self::telemetry::{Feed, Pulse, Stage, Timings};
 use crate::config::Config;
 use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
@@ -552,7 +552,11 @@ impl Learning {
             let now = self.clock.now();
             select! {
                 recv(ingest) -> message => match message {
-                    Ok(message) => self.core.ingest(&message, now),
+                    Ok(message) => {
+                        let since = Instant::now();
+                        self.core.ingest(&message, now);
+                        self.timings.stages.passed(Stage::Decode, since, 0);
+                    }
                     Err(_) => ingest_open = false,
                 },
                 recv(calls) -> call => match call {
@@ -579,16 +583,23 @@ impl Learning {
                 },
                 default(NAP) => {}
             }
+            let since = Instant::now();
             self.take_what_waits();
+            let rows = self.core.waiting_rows();
+            let since = self.timings.stages.passed(Stage::Decode, since, rows);
             let clock = self.clock;
             let uptime = || clock.now().uptime;
             self.core.commit(clock.now(), &uptime);
             // Acknowledged before it is learned.
             self.carry_out();
+            let stored = rows - self.core.waiting_rows().min(rows);
+            let since = self.timings.stages.passed(Stage::Journal, since, stored);
             self.core.step(clock.now());
+            let since = self.timings.stages.passed(Stage::Learn, since, stored);
             self.core.retry_if_due(clock.now());
             self.core.sync_if_due(clock.now(), &uptime);
-            self.refresh_if_due();
+            let since = self.timings.stages.passed(Stage::Journal, since, 0);
+            self.refresh_if_due(since);
             if let Some(interval) = watchdog
                 && Instant::now() >= next_feed
             {
@@ -668,13 +679,15 @@ impl Learning {
         }
     }
 
-    fn refresh_if_due(&mut self) {
+    fn refresh_if_due(&mut self, since: Instant) {
         let now = self.clock.now();
         if self.core.refresh_due(now) {
             let clock = self.clock;
+            let rows = self.core.offset() - self.core.offset_at_refresh();
             self.core.refresh(now, &|| clock.now());
             // One notice in the queue is enough.
             let _ = self.fresh.try_send(());
+            self.timings.stages.passed(Stage::Publish, since, rows);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What Prometheus reads.
 
 use super::watcher::Frame;
-use crate::daemon::telemetry::{Pulse, Timings};
+use crate::daemon::telemetry::{Pulse, Stage, Stages, Timings, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -36,7 +36,7 @@ impl Metrics {
         for (name, help, histogram) in histograms {
             registry.register_with_unit(name, help, Unit::Seconds, histogram);
         }
-        registry.register_collector(Box::new(Scrape { pulse, counters, frame }));
+        registry.register_collector(Box::new(Scrape { pulse, stages: timings.stages, counters, frame }));
         Self { registry }
     }
 
@@ -69,6 +69,7 @@ fn classic(open_metrics: &str) -> String {
 /// What is read when somebody asks.
 struct Scrape {
     pulse: Arc<Pulse>,
+    stages: Arc<Stages>,
     counters: Arc<Counters>,
     frame: watch::Receiver<Arc<Frame>>,
 }
@@ -106,6 +107,11 @@ impl Metric<'_> {
     }
 
     fn counter(&self, encoder: &mut DescriptorEncoder<'_>, values: impl Iterator<Item = (String, u64)>) -> fmt::Result {
+        let values = values.map(|(label, value)| (label, ConstCounter::new(value)));
+        self.write(encoder, MetricType::Counter, values)
+    }
+
+    fn seconds(&self, encoder: &mut DescriptorEncoder<'_>, values: impl Iterator<Item = (String, f64)>) -> fmt::Result {
         let values = values.map(|(label, value)| (label, ConstCounter::new(value)));
         self.write(encoder, MetricType::Counter, values)
     }
@@ -171,12 +177,40 @@ impl Collector for Scrape {
         // The name that all programs use for it.
         let resident = Metric { name: "process_resident_memory".into(), ..metric("", "Resident memory of the daemon") };
         resident.in_unit(Unit::Bytes).gauge(to, only(resident_bytes().map(|bytes| bytes as f64)))?;
+        self.stages(to)?;
         self.critics(status, to)?;
         self.sockets(to)
     }
 }
 
 impl Scrape {
+    fn stages(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let stages = || Stage::ALL.iter().copied();
+        let name = |stage: Stage| stage.name().to_owned();
+        metric("stage", "Time that the core's thread has spent in a stage")
+            .per("stage")
+            .in_unit(Unit::Seconds)
+            .seconds(to, stages().map(|stage| (name(stage), self.stages.seconds(stage))))?;
+        metric("stage_transitions", "Transitions that have passed a stage of the core's thread")
+            .per("stage")
+            .counter(to, stages().map(|stage| (name(stage), self.stages.rows(stage))))?;
+        metric("received_messages", "Messages and requests that have passed the gate and their socket")
+            .per("socket")
+            .counter(to, self.received().into_iter())?;
+        metric("thread_cpu", "Processor time of the daemon's threads; criticd-gate and criticd-ingest receive")
+            .per("thread")
+            .in_unit(Unit::Seconds)
+            .seconds(to, thread_seconds().into_iter())
+    }
+
+    fn received(&self) -> [(String, u64); 2] {
+        let counts = [
+            (SocketName::Ingest, self.counters.ingest_messages.get()),
+            (SocketName::Control, self.counters.requests.get()),
+        ];
+        counts.map(|(socket, count)| (socket.name().to_owned(), count))
+    }
+
     fn critics(&self, status: &Value, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let critics = || status["critics"].as_array().into_iter().flatten();
         let name = |critic: &Value| critic["name"].as_str().unwrap_or("").to_owned();
@@ -290,6 +324,10 @@ mod tests {
             "# TYPE criticd_append_seconds histogram",
             "criticd_append_seconds_count 0",
             "criticd_build_info{version=\"1\"} 1.0",
+            "# TYPE criticd_stage_seconds_total counter",
+            "criticd_stage_seconds_total{stage=\"learn\"} 0.0",
+            "criticd_stage_transitions_total{stage=\"decode\"} 0",
+            "criticd_received_messages_total{socket=\"ingest\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
