@@ -31,7 +31,7 @@ use crate::journal::store::SqliteStorage;
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
-use crate::transport::{self, Endpoints, Publication, Reply, Request, Transport};
+use crate::transport::{self, Endpoints, Outbox, Publication, Reply, Request, Transport};
 use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
@@ -515,8 +515,8 @@ struct Learning {
     tasks: Sender<Task>,
     garbage: Sender<Box<Model>>,
     fresh: Sender<()>,
-    replies: Sender<Reply>,
-    publish: Sender<Publication>,
+    replies: Outbox<Reply>,
+    publish: Outbox<Publication>,
     core: Core,
     /// When the appends were received that this round answers.
     appends: Vec<Instant>,
@@ -631,7 +631,7 @@ impl Learning {
         self.core.set_queues(Queues {
             ingest: [self.ingest.len(), self.config.inbox_messages],
             calls: [self.calls.len(), CALLS],
-            publish: [self.publish.len(), self.publish.capacity().unwrap_or(0)],
+            publish: [self.publish.len(), self.publish.capacity()],
         });
         self.core.tick(self.clock.now());
         if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
@@ -741,7 +741,7 @@ impl Learning {
 /// The thread that answers clients: queries itself, the rest through the core.
 struct Control {
     requests: Receiver<Request>,
-    replies: Sender<Reply>,
+    replies: Outbox<Reply>,
     /// Each with the moment when it was received.
     calls: Sender<(Call, Instant)>,
     wants: Sender<u64>,
@@ -1028,8 +1028,8 @@ mod tests {
             tasks: bounded(1).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
-            replies: bounded(1).0,
-            publish: bounded(1).0,
+            replies: Outbox::new(1).0,
+            publish: Outbox::new(1).0,
             core: Core::new(Arc::clone(&config)),
             appends: Vec::new(),
             timings: Timings::default(),
@@ -1136,7 +1136,7 @@ mod tests {
         let board = learn(1.0);
         let mut control = Control {
             requests: never(),
-            replies: bounded(1).0,
+            replies: Outbox::new(1).0,
             calls: bounded(1).0,
             wants: bounded(1).0,
             fresh: never(),
