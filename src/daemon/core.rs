@@ -14,7 +14,7 @@ use crate::learner::window::Window;
 use crate::learner::{Event, Learner, Verdict};
 use crate::math::posterior::Scale;
 use crate::snapshot::Snapshot;
-use crate::transition::{Batch, Rows};
+use crate::transition::{Batch, BatchParts, Rows};
 use crate::transport::{Peer, Publication, Reply};
 use crate::wire::{self, ArrayForm, ErrorCode, Id, Op, Optimised, WireError};
 use parking_lot::RwLock;
@@ -267,6 +267,12 @@ pub struct Core {
     /// Messages refused on ingest, for the quarantine; bounded.
     refused: Vec<Refused>,
     streams: Streams,
+    /// Memory of the last batch, for the next one.
+    spare: BatchParts,
+    /// Likewise of its rows' flags: which of them start a chain.
+    chains: Vec<bool>,
+    /// Memory of the last group's rows, for the next one.
+    spare_rows: Rows,
     window: Option<Window>,
     critics: Vec<Critic>,
     board: Arc<Board>,
@@ -332,6 +338,9 @@ impl Core {
             refit_restarts: 0,
             refused: Vec::new(),
             streams: Streams::new(),
+            spare: BatchParts::default(),
+            chains: Vec::new(),
+            spare_rows: Rows::default(),
             window: None,
             critics,
             refit_busy: false,
@@ -456,7 +465,12 @@ impl Core {
 
     /// Take a message of the ingest socket in. What is wrong with it is counted and reported at a bounded rate.
     pub fn ingest(&mut self, payload: &[u8], now: Now) {
-        let taken = wire::decode_ingest(payload, &self.config.limits.wire()).and_then(|b| self.take(&b, false, now));
+        let spare = std::mem::take(&mut self.spare);
+        let taken = wire::decode_ingest_into(payload, &self.config.limits.wire(), spare).and_then(|batch| {
+            let taken = self.take(&batch, false, now);
+            self.spare = batch.into_parts();
+            taken
+        });
         if let Err(error) = taken {
             *self.rejected.entry(error.code.name()).or_default() += 1;
             self.rejected_since_report += 1;
@@ -481,15 +495,17 @@ impl Core {
         let new = batch.len() - admission.duplicates;
         if new > 0 {
             let shape = (batch.dim(), batch.rewards_per_row());
-            let rows = self.pending.rows.get_or_insert_with(|| Rows::new(shape.0, shape.1));
-            let time = *self.pending.time.get_or_insert(now.unix);
-            let mut chains = Vec::with_capacity(new);
-            self.streams.commit(batch, &admission, offset, time, |starts_chain, i| {
-                rows.push(admission.number, starts_chain, batch, i);
-                chains.push(starts_chain);
+            let spare = &mut self.spare_rows;
+            let rows = self.pending.rows.get_or_insert_with(|| match (spare.dim, spare.rewards_per_row) == shape {
+                true => std::mem::take(spare),
+                false => Rows::new(shape.0, shape.1),
             });
+            let time = *self.pending.time.get_or_insert(now.unix);
+            self.chains.clear();
+            self.streams.commit(batch, &admission, offset, time, |starts_chain, _| self.chains.push(starts_chain));
+            rows.extend_from_batch(admission.number, &self.chains, batch, admission.duplicates);
             if self.ledger.is_some() {
-                self.pending.group.take(admission.number, batch, admission.duplicates, &chains);
+                self.pending.group.take(admission.number, batch, admission.duplicates, &self.chains);
             }
         }
         Ok((new as u64, admission.duplicates as u64, admission.next_seq))
@@ -751,6 +767,8 @@ impl Core {
                 window
             });
             window.extend(&rows, 0..rows.len());
+            self.spare_rows = rows;
+            self.spare_rows.clear();
             self.streams.settle();
         }
         let offset = self.offset();

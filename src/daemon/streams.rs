@@ -227,10 +227,13 @@ impl Streams {
                 open.clear();
                 open.extend_from_slice(batch.next_state(i));
             }
-            if stream.known.len() == FINGERPRINTS {
-                stream.known.pop_front();
+            // Of a long batch only the last ones would be left.
+            if i + FINGERPRINTS >= batch.len() {
+                if stream.known.len() == FINGERPRINTS {
+                    stream.known.pop_front();
+                }
+                stream.known.push_back(batch.fingerprint(i));
             }
-            stream.known.push_back(batch.fingerprint(i));
             stream.rows += 1;
         }
         stream.next_seq = admission.next_seq;
