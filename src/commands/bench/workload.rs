@@ -141,7 +141,8 @@ impl Scratch {
         let default = ConfigParts::default().data_dir;
         let parent = parent.or(default.parent()).unwrap_or(Path::new("."));
         let path = parent.join(format!("criticd-bench-{}", std::process::id()));
-        let refused = |e| Failure::new(format!("cannot write to {}: {e}; choose another with --directory", path.display()));
+        let refused =
+            |e| Failure::new(format!("cannot write to {}: {e}; choose another with --directory", path.display()));
         std::fs::create_dir_all(&path).map_err(refused)?;
         Ok(Self(path))
     }
@@ -185,7 +186,10 @@ mod tests {
         assert_eq!((batches.len(), steps.len()), (ROWS / 256, ROWS));
         let rows = batches.iter().flat_map(|batch| (0..batch.len()).map(move |i| (batch, i)));
         for ((batch, i), step) in rows.zip(&steps) {
-            assert_eq!((batch.state(i), batch.reward(i), batch.next_state(i)), (step.state(0), step.reward(0), step.next_state(0)));
+            assert_eq!(
+                (batch.state(i), batch.reward(i), batch.next_state(i)),
+                (step.state(0), step.reward(0), step.next_state(0))
+            );
             assert_eq!((batch.truncated(i), step.len()), (step.truncated(0), 1));
         }
     }
