@@ -441,6 +441,21 @@ impl Rows {
         self.starts_chain.extend_from_slice(&other.starts_chain[range]);
     }
 
+    /// Make room for `rows` rows in all, and for no more, so that their memory is known.
+    pub fn reserve_all(&mut self, rows: usize) {
+        fn reserve<T>(column: &mut Vec<T>, all: usize) {
+            column.reserve_exact(all.saturating_sub(column.len()));
+        }
+        reserve(&mut self.states, rows * self.dim);
+        reserve(&mut self.next_states, rows * self.dim);
+        reserve(&mut self.rewards, rows * self.rewards_per_row);
+        reserve(&mut self.discounts, rows);
+        reserve(&mut self.streams, rows);
+        reserve(&mut self.terminated, rows);
+        reserve(&mut self.truncated, rows);
+        reserve(&mut self.starts_chain, rows);
+    }
+
     /// Forget all rows, keep the memory.
     pub fn clear(&mut self) {
         self.states.clear();

@@ -2,6 +2,7 @@
 //! sockets, no clock of its own: every moment is passed in.
 
 use super::ledger::{CheckpointDone, Ledger};
+use super::memory::Footprint;
 use super::recovery::{self, Progress, RecoverError, Recovered};
 use super::streams::{StreamLimits, Streams};
 use crate::config::Config;
@@ -509,6 +510,13 @@ impl Core {
             }
         }
         Ok((new as u64, admission.duplicates as u64, admission.next_seq))
+    }
+
+    /// What may be kept at most, once the state's dimension is settled.
+    pub fn footprint(&self) -> Option<Footprint> {
+        let rewards = || self.config.critics.iter().flat_map(|critic| &critic.rewards).max().map_or(1, |last| last + 1);
+        let (dim, rewards) = self.shape().or_else(|| self.config.state_dim.map(|dim| (dim, rewards())))?;
+        Some(Footprint::of(&self.config, dim, rewards))
     }
 
     /// State dimension and rewards per row, once there is a row.
@@ -1294,6 +1302,7 @@ impl Core {
                 "bytes": self.window.as_ref().map_or(0, Window::bytes),
                 "bytes_per_row": bytes_per_row,
             },
+            "memory": self.footprint().map(|footprint| footprint.to_json()),
             "rejected": self.rejected,
             "duplicates": self.duplicates,
             "critics": critics,

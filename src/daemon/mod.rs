@@ -13,6 +13,7 @@
 
 pub mod core;
 pub mod ledger;
+pub mod memory;
 pub mod quarantine;
 pub mod recovery;
 pub mod streams;
@@ -300,6 +301,7 @@ impl Daemon {
             config: Arc::clone(&config),
             clock,
             dropped_publications: 0,
+            footprint_told: false,
             row_seconds: 0.0,
             refit_restarts: Arc::default(),
             _lock: Some(lock),
@@ -543,6 +545,8 @@ struct Learning {
     config: Arc<Config>,
     clock: Clock,
     dropped_publications: u64,
+    /// Whether the log has what may be kept.
+    footprint_told: bool,
     /// Seconds that learning a row takes, of late; 0 before the first.
     row_seconds: f64,
     /// Times that the refit thread was started again after a panic.
@@ -651,6 +655,12 @@ impl Learning {
             calls: [self.calls.len(), CALLS],
             publish: [self.publish.len(), self.publish.capacity()],
         });
+        if !self.footprint_told
+            && let Some(footprint) = self.core.footprint()
+        {
+            footprint.log();
+            self.footprint_told = true;
+        }
         self.core.tick(self.clock.now());
         if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
             feed.rows(window);
@@ -1177,6 +1187,7 @@ mod tests {
             config,
             clock: Clock { started: Instant::now() },
             dropped_publications: 0,
+            footprint_told: false,
             row_seconds: 0.0,
             refit_restarts: Arc::default(),
             _lock: None,

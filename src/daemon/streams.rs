@@ -100,6 +100,14 @@ impl Streams {
         Self::default()
     }
 
+    /// Bytes that a stream of states (`dim`,) takes here, its name and its session's of up to 32 bytes.
+    pub fn bytes_per_stream(dim: usize) -> usize {
+        const NAME: usize = 32;
+        // The list of streams and the two indices have up to twice the room that they need.
+        let entries = size_of::<Stream>() + size_of::<(String, u32)>() + size_of::<(u64, u32)>();
+        2 * entries + 3 * NAME + size_of::<u64>() * FINGERPRINTS + size_of::<f64>() * dim
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.streams.len()

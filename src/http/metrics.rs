@@ -167,6 +167,36 @@ impl Collector for Scrape {
         metric("window", "Memory of the transitions kept")
             .in_unit(Unit::Bytes)
             .gauge(to, only(number("/window/bytes")))?;
+        let memory = |keys: &[(&'static str, &'static str)]| {
+            let value = |&(label, path): &(&str, &str)| Some((label.to_owned(), number(path)?));
+            keys.iter().filter_map(value).collect::<Vec<_>>()
+        };
+        let units = [("row", "/memory/row_bytes"), ("stream", "/memory/stream_bytes")];
+        metric("memory_unit", "Memory of one retained transition, and of one stream")
+            .per("unit")
+            .in_unit(Unit::Bytes)
+            .gauge(to, memory(&units).into_iter())?;
+        let limits = [
+            ("window", "/memory/window_bytes_max"),
+            ("streams", "/memory/streams_bytes_max"),
+            ("queues", "/memory/queues_bytes_max"),
+        ];
+        metric("memory_limit", "Most memory that the settings allow")
+            .per("part")
+            .in_unit(Unit::Bytes)
+            .gauge(to, memory(&limits).into_iter())?;
+        let models = || status["memory"]["models"].as_array().into_iter().flatten();
+        let of_models = |key: &'static str| {
+            models().filter_map(move |model| Some((model["critic"].as_str()?.to_owned(), model[key].as_f64()?)))
+        };
+        metric("dictionary_element", "Memory of one dictionary element of the largest dictionary")
+            .per("critic")
+            .in_unit(Unit::Bytes)
+            .gauge(to, of_models("element_bytes"))?;
+        metric("model_limit", "Memory of the model with the largest dictionary")
+            .per("critic")
+            .in_unit(Unit::Bytes)
+            .gauge(to, of_models("bytes_max"))?;
         let queues = || status["queues"].as_object().into_iter().flatten();
         let of_queues =
             |key: &'static str| queues().filter_map(move |(name, q)| Some((name.clone(), q[key].as_f64()?)));
