@@ -418,7 +418,6 @@ impl Model {
     /// Admit the block's novel states in arrival order; each gives every other node, the recent rows and the running chains
     /// their new coordinate.
     fn admit_novel(&mut self, work: &mut Work) {
-        let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         for node in 0..work.node_rows.len() {
             if work.residuals[node] <= self.dictionary.tolerance() {
                 continue;
@@ -451,10 +450,8 @@ impl Model {
             let nodes = work.node_rows.len();
             work.coordinate.clear();
             work.coordinate.resize(nodes, 0.0);
-            let mut out = ViewMut::column(&mut work.coordinate);
-            let kernel = self.dictionary.kernel();
-            kernel.block(width, &work.points, &admitted.point, &mut out);
-            let l = View::column(&admitted.features);
+            self.dictionary.kernel().column(&work.points, &admitted.point, &mut work.coordinate);
+            let (out, l) = (ViewMut::column(&mut work.coordinate), View::column(&admitted.features));
             multiply(out, true, -1.0, work.features.view(), Op::Transposed, l, Op::Plain);
             work.features.resize(m + 1, nodes);
             for (k, value) in work.coordinate.iter().enumerate() {

@@ -4,6 +4,8 @@
 //! factorisation checks its pivots here and says where it failed ([`NotPositiveDefinite`], [`Singular`]).
 //! Everything runs on the calling thread, so results depend on the input alone.
 
+pub use super::vector::{axpy, dot, sum};
+use super::vector;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::matmul::triangular::BlockStructure;
 use faer::linalg::{cholesky::llt, evd, lu::partial_pivoting as plu, matmul, triangular_inverse, triangular_solve};
@@ -450,6 +452,10 @@ const PANEL: usize = 64;
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
     let (size, cols) = (rhs.rows, rhs.cols);
+    if cols == 1 {
+        vector::solve_lower(l, &mut rhs.data[..size]);
+        return;
+    }
     if cols < WIDE || size <= PANEL / 2 {
         triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
         return;
@@ -476,6 +482,10 @@ pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
 
 /// rhs <- l^-T rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower_transposed(l: View<'_>, rhs: ViewMut<'_>) {
+    if rhs.cols == 1 {
+        vector::solve_lower_transposed(l, &mut rhs.data[..rhs.rows]);
+        return;
+    }
     triangular_solve::solve_upper_triangular_in_place(l.faer().transpose(), rhs.faer(), Par::Seq);
 }
 
@@ -635,44 +645,6 @@ pub fn symmetric_eigen(a: &Matrix) -> Result<(Vec<f64>, Matrix), Singular> {
     )
     .map_err(|_| Singular { size })?;
     Ok((values, vectors))
-}
-
-/// Sum of products of two vectors of one length, in four interleaved partial sums.
-#[inline]
-pub fn dot(a: &[f64], b: &[f64]) -> f64 {
-    assert_eq!(a.len(), b.len(), "vectors of different lengths");
-    let mut sums = [0.0; 4];
-    let (a4, b4) = (a.chunks_exact(4), b.chunks_exact(4));
-    let tail: f64 = a4.remainder().iter().zip(b4.remainder()).map(|(x, y)| x * y).sum();
-    for (x, y) in a4.zip(b4) {
-        for k in 0..4 {
-            sums[k] += x[k] * y[k];
-        }
-    }
-    (sums[0] + sums[1]) + (sums[2] + sums[3]) + tail
-}
-
-/// Sum of a vector, in eight interleaved partial sums.
-#[inline]
-pub fn sum(a: &[f64]) -> f64 {
-    let mut sums = [0.0; 8];
-    let chunks = a.chunks_exact(8);
-    let tail: f64 = chunks.remainder().iter().sum();
-    for chunk in chunks {
-        for k in 0..8 {
-            sums[k] += chunk[k];
-        }
-    }
-    ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7])) + tail
-}
-
-/// y <- y + alpha x.
-#[inline]
-pub fn axpy(y: &mut [f64], alpha: f64, x: &[f64]) {
-    assert_eq!(x.len(), y.len(), "vectors of different lengths");
-    for (yi, xi) in y.iter_mut().zip(x) {
-        *yi += alpha * xi;
-    }
 }
 
 #[cfg(test)]
