@@ -982,7 +982,7 @@ impl Control {
             Ok(false) => self.large.push_back(large),
             Ok(true) => {
                 let LargeQuery { query, snapshot, evaluation, .. } = &large;
-                self.answer_value(&query.call, &snapshot, Ok(evaluation));
+                self.answer_value(&query.call, snapshot, Ok(evaluation));
                 self.timings.query.observe(large.started.elapsed().as_secs_f64());
             }
             Err(error) => self.answer_value(&large.query.call, &large.snapshot, Err(error)),

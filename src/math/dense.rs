@@ -4,8 +4,8 @@
 //! factorisation checks its pivots here and says where it failed ([`NotPositiveDefinite`], [`Singular`]).
 //! Everything runs on the calling thread, so results depend on the input alone.
 
-pub use super::vector::{axpy, dot, sum};
 use super::vector;
+pub use super::vector::{axpy, dot, sum};
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::matmul::triangular::BlockStructure;
 use faer::linalg::{cholesky::llt, evd, lu::partial_pivoting as plu, matmul, triangular_inverse, triangular_solve};
