@@ -4,6 +4,7 @@
 
 #include <dlib/svm.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -46,20 +47,32 @@ int main(int argc, char** argv) {
     const std::string directory = argv[1];
     const auto size = std::stoul(argv[2]), warm = std::stoul(argv[3]), rows = std::stoul(argv[4]);
     const auto states = numbers(directory + "/walk-4.f64"), rewards = numbers(directory + "/reward-4.f64");
-    // A tolerance that everything exceeds: the dictionary fills, then the least useful element makes room or the row does not
-    // enter it.
-    dlib::krls<Kernel> learner(Kernel(std::stod(argv[5])), 1e-6, size);
-    const auto train = [&](size_t row) {
+    const Kernel kernel(std::stod(argv[5]));
+    const auto train = [&](dlib::krls<Kernel>& learner, size_t row) {
         Sample sample;
         for (long d = 0; d < dim; ++d) sample(d) = states[row * dim + static_cast<size_t>(d)];
         learner.train(sample, rewards[row]);
     };
-    for (size_t row = 0; row < warm; ++row) train(row);
-    if (learner.dictionary_size() != size) {
-        std::cerr << "the dictionary has " << learner.dictionary_size() << " elements\n";
-        return 1;
+    // At its largest dictionary krls replaces an element for each novel state, which takes far longer than a row otherwise does.
+    // So the tolerance is sought at which the rows before the measurement fill the dictionary just so.
+    double low = 1e-9, high = 1.0;
+    for (int attempt = 0; attempt < 60; ++attempt) {
+        const double tolerance = std::sqrt(low * high);
+        dlib::krls<Kernel> learner(kernel, tolerance, 2 * size);
+        for (size_t row = 0; row < warm && learner.dictionary_size() <= size; ++row) train(learner, row);
+        if (learner.dictionary_size() > size) {
+            low = tolerance;
+            continue;
+        }
+        if (100 * learner.dictionary_size() < 97 * size) {
+            high = tolerance;
+            continue;
+        }
+        const double before = spent();
+        for (size_t row = warm; row < warm + rows; ++row) train(learner, row);
+        std::printf("%e\n", (spent() - before) / static_cast<double>(rows));
+        return 0;
     }
-    const double before = spent();
-    for (size_t row = warm; row < warm + rows; ++row) train(row);
-    std::printf("%e\n", (spent() - before) / static_cast<double>(rows));
+    std::cerr << "no tolerance gives a dictionary of " << size << " elements\n";
+    return 1;
 }

@@ -43,14 +43,14 @@ def cases():
                 f"learner, m = {size}, weights every {refresh} rows: µs/row",
                 ["learner", size, 256, refresh, WARM],
                 ours,
-                {"dlib": [size, WARM, slow, 0.25], "numpy": [size, refresh, WARM, slow // refresh * refresh]},
+                {"dlib": [size, WARM // 4, slow, 0.25], "numpy": [size, refresh, WARM, slow // refresh * refresh]},
             )
         yield (
             f"learner, m = {size}, weights after every row: µs/row",
             ["learner", size, 1, 1, WARM],
             ours // 4,
             {
-                "dlib": [size, WARM, slow, 0.25],
+                "dlib": [size, WARM // 4, slow, 0.25],
                 "numpy": [size, 1, WARM, slow // 4],
                 "river": [size, WARM, 200 if size == 100 else 40],
                 "gpytorch-update": [size, 50],
