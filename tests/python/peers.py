@@ -1,0 +1,115 @@
+"""Peers that speak ZMTP byte by byte, so that they can speak it wrongly; and what a daemon's process holds."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+
+from client import Daemon
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(16) + bytes(32)
+
+
+def frame(body: bytes, flags: int = 0) -> bytes:
+    """A frame of ZMTP 3; flags: 1 more frames follow, 4 a command."""
+    if len(body) > 255:
+        return struct.pack(">BQ", flags | 2, len(body)) + body
+    return struct.pack(">BB", flags, len(body)) + body
+
+
+def ready(socket_type: str) -> bytes:
+    """The command that ends a handshake."""
+    value = socket_type.encode()
+    return frame(b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(value)) + value, 4)
+
+
+def announcing(length: int, flags: int = 0) -> bytes:
+    """The header of a frame that claims so many bytes."""
+    return struct.pack(">BQ", flags | 2, length)
+
+
+class Peer:
+    """A connection to one of the daemon's sockets: `type` is what it says it is, "" for one that says nothing."""
+
+    def __init__(self, daemon: Daemon, name: str, type: str = "") -> None:
+        host, port = daemon.endpoints[name].removeprefix("tcp://").rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        if type:
+            self.send(GREETING + ready(type))
+            self.take(len(GREETING))
+            header = self.take(2)
+            self.take(header[1])
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def send_until_cut(self, data: bytes, most: int) -> int:
+        """Send `data` again and again, `most` bytes or until nobody takes it; how many bytes went."""
+        sent = 0
+        try:
+            while sent < most:
+                sent += self.socket.send(data)
+        except (ConnectionError, TimeoutError):
+            pass
+        return sent
+
+    def take(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            more = self.socket.recv(length - len(data))
+            if not more:
+                raise ConnectionResetError("the daemon closed the connection")
+            data += more
+        return data
+
+    def is_cut(self) -> bool:
+        """Wait until the daemon closes the connection; False if it does not."""
+        try:
+            while self.socket.recv(1 << 16):
+                pass
+        except ConnectionError:
+            pass
+        except TimeoutError:
+            return False
+        return True
+
+    def vanish(self) -> None:
+        """Be gone without a word, as a machine without power; where that is not permitted, with a reset."""
+        try:
+            self.socket.setsockopt(socket.IPPROTO_TCP, 19, 1)  # TCP_REPAIR: closing says nothing
+        except PermissionError:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def descriptors(daemon: Daemon) -> int:
+    """Open descriptors of the daemon."""
+    return len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir()))
+
+
+def processor_seconds(daemon: Daemon) -> float:
+    """What the daemon has used of the processors."""
+    fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100  # USER_HZ
+
+
+def until(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    """Wait for something that must come."""
+    deadline = monotonic() + timeout_s
+    while not condition():
+        assert monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        sleep(0.02)
+
+
+def allow_descriptors(count: int) -> None:
+    """Let this process open so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(count, hard)))
