@@ -253,7 +253,9 @@ fn from_behind(room: u8, bytes: &[u8]) {
     let (whole, outcome) = read(bytes.len().max(1));
     for size in [1, usize::from(room).max(1)] {
         let (cut, other) = read(size);
-        assert_eq!((cut.dropped(), other), (whole.dropped(), outcome), "in pieces of {size}");
+        assert_eq!(other, outcome, "in pieces of {size}");
+        // What is no frame ends the connection, and its counts with it.
+        assert!(cut.dropped() == whole.dropped() || outcome.is_err(), "in pieces of {size}");
         assert!(cut.passed() == whole.passed(), "in pieces of {size}");
     }
     if outcome.is_ok() && whole.is_between_messages() {

@@ -11,6 +11,7 @@ from time import monotonic, sleep
 
 from client import Daemon
 
+TYPES = {"ingest": "PUSH", "control": "DEALER", "publish": "SUB"}
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(16) + bytes(32)
 
 
@@ -35,9 +36,13 @@ def announcing(length: int, flags: int = 0) -> bytes:
 class Peer:
     """A connection to one of the daemon's sockets: `type` is what it says it is, "" for one that says nothing."""
 
-    def __init__(self, daemon: Daemon, name: str, type: str = "") -> None:
+    def __init__(self, daemon: Daemon, name: str, type: str = "", receive_bytes: int = 0) -> None:
         host, port = daemon.endpoints[name].removeprefix("tcp://").rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.socket()
+        self.socket.settimeout(20)
+        if receive_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.connect((host, int(port)))
         if type:
             self.send(GREETING + ready(type))
             self.take(len(GREETING))
@@ -56,6 +61,13 @@ class Peer:
         except (ConnectionError, TimeoutError):
             pass
         return sent
+
+    def send_what_fits(self, data: bytes) -> None:
+        """Send as much of `data` as the kernel takes without waiting; nothing if the connection is cut."""
+        try:
+            self.socket.send(data, socket.MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionError):
+            pass
 
     def take(self, length: int) -> bytes:
         data = b""
@@ -87,6 +99,13 @@ class Peer:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def subscriber(daemon: Daemon) -> Peer:
+    """One that wants everything; what it does not read waits in the daemon rather than here."""
+    peer = Peer(daemon, "publish", "SUB", receive_bytes=4096)
+    peer.send(frame(b"\x01"))
+    return peer
 
 
 def descriptors(daemon: Daemon) -> int:
