@@ -2,6 +2,7 @@
 //!
 //! CRITICD_FUZZ=100000 makes as many changes for each target instead of the default. Coverage-guided runs: `fuzz/run.sh`.
 
+#[expect(unreachable_pub, reason = "the targets call them from another crate")]
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 

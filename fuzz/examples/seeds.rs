@@ -86,7 +86,11 @@ fn conversations() -> io::Result<()> {
     let huge = [&[2][..], &(1_u64 << 62).to_be_bytes(), b"x"].concat();
     put("gate", "huge", &seed(8, 4, &[&huge]))?;
     put("gate", "huge_ready", &seed(0, 4, &[&handshake("PUSH", "")[..64], &[6], &huge[1..]]))?;
-    put("gate", "plain", &seed(0, 4, &[b"GET / HTTP/1.1\r\nHost: 127.0.0.1:5750\r\nUser-Agent: somebody who is lost\r\n\r\n"]))?;
+    put(
+        "gate",
+        "plain",
+        &seed(0, 4, &[b"GET / HTTP/1.1\r\nHost: 127.0.0.1:5750\r\nUser-Agent: somebody who is lost\r\n\r\n"]),
+    )?;
     let publications = [frame(1, b"snapshot.default"), frame(0, &[1; 300]), frame(1, b"status"), frame(0, b"{}")];
     for room in [1, 40, 255] {
         let seed = seed(3, room, &[&handshake("PUB", ""), &publications.concat(), &publications.concat()]);

@@ -11,11 +11,11 @@
 //! | [`journal`] | groups of a journal | recovery takes all of them or refuses; a start from a checkpoint in the middle finds the same models and streams bit for bit |
 //! | [`checkpoint`] | a file, or the body of one | it is refused, or comes back from its own encoding and can be started from; one that is damaged costs nothing |
 
-use criticd::daemon::recovery::{Recovered, RecoverError, recover};
+use criticd::daemon::recovery::{RecoverError, Recovered, recover};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::journal::store::Mark;
-use criticd::journal::{self, Configured, GroupWriter, StoredGroup};
+use criticd::journal::{self, Configured, GroupWriter, Record, StoredGroup};
 use criticd::learner::{Learner, Settings};
 use criticd::snapshot::Snapshot;
 use criticd::transition::{Batch, BatchParts, MAGNITUDE_MAX};
@@ -298,8 +298,14 @@ pub fn journal(data: &[u8]) {
         if groups.is_empty() || !whole.quarantined.is_empty() {
             return;
         }
-        // It was whole after each group, and a checkpoint made there gives what its beginning gives.
+        // It was whole after each group, and a checkpoint made there gives what its beginning gives; unless rows are left
+        // out later that a learner had borne by then, which no daemon writes.
         let count = usize::from(at) % groups.len() + 1;
+        let records = groups[count..].iter().flat_map(|group| group.decode().expect("it was read").1);
+        let borne = |record| matches!(record, Record::Quarantined(q) if q.from < groups[count - 1].end());
+        if records.into_iter().any(borne) {
+            return;
+        }
         let then = recovered(&groups[..count], None, &none).expect("the beginning of what can be read");
         let checkpoints = MemoryCheckpoints::default();
         let checkpoint = checkpoint_of(then);
@@ -359,8 +365,9 @@ fn recovered(
     within(MODELS + 64 * bytes, || recover(&mut storage, checkpoints, WINDOW_ROWS, &mut |_, _| {}))
 }
 
-/// What models and windows may take in a recovery, whose size settings decide: dictionaries of up to 300 states.
-const MODELS: usize = 64 << 20;
+/// What models and windows may take in a recovery: settings decide how much, and matrices from files have room to grow
+/// (128 MiB each, zeros that the system gives when they are written).
+const MODELS: usize = 8 << 30;
 
 fn state(learners: &Vec<Learner>, streams: &criticd::daemon::streams::Streams) -> Vec<u8> {
     rmp_serde::to_vec_named(&(learners, streams)).expect("plain data into memory")
@@ -410,7 +417,9 @@ pub fn checkpoint(data: &[u8]) {
             for learner in &start.learners {
                 // What it says of itself it can say: a value function, or why there is none.
                 let snapshot = learner.snapshot(true).ok();
-                snapshot.into_iter().for_each(|snapshot| drop(wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true)));
+                snapshot
+                    .into_iter()
+                    .for_each(|snapshot| drop(wire::encode_snapshot(&snapshot, ArrayForm::Tensor, true)));
             }
         }
         // A damaged one is passed over: the journal alone gives what it gives.
@@ -474,4 +483,3 @@ fn aloud(work: impl FnOnce()) {
         resume_unwind(panic);
     }
 }
-
