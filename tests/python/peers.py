@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import resource
+import selectors
 import socket
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
@@ -101,11 +104,69 @@ class Peer:
         self.socket.close()
 
 
-def subscriber(daemon: Daemon) -> Peer:
-    """One that wants everything; what it does not read waits in the daemon rather than here."""
-    peer = Peer(daemon, "publish", "SUB", receive_bytes=4096)
+def subscriber(daemon: Daemon, receive_bytes: int = 4096) -> Peer:
+    """One that wants everything; with few `receive_bytes` what it does not read waits in the daemon rather than here."""
+    peer = Peer(daemon, "publish", "SUB", receive_bytes)
     peer.send(frame(b"\x01"))
     return peer
+
+
+class Crowd:
+    """Subscribers that read whatever comes, in a thread of their own."""
+
+    def __init__(self, daemon: Daemon, count: int) -> None:
+        self.selector, self.heard = selectors.DefaultSelector(), dict.fromkeys(range(count), 0)
+        self.gone, self.over, self.bytes = 0, threading.Event(), 0
+        self.peers = [subscriber(daemon, 1 << 16) for _ in range(count)]
+        for number, peer in enumerate(self.peers):
+            peer.socket.setblocking(False)
+            self.selector.register(peer.socket, selectors.EVENT_READ, number)
+        self.thread = threading.Thread(target=self._read, daemon=True)
+
+    def _read(self) -> None:
+        while not self.over.is_set():
+            for key, _ in self.selector.select(0.1):
+                connection = key.fileobj
+                assert isinstance(connection, socket.socket)
+                try:
+                    length = len(connection.recv(1 << 18))
+                except ConnectionError:
+                    length = 0
+                if length == 0:
+                    self.selector.unregister(connection)
+                    self.gone += 1
+                self.heard[key.data] += length
+                self.bytes += length
+
+    def silent(self) -> list[int]:
+        """Who has heard nothing yet."""
+        return [number for number, length in self.heard.items() if length == 0]
+
+    def cut(self) -> int:
+        """How many were cut off."""
+        return self.gone
+
+    def __enter__(self) -> Crowd:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+        for peer in self.peers:
+            peer.close()
+
+
+def append(daemon: Daemon, seq: int, rows: int, stream: str = "s", batch: int = 100) -> int:
+    """Append so many rows of a walk, each batch acknowledged before the next; the number of the row that comes next."""
+    control = daemon.shared_control()
+    while rows > 0:
+        count = min(rows, batch)
+        states = [[math.sin(0.1 * (seq + k)), math.cos(0.07 * (seq + k))] for k in range(count + 1)]
+        reply = control.ask("append", stream=stream, seq=seq, states=states, rewards=[x[0] for x in states[:-1]])
+        seq, rows = seq + count, rows - count
+        assert reply["next_seq"] == seq
+    return seq
 
 
 def descriptors(daemon: Daemon) -> int:
@@ -130,5 +191,5 @@ def until(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) -> 
 def allow_descriptors(count: int) -> None:
     """Let this process open so many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < count:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(count, hard)))
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
