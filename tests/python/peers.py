@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import resource
 import selectors
 import socket
@@ -174,10 +175,15 @@ def descriptors(daemon: Daemon) -> int:
     return len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir()))
 
 
-def processor_seconds(daemon: Daemon) -> float:
-    """What the daemon has used of the processors."""
-    fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100  # USER_HZ
+def processor_seconds(daemon: Daemon, thread: str = "") -> float:
+    """What the daemon has used of the processors, or one of its threads."""
+    total = 0
+    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
+        name, fields = (task / "stat").read_text().partition("(")[2].rsplit(")", 1)
+        if thread in ("", name):
+            used = fields.split()
+            total += int(used[11]) + int(used[12])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def until(what: str, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
