@@ -24,7 +24,7 @@ use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
 use self::ledger::CheckpointDone;
 use self::quarantine::Quarantine;
 use self::recovery::RecoverError;
-use self::telemetry::{Feed, Pulse, Stage, Timings};
+use self::telemetry::{Feed, Pulse, Restarts, Stage, Timings};
 use crate::config::Config;
 use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
@@ -48,7 +48,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -169,6 +169,8 @@ enum Command {
     Reload(Arc<Config>),
     /// Learn what has been taken, publish a last time, end.
     Stop,
+    #[cfg(test)]
+    Panic,
 }
 
 /// Work of the refit thread.
@@ -235,6 +237,7 @@ impl Daemon {
         let board = core.board();
         let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
+        let http_restarts = Restarts::default();
         let sources = http::Sources {
             board: core.board(),
             notices,
@@ -242,6 +245,7 @@ impl Daemon {
             timings: timings.clone(),
             counters: Arc::clone(&transport.counters),
             endpoints: transport.endpoints.clone(),
+            restarts: http_restarts.clone(),
         };
         let http = Http::start(&config, sources).map_err(StartError::Http)?;
         let stop_refits = Arc::new(AtomicBool::new(false));
@@ -303,11 +307,12 @@ impl Daemon {
             dropped_publications: 0,
             footprint_told: false,
             row_seconds: 0.0,
-            refit_restarts: Arc::default(),
+            refit_restarts: Restarts::default(),
+            http_restarts: http_restarts.clone(),
             _lock: Some(lock),
         };
         let directory = Directory::new(&config.data_dir);
-        let restarts = Arc::clone(&learning.refit_restarts);
+        let restarts = learning.refit_restarts.clone();
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits, restarts };
         daemon.transport = Some(transport);
         daemon.http = http;
@@ -549,8 +554,8 @@ struct Learning {
     footprint_told: bool,
     /// Seconds that learning a row takes, of late; 0 before the first.
     row_seconds: f64,
-    /// Times that the refit thread was started again after a panic.
-    refit_restarts: Arc<AtomicU64>,
+    refit_restarts: Restarts,
+    http_restarts: Restarts,
     /// Held as long as the data directory is written to.
     _lock: Option<std::fs::File>,
 }
@@ -597,6 +602,8 @@ impl Learning {
                         Ok(()) => self.config = config,
                         Err(why) => log::error!("event=reload_refused why={why:?}"),
                     },
+                    #[cfg(test)]
+                    Ok(Command::Panic) => panic!("injected"),
                     Ok(Command::Stop) => deadline = deadline.or(Some(Instant::now() + DRAIN)),
                     // Dropped without a stop: nobody listens any more.
                     Err(_) => break,
@@ -630,7 +637,7 @@ impl Learning {
             }
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
-                self.core.set_refit_restarts(self.refit_restarts.load(Ordering::Relaxed));
+                self.core.set_restarts(self.refit_restarts.get(), self.http_restarts.get());
                 self.tick();
                 self.quarantine.keep(&self.core.take_refused());
             }
@@ -856,6 +863,8 @@ impl Control {
 
     fn handle(&mut self, request: Request) {
         let Request { peer, payload } = request;
+        #[cfg(test)]
+        assert!(payload[..] != *b"panic", "injected");
         let request = match wire::decode_request(&payload, &self.config.limits.wire()) {
             Ok(request) => request,
             Err(refused) => return self.reply(peer, wire::encode_error(&refused.id, &refused.error)),
@@ -1104,7 +1113,7 @@ struct Refits {
     garbage: Receiver<Box<Model>>,
     done: Sender<RefitDone>,
     stop: Arc<AtomicBool>,
-    restarts: Arc<AtomicU64>,
+    restarts: Restarts,
 }
 
 impl Refits {
@@ -1114,10 +1123,7 @@ impl Refits {
         if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_kept why={e}");
         }
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
-            let count = self.restarts.fetch_add(1, Ordering::Relaxed) + 1;
-            log::error!("event=refit_thread_restarted count={count} why={:?}", core::panic_message(&panic));
-        }
+        self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
     }
 
     fn work(&self) {
@@ -1160,6 +1166,7 @@ impl Refits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Requester;
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transport::Peer;
     use crate::wire::Id;
@@ -1189,7 +1196,8 @@ mod tests {
             dropped_publications: 0,
             footprint_told: false,
             row_seconds: 0.0,
-            refit_restarts: Arc::default(),
+            refit_restarts: Restarts::default(),
+            http_restarts: Restarts::default(),
             _lock: None,
         }
     }
@@ -1208,9 +1216,8 @@ mod tests {
     fn a_panic_of_the_refit_thread_costs_nothing_but_a_count() {
         let (tasks, queue) = bounded(1);
         let (done, results) = bounded(1);
-        let restarts: Arc<AtomicU64> = Arc::default();
-        let refits =
-            Refits { tasks: queue, garbage: never(), done, stop: Arc::default(), restarts: Arc::clone(&restarts) };
+        let restarts = Restarts::default();
+        let refits = Refits { tasks: queue, garbage: never(), done, stop: Arc::default(), restarts: restarts.clone() };
         let thread = std::thread::spawn(move || refits.run());
         // A window without the rows that a refit needs: whatever becomes of it, it is answered, and the thread goes on.
         for _ in 0..2 {
@@ -1240,7 +1247,52 @@ mod tests {
         }
         drop(tasks);
         thread.join().unwrap();
-        assert_eq!(restarts.load(Ordering::Relaxed), 0, "a task's panic is caught with the task");
+        assert_eq!(restarts.get(), 0, "a task's panic is caught with the task");
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_named_and_the_journal_is_closed_with_all_that_was_acknowledged() {
+        for thread in ["core", "control", "checkpoint"] {
+            let directory = tempfile::tempdir().unwrap();
+            let any_port = || "tcp://127.0.0.1:0".to_owned();
+            let start = || {
+                let config = Config::new(crate::config::ConfigParts {
+                    data_dir: directory.path().to_owned(),
+                    ingest: any_port(),
+                    control: any_port(),
+                    publish: any_port(),
+                    http: "off".into(),
+                    ..crate::config::ConfigParts::default()
+                });
+                Daemon::start(config.unwrap()).unwrap()
+            };
+            let mut daemon = start();
+            let long = Duration::from_secs(60);
+            let connect = |daemon: &Daemon| Requester::connect(&daemon.endpoints.control.to_string(), long).unwrap();
+            let mut requester = connect(&daemon);
+            let mut pendulum = Pendulum::new(1, 0.3);
+            let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+            for batch in sim::batches("p", "run", &steps) {
+                let id = requester.post_append(&batch).unwrap();
+                requester.reply(id, long).unwrap();
+            }
+            assert_eq!(daemon.dead_thread(), None);
+            match thread {
+                "core" => daemon.commands.send(Command::Panic).unwrap(),
+                "control" => drop(requester.post_bytes(|_| b"panic".to_vec()).unwrap()),
+                other => daemon.spawn(other, || panic!("injected")).unwrap(),
+            }
+            while daemon.dead_thread().is_none() {
+                std::thread::sleep(NAP);
+            }
+            assert_eq!(daemon.dead_thread().as_deref(), Some(thread));
+            daemon.stop();
+            assert!(!directory.path().join("journal.sqlite-wal").exists(), "{thread}: the journal is still open");
+            let daemon = start();
+            let status = connect(&daemon).ask("status", json!({}), long).unwrap();
+            assert_eq!((status["offset"].as_u64(), status["recovered"]["offset"].as_u64()), (Some(100), Some(100)));
+            daemon.stop();
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@
 pub mod client;
 mod endpoint;
 mod gate;
+pub mod inspect;
 mod zmq;
 mod zmtp;
 
