@@ -1,4 +1,5 @@
 //! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
+pub mod access;
 pub mod client;
 pub mod config;
 pub mod daemon;

@@ -218,8 +218,8 @@ fn addresses_that_do_not_work_are_explained() {
     assert!(error.contains("is in use") && error.contains("--http HOST:PORT") && error.contains("off"), "{error}");
     assert!(!directory.path().join("data/endpoints.json").exists());
     let remote = ConfigParts { http: "0.0.0.0:0".into(), ..parts(&directory) };
-    assert!(Config::new(remote.clone()).unwrap_err().to_string().contains("insecure_allow_remote"));
-    Daemon::start(Config::new(ConfigParts { insecure_allow_remote: true, ..remote }).unwrap()).unwrap().stop();
+    assert!(Config::new(remote.clone()).unwrap_err().to_string().contains("insecure"));
+    Daemon::start(Config::new(ConfigParts { insecure: true, allow: vec![anybody()], ..remote }).unwrap()).unwrap().stop();
     let daemon = try_at("off".into()).unwrap();
     assert_eq!(daemon.http_address(), None);
     let file = std::fs::read_to_string(directory.path().join("data/endpoints.json")).unwrap();

@@ -394,11 +394,12 @@ fn transport_settings(config: &Config) -> Result<transport::Settings, StartError
     let parse = |setting, text: &str| text.parse().map_err(|source| StartError::Endpoint { setting, source });
     let limits = &config.limits;
     Ok(transport::Settings {
-        allow_remote: config.insecure_allow_remote,
+        allow_remote: config.insecure,
+        access: config.access(),
         inbox_messages: config.inbox_messages,
         limits: transport::Limits {
             message_bytes_max: limits.message_bytes_max,
-            frame_bytes_max: limits.message_bytes_max,
+            frame_bytes_max: limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
             parts_max: limits.parts_max,
             connections_max: limits.connections_max,
             connections_per_address_max: limits.connections_per_address_max,
@@ -406,6 +407,7 @@ fn transport_settings(config: &Config) -> Result<transport::Settings, StartError
             handshake_timeout: Duration::from_millis(limits.handshake_timeout_ms),
             stall_timeout: Duration::from_millis(limits.stall_timeout_ms),
             saturated_timeout: Duration::from_millis(limits.saturated_timeout_ms),
+            idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
             ..transport::Limits::default()
         },
         ingest: parse("ingest", &config.ingest)?,
@@ -781,6 +783,9 @@ impl Control {
             Ok(request) => request,
             Err(refused) => return self.reply(peer, wire::encode_error(&refused.id, &refused.error)),
         };
+        if let Err(error) = request.op.permitted(peer.rights()) {
+            return self.reply(peer, wire::encode_error(&request.id, &error));
+        }
         let call = Call { peer, id: request.id, form: request.arrays, op: request.op };
         let started = Instant::now();
         match &call.op {

@@ -102,8 +102,8 @@ impl fmt::Display for StartError {
             }
             Self::Remote { address, resolved } => write!(
                 f,
-                "http: {address} is {}, which other machines may reach, and whoever connects sees everything; bind a \
-                 loopback address, or set insecure_allow_remote = true",
+                "http: {address} is {}, which other machines may reach, and nothing is encrypted; bind a loopback address, \
+                 or say who may connect with `allow` and set insecure = true",
                 resolved.ip()
             ),
             Self::InUse { address, .. } => write!(
@@ -142,7 +142,7 @@ impl Http {
         if config.http == "off" {
             return Ok(None);
         }
-        let listener = bind(&config.http, config.insecure_allow_remote)?;
+        let listener = bind(&config.http, config.insecure)?;
         let failed = |source| StartError::Bind { address: config.http.clone(), source };
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -156,6 +156,7 @@ impl Http {
             pulse: Arc::clone(&pulse),
             metrics: metrics::Metrics::new(timings, pulse, counters, frame),
             guard: guard::Guard::new(address, &config.http_hosts),
+            access: config.access(),
         };
         let (running, over) = tokio::sync::watch::channel(());
         // Made here, so that what can fail does so before anything is promised.

@@ -4,6 +4,7 @@ use super::guard::{Guard, Local, protect};
 use super::map::View;
 use super::metrics::Metrics;
 use super::watcher::{Ask, Frame, Refusal};
+use crate::access::{Access, Right};
 use crate::daemon::telemetry::Pulse;
 use axum::Router;
 use axum::extract::{Extension, Query, State};
@@ -54,6 +55,7 @@ pub(super) struct Site {
     pub(super) pulse: Arc<Pulse>,
     pub(super) metrics: Metrics,
     pub(super) guard: Guard,
+    pub(super) access: Access,
 }
 
 /// Serve until `over` has lost its sender.
@@ -62,12 +64,17 @@ pub(super) async fn serve(listener: std::net::TcpListener, site: Site, mut over:
         Ok(listener) => listener,
         Err(e) => return log::error!("event=dashboard_failed why={e}"),
     };
+    let access = site.access.clone();
     let router = router(site);
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     let accept = async {
         loop {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
             match listener.accept().await {
+                // Closed at once: nobody can be told without a request, and those are for peers that may query.
+                Ok((_, peer)) if !access.rights(Some(peer.ip())).has(Right::Query) => {
+                    log::debug!("event=dashboard_unauthorised peer={}", peer.ip());
+                }
                 Ok((stream, _)) => {
                     if let Ok(local) = stream.local_addr() {
                         let router = router.clone().layer(Extension(Local(local)));

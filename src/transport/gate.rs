@@ -14,7 +14,8 @@
 use super::endpoint::{Listener, SocketFile};
 use super::zmq::{connection_identity, runtime, spawn};
 use super::zmtp::{self, Filter, GREETING_LEN, HeaderReader, Scanner};
-use super::{Counters, Limits, Phase, Reason, SocketName, StartError};
+use super::{Counters, Limits, Phase, Reason, SocketName, StartError, peer_number};
+use crate::access::{Access, Rights};
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -70,6 +71,7 @@ pub(super) struct Doors {
 /// Start the gate's thread.
 pub(super) fn start(
     doors: Doors,
+    access: Access,
     mut limits: Limits,
     counters: Arc<Counters>,
     phase: watch::Receiver<Phase>,
@@ -77,6 +79,7 @@ pub(super) fn start(
     limits.connections_max = affordable_connections(limits.connections_max);
     let runtime = runtime()?;
     let gate = Arc::new(Gate {
+        access,
         limits,
         counters,
         register: Mutex::new(Register::default()),
@@ -125,6 +128,7 @@ fn affordable_connections(wanted: usize) -> usize {
 
 /// What all connections share.
 struct Gate {
+    access: Access,
     limits: Limits,
     counters: Arc<Counters>,
     register: Mutex<Register>,
@@ -190,11 +194,16 @@ struct Seat {
     socket: SocketName,
     connection: u64,
     address: Option<IpAddr>,
+    rights: Rights,
     identity: Option<Vec<u8>>,
 }
 
 impl Seat {
     fn take(gate: &Arc<Gate>, socket: SocketName, address: Option<IpAddr>) -> Result<Self, Reason> {
+        let rights = gate.access.rights(address);
+        if !rights.has_any(socket.needs()) {
+            return Err(Reason::Unauthorised);
+        }
         let mut register = gate.register.lock();
         if register.connections >= gate.limits.connections_max {
             return Err(Reason::TooManyConnections);
@@ -211,7 +220,7 @@ impl Seat {
         gate.counters.socket(socket).connections.add(1);
         gate.counters.socket(socket).accepted.add(1);
         let connection = gate.next_connection.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { gate: Arc::clone(gate), socket, connection, address, identity: None })
+        Ok(Self { gate: Arc::clone(gate), socket, connection, address, rights, identity: None })
     }
 
     /// Reserve the identity that the peer gave itself; an empty one is none.
@@ -466,6 +475,10 @@ struct Link {
     last_progress: Instant,
     /// Runs while there is something to watch.
     timer: Option<Pin<Box<Sleep>>>,
+    /// When the peer last sent or accepted a byte.
+    last_sign: Instant,
+    /// Runs always, and looks at `last_sign`.
+    idle_timer: Pin<Box<Sleep>>,
 }
 
 impl Link {
@@ -480,9 +493,10 @@ impl Link {
         let (_, own_type, _) = socket_types(seat.socket);
         let (inner_reader, inner_writer) = inner.into_split();
         let mut up = BytesMut::from(&zmtp::greeting(0)[..]);
-        let identity = connection_identity(seat.connection);
+        let identity = connection_identity(peer_number(seat.connection, seat.rights));
         up.extend_from_slice(&zmtp::ready(own_type, &identity));
         let scanner = Scanner::new(&seat.gate.limits, seat.socket == SocketName::Publish, knows_pong);
+        let idle_timer = Box::pin(tokio::time::sleep(seat.gate.limits.idle_timeout));
         Self {
             seat,
             phase,
@@ -500,6 +514,8 @@ impl Link {
             behind_since: None,
             last_progress: Instant::now(),
             timer: None,
+            last_sign: Instant::now(),
+            idle_timer,
         }
     }
 
@@ -519,6 +535,7 @@ impl Link {
         changed |= self.poll_peer_write(cx).is_ready();
         self.note_backlog();
         changed |= self.poll_timer(cx).is_ready();
+        changed |= self.poll_idle_timer(cx).is_ready();
         if changed { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -565,6 +582,7 @@ impl Link {
             self.seat.release_identity();
         } else {
             self.seat.gate.counters.socket(self.seat.socket).bytes_in.add(chunk.filled().len() as u64);
+            self.last_sign = Instant::now();
             self.pass_up(chunk.filled());
         }
         Poll::Ready(())
@@ -631,6 +649,7 @@ impl Link {
             Ok(n) if n > 0 => {
                 consume(&mut self.down, n);
                 self.last_progress = Instant::now();
+                self.last_sign = self.last_progress;
                 self.seat.gate.counters.socket(self.seat.socket).bytes_out.add(n as u64);
             }
             _ => self.lose_writer(),
@@ -675,6 +694,23 @@ impl Link {
         ready!(timer.as_mut().poll(cx));
         self.timer = None;
         self.look_at_the_time();
+        Poll::Ready(())
+    }
+
+    /// Cut a peer that has given no sign of life for too long, else look again when it would have.
+    fn poll_idle_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.reader.is_none() {
+            return Poll::Pending;
+        }
+        ready!(self.idle_timer.as_mut().poll(cx));
+        let limit = self.seat.gate.limits.idle_timeout;
+        // One that we keep waiting is not to blame for its silence.
+        if self.last_sign.elapsed() >= limit && !self.is_held() {
+            self.cut(Reason::Idle);
+        } else {
+            let wait = limit.saturating_sub(self.last_sign.elapsed()).max(WATCH_INTERVAL);
+            self.idle_timer.as_mut().reset(tokio::time::Instant::now() + wait);
+        }
         Poll::Ready(())
     }
 

@@ -31,6 +31,7 @@ mod zmtp;
 
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 
+use crate::access::{Access, Right, Rights};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
 use endpoint::{BindError, Listener, PrivateDirectory};
@@ -61,6 +62,16 @@ impl SocketName {
             Self::Ingest => "ingest",
             Self::Control => "control",
             Self::Publish => "publish",
+        }
+    }
+
+    /// The rights of which a peer needs one to be let in.
+    fn needs(self) -> &'static [Right] {
+        match self {
+            Self::Ingest => &[Right::Append],
+            // Each request is looked at by itself.
+            Self::Control => &Right::ALL,
+            Self::Publish => &[Right::Query],
         }
     }
 }
@@ -98,6 +109,8 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// How long a peer may be behind without catching up once.
     pub saturated_timeout: Duration,
+    /// How long a connection may carry no byte in either direction.
+    pub idle_timeout: Duration,
     /// What waits for one peer, in bytes; it may be exceeded by one message.
     pub backlog_bytes_max: usize,
     /// What waits for all peers together, in bytes; beyond it a peer may be behind by `message_bytes_max` only.
@@ -123,6 +136,7 @@ impl Default for Limits {
             identity_bytes_max: 64,
             stall_timeout: Duration::from_secs(10),
             saturated_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(3600),
             backlog_bytes_max: 16 << 20,
             backlog_bytes_total_max: 256 << 20,
             keepalive_idle: Duration::from_secs(15),
@@ -140,8 +154,10 @@ pub struct Settings {
     pub control: Endpoint,
     /// Where subscribers listen.
     pub publish: Endpoint,
-    /// Whether TCP addresses other than loopback may be bound: whoever reaches them may do everything.
+    /// Whether TCP addresses other than loopback may be bound, where nothing is encrypted.
     pub allow_remote: bool,
+    /// Who may do what there.
+    pub access: Access,
     /// What peers may cost.
     pub limits: Limits,
     /// Capacity of [`Transport::ingest`] in messages.
@@ -163,6 +179,7 @@ impl Default for Settings {
             control: loopback(5751),
             publish: loopback(5752),
             allow_remote: false,
+            access: Access::default(),
             limits: Limits::default(),
             inbox_messages: 1024,
             requests: 1024,
@@ -187,10 +204,26 @@ pub struct Endpoints {
 /// a late reply never reaches another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Number of the connection.
+    /// Number of the connection; its highest byte says what the peer may do ([`Peer::rights`]), so that nobody has to be
+    /// asked.
     pub connection: u64,
     /// Whether an empty frame came before the payload, as REQ sends it: then one goes before the reply.
     pub delimiter: bool,
+}
+
+/// Bits of [`Peer::connection`] below those that hold the rights.
+const NUMBER_BITS: u32 = 56;
+
+impl Peer {
+    /// What it may do.
+    pub fn rights(&self) -> Rights {
+        Rights::from_byte((self.connection >> NUMBER_BITS) as u8)
+    }
+}
+
+/// The number under which a connection with these rights is known behind the gate.
+fn peer_number(connection: u64, rights: Rights) -> u64 {
+    connection | u64::from(rights.to_byte()) << NUMBER_BITS
 }
 
 /// A request of a client.
@@ -263,6 +296,8 @@ reasons! {
     TooManyConnections => "too_many_connections",
     /// There are as many from its address as there may be.
     TooManyFromAddress => "too_many_from_address",
+    /// Its address, or its key, gives it no right to be there.
+    Unauthorised => "unauthorised",
     /// Its handshake took too long.
     HandshakeTimeout => "handshake_timeout",
     /// Its handshake was too long.
@@ -299,6 +334,8 @@ reasons! {
     Stalled => "stalled",
     /// It was behind for too long.
     Saturated => "saturated",
+    /// Nothing came from it and nothing went to it for too long.
+    Idle => "idle",
     /// The socket behind the gate could not be reached or gave the connection up.
     Internal => "internal",
 }
@@ -431,8 +468,8 @@ impl fmt::Display for StartError {
             }
             Self::Remote { socket, endpoint, address } => write!(
                 f,
-                "{socket}: {endpoint} is {}, which other machines may reach, and whoever connects may do everything; \
-                 bind a loopback address, or set insecure_allow_remote = true",
+                "{socket}: {endpoint} is {}, which other machines may reach, and nothing is encrypted; bind a loopback \
+                 address, or say who may connect with `allow` and set insecure = true",
                 address.ip()
             ),
             Self::InUse { socket, endpoint, .. } => {
@@ -551,7 +588,7 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
     behind.start_control(&doors.control.1, requests, replies_queue, threads)?;
     let (publish, publications) = crossbeam_channel::bounded(settings.publications);
     behind.start_publish(&doors.publish.1, publications, threads)?;
-    running.gate = Some(gate::start(doors, settings.limits, Arc::clone(&counters), watch)?);
+    running.gate = Some(gate::start(doors, settings.access, settings.limits, Arc::clone(&counters), watch)?);
 
     let endpoints = Endpoints { ingest: ingest_endpoint, control: control_endpoint, publish: publish_endpoint };
     log::info!(
