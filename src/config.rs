@@ -15,7 +15,7 @@ use std::fmt::{self, Display};
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::path::PathBuf;
-use tables::{CRITIC, GENERAL, LIMITS, Setting, When, host, is_key};
+use tables::{CRITIC, GENERAL, LIMITS, Setting, When, host};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -449,6 +449,11 @@ fn print_table<T>(out: &mut String, table: &[Setting<T>], parts: &T) {
             line.push_str(word);
         }
         let value = match get(parts) {
+            // A line for each table.
+            Some(toml::Value::Array(tables)) if tables.iter().any(toml::Value::is_table) => {
+                let lines: String = tables.iter().map(|table| format!("    {table},\n")).collect();
+                format!("{key} = [\n{lines}]")
+            }
             Some(value) => format!("{key} = {value}"),
             None => format!("# {key} ="),
         };
@@ -581,8 +586,7 @@ fn apply(options: &Options, parts: &mut ConfigParts, lines: &mut Lines) -> Resul
             .ok_or_else(|| ConfigError::invalid(assignment, None, "must have the form KEY=VALUE"))?;
         assign(key.trim(), value.trim(), parts, lines)?;
     }
-    let Options { data_dir, ingest, control, publish, http, log, insecure, config: _, set: _ } =
-        options.clone();
+    let Options { data_dir, ingest, control, publish, http, log, insecure, config: _, set: _ } = options.clone();
     let mut over = |key: &str, given: bool| given.then(|| lines.forget(key)).is_some();
     if over("data_dir", data_dir.is_some()) {
         parts.data_dir = data_dir.unwrap_or_default();
@@ -745,6 +749,7 @@ fn check_curve(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{Right, Rights};
     use crate::learner::KernelKind;
     use std::path::Path;
 
@@ -764,11 +769,13 @@ mod tests {
     fn what_is_printed_reads_as_the_same() {
         let text = r#"
             data_dir = "/var/lib/some \"odd\" place"
+            allow = [{ addresses = "10.0.0.0/8", rights = [] }, { addresses = "::1/128" }]
             ingest = "ipc:///run/criticd/ingest"
             state_dim = 2
             state_names = ["angle", "speed"]
             [limits]
             parts_max = 5
+            frame_bytes_max = 1024
             [[critic]]
             name = "slow"
             discount = 1
@@ -859,14 +866,94 @@ mod tests {
     }
 
     #[test]
-    fn remote_endpoints_need_consent() {
+    fn remote_endpoints_need_consent_and_somebody_to_let_in() {
         for local in ["tcp://127.0.0.1:1", "tcp://127.8.8.8:1", "tcp://localhost:0", "tcp://[::1]:1", "ipc:///x"] {
             assert!(Config::from_toml(&format!("ingest = \"{local}\"")).is_ok(), "{local}");
         }
+        let allow = "allow = [{ addresses = \"10.0.0.0/8\", rights = [\"append\"] }]";
         for remote in ["tcp://*:1", "tcp://0.0.0.0:1", "tcp://robot.local:1", "tcp://[::]:1", "tcp://10.0.0.1:1"] {
-            assert!(Config::from_toml(&format!("ingest = \"{remote}\"")).is_err(), "{remote}");
-            let text = format!("ingest = \"{remote}\"\ninsecure = true");
-            assert!(Config::from_toml(&text).is_ok(), "{remote}");
+            let bind = format!("ingest = \"{remote}\"");
+            assert!(error(&bind).starts_with("line 1: `ingest` can be reached from other machines, where"), "{remote}");
+            assert!(error(&format!("{bind}\n{allow}")).contains("insecure = true"), "{remote}");
+            let nobody = error(&format!("{bind}\ninsecure = true"));
+            assert!(nobody.contains("but allow says of none what it may do"), "{nobody}");
+            let config = Config::from_toml(&format!("{bind}\ninsecure = true\n{allow}")).unwrap();
+            let rights = |address: &str| Vec::from(config.access().rights(Some(address.parse().unwrap())));
+            assert_eq!((rights("10.0.0.1"), rights("11.0.0.1")), (vec![Right::Append], vec![]));
+        }
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        for (range, expected) in [
+            ("\"10.0.0.1/8\"", "line 1: `allow` cannot be read: \"10.0.0.1/8\" names one address of a range"),
+            ("\"ten\"", "line 1: `allow` cannot be read: \"ten\" is neither an address nor ADDRESS/PREFIX"),
+            ("\"10.0.0.0/33\"", "line 1: `allow` cannot be read: \"10.0.0.0/33\" is neither"),
+            ("\"::1\", right = []", "line 1: `allow` cannot be read: unknown field `right`"),
+            ("\"::1\", rights = [\"all\"]", "line 1: `allow` cannot be read: unknown variant `all`"),
+            ("\"::1\" }, { addresses = \"::1/128\"", "line 1: `allow` must be at most 1024 ranges, each once"),
+        ] {
+            let found = error(&format!("allow = [{{ addresses = {range} }}]"));
+            assert!(found.starts_with(expected), "{range}: {found}");
+        }
+        let config = Config::from_toml("[[allow]]\naddresses = \"10.1.2.3\"").unwrap();
+        assert_eq!(
+            (config.allow[0].addresses.to_string().as_str(), config.allow[0].rights),
+            ("10.1.2.3/32", Rights::ALL)
+        );
+        assert_eq!(Config::from_toml(&config.print()).unwrap(), config);
+    }
+
+    /// The key pair of the protocol's documentation, known to everybody.
+    const PUBLIC: &str = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
+    const SECRET: &str = "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs";
+
+    #[test]
+    fn curve_needs_keys_and_keys_need_curve() {
+        let client = format!("clients = [{{ name = \"arm\", key = \"{PUBLIC}\" }}]");
+        let unused = error(&client);
+        assert!(unused.starts_with("line 1: `clients` names keys that nobody asks for"), "{unused}");
+        let bind = "curve_control = \"tcp://0.0.0.0:1\"\n";
+        let whole = format!("{bind}curve_secret_key = \"/etc/criticd/daemon.key_secret\"\n{client}");
+        if !cfg!(feature = "curve") {
+            assert!(error(&whole).starts_with("line 1: `curve_control` needs a criticd that was built with"));
+            return;
+        }
+        assert!(error(bind).starts_with("line 1: `curve_control` needs curve_secret_key"));
+        let keyed = format!("{bind}curve_secret_key = \"x\"\n");
+        assert!(error(&keyed).starts_with("line 1: `curve_control` needs clients"));
+        let config = Config::from_toml(&whole).unwrap();
+        assert_eq!(config.curve_endpoints().collect::<Vec<_>>(), [("curve_control", "tcp://0.0.0.0:1")]);
+        assert_eq!(config.clients[0].rights, Rights::ALL);
+        assert_eq!(Config::from_toml(&config.print()).unwrap(), config);
+        let twice = whole.replace("0.0.0.0:1", "127.0.0.1:5751");
+        assert!(error(&twice).starts_with("line 1: `curve_control` must differ from the other endpoints"));
+        let ipc = whole.replace("tcp://0.0.0.0:1", "ipc:///x");
+        assert!(error(&ipc).starts_with("line 1: `curve_control` must be tcp://HOST:PORT"));
+    }
+
+    #[test]
+    fn errors_never_repeat_what_may_be_a_key() {
+        let client = |key: &str| format!("clients = [{{ name = \"arm\", key = {key} }}]");
+        for text in [
+            format!("curve_secret_key = \"{SECRET}\""),
+            format!("curve_secret_key = [\"{SECRET}\"]"),
+            format!("clients = \"{SECRET}\""),
+            format!("clients = [\"{SECRET}\"]"),
+            client(&format!("[\"{SECRET}\"]")),
+            client(&format!("\"{SECRET}x\"")),
+            client(&format!("\"{}|\"", &SECRET[1..])),
+            format!("clients = [{{ name = \"{SECRET}\", key = \"{PUBLIC}\" }}]"),
+            format!("clients = [{{ name = \"arm\", key = \"{PUBLIC}\", rights = [\"{SECRET}\"] }}]"),
+            format!("clients = [{{ name = \"arm\", key = \"{PUBLIC}\", secret = \"{SECRET}\" }}]"),
+        ] {
+            let found = error(&text);
+            assert!(!found.contains(&SECRET[1..20]), "{found}");
+            assert!(found.starts_with("line 1: `c"), "{found}");
+            let (key, value) = text.split_once(" = ").unwrap();
+            let options = Options { set: vec![format!("{key}={value}")], ..Options::default() };
+            let found = Config::load(&options).unwrap_err().to_string();
+            assert!(!found.contains(&SECRET[1..20]), "{found}");
         }
     }
 

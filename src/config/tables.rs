@@ -286,7 +286,12 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     setting!(rows_per_batch_max, Restart, within(1..=1 << 20), "Rows of one batch, 1 to 1048576."),
     setting!(query_rows_max, Restart, within(1..=1 << 24), "States of one value request, 1 to 16777216."),
     setting!(parts_max, Restart, within(3..=64), "Frames of one message, 3 to 64."),
-    setting!(connections_max, Restart, within(1..=65_536), "Connections at a time, to all sockets together, 1 to 65536."),
+    setting!(
+        connections_max,
+        Restart,
+        within(1..=65_536),
+        "Connections at a time, to all sockets together, 1 to 65536."
+    ),
     setting!(
         connections_per_address_max,
         Restart,
