@@ -5,6 +5,7 @@ pub mod config;
 pub mod daemon;
 pub mod http;
 pub mod journal;
+pub mod keys;
 pub mod learner;
 pub mod math;
 pub mod picture;

@@ -2,6 +2,7 @@
 
 use super::{ConfigParts, Limits};
 use crate::access::Allow;
+use crate::keys::decode;
 use crate::learner::{KernelKind, SelectBy, Settings, VarianceKind};
 use crate::math::kernel::NoiseModel;
 use serde::Serialize;
@@ -135,7 +136,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 30] = [
         get: |parts| written(&parts.curve_secret_key),
         // Never said again: what stands here by mistake may be the key.
         set: |parts, value| match read::<PathBuf>(value) {
-            Ok(path) if !path.to_str().is_some_and(is_key) => {
+            Ok(path) if !path.to_str().is_some_and(|text| decode(text).is_some()) => {
                 parts.curve_secret_key = Some(path);
                 Ok(())
             }
@@ -162,7 +163,10 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 30] = [
                 others.iter().all(|other| other.name != clients[i].name && other.key != clients[i].key)
             });
             expect(clients.iter().all(|client| is_name(&client.name)), "named with 1 to 64 of A-Z a-z 0-9 _ - each")?;
-            expect(clients.iter().all(|client| is_key(&client.key)), "listed with keys of 40 characters in Z85")?;
+            expect(
+                clients.iter().all(|client| decode(&client.key).is_some()),
+                "listed with keys of 40 characters in Z85",
+            )?;
             expect(distinct, "distinct in name and key")
         },
     },
@@ -490,17 +494,6 @@ fn directory(path: &Path) -> Result<(), String> {
 fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     (1..=64).contains(&name.len()) && name.bytes().all(plain)
-}
-
-/// Whether it has the form of a key in Z85: eight groups of five digits to the base 85, each below 2^32.
-pub(super) fn is_key(text: &str) -> bool {
-    const DIGITS: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
-    let digit = |c: &u8| DIGITS.bytes().position(|d| d == *c).map(|value| value as u64);
-    let group = |group: &[u8]| {
-        let value = group.iter().try_fold(0, |value: u64, c| Some(85 * value + digit(c)?));
-        value.is_some_and(|value| value <= u32::MAX.into())
-    };
-    text.len() == 40 && text.as_bytes().chunks(5).all(group)
 }
 
 /// Host of a `tcp://HOST:PORT` endpoint, None for `ipc://PATH`.

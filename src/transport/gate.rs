@@ -11,6 +11,8 @@
 //! The gate shakes hands with both sides by itself. To the ROUTER it introduces every connection under a number of its
 //! own, whatever identity the peer has.
 
+#[cfg(feature = "curve")]
+use super::curve;
 use super::endpoint::{Listener, SocketFile};
 use super::zmq::{connection_identity, runtime, spawn};
 use super::zmtp::{self, Filter, GREETING_LEN, HeaderReader, Scanner};
@@ -37,8 +39,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::Sleep;
 
-type Reader = Box<dyn AsyncRead + Send + Unpin>;
-type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
+pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Bytes taken from a stream at once; on the stack, so an idle connection holds none.
 const CHUNK: usize = 64 << 10;
@@ -66,6 +68,9 @@ pub(super) struct Doors {
     pub(super) ingest: (Listener, PathBuf),
     pub(super) control: (Listener, PathBuf),
     pub(super) publish: (Listener, PathBuf),
+    /// Encrypted ones, and what is behind them.
+    #[cfg(feature = "curve")]
+    pub(super) curve: Vec<(SocketName, Listener, curve::Front)>,
 }
 
 /// Start the gate's thread.
@@ -87,13 +92,18 @@ pub(super) fn start(
     });
     let doors = {
         let _context = runtime.enter();
-        [
-            Door::open(SocketName::Ingest, doors.ingest),
-            Door::open(SocketName::Control, doors.control),
-            Door::open(SocketName::Publish, doors.publish),
-        ]
+        let plain = [
+            (SocketName::Ingest, doors.ingest),
+            (SocketName::Control, doors.control),
+            (SocketName::Publish, doors.publish),
+        ];
+        let open = plain.map(|(socket, (listener, path))| Door::open(socket, listener, Behind::Plain(path)));
+        #[cfg(feature = "curve")]
+        let open = open.into_iter().chain(
+            doors.curve.into_iter().map(|(socket, listener, front)| Door::open(socket, listener, Behind::Curve(front))),
+        );
+        open.into_iter().collect::<io::Result<Vec<_>>>().map_err(StartError::internal("public listener"))?
     };
-    let doors = doors.into_iter().collect::<io::Result<Vec<_>>>().map_err(StartError::internal("public listener"))?;
     spawn("criticd-gate", move || {
         runtime.block_on(async {
             let mut closed = phase.clone();
@@ -189,7 +199,7 @@ impl Gate {
 }
 
 /// A connection's place among the limited ones; given back when this is dropped.
-struct Seat {
+pub(super) struct Seat {
     gate: Arc<Gate>,
     socket: SocketName,
     connection: u64,
@@ -199,8 +209,7 @@ struct Seat {
 }
 
 impl Seat {
-    fn take(gate: &Arc<Gate>, socket: SocketName, address: Option<IpAddr>) -> Result<Self, Reason> {
-        let rights = gate.access.rights(address);
+    fn take(gate: &Arc<Gate>, socket: SocketName, address: Option<IpAddr>, rights: Rights) -> Result<Self, Reason> {
         if !rights.has_any(socket.needs()) {
             return Err(Reason::Unauthorised);
         }
@@ -221,6 +230,12 @@ impl Seat {
         gate.counters.socket(socket).accepted.add(1);
         let connection = gate.next_connection.fetch_add(1, Ordering::Relaxed);
         Ok(Self { gate: Arc::clone(gate), socket, connection, address, rights, identity: None })
+    }
+
+    /// The number of the connection.
+    #[cfg(feature = "curve")]
+    pub(super) fn connection(&self) -> u64 {
+        self.connection
     }
 
     /// Reserve the identity that the peer gave itself; an empty one is none.
@@ -272,16 +287,26 @@ enum DoorListener {
     Ipc(UnixListener),
 }
 
+/// What connections are piped to.
+#[derive(Clone)]
+enum Behind {
+    /// A socket of the crate, at this path.
+    Plain(PathBuf),
+    /// One of libzmq's.
+    #[cfg(feature = "curve")]
+    Curve(curve::Front),
+}
+
 /// One socket's public listener, and the way to what is behind it.
 struct Door {
     socket: SocketName,
     listener: DoorListener,
     _file: Option<SocketFile>,
-    behind: PathBuf,
+    behind: Behind,
 }
 
 impl Door {
-    fn open(socket: SocketName, (listener, behind): (Listener, PathBuf)) -> io::Result<Self> {
+    fn open(socket: SocketName, listener: Listener, behind: Behind) -> io::Result<Self> {
         let (listener, file) = match listener {
             Listener::Tcp(listener) => (DoorListener::Tcp(TcpListener::from_std(listener)?), None),
             Listener::Ipc(listener, file) => (DoorListener::Ipc(UnixListener::from_std(listener)?), Some(file)),
@@ -336,7 +361,13 @@ impl Door {
         writer: Writer,
         address: Option<IpAddr>,
     ) {
-        match Seat::take(gate, self.socket, address) {
+        let rights = match &self.behind {
+            Behind::Plain(_) => gate.access.rights(address),
+            // Its key will tell.
+            #[cfg(feature = "curve")]
+            Behind::Curve(_) => Rights::ALL,
+        };
+        match Seat::take(gate, self.socket, address, rights) {
             Ok(seat) => drop(tokio::spawn(serve(seat, reader, writer, self.behind.clone(), phase.clone()))),
             Err(reason) => gate.count_cut(self.socket, 0, address, reason),
         }
@@ -357,7 +388,16 @@ fn prepare(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
 }
 
 /// One connection, from its greeting to its end.
-async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: PathBuf, phase: watch::Receiver<Phase>) {
+async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: Behind, phase: watch::Receiver<Phase>) {
+    let path = match behind {
+        Behind::Plain(path) => path,
+        #[cfg(feature = "curve")]
+        Behind::Curve(front) => {
+            let reason = front.serve(&seat, reader, writer).await;
+            reason.into_iter().for_each(|reason| seat.count_cut(reason));
+            return;
+        }
+    };
     let timeout = seat.gate.limits.handshake_timeout;
     let handshake = tokio::time::timeout(timeout, shake_hands(&mut seat, &mut reader, &mut writer));
     let peer = match handshake.await.unwrap_or(Err(Some(Reason::HandshakeTimeout))) {
@@ -367,7 +407,7 @@ async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: P
             return;
         }
     };
-    let Ok(inner) = UnixStream::connect(&behind).await else {
+    let Ok(inner) = UnixStream::connect(&path).await else {
         if *phase.borrow() == Phase::Running {
             seat.count_cut(Reason::Internal);
         }
@@ -404,7 +444,7 @@ async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) 
     // Old and new libzmq both wait for the beginning of ours before they go on.
     writer.write_all(&zmtp::greeting(1)).await.map_err(|_| None)?;
     read_until(seat, reader, &mut bytes, GREETING_LEN).await?;
-    let knows_pong = zmtp::check_greeting(&bytes.split_to(GREETING_LEN))?;
+    let knows_pong = zmtp::check_greeting(&bytes.split_to(GREETING_LEN), b"NULL")?;
     writer.write_all(&zmtp::ready(own_type, b"")).await.map_err(|_| None)?;
 
     let mut header = HeaderReader::default();

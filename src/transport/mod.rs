@@ -24,11 +24,15 @@
 //! A runtime of tokio lives in this folder and nowhere else.
 
 pub mod client;
+#[cfg(feature = "curve")]
+mod curve;
 mod endpoint;
 mod gate;
 mod zmq;
 mod zmtp;
 
+#[cfg(feature = "curve")]
+pub use curve::CurveSettings;
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 
 use crate::access::{Access, Right, Rights};
@@ -158,6 +162,11 @@ pub struct Settings {
     pub allow_remote: bool,
     /// Who may do what there.
     pub access: Access,
+    /// The keys of the encrypted sockets.
+    #[cfg(feature = "curve")]
+    pub curve: Option<CurveSettings>,
+    /// Where further sockets listen that are encrypted with CURVE; needs `curve`.
+    pub encrypted: Vec<(SocketName, Endpoint)>,
     /// What peers may cost.
     pub limits: Limits,
     /// Capacity of [`Transport::ingest`] in messages.
@@ -180,6 +189,9 @@ impl Default for Settings {
             publish: loopback(5752),
             allow_remote: false,
             access: Access::default(),
+            #[cfg(feature = "curve")]
+            curve: None,
+            encrypted: Vec::new(),
             limits: Limits::default(),
             inbox_messages: 1024,
             requests: 1024,
@@ -529,6 +541,8 @@ enum Phase {
 pub struct Transport {
     /// Where the sockets are bound.
     pub endpoints: Endpoints,
+    /// Where the encrypted ones are.
+    pub encrypted: Vec<(SocketName, Endpoint)>,
     /// Messages of producers, each in its order; full: producers wait. Disconnected once everything taken before
     /// [`Transport::stop_receiving`] has been read. A message shares its memory with its neighbours: do not keep it.
     pub ingest: Receiver<Bytes>,
@@ -567,27 +581,68 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
     let (ingest, ingest_endpoint) = bind(SocketName::Ingest, &settings.ingest)?;
     let (control, control_endpoint) = bind(SocketName::Control, &settings.control)?;
     let (publish, publish_endpoint) = bind(SocketName::Publish, &settings.publish)?;
+    // Whoever reaches them needs a key: they may be anywhere.
+    let bind_encrypted = |(socket, endpoint): &(SocketName, Endpoint)| {
+        let bound = Listener::bind(endpoint, true).map_err(|error| StartError::bind(*socket, endpoint, error));
+        bound.map(|(listener, endpoint)| (*socket, listener, endpoint))
+    };
+    let encrypted = settings.encrypted.iter().map(bind_encrypted).collect::<Result<Vec<_>, _>>()?;
+    let encrypted_endpoints: Vec<_> = encrypted.iter().map(|(socket, _, end)| (*socket, end.clone())).collect();
     let directory = PrivateDirectory::create().map_err(StartError::internal("private directory"))?;
     let counters = Arc::new(Counters::default());
     let (phase, watch) = tokio::sync::watch::channel(Phase::Running);
     let (closing, closing_watch) = crossbeam_channel::bounded(0);
     let mut running = Running { phase, closing: Some(closing), threads: Vec::new(), gate: None, directory };
 
+    let (inbox, ingest_queue) = crossbeam_channel::bounded(settings.inbox_messages);
+    let (requests, control_queue) = crossbeam_channel::bounded(settings.requests);
+
     // If a later step fails, dropping `running` ends the threads that exist.
+    #[cfg(feature = "curve")]
+    let fronts = match &settings.curve {
+        None => Vec::new(),
+        Some(keys) => {
+            let curve = curve::Curve::start(keys, &settings.limits, &counters, &watch, &mut running.threads)?;
+            let mut open = |(socket, listener, _): (SocketName, Listener, Endpoint)| {
+                let incoming = match socket {
+                    SocketName::Ingest => curve::Incoming::Rows(inbox.clone()),
+                    SocketName::Control => curve::Incoming::Requests(requests.clone()),
+                    SocketName::Publish => curve::Incoming::Subscriptions,
+                };
+                let directory = running.directory.join("");
+                Ok((socket, listener, curve.open(socket, incoming, &directory, &mut running.threads)?))
+            };
+            encrypted.into_iter().map(&mut open).collect::<Result<Vec<_>, StartError>>()?
+        }
+    };
+    #[cfg(feature = "curve")]
+    let front = |wanted| fronts.iter().find(|(socket, ..)| *socket == wanted).map(|(_, _, front)| front.clone());
+    #[cfg(feature = "curve")]
+    let (elsewhere, also) = {
+        let (control, publish) = (front(SocketName::Control), front(SocketName::Publish));
+        let elsewhere = move |reply| match &control {
+            Some(front) => front.take_reply(reply),
+            None => Some(reply),
+        };
+        let also = move |publication: &Publication| publish.iter().for_each(|front| front.publish(publication));
+        (elsewhere, also)
+    };
+    #[cfg(not(feature = "curve"))]
+    let (elsewhere, also) = (Some::<Reply>, |_: &Publication| {});
     let behind = zmq::Behind { counters: Arc::clone(&counters), phase: watch.clone(), closing: closing_watch };
     let doors = gate::Doors {
         ingest: (ingest, running.directory.join("ingest")),
         control: (control, running.directory.join("control")),
         publish: (publish, running.directory.join("publish")),
+        #[cfg(feature = "curve")]
+        curve: fronts,
     };
     let threads = &mut running.threads;
-    let (inbox, ingest) = crossbeam_channel::bounded(settings.inbox_messages);
     behind.start_ingest(&doors.ingest.1, inbox, threads)?;
-    let (requests, control) = crossbeam_channel::bounded(settings.requests);
     let (replies, replies_queue) = crossbeam_channel::bounded(settings.replies);
-    behind.start_control(&doors.control.1, requests, replies_queue, threads)?;
+    behind.start_control(&doors.control.1, requests, replies_queue, elsewhere, threads)?;
     let (publish, publications) = crossbeam_channel::bounded(settings.publications);
-    behind.start_publish(&doors.publish.1, publications, threads)?;
+    behind.start_publish(&doors.publish.1, publications, also, threads)?;
     running.gate = Some(gate::start(doors, settings.access, settings.limits, Arc::clone(&counters), watch)?);
 
     let endpoints = Endpoints { ingest: ingest_endpoint, control: control_endpoint, publish: publish_endpoint };
@@ -597,7 +652,19 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
         endpoints.control,
         endpoints.publish
     );
-    Ok(Transport { endpoints, ingest, control, replies, publish, counters, running })
+    for (socket, endpoint) in &encrypted_endpoints {
+        log::info!("event=listening_encrypted socket={socket} endpoint={endpoint}");
+    }
+    Ok(Transport {
+        endpoints,
+        encrypted: encrypted_endpoints,
+        ingest: ingest_queue,
+        control: control_queue,
+        replies,
+        publish,
+        counters,
+        running,
+    })
 }
 
 impl Transport {

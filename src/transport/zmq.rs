@@ -99,11 +99,13 @@ impl Behind {
     }
 
     /// ROUTER: one thread that receives and sends, one that waits while `requests` is full, one that waits for replies.
+    /// Those that `elsewhere` does not give back are not for this socket.
     pub(super) fn start_control(
         &self,
         path: &Path,
         requests: Sender<Request>,
         replies: Receiver<Reply>,
+        elsewhere: impl Fn(Reply) -> Option<Reply> + Send + 'static,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), StartError> {
         let runtime = runtime()?;
@@ -118,7 +120,7 @@ impl Behind {
             runtime.block_on(async {
                 let (send, receive) = socket.split();
                 let receive = take_requests(receive, requests_in, phase.clone(), &counters);
-                let send = send_replies(send, replies_out, phase.clone(), &counters);
+                let send = send_replies(send, replies_out, elsewhere, phase.clone(), &counters);
                 tokio::join!(receive, send);
                 drop(silent);
             });
@@ -135,11 +137,12 @@ impl Behind {
         Ok(())
     }
 
-    /// PUB: one thread that sends, one that waits for publications.
+    /// PUB: one thread that sends, one that waits for publications; `also` is shown each of them.
     pub(super) fn start_publish(
         &self,
         path: &Path,
         publications: Receiver<Publication>,
+        also: impl Fn(&Publication) + Send + 'static,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), StartError> {
         let runtime = runtime()?;
@@ -149,7 +152,7 @@ impl Behind {
         let (publications_in, publications_out) = mpsc::channel(HANDOVER);
         let (counters, phase) = (Arc::clone(&self.counters), self.phase.clone());
         threads.push(spawn("criticd-publish", move || {
-            runtime.block_on(publish(socket, publications_out, phase, &counters));
+            runtime.block_on(publish(socket, publications_out, also, phase, &counters));
         })?);
         threads.push(spawn("criticd-publications", forward(publications, publications_in, self.closing.clone()))?);
         Ok(())
@@ -268,11 +271,13 @@ fn parse_request(message: ZmqMessage) -> Option<Request> {
 async fn send_replies(
     mut socket: RouterSendHalf,
     mut replies: mpsc::Receiver<Reply>,
+    elsewhere: impl Fn(Reply) -> Option<Reply>,
     phase: watch::Receiver<Phase>,
     counters: &Counters,
 ) {
     let mut sent = 0_usize;
-    while let Some(Reply { peer, payload }) = replies.recv().await {
+    while let Some(reply) = replies.recv().await {
+        let Some(Reply { peer, payload }) = elsewhere(reply) else { continue };
         let mut message = ZmqMessage::from(Bytes::copy_from_slice(&connection_identity(peer.connection)));
         if peer.delimiter {
             message.push_back(Bytes::new());
@@ -302,11 +307,14 @@ fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
 async fn publish(
     mut socket: PubSocket,
     mut publications: mpsc::Receiver<Publication>,
+    also: impl Fn(&Publication),
     phase: watch::Receiver<Phase>,
     counters: &Counters,
 ) {
     let mut sent = 0_usize;
-    while let Some(Publication { topic, payload }) = publications.recv().await {
+    while let Some(publication) = publications.recv().await {
+        also(&publication);
+        let Publication { topic, payload } = publication;
         let mut message = ZmqMessage::from(Bytes::from(topic));
         message.push_back(payload);
         // A PUB only puts the message into its own queue, which is emptied at each turn.
