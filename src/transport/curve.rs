@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 /// Where libzmq looks for whoever decides about keys.
 const ZAP_ENDPOINT: &str = "inproc://zeromq.zap.01";
@@ -88,8 +88,6 @@ struct Shared {
     /// Public keys as they come in a handshake, and whose they are.
     clients: HashMap<Vec<u8>, (String, Rights)>,
     flows: Mutex<HashMap<u64, Arc<Flow>>>,
-    /// Identities that connected clients gave themselves: a ROUTER would not answer the second.
-    identities: Mutex<HashSet<Vec<u8>>>,
 }
 
 /// A connection between the gate and libzmq.
@@ -98,7 +96,6 @@ struct Flow {
     /// Whether its key was accepted.
     admitted: AtomicBool,
     refused: Mutex<Option<Reason>>,
-    identity: Mutex<Option<Vec<u8>>>,
     /// Bytes passed on to libzmq.
     passed: AtomicU64,
     /// As many as had been passed on when the last whole message was received.
@@ -106,11 +103,20 @@ struct Flow {
     /// Bytes handed to libzmq for the peer, and read from it by the gate.
     given: AtomicU64,
     taken: AtomicU64,
+    /// Told when more has been taken.
+    progress: Notify,
+    /// Whether the peer sends nothing more.
+    left: AtomicBool,
     /// Taken by whoever cuts the connection.
     cut: Mutex<Option<oneshot::Sender<Reason>>>,
 }
 
 impl Flow {
+    /// Bytes that libzmq holds for the peer, about: what it adds on its own is counted as taken only.
+    fn waiting(&self) -> u64 {
+        self.given.load(Ordering::Relaxed).saturating_sub(self.taken.load(Ordering::Relaxed))
+    }
+
     fn cut(&self, reason: Reason) {
         if let Some(cut) = self.cut.lock().take() {
             // If nobody hears it the connection is over.
@@ -141,6 +147,7 @@ pub(super) struct Front {
     changes: Sender<Change>,
     outgoing: Sender<Outgoing>,
     wake: Arc<StdUnixStream>,
+    phase: watch::Receiver<Phase>,
 }
 
 /// What whole messages become.
@@ -177,7 +184,6 @@ impl Curve {
             counters: Arc::clone(counters),
             clients: clients.collect(),
             flows: Mutex::default(),
-            identities: Mutex::default(),
         });
         let zap = context.socket(zmq::REP).and_then(|zap| {
             zap.set_linger(0)?;
@@ -215,7 +221,11 @@ impl Curve {
             socket.set_reconnect_ivl(-1)?;
             socket.set_linger(0)?;
             match kind {
-                zmq::ROUTER => socket.set_router_mandatory(true)?,
+                zmq::ROUTER => {
+                    socket.set_router_mandatory(true)?;
+                    // Or a second of one name would be left hanging; so it is cut when it asks something.
+                    socket.set_router_handover(true)?;
+                }
                 zmq::XPUB => socket.set_xpub_verbose(true)?,
                 _ => {}
             }
@@ -248,7 +258,15 @@ impl Curve {
         };
         threads.push(spawn(name, move || worker.run())?);
         let shared = Arc::clone(&self.shared);
-        Ok(Front { socket, shared, directory: directory.to_owned(), changes, outgoing, wake: Arc::new(wake) })
+        Ok(Front {
+            socket,
+            shared,
+            directory: directory.to_owned(),
+            changes,
+            outgoing,
+            wake: Arc::new(wake),
+            phase: self.phase.clone(),
+        })
     }
 }
 
@@ -277,7 +295,7 @@ impl Shared {
 
     /// What a connection is to be known as, if its key may come.
     fn admit(&self, request: &[Vec<u8>]) -> Option<String> {
-        let [version, _, domain, _, identity, mechanism, key] = request else { return None };
+        let [version, _, domain, _, _, mechanism, key] = request else { return None };
         let connection: u64 = std::str::from_utf8(domain).ok()?.parse().ok()?;
         let flow = Arc::clone(self.flows.lock().get(&connection)?);
         let refuse = |reason| {
@@ -290,15 +308,6 @@ impl Shared {
         let Some((name, rights)) = self.clients.get(key) else { return refuse(Reason::Unauthorised) };
         if !rights.has_any(flow.socket.needs()) {
             return refuse(Reason::Unauthorised);
-        }
-        if identity.len() > self.limits.identity_bytes_max {
-            return refuse(Reason::IdentityTooLong);
-        }
-        if flow.socket == SocketName::Control && !identity.is_empty() {
-            if !self.identities.lock().insert(identity.clone()) {
-                return refuse(Reason::IdentityInUse);
-            }
-            *flow.identity.lock() = Some(identity.clone());
         }
         flow.admitted.store(true, Ordering::Relaxed);
         log::info!("event=client_admitted socket={} client={name} connection={connection}", flow.socket);
@@ -347,16 +356,17 @@ impl Front {
             socket: self.socket,
             admitted: AtomicBool::new(false),
             refused: Mutex::default(),
-            identity: Mutex::default(),
             passed: AtomicU64::new(0),
             whole: AtomicU64::new(0),
             given: AtomicU64::new(0),
             taken: AtomicU64::new(0),
+            progress: Notify::new(),
+            left: AtomicBool::new(false),
             cut: Mutex::new(Some(cut)),
         });
         self.shared.flows.lock().insert(connection, Arc::clone(&flow));
         let path = self.directory.join(format!("curve-{connection}"));
-        let _guest = Guest { front: self, connection, path: path.clone(), flow: Arc::clone(&flow) };
+        let _guest = Guest { front: self, connection, path: path.clone() };
         let connected = tokio::time::timeout(self.shared.limits.handshake_timeout, self.connect(connection, &path));
         let Ok(Ok(inner)) = connected.await else { return Some(Reason::Internal) };
         let (mut inner_reader, mut inner_writer) = inner.into_split();
@@ -390,8 +400,13 @@ impl Front {
         let mut greeting = Vec::new();
         let mut frames = Frames { header: HeaderReader::default(), left: 0, most: limits.frame_bytes_max + OVERHEAD };
         loop {
+            // Requests wait until their sender has read what it asked for before.
+            while flow.waiting() > limits.backlog_bytes_max as u64 / 2 {
+                flow.progress.notified().await;
+            }
             let n = reader.read(&mut chunk).await.unwrap_or(0);
             if n == 0 {
+                flow.left.store(true, Ordering::Relaxed);
                 // Whatever was sent before goes to libzmq, which then closes its end.
                 let _ = inner.shutdown().await;
                 return std::future::pending().await;
@@ -444,6 +459,7 @@ impl Front {
             };
             let Ok(n @ 1..) = n else { break };
             flow.taken.fetch_add(n as u64, Ordering::Relaxed);
+            flow.progress.notify_one();
             let mut rest = &chunk[..n];
             while !gone && !rest.is_empty() {
                 match tokio::time::timeout(limits.stall_timeout, writer.write(rest)).await {
@@ -459,8 +475,9 @@ impl Front {
                 return Some(Reason::Saturated);
             }
         }
-        // libzmq has closed: after the peer, or because it could make nothing of it.
-        (!flow.admitted.load(Ordering::Relaxed)).then_some(Reason::BadCommand)
+        // libzmq has closed: after the peer, or because it could make nothing of what came.
+        let is_fault = !gone && !flow.left.load(Ordering::Relaxed) && *self.phase.borrow() == Phase::Running;
+        is_fault.then_some(Reason::BadCommand)
     }
 
     /// Wait until the handshake has taken too long, or nothing has gone either way for too long.
@@ -488,16 +505,11 @@ struct Guest<'a> {
     front: &'a Front,
     connection: u64,
     path: PathBuf,
-    flow: Arc<Flow>,
 }
 
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
-        let shared = &self.front.shared;
-        shared.flows.lock().remove(&self.connection);
-        if let Some(identity) = self.flow.identity.lock().take() {
-            shared.identities.lock().remove(&identity);
-        }
+        self.front.shared.flows.lock().remove(&self.connection);
         // Gone already where libzmq has connected.
         let _ = std::fs::remove_file(&self.path);
         self.front.tell(Change::Gone { connection: self.connection, path: std::mem::take(&mut self.path) });
@@ -649,6 +661,11 @@ impl Worker {
         let connection = number_of(number);
         if self.socket == SocketName::Control {
             let route = frames.remove(0);
+            // Names that the ROUTER gives begin with a zero byte, which no other may: replies to them reach nobody else.
+            if route.first() != Some(&0) {
+                self.flow(connection).iter().for_each(|flow| flow.cut(Reason::NamedItself));
+                return true;
+            }
             self.routes.entry(connection).or_insert_with(|| route.to_vec());
         }
         if let Some(flow) = self.flow(connection) {
@@ -736,8 +753,7 @@ impl Worker {
                 let connection = number_of(peer.connection);
                 let bytes = (payload.len() + OVERHEAD) as u64;
                 let sent = self.routes.get(&connection).zip(self.flow(connection)).is_some_and(|(route, flow)| {
-                    let waiting = flow.given.load(Ordering::Relaxed).saturating_sub(flow.taken.load(Ordering::Relaxed));
-                    if waiting > self.shared.limits.backlog_bytes_max as u64 {
+                    if flow.waiting() > self.shared.limits.backlog_bytes_max as u64 {
                         return false;
                     }
                     let delimiter: &[&[u8]] = if peer.delimiter { &[b""] } else { &[] };

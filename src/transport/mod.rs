@@ -328,6 +328,8 @@ reasons! {
     IdentityTooLong => "identity_too_long",
     /// A connected peer has that identity.
     IdentityInUse => "identity_in_use",
+    /// It gave itself an identity on the encrypted control socket, where libzmq could not keep it from being taken over.
+    NamedItself => "named_itself",
     /// A frame is, or announces itself as, too long.
     FrameTooLarge => "frame_too_large",
     /// The frames of a message are too long together.
