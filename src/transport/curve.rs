@@ -56,6 +56,10 @@ const PUBLICATIONS_MAX: usize = 64;
 /// Messages taken before commands get their turn.
 const TURN: usize = 64;
 
+/// libzmq is to try no connection again. Told so outright it would forget messages of connections that have gone; so it
+/// waits for a day, and is told to forget the connection when its messages have been received. Milliseconds.
+const NEVER_MS: i32 = 86_400_000;
+
 /// Most that a thread goes without looking at the phase, milliseconds.
 const NAP_MS: i64 = 100;
 
@@ -218,7 +222,7 @@ impl Curve {
             socket.set_handshake_ivl(i32::try_from(limits.handshake_timeout.as_millis()).unwrap_or(i32::MAX))?;
             socket.set_rcvhwm(RECEIVED_MAX)?;
             socket.set_sndhwm(if kind == zmq::XPUB { PUBLICATIONS_MAX as i32 } else { SENT_MAX })?;
-            socket.set_reconnect_ivl(-1)?;
+            socket.set_reconnect_ivl(NEVER_MS)?;
             socket.set_linger(0)?;
             match kind {
                 zmq::ROUTER => {
@@ -249,6 +253,7 @@ impl Curve {
             woken,
             routes: HashMap::new(),
             topics: HashMap::new(),
+            leaving: Vec::new(),
             held: None,
         };
         let name = match socket {
@@ -564,6 +569,8 @@ struct Worker {
     routes: HashMap<u64, Vec<u8>>,
     /// Topics that connections have asked for.
     topics: HashMap<u64, HashSet<Vec<u8>>>,
+    /// Connections that have gone, and of which something may not have been received.
+    leaving: Vec<(u64, PathBuf)>,
     held: Option<Held>,
 }
 
@@ -593,13 +600,27 @@ impl Worker {
                 Phase::Running | Phase::Draining => {}
             }
             self.retry();
-            if self.wait() {
-                for _ in 0..TURN {
-                    if self.held.is_some() || !self.receive() {
-                        break;
-                    }
+            let leaving = self.leaving.len();
+            let mut empty = !self.wait() && self.held.is_none();
+            for _ in 0..TURN {
+                if empty || self.held.is_some() {
+                    break;
                 }
+                empty = !self.receive();
             }
+            if empty {
+                self.forget(leaving);
+            }
+        }
+    }
+
+    /// Let go of connections of which everything has been received.
+    fn forget(&mut self, gone: usize) {
+        for (connection, path) in self.leaving.drain(..gone) {
+            self.routes.remove(&connection);
+            self.topics.remove(&connection);
+            // It may have gone from there, too.
+            let _ = self.libzmq.disconnect(&endpoint(&path));
         }
     }
 
@@ -619,7 +640,6 @@ impl Worker {
     }
 
     fn change(&mut self, change: Change) {
-        let endpoint = |path: &Path| format!("ipc://{}", path.display());
         match change {
             Change::Come { connection, path } => {
                 let connected = self
@@ -630,12 +650,7 @@ impl Worker {
                     log::error!("event=encrypted_socket_failed socket={} why={error}", self.socket);
                 }
             }
-            Change::Gone { connection, path } => {
-                self.routes.remove(&connection);
-                self.topics.remove(&connection);
-                // It has gone from there, too, if its connection has been closed.
-                let _ = self.libzmq.disconnect(&endpoint(&path));
-            }
+            Change::Gone { connection, path } => self.leaving.push((connection, path)),
         }
     }
 
@@ -772,6 +787,10 @@ impl Worker {
             }
         }
     }
+}
+
+fn endpoint(path: &Path) -> String {
+    format!("ipc://{}", path.display())
 }
 
 /// The gate's number of a connection.

@@ -216,6 +216,19 @@ def test_many_requests_at_a_time_and_large_ones(start: Start) -> None:
     control.wait_for_offset(rows)
 
 
+def test_what_a_producer_sent_arrives_although_it_left_at_once(start: Start) -> None:
+    encrypted = start("critic.refit_first_rows=0")
+    rows = 0
+    for i in range(30):
+        push, _ = encrypted.socket(zmq.PUSH, "ingest")
+        for j in range(20):
+            push.send(pack({"stream": f"s{i}", "seq": 10 * j, **walk(10)}))
+        push.disable_monitor()
+        push.close(linger=30_000)
+        rows += 200
+    encrypted.control().wait_for_offset(rows)
+
+
 def test_producers_wait_while_the_inbox_is_full(start: Start) -> None:
     encrypted = start("inbox_messages=16", "batch_rows_max=64", "critic.refit_first_rows=0")
     push, _ = encrypted.socket(zmq.PUSH, "ingest")
