@@ -1,11 +1,13 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
+mod bench;
 mod check_config;
 mod client;
 mod demo;
 mod fit;
 mod given;
 mod inspect;
+mod keys;
 mod manual;
 mod output;
 mod plot;
@@ -51,12 +53,14 @@ enum Command {
     Value(value::Value),
     Inspect(inspect::Inspect),
     Plot(plot::Plot),
+    Bench(bench::Bench),
     Repair(repair::Repair),
     Quarantine(quarantine::Quarantine),
     CheckConfig(check_config::CheckConfig),
     Completions(manual::Completions),
     #[command(name = "man")]
     Manual(manual::Manual),
+    Keys(keys::Keys),
 }
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
@@ -74,11 +78,13 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Plot(plot) => plot.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Repair(repair) => repair.run(),
         Command::Quarantine(quarantine) => quarantine.run(),
         Command::CheckConfig(check) => check.run(),
         Command::Completions(completions) => completions.run(),
         Command::Manual(manual) => manual.run(),
+        Command::Keys(keys) => keys.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

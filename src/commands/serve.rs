@@ -4,8 +4,8 @@ use super::given::ReadingOptions;
 use super::{Failure, start_log};
 use criticd::config::{Config, ConfigError, Options};
 use criticd::daemon::warm_start::WarmStart;
-use criticd::daemon::{Daemon, Stage};
-use crossbeam_channel::{RecvTimeoutError, bounded};
+use criticd::daemon::{Beginning, Daemon};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -90,6 +90,32 @@ impl Bars {
     }
 }
 
+/// Until a signal asks to stop (`None`), or a thread has ended that nobody asked to, or `learning` says that a table cannot be
+/// learned: then what to say.
+fn watch(
+    signals: &Receiver<i32>,
+    reload: impl Fn(),
+    dead_thread: impl Fn() -> Option<String>,
+    learning: &mut dyn FnMut() -> Option<String>,
+) -> Option<String> {
+    let ended = |thread: &str| format!("the {thread} thread ended unexpectedly; please report this with the log");
+    loop {
+        match signals.recv_timeout(WATCH) {
+            Ok(SIGHUP) => reload(),
+            Ok(_) => return None,
+            Err(RecvTimeoutError::Disconnected) => return Some(ended("signals")),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(why) = learning() {
+                    return Some(why);
+                }
+                if let Some(thread) = dead_thread() {
+                    return Some(ended(&thread));
+                }
+            }
+        }
+    }
+}
+
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let (config, file) = self.load().map_err(Failure::usage)?;
@@ -109,8 +135,8 @@ impl Serve {
         // Caught before anything starts, so that no signal falls between.
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let daemon = Daemon::start_with(config, warm_start.as_ref(), &mut |stage| match stage {
-            Stage::Recovering { rows, of } => bars.show(RECOVERING, rows, of),
-            Stage::Checking(progress) => bars.show(CHECKING, (100.0 * progress.fraction) as u64, 100),
+            Beginning::Recovering { rows, of } => bars.show(RECOVERING, rows, of),
+            Beginning::Checking(progress) => bars.show(CHECKING, (100.0 * progress.fraction) as u64, 100),
         });
         bars.clear();
         let daemon = daemon?;
@@ -123,23 +149,16 @@ impl Serve {
                 }
             }
         })?;
-        let failure = loop {
-            match received.recv_timeout(WATCH) {
-                Ok(SIGHUP) => self.reload(&daemon),
-                Ok(_) | Err(RecvTimeoutError::Disconnected) => break None,
-                Err(RecvTimeoutError::Timeout) => {
-                    if let Some(progress) = daemon.warm_start() {
-                        if progress.failure.is_some() {
-                            break progress.failure;
-                        }
-                        if progress.done { bars.clear() } else { bars.show(LEARNING, progress.rows, progress.of) }
-                    }
-                    if let Some(thread) = daemon.dead_thread() {
-                        break Some(format!("the {thread} thread ended unexpectedly; please report this with the log"));
-                    }
-                }
+        let mut learning = || {
+            let progress = daemon.warm_start()?;
+            if progress.done {
+                bars.clear()
+            } else {
+                bars.show(LEARNING, progress.rows, progress.of)
             }
+            progress.failure
         };
+        let failure = watch(&received, || self.reload(&daemon), || daemon.dead_thread(), &mut learning);
         bars.clear();
         if let Some(progress) = daemon.warm_start().filter(|progress| !progress.done) {
             let (rows, of) = (progress.rows, progress.of);
@@ -177,5 +196,30 @@ impl Serve {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_thread_that_ends_by_itself_is_a_failure_and_a_signal_is_none() {
+        let (signals, received) = bounded(4);
+        let dead = Cell::new(None);
+        let reloads = Cell::new(0);
+        let watch = || watch(&received, || reloads.set(reloads.get() + 1), || dead.take(), &mut || None);
+        dead.set(Some("core".to_owned()));
+        assert!(watch().unwrap().contains("the core thread ended"));
+        signals.send(SIGHUP).unwrap();
+        signals.send(SIGTERM).unwrap();
+        assert_eq!((watch(), reloads.get()), (None, 1));
+        // The thread that waits for signals has panicked.
+        drop(signals);
+        assert!(watch().unwrap().contains("the signals thread ended"));
+        let (_sender, received) = bounded(1);
+        let mut refused = || Some("--warm-start: no".to_owned());
+        assert_eq!(super::watch(&received, || (), || None, &mut refused).as_deref(), Some("--warm-start: no"));
     }
 }

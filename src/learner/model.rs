@@ -251,7 +251,8 @@ impl Model {
     pub fn holds_together(&self) -> bool {
         let (m, rewards, dim) = (self.dictionary.len(), self.settings.rewards.len(), self.inputs.dim());
         let slots = self.slots.len();
-        self.dictionary.holds_together(dim)
+        self.settings.are_sound()
+            && self.dictionary.holds_together(dim)
             && self.inputs.scale.len() == dim
             && self.statistics.holds_together(m, rewards)
             && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
