@@ -13,6 +13,7 @@
 
 pub mod core;
 pub mod ledger;
+pub mod memory;
 pub mod quarantine;
 pub mod recovery;
 pub mod streams;
@@ -23,7 +24,7 @@ use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
 use self::ledger::CheckpointDone;
 use self::quarantine::Quarantine;
 use self::recovery::RecoverError;
-use self::telemetry::{Feed, Pulse, Timings};
+use self::telemetry::{Feed, Pulse, Restarts, Stage, Timings};
 use crate::config::Config;
 use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
@@ -32,12 +33,14 @@ use crate::keys::{KeyError, KeyPair};
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
+use crate::snapshot::{Evaluation, Snapshot};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
-use crate::transport::{self, Endpoint, Endpoints, Publication, Reply, Request, SocketName, Transport};
+use crate::transport::{self, Endpoint, Endpoints, Outbox, Publication, Reply, Request, SocketName, Transport};
 use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded, never, select};
+use nalgebra::DMatrix;
 use parking_lot::Mutex;
 use sd_notify::NotifyState;
 use serde_json::json;
@@ -48,7 +51,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -56,6 +59,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const CALLS: usize = 256;
 /// Queries that may wait for rows to be learned.
 const QUERIES_WAITING: usize = 1024;
+/// Queries of many states that may be under way at a time.
+const LARGE_QUERIES: usize = 64;
+/// Requests that are looked at between two slices of a large query.
+const BETWEEN_SLICES: usize = 64;
+/// Multiplications of one slice of a large query: some milliseconds.
+const SLICE_WORK: usize = 20_000_000;
 /// Encoded snapshots kept for clients that fetch them page by page.
 const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
@@ -72,6 +81,10 @@ const DRAIN: Duration = Duration::from_millis(1000);
 const FLUSH: Duration = Duration::from_millis(500);
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
 const FEATURES: [&str; 3] = ["hello", "pages", "journal"];
+/// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
+const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
+/// But at least so many, where there are.
+const GROUP_ROWS_MIN: u64 = 256;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
 const GROUP_BYTES: usize = 4 << 20;
 /// What a client is told to wait when the core's queue is full, milliseconds.
@@ -163,6 +176,8 @@ enum Command {
     Reload(Arc<Config>),
     /// Learn what has been taken, publish a last time, end.
     Stop,
+    #[cfg(test)]
+    Panic,
 }
 
 /// Work of the refit thread.
@@ -232,6 +247,7 @@ impl Daemon {
         let board = core.board();
         let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
+        let http_restarts = Restarts::default();
         let sources = http::Sources {
             board: core.board(),
             notices,
@@ -239,6 +255,7 @@ impl Daemon {
             timings: timings.clone(),
             counters: Arc::clone(&transport.counters),
             endpoints: transport.endpoints.clone(),
+            restarts: http_restarts.clone(),
         };
         let http = Http::start(&config, sources).map_err(StartError::Http)?;
         let stop_refits = Arc::new(AtomicBool::new(false));
@@ -274,6 +291,7 @@ impl Daemon {
             config: Arc::clone(&config),
             clock,
             waiting: Vec::new(),
+            large: VecDeque::new(),
             paged: VecDeque::new(),
         };
         let learning = Learning {
@@ -297,11 +315,14 @@ impl Daemon {
             config: Arc::clone(&config),
             clock,
             dropped_publications: 0,
-            refit_restarts: Arc::default(),
+            footprint_told: false,
+            row_seconds: 0.0,
+            refit_restarts: Restarts::default(),
+            http_restarts: http_restarts.clone(),
             _lock: Some(lock),
         };
         let directory = Directory::new(&config.data_dir);
-        let restarts = Arc::clone(&learning.refit_restarts);
+        let restarts = learning.refit_restarts.clone();
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits, restarts };
         daemon.transport = Some(transport);
         daemon.http = http;
@@ -556,8 +577,8 @@ struct Learning {
     tasks: Sender<Task>,
     garbage: Sender<Box<Model>>,
     fresh: Sender<()>,
-    replies: Sender<Reply>,
-    publish: Sender<Publication>,
+    replies: Outbox<Reply>,
+    publish: Outbox<Publication>,
     core: Core,
     /// When the appends were received that this round answers.
     appends: Vec<Instant>,
@@ -570,8 +591,12 @@ struct Learning {
     config: Arc<Config>,
     clock: Clock,
     dropped_publications: u64,
-    /// Times that the refit thread was started again after a panic.
-    refit_restarts: Arc<AtomicU64>,
+    /// Whether the log has what may be kept.
+    footprint_told: bool,
+    /// Seconds that learning a row takes, of late; 0 before the first.
+    row_seconds: f64,
+    refit_restarts: Restarts,
+    http_restarts: Restarts,
     /// Held as long as the data directory is written to.
     _lock: Option<std::fs::File>,
 }
@@ -593,7 +618,11 @@ impl Learning {
             let now = self.clock.now();
             select! {
                 recv(ingest) -> message => match message {
-                    Ok(message) => self.core.ingest(&message, now),
+                    Ok(message) => {
+                        let since = Instant::now();
+                        self.core.ingest(&message, now);
+                        self.timings.stages.passed(Stage::Decode, since, 0);
+                    }
                     Err(_) => ingest_open = false,
                 },
                 recv(calls) -> call => match call {
@@ -614,22 +643,33 @@ impl Learning {
                         Ok(()) => self.config = config,
                         Err(why) => log::error!("event=reload_refused why={why:?}"),
                     },
+                    #[cfg(test)]
+                    Ok(Command::Panic) => panic!("injected"),
                     Ok(Command::Stop) => deadline = deadline.or(Some(Instant::now() + DRAIN)),
                     // Dropped without a stop: nobody listens any more.
                     Err(_) => break,
                 },
                 default(NAP) => {}
             }
+            let since = Instant::now();
             self.take_what_waits();
+            let rows = self.core.waiting_rows();
+            let since = self.timings.stages.passed(Stage::Decode, since, rows);
             let clock = self.clock;
             let uptime = || clock.now().uptime;
             self.core.commit(clock.now(), &uptime);
             // Acknowledged before it is learned.
             self.carry_out();
+            let stored = rows - self.core.waiting_rows().min(rows);
+            let since = self.timings.stages.passed(Stage::Journal, since, stored);
             self.core.step(clock.now());
+            let learned = self.timings.stages.passed(Stage::Learn, since, stored);
+            self.note_pace(stored, learned - since);
+            let since = learned;
             self.core.retry_if_due(clock.now());
             self.core.sync_if_due(clock.now(), &uptime);
-            self.refresh_if_due();
+            let since = self.timings.stages.passed(Stage::Journal, since, 0);
+            self.refresh_if_due(since);
             if let Some(interval) = watchdog
                 && Instant::now() >= next_feed
             {
@@ -638,7 +678,7 @@ impl Learning {
             }
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
-                self.core.set_refit_restarts(self.refit_restarts.load(Ordering::Relaxed));
+                self.core.set_restarts(self.refit_restarts.get(), self.http_restarts.get());
                 self.tick();
                 self.quarantine.keep(&self.core.take_refused());
             }
@@ -661,21 +701,47 @@ impl Learning {
         self.core.set_queues(Queues {
             ingest: [self.ingest.len(), self.config.inbox_messages],
             calls: [self.calls.len(), CALLS],
-            publish: [self.publish.len(), self.publish.capacity().unwrap_or(0)],
+            publish: [self.publish.len(), self.publish.capacity()],
         });
+        if !self.footprint_told
+            && let Some(footprint) = self.core.footprint()
+        {
+            footprint.log();
+            self.footprint_told = true;
+        }
         self.core.tick(self.clock.now());
         if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
             feed.rows(window);
         }
     }
 
-    /// More of what is there already, up to one batch: rows are learned together, which is faster. Messages are counted too:
+    fn note_pace(&mut self, rows: u64, spent: Duration) {
+        /// What the last group counts.
+        const WEIGHT: f64 = 0.1;
+        if rows > 0 {
+            let latest = spent.as_secs_f64() / rows as f64;
+            let weight = if self.row_seconds == 0.0 { 1.0 } else { WEIGHT };
+            self.row_seconds += weight * (latest - self.row_seconds);
+        }
+    }
+
+    /// Rows that are taken at once. It depends on the clock, as everything does that cuts the stream into groups: what was
+    /// cut is in the journal.
+    fn group_rows(&self) -> u64 {
+        let most = self.config.batch_rows_max as u64;
+        // A pace of 0 makes this infinite, and the conversion the largest there is.
+        let in_time = (LEARN_AT_ONCE.as_secs_f64() / self.row_seconds) as u64;
+        in_time.clamp(GROUP_ROWS_MIN.min(most), most)
+    }
+
+    /// More of what is there already, up to one group: rows are learned together, which is faster. Messages are counted too:
     /// not every one brings a row.
     fn take_what_waits(&mut self) {
         let now = self.clock.now();
         let readable = self.core.read_only().is_none();
-        for _ in 0..self.config.batch_rows_max {
-            let full = self.core.waiting_rows() >= self.config.batch_rows_max as u64;
+        let most = self.group_rows();
+        for _ in 0..most {
+            let full = self.core.waiting_rows() >= most;
             if full || self.core.waiting_bytes() >= GROUP_BYTES {
                 break;
             }
@@ -709,13 +775,15 @@ impl Learning {
         }
     }
 
-    fn refresh_if_due(&mut self) {
+    fn refresh_if_due(&mut self, since: Instant) {
         let now = self.clock.now();
         if self.core.refresh_due(now) {
             let clock = self.clock;
+            let rows = self.core.offset() - self.core.offset_at_refresh();
             self.core.refresh(now, &|| clock.now());
             // One notice in the queue is enough.
             let _ = self.fresh.try_send(());
+            self.timings.stages.passed(Stage::Publish, since, rows);
         }
     }
 
@@ -769,7 +837,7 @@ impl Learning {
 /// The thread that answers clients: queries itself, the rest through the core.
 struct Control {
     requests: Receiver<Request>,
-    replies: Sender<Reply>,
+    replies: Outbox<Reply>,
     /// Each with the moment when it was received.
     calls: Sender<(Call, Instant)>,
     wants: Sender<u64>,
@@ -779,7 +847,19 @@ struct Control {
     config: Arc<Config>,
     clock: Clock,
     waiting: Vec<Query>,
+    /// Queries of many states: each is answered a slice at a time, in turns, and all others go in between.
+    large: VecDeque<LargeQuery>,
     paged: VecDeque<Paged>,
+}
+
+/// A query that is being answered slice by slice, from one snapshot.
+struct LargeQuery {
+    query: Query,
+    snapshot: Arc<Snapshot>,
+    started: Instant,
+    /// Rows of `evaluation` that are done.
+    done: usize,
+    evaluation: Evaluation,
 }
 
 /// An encoded snapshot that is being fetched in pages.
@@ -802,6 +882,12 @@ impl Control {
     fn run(mut self) {
         let fresh = self.fresh.clone();
         loop {
+            if !self.large.is_empty() {
+                if !self.answer_a_slice() {
+                    break;
+                }
+                continue;
+            }
             select! {
                 recv(self.requests) -> request => match request {
                     Ok(request) => self.handle(request),
@@ -818,6 +904,8 @@ impl Control {
 
     fn handle(&mut self, request: Request) {
         let Request { peer, payload } = request;
+        #[cfg(test)]
+        assert!(payload[..] != *b"panic", "injected");
         let request = match wire::decode_request(&payload, &self.config.limits.wire()) {
             Ok(request) => request,
             Err(refused) => return self.reply(peer, wire::encode_error(&refused.id, &refused.error)),
@@ -875,7 +963,7 @@ impl Control {
         }
     }
 
-    fn snapshot(&self, critic: Option<&str>) -> Result<Arc<crate::snapshot::Snapshot>, WireError> {
+    fn snapshot(&self, critic: Option<&str>) -> Result<Arc<Snapshot>, WireError> {
         let index = self.board.critic(critic)?;
         self.board.get(index).ok_or_else(|| {
             let needed = self.config.critics[index].warmup_rows;
@@ -926,32 +1014,64 @@ impl Control {
         Ok(wire::encode_reply(&call.id, call.form, &reply))
     }
 
+    /// What waits beside the large queries, then a slice of one of those. False when no more requests will come and all have
+    /// been answered.
+    fn answer_a_slice(&mut self) -> bool {
+        let mut open = true;
+        for _ in 0..BETWEEN_SLICES {
+            match self.requests.try_recv() {
+                Ok(request) => self.handle(request),
+                Err(e) => {
+                    open = e == TryRecvError::Empty;
+                    break;
+                }
+            }
+        }
+        if self.fresh.try_recv().is_ok() {
+            self.answer_waiting();
+        }
+        let Some(mut large) = self.large.pop_front() else { return open };
+        match large.advance() {
+            Ok(false) => self.large.push_back(large),
+            Ok(true) => {
+                let LargeQuery { query, snapshot, evaluation, .. } = &large;
+                self.answer_value(&query.call, snapshot, Ok(evaluation));
+                self.timings.query.observe(large.started.elapsed().as_secs_f64());
+            }
+            Err(error) => self.answer_value(&large.query.call, &large.snapshot, Err(error)),
+        }
+        open || !self.large.is_empty()
+    }
+
     /// Answer from one snapshot, so that no answer mixes two; or wait until a snapshot has learned enough.
     fn value(&mut self, query: Query) {
-        let Op::Value { states, rows: _, dim, critic, variance, min_offset } = &query.call.op else {
+        let Op::Value { states, rows, dim, critic, variance, min_offset } = &query.call.op else {
             unreachable!("only value requests come here")
         };
         let started = Instant::now();
-        let evaluated = self.snapshot(critic.as_deref()).and_then(|snapshot| {
+        let snapshot = self.snapshot(critic.as_deref()).and_then(|snapshot| {
             if *dim != snapshot.dim() {
                 let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
                 return Err(WireError::of(ErrorCode::WrongDimension, "states", message));
             }
-            if snapshot.offset < query.min_offset {
-                return Ok(None);
-            }
-            let evaluation = snapshot.evaluate(states, *variance)?;
-            Ok(Some((evaluation, snapshot.generation, snapshot.offset)))
+            Ok(Some(snapshot).filter(|snapshot| snapshot.offset >= query.min_offset))
         });
-        let evaluated = match evaluated {
+        let snapshot = match snapshot {
             // Rows that are to be waited for may be the ones that make the first model.
             Err(e) if e.code == ErrorCode::NotReady && min_offset.is_some() => Ok(None),
             other => other,
         };
-        let payload = match evaluated {
-            Ok(Some((evaluation, generation, offset))) => {
-                let reply = wire::Reply::Value { evaluation: &evaluation, generation, offset };
-                wire::encode_reply(&query.call.id, query.call.form, &reply)
+        let payload = match snapshot {
+            Ok(Some(snapshot)) if *rows > slice_rows(&snapshot, *variance) => {
+                if self.large.len() < LARGE_QUERIES {
+                    return self.large.push_back(LargeQuery::new(query, snapshot, started));
+                }
+                wire::encode_error(&query.call.id, &WireError::overloaded(RETRY_MS))
+            }
+            Ok(Some(snapshot)) => {
+                let evaluation = snapshot.evaluate(states, *variance).map_err(WireError::from);
+                self.answer_value(&query.call, &snapshot, evaluation.as_ref().map_err(Clone::clone));
+                return self.timings.query.observe(started.elapsed().as_secs_f64());
             }
             Ok(None) if query.since.elapsed() > WAIT_MAX => {
                 let message = format!("row {} has not been learned for {} s", query.min_offset, WAIT_MAX.as_secs());
@@ -970,6 +1090,17 @@ impl Control {
         self.timings.query.observe(started.elapsed().as_secs_f64());
     }
 
+    fn answer_value(&self, call: &Call, snapshot: &Snapshot, evaluation: Result<&Evaluation, WireError>) {
+        let payload = match evaluation {
+            Ok(evaluation) => {
+                let (generation, offset) = (snapshot.generation, snapshot.offset);
+                wire::encode_reply(&call.id, call.form, &wire::Reply::Value { evaluation, generation, offset })
+            }
+            Err(error) => wire::encode_error(&call.id, &error),
+        };
+        self.reply(call.peer, payload);
+    }
+
     fn answer_waiting(&mut self) {
         for query in std::mem::take(&mut self.waiting) {
             self.value(query);
@@ -982,13 +1113,51 @@ impl Control {
     }
 }
 
+/// States that are evaluated without a look at other requests.
+fn slice_rows(snapshot: &Snapshot, variance: bool) -> usize {
+    /// At least so many: blocks are faster than single states.
+    const LEAST: usize = 16;
+    // A kernel takes a few dozen multiplications.
+    let (size, kernel) = (snapshot.dictionary.nrows(), 32 + snapshot.dim());
+    let work = size.max(1) * if variance { kernel + size } else { kernel };
+    (SLICE_WORK / work).max(LEAST)
+}
+
+impl LargeQuery {
+    fn new(query: Query, snapshot: Arc<Snapshot>, started: Instant) -> Self {
+        let Op::Value { rows, variance, .. } = query.call.op else { unreachable!("only value requests come here") };
+        let variance = (variance && snapshot.variance.is_some()).then(|| vec![0.0; rows]);
+        let evaluation = Evaluation { mean: DMatrix::zeros(rows, snapshot.weights.ncols()), variance };
+        Self { query, snapshot, started, done: 0, evaluation }
+    }
+
+    /// Evaluate the next slice; whether that was the last.
+    fn advance(&mut self) -> Result<bool, WireError> {
+        let Op::Value { states, rows, dim, variance, .. } = &self.query.call.op else {
+            unreachable!("only value requests come here")
+        };
+        let count = slice_rows(&self.snapshot, *variance).min(rows - self.done);
+        let slice = &states[self.done * dim..(self.done + count) * dim];
+        let found = self.snapshot.evaluate(slice, *variance).map_err(|fault| {
+            let index = fault.index.map(|index| index + self.done);
+            WireError { index, ..fault.into() }
+        })?;
+        self.evaluation.mean.rows_mut(self.done, count).copy_from(&found.mean);
+        if let (Some(all), Some(found)) = (&mut self.evaluation.variance, &found.variance) {
+            all[self.done..self.done + count].copy_from_slice(found);
+        }
+        self.done += count;
+        Ok(self.done == *rows)
+    }
+}
+
 /// The thread that selects models.
 struct Refits {
     tasks: Receiver<Task>,
     garbage: Receiver<Box<Model>>,
     done: Sender<RefitDone>,
     stop: Arc<AtomicBool>,
-    restarts: Arc<AtomicU64>,
+    restarts: Restarts,
 }
 
 impl Refits {
@@ -998,10 +1167,7 @@ impl Refits {
         if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_kept why={e}");
         }
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
-            let count = self.restarts.fetch_add(1, Ordering::Relaxed) + 1;
-            log::error!("event=refit_thread_restarted count={count} why={:?}", core::panic_message(&panic));
-        }
+        self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
     }
 
     fn work(&self) {
@@ -1044,6 +1210,7 @@ impl Refits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Requester;
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transport::Peer;
     use crate::wire::Id;
@@ -1059,8 +1226,8 @@ mod tests {
             tasks: bounded(1).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
-            replies: bounded(1).0,
-            publish: bounded(1).0,
+            replies: Outbox::new(1).0,
+            publish: Outbox::new(1).0,
             core: Core::new(Arc::clone(&config)),
             appends: Vec::new(),
             timings: Timings::default(),
@@ -1071,7 +1238,10 @@ mod tests {
             config,
             clock: Clock { started: Instant::now() },
             dropped_publications: 0,
-            refit_restarts: Arc::default(),
+            footprint_told: false,
+            row_seconds: 0.0,
+            refit_restarts: Restarts::default(),
+            http_restarts: Restarts::default(),
             _lock: None,
         }
     }
@@ -1090,9 +1260,8 @@ mod tests {
     fn a_panic_of_the_refit_thread_costs_nothing_but_a_count() {
         let (tasks, queue) = bounded(1);
         let (done, results) = bounded(1);
-        let restarts: Arc<AtomicU64> = Arc::default();
-        let refits =
-            Refits { tasks: queue, garbage: never(), done, stop: Arc::default(), restarts: Arc::clone(&restarts) };
+        let restarts = Restarts::default();
+        let refits = Refits { tasks: queue, garbage: never(), done, stop: Arc::default(), restarts: restarts.clone() };
         let thread = std::thread::spawn(move || refits.run());
         // A window without the rows that a refit needs: whatever becomes of it, it is answered, and the thread goes on.
         for _ in 0..2 {
@@ -1122,7 +1291,52 @@ mod tests {
         }
         drop(tasks);
         thread.join().unwrap();
-        assert_eq!(restarts.load(Ordering::Relaxed), 0, "a task's panic is caught with the task");
+        assert_eq!(restarts.get(), 0, "a task's panic is caught with the task");
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_named_and_the_journal_is_closed_with_all_that_was_acknowledged() {
+        for thread in ["core", "control", "checkpoint"] {
+            let directory = tempfile::tempdir().unwrap();
+            let any_port = || "tcp://127.0.0.1:0".to_owned();
+            let start = || {
+                let config = Config::new(crate::config::ConfigParts {
+                    data_dir: directory.path().to_owned(),
+                    ingest: any_port(),
+                    control: any_port(),
+                    publish: any_port(),
+                    http: "off".into(),
+                    ..crate::config::ConfigParts::default()
+                });
+                Daemon::start(config.unwrap()).unwrap()
+            };
+            let mut daemon = start();
+            let long = Duration::from_secs(60);
+            let connect = |daemon: &Daemon| Requester::connect(&daemon.endpoints.control.to_string(), long).unwrap();
+            let mut requester = connect(&daemon);
+            let mut pendulum = Pendulum::new(1, 0.3);
+            let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+            for batch in sim::batches("p", "run", &steps) {
+                let id = requester.post_append(&batch).unwrap();
+                requester.reply(id, long).unwrap();
+            }
+            assert_eq!(daemon.dead_thread(), None);
+            match thread {
+                "core" => daemon.commands.send(Command::Panic).unwrap(),
+                "control" => drop(requester.post_bytes(|_| b"panic".to_vec()).unwrap()),
+                other => daemon.spawn(other, || panic!("injected")).unwrap(),
+            }
+            while daemon.dead_thread().is_none() {
+                std::thread::sleep(NAP);
+            }
+            assert_eq!(daemon.dead_thread().as_deref(), Some(thread));
+            daemon.stop();
+            assert!(!directory.path().join("journal.sqlite-wal").exists(), "{thread}: the journal is still open");
+            let daemon = start();
+            let status = connect(&daemon).ask("status", json!({}), long).unwrap();
+            assert_eq!((status["offset"].as_u64(), status["recovered"]["offset"].as_u64()), (Some(100), Some(100)));
+            daemon.stop();
+        }
     }
 
     #[test]
@@ -1152,6 +1366,84 @@ mod tests {
         }
     }
 
+    fn control(requests: Receiver<Request>, replies: Outbox<Reply>, board: Arc<Board>) -> Control {
+        Control {
+            requests,
+            replies,
+            calls: bounded(1).0,
+            wants: bounded(1).0,
+            fresh: never(),
+            board,
+            timings: Timings::default(),
+            config: Arc::new(Config::default()),
+            clock: Clock { started: Instant::now() },
+            waiting: Vec::new(),
+            large: VecDeque::new(),
+            paged: VecDeque::new(),
+        }
+    }
+
+    #[test]
+    fn small_queries_go_between_the_slices_of_large_ones() {
+        let mut core = Core::new(Arc::new(Config::default()));
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..500).map(|_| pendulum.step()).collect();
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+        core.step(now);
+        core.refresh(now, &|| now);
+        let board = core.board();
+        let snapshot = board.get(0).unwrap();
+        let most = slice_rows(&snapshot, true);
+        let (queue, requests) = bounded(100);
+        let (replies, mut answers) = Outbox::new(100);
+        let state = |i: usize| vec![(i % 100) as f64 / 30.0, (i % 7) as f64];
+        let ask = |id: u64, states: Vec<Vec<f64>>| {
+            let fields = json!({"states": states, "variance": true, "arrays": "list"});
+            let payload = wire::encode_request(id, "value", fields.as_object().unwrap()).into();
+            queue.send(Request { peer: Peer { connection: id, delimiter: false }, payload }).unwrap();
+        };
+        ask(1, (0..3 * most + 5).map(state).collect());
+        ask(2, (0..most + 1).map(state).chain([vec![1e300, 0.0]]).collect());
+        ask(3, vec![state(4)]);
+        ask(4, (0..most).map(state).collect());
+        drop(queue);
+        control(requests, replies, Arc::clone(&board)).run();
+        let mut answer = || {
+            let Reply { peer, payload } = answers.try_recv().unwrap();
+            (peer.connection, wire::to_json(&payload).unwrap())
+        };
+        let (first, second, third, fourth) = (answer(), answer(), answer(), answer());
+        assert_eq!([first.0, second.0], [3, 4], "what takes one slice comes first");
+        assert_eq!(
+            (third.0, &third.1["error"]["code"], &third.1["error"]["index"]),
+            (2, &json!("out_of_range"), &json!(most + 1))
+        );
+        assert_eq!(fourth.0, 1);
+        for (key, at) in [("mean", 3 * most), ("variance", 3 * most), ("mean", 1), ("variance", most)] {
+            let alone = snapshot.evaluate(&state(at), true).unwrap();
+            let expected = if key == "mean" { alone.mean[0] } else { alone.variance.unwrap()[0] };
+            let found = fourth.1[key][at].as_f64().unwrap();
+            // A variance is what is left of a much larger number: blocks of another size round it otherwise.
+            assert!((found - expected).abs() < 1e-5 * (1.0 + expected.abs()), "{key} {at}: {found} {expected}");
+        }
+        assert_eq!(fourth.1["mean"].as_array().unwrap().len(), 3 * most + 5);
+    }
+
+    #[test]
+    fn rows_are_taken_as_they_can_be_learned() {
+        let mut learning = learning(never());
+        let most = Config::default().batch_rows_max as u64;
+        assert_eq!(learning.group_rows(), most, "nothing is known yet");
+        learning.note_pace(100, Duration::from_millis(1));
+        assert!((999..=1000).contains(&learning.group_rows()), "{}", learning.group_rows());
+        (0..200).for_each(|_| learning.note_pace(100, Duration::from_secs(1)));
+        assert_eq!(learning.group_rows(), GROUP_ROWS_MIN);
+        learning.note_pace(0, Duration::from_secs(1000));
+        (0..200).for_each(|_| learning.note_pace(100_000, Duration::from_micros(10)));
+        assert_eq!(learning.group_rows(), most);
+    }
+
     #[test]
     fn pages_of_one_revision_fit_together() {
         let mut core = Core::new(Arc::new(Config::default()));
@@ -1165,19 +1457,7 @@ mod tests {
             core.board()
         };
         let board = learn(1.0);
-        let mut control = Control {
-            requests: never(),
-            replies: bounded(1).0,
-            calls: bounded(1).0,
-            wants: bounded(1).0,
-            fresh: never(),
-            board,
-            timings: Timings::default(),
-            config: Arc::new(Config::default()),
-            clock: Clock { started: Instant::now() },
-            waiting: Vec::new(),
-            paged: VecDeque::new(),
-        };
+        let mut control = control(never(), Outbox::new(1).0, board);
         let peer = Peer { connection: 1, delimiter: false };
         let op = Op::Snapshot { critic: None, variance: true, page: Some(0), revision: None };
         let call = Call { peer, id: Id::nil(), form: ArrayForm::Tensor, op };

@@ -3,16 +3,21 @@
 //! The watcher hears what subscribers hear, and gets the rows that arrived. So nothing here is computed on the core's
 //! thread: a publication is a shared buffer, a window shares its rows, and what finds the queue full is dropped.
 
+use super::core::panic_message;
 use crate::learner::window::Window;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use prometheus_client::metrics::histogram::Histogram;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Notices that may wait for the watcher.
 const NOTICES: usize = 256;
+/// Pause before something that has panicked is begun again.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Where more than this wait, rows are kept back: each notice of them may keep alive what the window has forgotten.
 const ROWS_WAITING: usize = 8;
 
@@ -25,6 +30,9 @@ pub enum Notice {
     Event(Bytes),
     /// Retained rows, among them all that have arrived since the notice before.
     Rows(Window),
+    /// Whoever hears of it panics.
+    #[cfg(test)]
+    Panic,
 }
 
 /// The end at which the daemon's threads speak.
@@ -117,6 +125,30 @@ impl Pulse {
     }
 }
 
+/// How often something was begun again after a panic, shared by whoever clones it.
+#[derive(Clone, Debug, Default)]
+pub struct Restarts(Arc<AtomicU64>);
+
+impl Restarts {
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Do `work`, and again after each panic while it is `wanted`: a panic costs what was under way, is counted and logged.
+    pub fn keep(&self, thread: &str, wanted: impl Fn() -> bool, mut work: impl FnMut()) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut work)) {
+            let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+            log::error!("event=thread_restarted thread={thread} count={count} why={:?}", panic_message(&panic));
+            if !wanted() {
+                return;
+            }
+            // What panics again at once must not cost a processor.
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
 /// How long things take, seconds: histograms that are shared by whoever clones them.
 #[derive(Clone, Debug)]
 pub struct Timings {
@@ -126,6 +158,8 @@ pub struct Timings {
     pub query: Histogram,
     /// For which the learner stands still at an adoption.
     pub adoption_pause: Histogram,
+    /// Where the core's time goes.
+    pub stages: Arc<Stages>,
 }
 
 impl Default for Timings {
@@ -133,14 +167,132 @@ impl Default for Timings {
         // From 10 microseconds in steps of a factor of about three.
         let buckets = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0];
         let histogram = || Histogram::new(buckets);
-        Self { append: histogram(), query: histogram(), adoption_pause: histogram() }
+        Self { append: histogram(), query: histogram(), adoption_pause: histogram(), stages: Arc::default() }
     }
+}
+
+/// What the core's thread does with rows, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Messages are read and checked, their rows numbered and put into the next group.
+    Decode,
+    /// Groups are written, and synced where the settings say so.
+    Journal,
+    /// Learners step through the rows.
+    Learn,
+    /// Snapshots are made, encoded and handed to the publisher.
+    Publish,
+}
+
+impl Stage {
+    /// All of them, in the order in which a row passes them.
+    pub const ALL: [Self; 4] = [Self::Decode, Self::Journal, Self::Learn, Self::Publish];
+
+    /// The stage as a word for metrics and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Journal => "journal",
+            Self::Learn => "learn",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+/// Time spent and rows that passed, by [`Stage`]: written by the core's thread once a round, read by anybody.
+#[derive(Debug, Default)]
+pub struct Stages([Spent; Stage::ALL.len()]);
+
+#[derive(Debug, Default)]
+struct Spent {
+    nanoseconds: AtomicU64,
+    rows: AtomicU64,
+}
+
+impl Stages {
+    /// `rows` have passed `stage`, which took from `since` until now; gives the time now, where the next stage begins.
+    pub fn passed(&self, stage: Stage, since: Instant, rows: u64) -> Instant {
+        let (spent, now) = (&self.0[stage as usize], Instant::now());
+        spent.nanoseconds.fetch_add((now - since).as_nanos() as u64, Ordering::Relaxed);
+        spent.rows.fetch_add(rows, Ordering::Relaxed);
+        now
+    }
+
+    /// Seconds that a stage has taken so far.
+    pub fn seconds(&self, stage: Stage) -> f64 {
+        self.0[stage as usize].nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9
+    }
+
+    /// Rows that have passed a stage so far; a snapshot counts those that it has learned since the one before.
+    pub fn rows(&self, stage: Stage) -> u64 {
+        self.0[stage as usize].rows.load(Ordering::Relaxed)
+    }
+}
+
+/// Processor seconds of the threads of this process by name (cut to 15 bytes, as the system keeps it), those of one name
+/// together; empty where the system does not tell.
+pub fn thread_seconds() -> BTreeMap<String, f64> {
+    let mut seconds = BTreeMap::new();
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).ok();
+        // The first of three numbers is the time on a processor in nanoseconds.
+        let spent = read("schedstat").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        if let (Some(name), Some(spent)) = (read("comm"), spent) {
+            *seconds.entry(name.trim_end().to_owned()).or_insert(0.0) += spent as f64 * 1e-9;
+        }
+    }
+    seconds
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::transition::{Batch, BatchParts};
+
+    #[test]
+    fn stages_add_up() {
+        let stages = Stages::default();
+        let start = Instant::now();
+        let next = stages.passed(Stage::Decode, start, 5);
+        stages.passed(Stage::Decode, next, 2);
+        let (seconds, all) = (stages.seconds(Stage::Decode), start.elapsed().as_secs_f64());
+        assert!(seconds <= all, "{seconds} of {all}");
+        assert_eq!(Stage::ALL.map(|stage| stages.rows(stage)), [7, 0, 0, 0]);
+        assert_eq!(stages.seconds(Stage::Learn), 0.0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn threads_are_told_apart_by_name() {
+        let (stop, stopped) = bounded::<()>(0);
+        let thread = std::thread::Builder::new().name("a-thread-of-many-letters".into());
+        let (started, running) = bounded(1);
+        let thread = thread.spawn(move || {
+            started.send(()).unwrap();
+            stopped.recv().unwrap_err();
+        });
+        running.recv().unwrap();
+        assert!(thread_seconds().contains_key("a-thread-of-man"), "{:?}", thread_seconds());
+        drop(stop);
+        thread.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn what_panics_is_done_again_and_counted_until_nobody_wants_it() {
+        let restarts = Restarts::default();
+        let mut calls = 0;
+        restarts.keep(
+            "test",
+            || true,
+            || {
+                calls += 1;
+                assert!(calls == 3, "injected");
+            },
+        );
+        assert_eq!((restarts.get(), calls), (2, 3));
+        restarts.clone().keep("test", || false, || panic!("injected"));
+        assert_eq!(restarts.get(), 3);
+    }
 
     #[test]
     fn a_watcher_that_does_not_keep_up_delays_nobody() {

@@ -59,13 +59,16 @@ pub(super) struct Site {
 }
 
 /// Serve until `over` has lost its sender.
-pub(super) async fn serve(listener: std::net::TcpListener, site: Site, mut over: watch::Receiver<()>) {
-    let listener = match TcpListener::from_std(listener) {
+pub(super) async fn serve(
+    listener: &std::net::TcpListener,
+    access: &Access,
+    router: Router,
+    mut over: watch::Receiver<()>,
+) {
+    let listener = match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => listener,
         Err(e) => return log::error!("event=dashboard_failed why={e}"),
     };
-    let access = site.access.clone();
-    let router = router(site);
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     let accept = async {
         loop {
@@ -107,7 +110,8 @@ async fn connection(stream: Guarded, router: Router) {
     }
 }
 
-fn router(site: Site) -> Router {
+/// The routes of `site`.
+pub(super) fn router(site: Site) -> Router {
     let file =
         |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
     let guard = site.guard.clone();

@@ -15,7 +15,7 @@
 use super::curve;
 use super::endpoint::{Listener, SocketFile};
 use super::zmq::{connection_identity, runtime, spawn};
-use super::zmtp::{self, Filter, GREETING_LEN, HeaderReader, Scanner};
+use super::zmtp::{self, Filter, Introduced, Introduction, Scanner};
 use super::{Counters, Limits, Phase, Reason, SocketName, StartError, peer_number};
 use crate::access::{Access, Rights};
 use bytes::{Buf, BytesMut};
@@ -430,62 +430,43 @@ fn socket_types(socket: SocketName) -> (&'static str, &'static str, &'static [&'
 }
 
 /// What a handshake tells beside the identity.
-struct Introduced {
-    /// What the peer sent beyond its READY.
+struct Peer {
+    /// What it sent beyond its READY.
     read_ahead: BytesMut,
     knows_pong: bool,
 }
 
 /// Exchange greeting and READY with the peer. An error without a reason: it left.
-async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) -> Result<Introduced, Option<Reason>> {
+async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) -> Result<Peer, Option<Reason>> {
     let (own_type, _, peer_types) = socket_types(seat.socket);
-    let bytes_max = seat.gate.limits.handshake_bytes_max;
+    let mut introduction = Introduction::new(&seat.gate.limits);
     let mut bytes = BytesMut::new();
     // Old and new libzmq both wait for the beginning of ours before they go on.
     writer.write_all(&zmtp::greeting(1)).await.map_err(|_| None)?;
-    read_until(seat, reader, &mut bytes, GREETING_LEN).await?;
-    let knows_pong = zmtp::check_greeting(&bytes.split_to(GREETING_LEN), b"NULL")?;
-    writer.write_all(&zmtp::ready(own_type, b"")).await.map_err(|_| None)?;
-
-    let mut header = HeaderReader::default();
-    let header = loop {
-        read_until(seat, reader, &mut bytes, 1).await?;
-        let mut unread = &bytes[..];
-        let taken = header.take(&mut unread)?;
-        let rest = unread.len();
-        bytes.advance(bytes.len() - rest);
-        if let Some(header) = taken {
-            break header;
+    let ready = loop {
+        match introduction.take(&mut bytes)? {
+            Some(Introduced::Greeting) => writer.write_all(&zmtp::ready(own_type, b"")).await.map_err(|_| None)?,
+            Some(Introduced::Ready(ready)) => break ready,
+            None => read_more(seat, reader, &mut bytes).await?,
         }
     };
-    if !header.is_command() {
-        return Err(Some(Reason::BadReady));
-    }
-    let len = usize::try_from(header.len).unwrap_or(usize::MAX);
-    if len > bytes_max.saturating_sub(GREETING_LEN) {
-        return Err(Some(Reason::HandshakeTooLong));
-    }
-    read_until(seat, reader, &mut bytes, len).await?;
-    let ready = zmtp::parse_ready(&bytes.split_to(len))?;
     if !peer_types.contains(&&ready.socket_type[..]) {
         return Err(Some(Reason::WrongSocketType));
     }
     seat.claim(ready.identity)?;
-    Ok(Introduced { read_ahead: bytes, knows_pong })
+    Ok(Peer { read_ahead: bytes, knows_pong: introduction.knows_pong == Some(true) })
 }
 
-/// Read until `bytes` holds at least `len`, in small pieces: most of what a peer sends beyond its READY stays in the
-/// kernel, and a handshake holds hardly more than it may have.
-async fn read_until(seat: &Seat, reader: &mut Reader, bytes: &mut BytesMut, len: usize) -> Result<(), Option<Reason>> {
-    while bytes.len() < len {
-        let mut chunk = [0; 512];
-        let n = reader.read(&mut chunk).await.map_err(|_| None)?;
-        if n == 0 {
-            return Err(None);
-        }
-        seat.gate.counters.socket(seat.socket).bytes_in.add(n as u64);
-        bytes.extend_from_slice(&chunk[..n]);
+/// Read a small piece: most of what a peer sends beyond its READY stays in the kernel, and a handshake holds hardly more
+/// than it may have.
+async fn read_more(seat: &Seat, reader: &mut Reader, bytes: &mut BytesMut) -> Result<(), Option<Reason>> {
+    let mut chunk = [0; 512];
+    let n = reader.read(&mut chunk).await.map_err(|_| None)?;
+    if n == 0 {
+        return Err(None);
     }
+    seat.gate.counters.socket(seat.socket).bytes_in.add(n as u64);
+    bytes.extend_from_slice(&chunk[..n]);
     Ok(())
 }
 
