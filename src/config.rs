@@ -47,7 +47,7 @@ pub struct ConfigParts {
     pub publish_bytes_max: usize,
     /// Whether published snapshots carry the variance matrix.
     pub publish_variance: bool,
-    /// Most rows that are learned between two looks at the queues.
+    /// Most rows that are stored and learned together; fewer where learning them takes longer than some milliseconds.
     pub batch_rows_max: usize,
     /// Messages that may wait to be learned.
     pub inbox_messages: usize,
@@ -142,7 +142,7 @@ impl Default for ConfigParts {
             snapshot_interval_ms: 1000,
             publish_bytes_max: 1 << 20,
             publish_variance: true,
-            batch_rows_max: 1024,
+            batch_rows_max: 4096,
             inbox_messages: 1024,
             window_rows: 200_000,
             streams_max: 65_536,

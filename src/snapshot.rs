@@ -1,6 +1,6 @@
 //! A published value function: plain data, and how anybody evaluates it.
 
-use crate::math::kernel::{Hyperparameters, Kernel};
+use crate::math::kernel::{Hyperparameters, Kernel, Points};
 use crate::transition::{Invalid, InvalidCode, MAGNITUDE_MAX};
 use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};
@@ -124,11 +124,10 @@ impl Snapshot {
 
 /// k_m(z) for each of n normalised states: (m, n).
 fn kernel_rows(kernel: &Kernel, dictionary: &DMatrix<f64>, states: &[f64], dim: usize) -> DMatrix<f64> {
-    let width = kernel.projected_dim(dim);
-    let basis = kernel.project(dim, dictionary.transpose().as_slice());
+    let basis = Points::new(kernel.projected_dim(dim), &kernel.project(dim, dictionary.transpose().as_slice()));
     let points = kernel.project(dim, states);
     let (m, n) = (dictionary.nrows(), states.len() / dim);
     let mut out = DMatrix::zeros(m, n);
-    kernel.block(width, &basis, &points, &mut crate::math::dense::ViewMut::from_columns(m, n, out.as_mut_slice()));
+    kernel.block(&basis, &points, &mut crate::math::dense::ViewMut::from_columns(m, n, out.as_mut_slice()));
     out
 }

@@ -224,6 +224,11 @@ impl Batch {
         Ok(Self { parts, len })
     }
 
+    /// What it was made of, to be filled again.
+    pub fn into_parts(self) -> BatchParts {
+        self.parts
+    }
+
     /// Number of rows n, at least 1.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
@@ -392,6 +397,33 @@ impl Rows {
         self.starts_chain.push(starts_chain);
     }
 
+    /// Append the rows from `from` on of `batch` as rows of stream number `stream`, with one of `starts_chain` for each: column
+    /// by column.
+    ///
+    /// # Panics
+    /// If the batch has other dimensions, or there is another number of flags.
+    pub fn extend_from_batch(&mut self, stream: u32, starts_chain: &[bool], batch: &Batch, from: usize) {
+        assert_eq!((batch.dim(), batch.rewards_per_row()), (self.dim, self.rewards_per_row), "dimensions agree");
+        let (parts, new) = (&batch.parts, batch.len - from);
+        assert_eq!(starts_chain.len(), new, "one flag for each new row");
+        let next = parts.next_states.as_ref().expect("filled in when the batch was checked");
+        self.states.extend_from_slice(&parts.states[from * self.dim..]);
+        self.next_states.extend_from_slice(&next[from * self.dim..]);
+        self.rewards.extend_from_slice(&parts.rewards[from * self.rewards_per_row..]);
+        let all = self.len() + new;
+        fn put<T: Copy>(column: &mut Vec<T>, given: Option<&Vec<T>>, from: usize, all: usize, default: T) {
+            match given {
+                Some(values) => column.extend_from_slice(&values[from..]),
+                None => column.resize(all, default),
+            }
+        }
+        put(&mut self.discounts, parts.discounts.as_ref(), from, all, f64::NAN);
+        put(&mut self.terminated, parts.terminated.as_ref(), from, all, false);
+        put(&mut self.truncated, parts.truncated.as_ref(), from, all, false);
+        self.streams.resize(all, stream);
+        self.starts_chain.extend_from_slice(starts_chain);
+    }
+
     /// Append rows `range` of `other`.
     ///
     /// # Panics
@@ -407,6 +439,21 @@ impl Rows {
         self.terminated.extend_from_slice(&other.terminated[range.clone()]);
         self.truncated.extend_from_slice(&other.truncated[range.clone()]);
         self.starts_chain.extend_from_slice(&other.starts_chain[range]);
+    }
+
+    /// Make room for `rows` rows in all, and for no more, so that their memory is known.
+    pub fn reserve_all(&mut self, rows: usize) {
+        fn reserve<T>(column: &mut Vec<T>, all: usize) {
+            column.reserve_exact(all.saturating_sub(column.len()));
+        }
+        reserve(&mut self.states, rows * self.dim);
+        reserve(&mut self.next_states, rows * self.dim);
+        reserve(&mut self.rewards, rows * self.rewards_per_row);
+        reserve(&mut self.discounts, rows);
+        reserve(&mut self.streams, rows);
+        reserve(&mut self.terminated, rows);
+        reserve(&mut self.truncated, rows);
+        reserve(&mut self.starts_chain, rows);
     }
 
     /// Forget all rows, keep the memory.
@@ -471,6 +518,33 @@ mod tests {
         assert_eq!(fault(&|p| p.terminated = Some(vec![true])), (InvalidCode::WrongShape, "terminated", None));
         assert_eq!(fault(&|p| p.next_states = Some(vec![0.0])), (InvalidCode::WrongShape, "states", None));
         assert_eq!(fault(&|p| p.seq = Some(u64::MAX)), (InvalidCode::OutOfRange, "seq", None));
+    }
+
+    #[test]
+    fn columns_and_rows_are_appended_alike() {
+        let full = BatchParts {
+            terminated: Some(vec![false, true]),
+            truncated: Some(vec![false, false]),
+            discounts: Some(vec![0.5, 0.25]),
+            next_states: Some(vec![2.0, 3.0, 4.0, 5.0]),
+            states: vec![0.0, 1.0, 2.0, 3.0],
+            ..parts()
+        };
+        let (mut columns, mut rows) = (Rows::new(2, 1), Rows::new(2, 1));
+        for (batch, from) in [(parts(), 0), (full.clone(), 0), (full, 1)] {
+            let batch = Batch::new(batch).unwrap();
+            let starts: Vec<bool> = (from..batch.len()).map(|i| i == 0).collect();
+            columns.extend_from_batch(7, &starts, &batch, from);
+            (from..batch.len()).for_each(|i| rows.push(7, i == 0, &batch, i));
+        }
+        assert_eq!((columns.len(), columns.states.len()), (5, 10));
+        // NaN stands for the critic's own discount, and equals nothing.
+        let bits = |rows: &Rows| rows.discounts.iter().map(|d| d.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&columns), bits(&rows));
+        for rows in [&mut columns, &mut rows] {
+            rows.discounts.clear();
+        }
+        assert_eq!(columns, rows);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
+mod bench;
 mod check_config;
 mod client;
 mod demo;
@@ -49,6 +50,7 @@ enum Command {
     Value(value::Value),
     Inspect(inspect::Inspect),
     Plot(plot::Plot),
+    Bench(bench::Bench),
     Repair(repair::Repair),
     Quarantine(quarantine::Quarantine),
     CheckConfig(check_config::CheckConfig),
@@ -69,6 +71,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Plot(plot) => plot.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Repair(repair) => repair.run(),
         Command::Quarantine(quarantine) => quarantine.run(),
         Command::CheckConfig(check) => check.run(),

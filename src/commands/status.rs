@@ -238,6 +238,7 @@ fn summary(status: &Value, endpoint: &str) -> String {
         .map(|(code, count)| format!("{} {code}", uint(count)))
         .collect();
     let mib = |bytes: &Value| format!("{:.1} MiB", uint(bytes) as f64 / f64::from(1 << 20));
+    let kib = |bytes: &Value| uint(bytes) as f64 / 1024.0;
     let queue = |name: &str| {
         let queue = &status["queues"][name];
         format!("{} of {} {name}", uint(&queue["waiting"]), uint(&queue["max"]))
@@ -265,6 +266,31 @@ fn summary(status: &Value, endpoint: &str) -> String {
             ),
         ),
     ];
+    let memory = &status["memory"];
+    if memory.is_object() {
+        let elements: Vec<String> = memory["models"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|model| {
+                format!(
+                    "{:.1} KiB an element of {}",
+                    kib(&model["element_bytes"]),
+                    model["critic"].as_str().unwrap_or("?")
+                )
+            })
+            .collect();
+        lines.push(said(
+            "memory",
+            format!(
+                "{} at most; {} bytes a row, {:.1} KiB a stream, {}",
+                mib(&memory["kept_bytes_max"]),
+                uint(&memory["row_bytes"]),
+                kib(&memory["stream_bytes"]),
+                elements.join(", ")
+            ),
+        ));
+    }
     if status["queues"].is_object() {
         lines.push(said("waiting", ["ingest", "calls", "publish"].map(queue).join(", ")));
     }

@@ -150,7 +150,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 24] = [
         batch_rows_max,
         Restart,
         within(1..=65_536),
-        "Most rows learned before queries and refits get their turn, 1 to 65536."
+        "Most rows stored and learned together, 1 to 65536; fewer where they take longer than 10 ms to learn."
     ),
     setting!(
         inbox_messages,

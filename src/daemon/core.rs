@@ -2,6 +2,7 @@
 //! sockets, no clock of its own: every moment is passed in.
 
 use super::ledger::{CheckpointDone, Ledger};
+use super::memory::Footprint;
 use super::recovery::{self, Progress, RecoverError, Recovered};
 use super::streams::{StreamLimits, Streams};
 use crate::config::Config;
@@ -14,7 +15,7 @@ use crate::learner::window::Window;
 use crate::learner::{Event, Learner, Verdict};
 use crate::math::posterior::Scale;
 use crate::snapshot::Snapshot;
-use crate::transition::{Batch, Rows};
+use crate::transition::{Batch, BatchParts, Rows};
 use crate::transport::{Peer, Publication, Reply};
 use crate::wire::{self, ArrayForm, ErrorCode, Id, Op, Optimised, WireError};
 use parking_lot::RwLock;
@@ -268,6 +269,12 @@ pub struct Core {
     /// Messages refused on ingest, for the quarantine; bounded.
     refused: Vec<Refused>,
     streams: Streams,
+    /// Memory of the last batch, for the next one.
+    spare: BatchParts,
+    /// Likewise of its rows' flags: which of them start a chain.
+    chains: Vec<bool>,
+    /// Memory of the last group's rows, for the next one.
+    spare_rows: Rows,
     window: Option<Window>,
     critics: Vec<Critic>,
     board: Arc<Board>,
@@ -334,6 +341,9 @@ impl Core {
             http_restarts: 0,
             refused: Vec::new(),
             streams: Streams::new(),
+            spare: BatchParts::default(),
+            chains: Vec::new(),
+            spare_rows: Rows::default(),
             window: None,
             critics,
             refit_busy: false,
@@ -446,6 +456,11 @@ impl Core {
         self.window.as_ref().map_or(0, Window::end)
     }
 
+    /// Rows that the answering snapshots have learned.
+    pub fn offset_at_refresh(&self) -> u64 {
+        self.offset_at_refresh
+    }
+
     /// What there is to do, in order; the list is empty afterwards.
     pub fn take_outputs(&mut self) -> std::vec::Drain<'_, Output> {
         self.out.drain(..)
@@ -453,7 +468,12 @@ impl Core {
 
     /// Take a message of the ingest socket in. What is wrong with it is counted and reported at a bounded rate.
     pub fn ingest(&mut self, payload: &[u8], now: Now) {
-        let taken = wire::decode_ingest(payload, &self.config.limits.wire()).and_then(|b| self.take(&b, false, now));
+        let spare = std::mem::take(&mut self.spare);
+        let taken = wire::decode_ingest_into(payload, &self.config.limits.wire(), spare).and_then(|batch| {
+            let taken = self.take(&batch, false, now);
+            self.spare = batch.into_parts();
+            taken
+        });
         if let Err(error) = taken {
             *self.rejected.entry(error.code.name()).or_default() += 1;
             self.rejected_since_report += 1;
@@ -478,18 +498,27 @@ impl Core {
         let new = batch.len() - admission.duplicates;
         if new > 0 {
             let shape = (batch.dim(), batch.rewards_per_row());
-            let rows = self.pending.rows.get_or_insert_with(|| Rows::new(shape.0, shape.1));
-            let time = *self.pending.time.get_or_insert(now.unix);
-            let mut chains = Vec::with_capacity(new);
-            self.streams.commit(batch, &admission, offset, time, |starts_chain, i| {
-                rows.push(admission.number, starts_chain, batch, i);
-                chains.push(starts_chain);
+            let spare = &mut self.spare_rows;
+            let rows = self.pending.rows.get_or_insert_with(|| match (spare.dim, spare.rewards_per_row) == shape {
+                true => std::mem::take(spare),
+                false => Rows::new(shape.0, shape.1),
             });
+            let time = *self.pending.time.get_or_insert(now.unix);
+            self.chains.clear();
+            self.streams.commit(batch, &admission, offset, time, |starts_chain, _| self.chains.push(starts_chain));
+            rows.extend_from_batch(admission.number, &self.chains, batch, admission.duplicates);
             if self.ledger.is_some() {
-                self.pending.group.take(admission.number, batch, admission.duplicates, &chains);
+                self.pending.group.take(admission.number, batch, admission.duplicates, &self.chains);
             }
         }
         Ok((new as u64, admission.duplicates as u64, admission.next_seq))
+    }
+
+    /// What may be kept at most, once the state's dimension is settled.
+    pub fn footprint(&self) -> Option<Footprint> {
+        let rewards = || self.config.critics.iter().flat_map(|critic| &critic.rewards).max().map_or(1, |last| last + 1);
+        let (dim, rewards) = self.shape().or_else(|| self.config.state_dim.map(|dim| (dim, rewards())))?;
+        Some(Footprint::of(&self.config, dim, rewards))
     }
 
     /// State dimension and rewards per row, once there is a row.
@@ -748,6 +777,8 @@ impl Core {
                 window
             });
             window.extend(&rows, 0..rows.len());
+            self.spare_rows = rows;
+            self.spare_rows.clear();
             self.streams.settle();
         }
         let offset = self.offset();
@@ -1274,6 +1305,7 @@ impl Core {
                 "bytes": self.window.as_ref().map_or(0, Window::bytes),
                 "bytes_per_row": bytes_per_row,
             },
+            "memory": self.footprint().map(|footprint| footprint.to_json()),
             "rejected": self.rejected,
             "duplicates": self.duplicates,
             "critics": critics,

@@ -13,6 +13,7 @@
 
 pub mod core;
 pub mod ledger;
+pub mod memory;
 pub mod quarantine;
 pub mod recovery;
 pub mod streams;
@@ -23,7 +24,7 @@ use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
 use self::ledger::CheckpointDone;
 use self::quarantine::Quarantine;
 use self::recovery::RecoverError;
-use self::telemetry::{Feed, Pulse, Restarts, Timings};
+use self::telemetry::{Feed, Pulse, Restarts, Stage, Timings};
 use crate::config::Config;
 use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
@@ -31,10 +32,12 @@ use crate::journal::store::SqliteStorage;
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
-use crate::transport::{self, Endpoints, Publication, Reply, Request, Transport};
+use crate::snapshot::{Evaluation, Snapshot};
+use crate::transport::{self, Endpoints, Outbox, Publication, Reply, Request, Transport};
 use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded, never, select};
+use nalgebra::DMatrix;
 use parking_lot::Mutex;
 use sd_notify::NotifyState;
 use serde_json::json;
@@ -53,6 +56,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const CALLS: usize = 256;
 /// Queries that may wait for rows to be learned.
 const QUERIES_WAITING: usize = 1024;
+/// Queries of many states that may be under way at a time.
+const LARGE_QUERIES: usize = 64;
+/// Requests that are looked at between two slices of a large query.
+const BETWEEN_SLICES: usize = 64;
+/// Multiplications of one slice of a large query: some milliseconds.
+const SLICE_WORK: usize = 20_000_000;
 /// Encoded snapshots kept for clients that fetch them page by page.
 const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
@@ -69,6 +78,10 @@ const DRAIN: Duration = Duration::from_millis(1000);
 const FLUSH: Duration = Duration::from_millis(500);
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
 const FEATURES: [&str; 3] = ["hello", "pages", "journal"];
+/// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
+const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
+/// But at least so many, where there are.
+const GROUP_ROWS_MIN: u64 = 256;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
 const GROUP_BYTES: usize = 4 << 20;
 /// What a client is told to wait when the core's queue is full, milliseconds.
@@ -268,6 +281,7 @@ impl Daemon {
             config: Arc::clone(&config),
             clock,
             waiting: Vec::new(),
+            large: VecDeque::new(),
             paged: VecDeque::new(),
         };
         let learning = Learning {
@@ -291,6 +305,8 @@ impl Daemon {
             config: Arc::clone(&config),
             clock,
             dropped_publications: 0,
+            footprint_told: false,
+            row_seconds: 0.0,
             refit_restarts: Restarts::default(),
             http_restarts: http_restarts.clone(),
             _lock: Some(lock),
@@ -521,8 +537,8 @@ struct Learning {
     tasks: Sender<Task>,
     garbage: Sender<Box<Model>>,
     fresh: Sender<()>,
-    replies: Sender<Reply>,
-    publish: Sender<Publication>,
+    replies: Outbox<Reply>,
+    publish: Outbox<Publication>,
     core: Core,
     /// When the appends were received that this round answers.
     appends: Vec<Instant>,
@@ -535,6 +551,10 @@ struct Learning {
     config: Arc<Config>,
     clock: Clock,
     dropped_publications: u64,
+    /// Whether the log has what may be kept.
+    footprint_told: bool,
+    /// Seconds that learning a row takes, of late; 0 before the first.
+    row_seconds: f64,
     refit_restarts: Restarts,
     http_restarts: Restarts,
     /// Held as long as the data directory is written to.
@@ -558,7 +578,11 @@ impl Learning {
             let now = self.clock.now();
             select! {
                 recv(ingest) -> message => match message {
-                    Ok(message) => self.core.ingest(&message, now),
+                    Ok(message) => {
+                        let since = Instant::now();
+                        self.core.ingest(&message, now);
+                        self.timings.stages.passed(Stage::Decode, since, 0);
+                    }
                     Err(_) => ingest_open = false,
                 },
                 recv(calls) -> call => match call {
@@ -587,16 +611,25 @@ impl Learning {
                 },
                 default(NAP) => {}
             }
+            let since = Instant::now();
             self.take_what_waits();
+            let rows = self.core.waiting_rows();
+            let since = self.timings.stages.passed(Stage::Decode, since, rows);
             let clock = self.clock;
             let uptime = || clock.now().uptime;
             self.core.commit(clock.now(), &uptime);
             // Acknowledged before it is learned.
             self.carry_out();
+            let stored = rows - self.core.waiting_rows().min(rows);
+            let since = self.timings.stages.passed(Stage::Journal, since, stored);
             self.core.step(clock.now());
+            let learned = self.timings.stages.passed(Stage::Learn, since, stored);
+            self.note_pace(stored, learned - since);
+            let since = learned;
             self.core.retry_if_due(clock.now());
             self.core.sync_if_due(clock.now(), &uptime);
-            self.refresh_if_due();
+            let since = self.timings.stages.passed(Stage::Journal, since, 0);
+            self.refresh_if_due(since);
             if let Some(interval) = watchdog
                 && Instant::now() >= next_feed
             {
@@ -628,21 +661,47 @@ impl Learning {
         self.core.set_queues(Queues {
             ingest: [self.ingest.len(), self.config.inbox_messages],
             calls: [self.calls.len(), CALLS],
-            publish: [self.publish.len(), self.publish.capacity().unwrap_or(0)],
+            publish: [self.publish.len(), self.publish.capacity()],
         });
+        if !self.footprint_told
+            && let Some(footprint) = self.core.footprint()
+        {
+            footprint.log();
+            self.footprint_told = true;
+        }
         self.core.tick(self.clock.now());
         if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
             feed.rows(window);
         }
     }
 
-    /// More of what is there already, up to one batch: rows are learned together, which is faster. Messages are counted too:
+    fn note_pace(&mut self, rows: u64, spent: Duration) {
+        /// What the last group counts.
+        const WEIGHT: f64 = 0.1;
+        if rows > 0 {
+            let latest = spent.as_secs_f64() / rows as f64;
+            let weight = if self.row_seconds == 0.0 { 1.0 } else { WEIGHT };
+            self.row_seconds += weight * (latest - self.row_seconds);
+        }
+    }
+
+    /// Rows that are taken at once. It depends on the clock, as everything does that cuts the stream into groups: what was
+    /// cut is in the journal.
+    fn group_rows(&self) -> u64 {
+        let most = self.config.batch_rows_max as u64;
+        // A pace of 0 makes this infinite, and the conversion the largest there is.
+        let in_time = (LEARN_AT_ONCE.as_secs_f64() / self.row_seconds) as u64;
+        in_time.clamp(GROUP_ROWS_MIN.min(most), most)
+    }
+
+    /// More of what is there already, up to one group: rows are learned together, which is faster. Messages are counted too:
     /// not every one brings a row.
     fn take_what_waits(&mut self) {
         let now = self.clock.now();
         let readable = self.core.read_only().is_none();
-        for _ in 0..self.config.batch_rows_max {
-            let full = self.core.waiting_rows() >= self.config.batch_rows_max as u64;
+        let most = self.group_rows();
+        for _ in 0..most {
+            let full = self.core.waiting_rows() >= most;
             if full || self.core.waiting_bytes() >= GROUP_BYTES {
                 break;
             }
@@ -676,13 +735,15 @@ impl Learning {
         }
     }
 
-    fn refresh_if_due(&mut self) {
+    fn refresh_if_due(&mut self, since: Instant) {
         let now = self.clock.now();
         if self.core.refresh_due(now) {
             let clock = self.clock;
+            let rows = self.core.offset() - self.core.offset_at_refresh();
             self.core.refresh(now, &|| clock.now());
             // One notice in the queue is enough.
             let _ = self.fresh.try_send(());
+            self.timings.stages.passed(Stage::Publish, since, rows);
         }
     }
 
@@ -736,7 +797,7 @@ impl Learning {
 /// The thread that answers clients: queries itself, the rest through the core.
 struct Control {
     requests: Receiver<Request>,
-    replies: Sender<Reply>,
+    replies: Outbox<Reply>,
     /// Each with the moment when it was received.
     calls: Sender<(Call, Instant)>,
     wants: Sender<u64>,
@@ -746,7 +807,19 @@ struct Control {
     config: Arc<Config>,
     clock: Clock,
     waiting: Vec<Query>,
+    /// Queries of many states: each is answered a slice at a time, in turns, and all others go in between.
+    large: VecDeque<LargeQuery>,
     paged: VecDeque<Paged>,
+}
+
+/// A query that is being answered slice by slice, from one snapshot.
+struct LargeQuery {
+    query: Query,
+    snapshot: Arc<Snapshot>,
+    started: Instant,
+    /// Rows of `evaluation` that are done.
+    done: usize,
+    evaluation: Evaluation,
 }
 
 /// An encoded snapshot that is being fetched in pages.
@@ -769,6 +842,12 @@ impl Control {
     fn run(mut self) {
         let fresh = self.fresh.clone();
         loop {
+            if !self.large.is_empty() {
+                if !self.answer_a_slice() {
+                    break;
+                }
+                continue;
+            }
             select! {
                 recv(self.requests) -> request => match request {
                     Ok(request) => self.handle(request),
@@ -841,7 +920,7 @@ impl Control {
         }
     }
 
-    fn snapshot(&self, critic: Option<&str>) -> Result<Arc<crate::snapshot::Snapshot>, WireError> {
+    fn snapshot(&self, critic: Option<&str>) -> Result<Arc<Snapshot>, WireError> {
         let index = self.board.critic(critic)?;
         self.board.get(index).ok_or_else(|| {
             let needed = self.config.critics[index].warmup_rows;
@@ -892,32 +971,64 @@ impl Control {
         Ok(wire::encode_reply(&call.id, call.form, &reply))
     }
 
+    /// What waits beside the large queries, then a slice of one of those. False when no more requests will come and all have
+    /// been answered.
+    fn answer_a_slice(&mut self) -> bool {
+        let mut open = true;
+        for _ in 0..BETWEEN_SLICES {
+            match self.requests.try_recv() {
+                Ok(request) => self.handle(request),
+                Err(e) => {
+                    open = e == TryRecvError::Empty;
+                    break;
+                }
+            }
+        }
+        if self.fresh.try_recv().is_ok() {
+            self.answer_waiting();
+        }
+        let Some(mut large) = self.large.pop_front() else { return open };
+        match large.advance() {
+            Ok(false) => self.large.push_back(large),
+            Ok(true) => {
+                let LargeQuery { query, snapshot, evaluation, .. } = &large;
+                self.answer_value(&query.call, snapshot, Ok(evaluation));
+                self.timings.query.observe(large.started.elapsed().as_secs_f64());
+            }
+            Err(error) => self.answer_value(&large.query.call, &large.snapshot, Err(error)),
+        }
+        open || !self.large.is_empty()
+    }
+
     /// Answer from one snapshot, so that no answer mixes two; or wait until a snapshot has learned enough.
     fn value(&mut self, query: Query) {
-        let Op::Value { states, rows: _, dim, critic, variance, min_offset } = &query.call.op else {
+        let Op::Value { states, rows, dim, critic, variance, min_offset } = &query.call.op else {
             unreachable!("only value requests come here")
         };
         let started = Instant::now();
-        let evaluated = self.snapshot(critic.as_deref()).and_then(|snapshot| {
+        let snapshot = self.snapshot(critic.as_deref()).and_then(|snapshot| {
             if *dim != snapshot.dim() {
                 let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
                 return Err(WireError::of(ErrorCode::WrongDimension, "states", message));
             }
-            if snapshot.offset < query.min_offset {
-                return Ok(None);
-            }
-            let evaluation = snapshot.evaluate(states, *variance)?;
-            Ok(Some((evaluation, snapshot.generation, snapshot.offset)))
+            Ok(Some(snapshot).filter(|snapshot| snapshot.offset >= query.min_offset))
         });
-        let evaluated = match evaluated {
+        let snapshot = match snapshot {
             // Rows that are to be waited for may be the ones that make the first model.
             Err(e) if e.code == ErrorCode::NotReady && min_offset.is_some() => Ok(None),
             other => other,
         };
-        let payload = match evaluated {
-            Ok(Some((evaluation, generation, offset))) => {
-                let reply = wire::Reply::Value { evaluation: &evaluation, generation, offset };
-                wire::encode_reply(&query.call.id, query.call.form, &reply)
+        let payload = match snapshot {
+            Ok(Some(snapshot)) if *rows > slice_rows(&snapshot, *variance) => {
+                if self.large.len() < LARGE_QUERIES {
+                    return self.large.push_back(LargeQuery::new(query, snapshot, started));
+                }
+                wire::encode_error(&query.call.id, &WireError::overloaded(RETRY_MS))
+            }
+            Ok(Some(snapshot)) => {
+                let evaluation = snapshot.evaluate(states, *variance).map_err(WireError::from);
+                self.answer_value(&query.call, &snapshot, evaluation.as_ref().map_err(Clone::clone));
+                return self.timings.query.observe(started.elapsed().as_secs_f64());
             }
             Ok(None) if query.since.elapsed() > WAIT_MAX => {
                 let message = format!("row {} has not been learned for {} s", query.min_offset, WAIT_MAX.as_secs());
@@ -936,6 +1047,17 @@ impl Control {
         self.timings.query.observe(started.elapsed().as_secs_f64());
     }
 
+    fn answer_value(&self, call: &Call, snapshot: &Snapshot, evaluation: Result<&Evaluation, WireError>) {
+        let payload = match evaluation {
+            Ok(evaluation) => {
+                let (generation, offset) = (snapshot.generation, snapshot.offset);
+                wire::encode_reply(&call.id, call.form, &wire::Reply::Value { evaluation, generation, offset })
+            }
+            Err(error) => wire::encode_error(&call.id, &error),
+        };
+        self.reply(call.peer, payload);
+    }
+
     fn answer_waiting(&mut self) {
         for query in std::mem::take(&mut self.waiting) {
             self.value(query);
@@ -945,6 +1067,44 @@ impl Control {
     fn reply(&self, peer: transport::Peer, payload: Vec<u8>) {
         // A transport that has ended has no use for it.
         drop(self.replies.send(Reply { peer, payload }));
+    }
+}
+
+/// States that are evaluated without a look at other requests.
+fn slice_rows(snapshot: &Snapshot, variance: bool) -> usize {
+    /// At least so many: blocks are faster than single states.
+    const LEAST: usize = 16;
+    // A kernel takes a few dozen multiplications.
+    let (size, kernel) = (snapshot.dictionary.nrows(), 32 + snapshot.dim());
+    let work = size.max(1) * if variance { kernel + size } else { kernel };
+    (SLICE_WORK / work).max(LEAST)
+}
+
+impl LargeQuery {
+    fn new(query: Query, snapshot: Arc<Snapshot>, started: Instant) -> Self {
+        let Op::Value { rows, variance, .. } = query.call.op else { unreachable!("only value requests come here") };
+        let variance = (variance && snapshot.variance.is_some()).then(|| vec![0.0; rows]);
+        let evaluation = Evaluation { mean: DMatrix::zeros(rows, snapshot.weights.ncols()), variance };
+        Self { query, snapshot, started, done: 0, evaluation }
+    }
+
+    /// Evaluate the next slice; whether that was the last.
+    fn advance(&mut self) -> Result<bool, WireError> {
+        let Op::Value { states, rows, dim, variance, .. } = &self.query.call.op else {
+            unreachable!("only value requests come here")
+        };
+        let count = slice_rows(&self.snapshot, *variance).min(rows - self.done);
+        let slice = &states[self.done * dim..(self.done + count) * dim];
+        let found = self.snapshot.evaluate(slice, *variance).map_err(|fault| {
+            let index = fault.index.map(|index| index + self.done);
+            WireError { index, ..fault.into() }
+        })?;
+        self.evaluation.mean.rows_mut(self.done, count).copy_from(&found.mean);
+        if let (Some(all), Some(found)) = (&mut self.evaluation.variance, &found.variance) {
+            all[self.done..self.done + count].copy_from_slice(found);
+        }
+        self.done += count;
+        Ok(self.done == *rows)
     }
 }
 
@@ -1023,8 +1183,8 @@ mod tests {
             tasks: bounded(1).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
-            replies: bounded(1).0,
-            publish: bounded(1).0,
+            replies: Outbox::new(1).0,
+            publish: Outbox::new(1).0,
             core: Core::new(Arc::clone(&config)),
             appends: Vec::new(),
             timings: Timings::default(),
@@ -1035,6 +1195,8 @@ mod tests {
             config,
             clock: Clock { started: Instant::now() },
             dropped_publications: 0,
+            footprint_told: false,
+            row_seconds: 0.0,
             refit_restarts: Restarts::default(),
             http_restarts: Restarts::default(),
             _lock: None,
@@ -1161,6 +1323,84 @@ mod tests {
         }
     }
 
+    fn control(requests: Receiver<Request>, replies: Outbox<Reply>, board: Arc<Board>) -> Control {
+        Control {
+            requests,
+            replies,
+            calls: bounded(1).0,
+            wants: bounded(1).0,
+            fresh: never(),
+            board,
+            timings: Timings::default(),
+            config: Arc::new(Config::default()),
+            clock: Clock { started: Instant::now() },
+            waiting: Vec::new(),
+            large: VecDeque::new(),
+            paged: VecDeque::new(),
+        }
+    }
+
+    #[test]
+    fn small_queries_go_between_the_slices_of_large_ones() {
+        let mut core = Core::new(Arc::new(Config::default()));
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..500).map(|_| pendulum.step()).collect();
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+        core.step(now);
+        core.refresh(now, &|| now);
+        let board = core.board();
+        let snapshot = board.get(0).unwrap();
+        let most = slice_rows(&snapshot, true);
+        let (queue, requests) = bounded(100);
+        let (replies, mut answers) = Outbox::new(100);
+        let state = |i: usize| vec![(i % 100) as f64 / 30.0, (i % 7) as f64];
+        let ask = |id: u64, states: Vec<Vec<f64>>| {
+            let fields = json!({"states": states, "variance": true, "arrays": "list"});
+            let payload = wire::encode_request(id, "value", fields.as_object().unwrap()).into();
+            queue.send(Request { peer: Peer { connection: id, delimiter: false }, payload }).unwrap();
+        };
+        ask(1, (0..3 * most + 5).map(state).collect());
+        ask(2, (0..most + 1).map(state).chain([vec![1e300, 0.0]]).collect());
+        ask(3, vec![state(4)]);
+        ask(4, (0..most).map(state).collect());
+        drop(queue);
+        control(requests, replies, Arc::clone(&board)).run();
+        let mut answer = || {
+            let Reply { peer, payload } = answers.try_recv().unwrap();
+            (peer.connection, wire::to_json(&payload).unwrap())
+        };
+        let (first, second, third, fourth) = (answer(), answer(), answer(), answer());
+        assert_eq!([first.0, second.0], [3, 4], "what takes one slice comes first");
+        assert_eq!(
+            (third.0, &third.1["error"]["code"], &third.1["error"]["index"]),
+            (2, &json!("out_of_range"), &json!(most + 1))
+        );
+        assert_eq!(fourth.0, 1);
+        for (key, at) in [("mean", 3 * most), ("variance", 3 * most), ("mean", 1), ("variance", most)] {
+            let alone = snapshot.evaluate(&state(at), true).unwrap();
+            let expected = if key == "mean" { alone.mean[0] } else { alone.variance.unwrap()[0] };
+            let found = fourth.1[key][at].as_f64().unwrap();
+            // A variance is what is left of a much larger number: blocks of another size round it otherwise.
+            assert!((found - expected).abs() < 1e-5 * (1.0 + expected.abs()), "{key} {at}: {found} {expected}");
+        }
+        assert_eq!(fourth.1["mean"].as_array().unwrap().len(), 3 * most + 5);
+    }
+
+    #[test]
+    fn rows_are_taken_as_they_can_be_learned() {
+        let mut learning = learning(never());
+        let most = Config::default().batch_rows_max as u64;
+        assert_eq!(learning.group_rows(), most, "nothing is known yet");
+        learning.note_pace(100, Duration::from_millis(1));
+        assert!((999..=1000).contains(&learning.group_rows()), "{}", learning.group_rows());
+        (0..200).for_each(|_| learning.note_pace(100, Duration::from_secs(1)));
+        assert_eq!(learning.group_rows(), GROUP_ROWS_MIN);
+        learning.note_pace(0, Duration::from_secs(1000));
+        (0..200).for_each(|_| learning.note_pace(100_000, Duration::from_micros(10)));
+        assert_eq!(learning.group_rows(), most);
+    }
+
     #[test]
     fn pages_of_one_revision_fit_together() {
         let mut core = Core::new(Arc::new(Config::default()));
@@ -1174,19 +1414,7 @@ mod tests {
             core.board()
         };
         let board = learn(1.0);
-        let mut control = Control {
-            requests: never(),
-            replies: bounded(1).0,
-            calls: bounded(1).0,
-            wants: bounded(1).0,
-            fresh: never(),
-            board,
-            timings: Timings::default(),
-            config: Arc::new(Config::default()),
-            clock: Clock { started: Instant::now() },
-            waiting: Vec::new(),
-            paged: VecDeque::new(),
-        };
+        let mut control = control(never(), Outbox::new(1).0, board);
         let peer = Peer { connection: 1, delimiter: false };
         let op = Op::Snapshot { critic: None, variance: true, page: Some(0), revision: None };
         let call = Call { peer, id: Id::nil(), form: ArrayForm::Tensor, op };

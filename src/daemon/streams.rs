@@ -100,6 +100,14 @@ impl Streams {
         Self::default()
     }
 
+    /// Bytes that a stream of states (`dim`,) takes here, its name and its session's of up to 32 bytes.
+    pub fn bytes_per_stream(dim: usize) -> usize {
+        const NAME: usize = 32;
+        // The list of streams and the two indices have up to twice the room that they need.
+        let entries = size_of::<Stream>() + size_of::<(String, u32)>() + size_of::<(u64, u32)>();
+        2 * entries + 3 * NAME + size_of::<u64>() * FINGERPRINTS + size_of::<f64>() * dim
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.streams.len()
@@ -227,10 +235,13 @@ impl Streams {
                 open.clear();
                 open.extend_from_slice(batch.next_state(i));
             }
-            if stream.known.len() == FINGERPRINTS {
-                stream.known.pop_front();
+            // Of a long batch only the last ones would be left.
+            if i + FINGERPRINTS >= batch.len() {
+                if stream.known.len() == FINGERPRINTS {
+                    stream.known.pop_front();
+                }
+                stream.known.push_back(batch.fingerprint(i));
             }
-            stream.known.push_back(batch.fingerprint(i));
             stream.rows += 1;
         }
         stream.next_seq = admission.next_seq;

@@ -8,6 +8,7 @@ use crate::learner::window::Window;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use prometheus_client::metrics::histogram::Histogram;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -157,6 +158,8 @@ pub struct Timings {
     pub query: Histogram,
     /// For which the learner stands still at an adoption.
     pub adoption_pause: Histogram,
+    /// Where the core's time goes.
+    pub stages: Arc<Stages>,
 }
 
 impl Default for Timings {
@@ -164,14 +167,115 @@ impl Default for Timings {
         // From 10 microseconds in steps of a factor of about three.
         let buckets = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0];
         let histogram = || Histogram::new(buckets);
-        Self { append: histogram(), query: histogram(), adoption_pause: histogram() }
+        Self { append: histogram(), query: histogram(), adoption_pause: histogram(), stages: Arc::default() }
     }
+}
+
+/// What the core's thread does with rows, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Messages are read and checked, their rows numbered and put into the next group.
+    Decode,
+    /// Groups are written, and synced where the settings say so.
+    Journal,
+    /// Learners step through the rows.
+    Learn,
+    /// Snapshots are made, encoded and handed to the publisher.
+    Publish,
+}
+
+impl Stage {
+    /// All of them, in the order in which a row passes them.
+    pub const ALL: [Self; 4] = [Self::Decode, Self::Journal, Self::Learn, Self::Publish];
+
+    /// The stage as a word for metrics and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Journal => "journal",
+            Self::Learn => "learn",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+/// Time spent and rows that passed, by [`Stage`]: written by the core's thread once a round, read by anybody.
+#[derive(Debug, Default)]
+pub struct Stages([Spent; Stage::ALL.len()]);
+
+#[derive(Debug, Default)]
+struct Spent {
+    nanoseconds: AtomicU64,
+    rows: AtomicU64,
+}
+
+impl Stages {
+    /// `rows` have passed `stage`, which took from `since` until now; gives the time now, where the next stage begins.
+    pub fn passed(&self, stage: Stage, since: Instant, rows: u64) -> Instant {
+        let (spent, now) = (&self.0[stage as usize], Instant::now());
+        spent.nanoseconds.fetch_add((now - since).as_nanos() as u64, Ordering::Relaxed);
+        spent.rows.fetch_add(rows, Ordering::Relaxed);
+        now
+    }
+
+    /// Seconds that a stage has taken so far.
+    pub fn seconds(&self, stage: Stage) -> f64 {
+        self.0[stage as usize].nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9
+    }
+
+    /// Rows that have passed a stage so far; a snapshot counts those that it has learned since the one before.
+    pub fn rows(&self, stage: Stage) -> u64 {
+        self.0[stage as usize].rows.load(Ordering::Relaxed)
+    }
+}
+
+/// Processor seconds of the threads of this process by name (cut to 15 bytes, as the system keeps it), those of one name
+/// together; empty where the system does not tell.
+pub fn thread_seconds() -> BTreeMap<String, f64> {
+    let mut seconds = BTreeMap::new();
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).ok();
+        // The first of three numbers is the time on a processor in nanoseconds.
+        let spent = read("schedstat").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        if let (Some(name), Some(spent)) = (read("comm"), spent) {
+            *seconds.entry(name.trim_end().to_owned()).or_insert(0.0) += spent as f64 * 1e-9;
+        }
+    }
+    seconds
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::transition::{Batch, BatchParts};
+
+    #[test]
+    fn stages_add_up() {
+        let stages = Stages::default();
+        let start = Instant::now();
+        let next = stages.passed(Stage::Decode, start, 5);
+        stages.passed(Stage::Decode, next, 2);
+        let (seconds, all) = (stages.seconds(Stage::Decode), start.elapsed().as_secs_f64());
+        assert!(seconds <= all, "{seconds} of {all}");
+        assert_eq!(Stage::ALL.map(|stage| stages.rows(stage)), [7, 0, 0, 0]);
+        assert_eq!(stages.seconds(Stage::Learn), 0.0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn threads_are_told_apart_by_name() {
+        let (stop, stopped) = bounded::<()>(0);
+        let thread = std::thread::Builder::new().name("a-thread-of-many-letters".into());
+        let (started, running) = bounded(1);
+        let thread = thread.spawn(move || {
+            started.send(()).unwrap();
+            stopped.recv().unwrap_err();
+        });
+        running.recv().unwrap();
+        assert!(thread_seconds().contains_key("a-thread-of-man"), "{:?}", thread_seconds());
+        drop(stop);
+        thread.unwrap().join().unwrap();
+    }
 
     #[test]
     fn what_panics_is_done_again_and_counted_until_nobody_wants_it() {

@@ -1,7 +1,7 @@
 //! What Prometheus reads.
 
 use super::watcher::Frame;
-use crate::daemon::telemetry::{Pulse, Timings};
+use crate::daemon::telemetry::{Pulse, Stage, Stages, Timings, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -36,7 +36,7 @@ impl Metrics {
         for (name, help, histogram) in histograms {
             registry.register_with_unit(name, help, Unit::Seconds, histogram);
         }
-        registry.register_collector(Box::new(Scrape { pulse, counters, frame }));
+        registry.register_collector(Box::new(Scrape { pulse, stages: timings.stages, counters, frame }));
         Self { registry }
     }
 
@@ -69,6 +69,7 @@ fn classic(open_metrics: &str) -> String {
 /// What is read when somebody asks.
 struct Scrape {
     pulse: Arc<Pulse>,
+    stages: Arc<Stages>,
     counters: Arc<Counters>,
     frame: watch::Receiver<Arc<Frame>>,
 }
@@ -106,6 +107,11 @@ impl Metric<'_> {
     }
 
     fn counter(&self, encoder: &mut DescriptorEncoder<'_>, values: impl Iterator<Item = (String, u64)>) -> fmt::Result {
+        let values = values.map(|(label, value)| (label, ConstCounter::new(value)));
+        self.write(encoder, MetricType::Counter, values)
+    }
+
+    fn seconds(&self, encoder: &mut DescriptorEncoder<'_>, values: impl Iterator<Item = (String, f64)>) -> fmt::Result {
         let values = values.map(|(label, value)| (label, ConstCounter::new(value)));
         self.write(encoder, MetricType::Counter, values)
     }
@@ -161,6 +167,36 @@ impl Collector for Scrape {
         metric("window", "Memory of the transitions kept")
             .in_unit(Unit::Bytes)
             .gauge(to, only(number("/window/bytes")))?;
+        let memory = |keys: &[(&'static str, &'static str)]| {
+            let value = |&(label, path): &(&str, &str)| Some((label.to_owned(), number(path)?));
+            keys.iter().filter_map(value).collect::<Vec<_>>()
+        };
+        let units = [("row", "/memory/row_bytes"), ("stream", "/memory/stream_bytes")];
+        metric("memory_unit", "Memory of one retained transition, and of one stream")
+            .per("unit")
+            .in_unit(Unit::Bytes)
+            .gauge(to, memory(&units).into_iter())?;
+        let limits = [
+            ("window", "/memory/window_bytes_max"),
+            ("streams", "/memory/streams_bytes_max"),
+            ("queues", "/memory/queues_bytes_max"),
+        ];
+        metric("memory_limit", "Most memory that the settings allow")
+            .per("part")
+            .in_unit(Unit::Bytes)
+            .gauge(to, memory(&limits).into_iter())?;
+        let models = || status["memory"]["models"].as_array().into_iter().flatten();
+        let of_models = |key: &'static str| {
+            models().filter_map(move |model| Some((model["critic"].as_str()?.to_owned(), model[key].as_f64()?)))
+        };
+        metric("dictionary_element", "Memory of one dictionary element of the largest dictionary")
+            .per("critic")
+            .in_unit(Unit::Bytes)
+            .gauge(to, of_models("element_bytes"))?;
+        metric("model_limit", "Memory of the model with the largest dictionary")
+            .per("critic")
+            .in_unit(Unit::Bytes)
+            .gauge(to, of_models("bytes_max"))?;
         let queues = || status["queues"].as_object().into_iter().flatten();
         let of_queues =
             |key: &'static str| queues().filter_map(move |(name, q)| Some((name.clone(), q[key].as_f64()?)));
@@ -171,12 +207,40 @@ impl Collector for Scrape {
         // The name that all programs use for it.
         let resident = Metric { name: "process_resident_memory".into(), ..metric("", "Resident memory of the daemon") };
         resident.in_unit(Unit::Bytes).gauge(to, only(resident_bytes().map(|bytes| bytes as f64)))?;
+        self.stages(to)?;
         self.critics(status, to)?;
         self.sockets(to)
     }
 }
 
 impl Scrape {
+    fn stages(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let stages = || Stage::ALL.iter().copied();
+        let name = |stage: Stage| stage.name().to_owned();
+        metric("stage", "Time that the core's thread has spent in a stage")
+            .per("stage")
+            .in_unit(Unit::Seconds)
+            .seconds(to, stages().map(|stage| (name(stage), self.stages.seconds(stage))))?;
+        metric("stage_transitions", "Transitions that have passed a stage of the core's thread")
+            .per("stage")
+            .counter(to, stages().map(|stage| (name(stage), self.stages.rows(stage))))?;
+        metric("received_messages", "Messages and requests that have passed the gate and their socket")
+            .per("socket")
+            .counter(to, self.received().into_iter())?;
+        metric("thread_cpu", "Processor time of the daemon's threads; criticd-gate and criticd-ingest receive")
+            .per("thread")
+            .in_unit(Unit::Seconds)
+            .seconds(to, thread_seconds().into_iter())
+    }
+
+    fn received(&self) -> [(String, u64); 2] {
+        let counts = [
+            (SocketName::Ingest, self.counters.ingest_messages.get()),
+            (SocketName::Control, self.counters.requests.get()),
+        ];
+        counts.map(|(socket, count)| (socket.name().to_owned(), count))
+    }
+
     fn critics(&self, status: &Value, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let critics = || status["critics"].as_array().into_iter().flatten();
         let name = |critic: &Value| critic["name"].as_str().unwrap_or("").to_owned();
@@ -290,6 +354,10 @@ mod tests {
             "# TYPE criticd_append_seconds histogram",
             "criticd_append_seconds_count 0",
             "criticd_build_info{version=\"1\"} 1.0",
+            "# TYPE criticd_stage_seconds_total counter",
+            "criticd_stage_seconds_total{stage=\"learn\"} 0.0",
+            "criticd_stage_transitions_total{stage=\"decode\"} 0",
+            "criticd_received_messages_total{socket=\"ingest\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }

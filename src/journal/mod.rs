@@ -37,6 +37,9 @@ pub const QUARANTINED: u32 = 1 << 3;
 /// Bit of [`StoredGroup::kinds`]: settings of critics.
 pub const CONFIGURED: u32 = 1 << 4;
 
+/// Bytes of a group's time.
+const TIME_BYTES: usize = size_of::<f64>();
+
 const HAS_SEQ: u8 = 1;
 /// Every next state is the state of the following row; the states have one row more.
 const PIECE: u8 = 1 << 1;
@@ -220,7 +223,8 @@ pub struct Configured {
 /// A group in the making.
 #[derive(Clone, Debug, Default)]
 pub struct GroupWriter {
-    records: Vec<u8>,
+    /// The body, room for its time first.
+    body: Vec<u8>,
     rows: u64,
     kinds: u32,
 }
@@ -238,7 +242,7 @@ impl GroupWriter {
 
     /// Bytes so far.
     pub fn bytes(&self) -> usize {
-        self.records.len()
+        self.body.len()
     }
 
     /// Record the rows of `batch` from `from` on as new rows of stream number `stream`; one of `starts_chain` for each.
@@ -246,7 +250,7 @@ impl GroupWriter {
         let rows = from..batch.len();
         assert_eq!(starts_chain.len(), rows.len(), "one flag for each new row");
         let start = self.begin(ROWS);
-        let out = &mut self.records;
+        let out = &mut self.body;
         let linked = |i: usize| bits_equal(batch.next_state(i), batch.state(i + 1));
         let piece = (from..batch.len() - 1).all(linked);
         let flag = |flag, set| if set { flag } else { 0 };
@@ -287,50 +291,50 @@ impl GroupWriter {
     /// Record that `critic` has adopted a model.
     pub fn adopted(&mut self, critic: &str, adoption: &AdoptionRef<'_>) {
         let start = self.begin(ADOPTED);
-        put_text(&mut self.records, critic);
-        rmp_serde::encode::write_named(&mut self.records, adoption).expect("plain data into memory");
+        put_text(&mut self.body, critic);
+        rmp_serde::encode::write_named(&mut self.body, adoption).expect("plain data into memory");
         self.end(start);
     }
 
     /// Record that a refit of `critic` has ended without an adoption.
     pub fn refit_ended(&mut self, critic: &str) {
         let start = self.begin(REFIT_ENDED);
-        put_text(&mut self.records, critic);
+        put_text(&mut self.body, critic);
         self.end(start);
     }
 
     /// Record that a critic leaves rows out.
     pub fn quarantined(&mut self, quarantined: &Quarantined) {
         let start = self.begin(QUARANTINED);
-        rmp_serde::encode::write_named(&mut self.records, quarantined).expect("plain data into memory");
+        rmp_serde::encode::write_named(&mut self.body, quarantined).expect("plain data into memory");
         self.end(start);
     }
 
     /// Record the settings of all critics.
     pub fn configured(&mut self, configured: &Configured) {
         let start = self.begin(CONFIGURED);
-        rmp_serde::encode::write_named(&mut self.records, configured).expect("plain data into memory");
+        rmp_serde::encode::write_named(&mut self.body, configured).expect("plain data into memory");
         self.end(start);
     }
 
     fn begin(&mut self, kind: u32) -> usize {
         self.kinds |= kind;
-        self.records.push(kind.trailing_zeros() as u8);
-        self.records.extend_from_slice(&[0; 4]);
-        self.records.len()
+        self.body.resize(self.body.len().max(TIME_BYTES), 0);
+        self.body.push(kind.trailing_zeros() as u8);
+        self.body.extend_from_slice(&[0; 4]);
+        self.body.len()
     }
 
     fn end(&mut self, start: usize) {
-        let length = u32::try_from(self.records.len() - start).expect("a record is smaller than 4 GiB");
-        self.records[start - 4..start].copy_from_slice(&length.to_le_bytes());
+        let length = u32::try_from(self.body.len() - start).expect("a record is smaller than 4 GiB");
+        self.body[start - 4..start].copy_from_slice(&length.to_le_bytes());
     }
 
     /// The group with this number and offset of its first row, behind one with this checksum.
     pub fn finish(self, id: u64, first_offset: u64, previous_crc: u32, time: f64) -> StoredGroup {
-        let mut body = Vec::with_capacity(8 + self.records.len());
-        body.extend_from_slice(&time.to_le_bytes());
-        body.extend_from_slice(&self.records);
-        let (rows, kinds) = (self.rows, self.kinds);
+        let Self { mut body, rows, kinds } = self;
+        body.resize(body.len().max(TIME_BYTES), 0);
+        body[..TIME_BYTES].copy_from_slice(&time.to_le_bytes());
         StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version: VERSION, body }.sealed()
     }
 }

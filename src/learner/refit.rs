@@ -9,7 +9,7 @@ use super::window::Window;
 use super::{KernelKind, SelectBy, Settings};
 use crate::math::dense::Matrix;
 use crate::math::evidence::{EvidenceError, parameter_names};
-use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;
@@ -512,7 +512,7 @@ fn sane(snapshot: &Snapshot, rows: &Rows, settings: &Settings) -> Result<(), Ref
     let (m, dim) = (snapshot.dictionary.nrows(), snapshot.dim());
     let points = kernel.project(dim, snapshot.dictionary.transpose().as_slice());
     let mut gram = Matrix::zeros(m, m);
-    kernel.block(kernel.projected_dim(dim), &points, &points, &mut gram.view_mut());
+    kernel.block(&Points::new(kernel.projected_dim(dim), &points), &points, &mut gram.view_mut());
     let values = gram.to_nalgebra() * &snapshot.weights;
     let value = values.amax();
     if value.is_finite() && value <= bound { Ok(()) } else { Err(RefitError::Wild { value, bound }) }

@@ -69,6 +69,11 @@ impl Window {
         self.end == self.start
     }
 
+    /// Most bytes that a window of `rows_max` rows of states (D,) and rewards (H,) takes.
+    pub fn bytes_max(dim: usize, rewards_per_row: usize, rows_max: usize) -> usize {
+        (rows_max.next_multiple_of(SEGMENT_ROWS) + SEGMENT_ROWS) * Rows::bytes_per_row(dim, rewards_per_row)
+    }
+
     /// Bytes that the rows take.
     pub fn bytes(&self) -> usize {
         self.segments.len() * SEGMENT_ROWS * Rows::bytes_per_row(self.dim, self.rewards_per_row)
@@ -112,7 +117,9 @@ impl Window {
             self.segments.push_back(Arc::new(Rows::new(self.dim, self.rewards_per_row)));
         }
         // Copies the segment once if a refit still reads it.
-        Arc::make_mut(self.segments.back_mut().expect("one has just been made sure of"))
+        let last = Arc::make_mut(self.segments.back_mut().expect("one has just been made sure of"));
+        last.reserve_all(SEGMENT_ROWS);
+        last
     }
 
     /// The rows from offset `from` on, piece by piece, each with the offset of its first row.

@@ -238,7 +238,7 @@ impl Recent {
             let count = (self.slots - first).min(values.len() - done);
             let part = &mut values[done..done + count];
             let span = first * self.width..(first + count) * self.width;
-            kernel.block(self.width, &self.points[span.clone()], &admitted.point, &mut ViewMut::column(part));
+            kernel.column(&self.points[span.clone()], &admitted.point, part);
             for (k, value) in part.iter_mut().enumerate() {
                 let weight = self.weights[first + k];
                 if weight != 0.0 {

@@ -10,7 +10,7 @@
 
 use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply, solve_lower};
 use super::evidence::KeepGoing;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Points};
 use super::raw;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Invariants: every pivot of `factor` squared exceeds `tolerance`, so no state enters twice; `len() <= max`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Written")]
 pub struct Dictionary {
     kernel: Kernel,
     dim: usize,
@@ -25,9 +26,36 @@ pub struct Dictionary {
     max: usize,
     #[serde(with = "raw")]
     basis: Vec<f64>,
-    #[serde(with = "raw")]
-    points: Vec<f64>,
+    /// The elements as the kernel projects them.
+    #[serde(skip)]
+    points: Points,
     factor: Matrix,
+}
+
+/// What a dictionary is read from.
+#[derive(Deserialize)]
+struct Written {
+    kernel: Kernel,
+    dim: usize,
+    tolerance: f64,
+    max: usize,
+    #[serde(with = "raw")]
+    basis: Vec<f64>,
+    factor: Matrix,
+}
+
+impl From<Written> for Dictionary {
+    fn from(written: Written) -> Self {
+        let Written { kernel, dim, tolerance, max, basis, factor } = written;
+        // What does not fit is left empty: `holds_together` refuses it.
+        let fits = dim > 0
+            && basis.len().is_multiple_of(dim)
+            && kernel.metric.relevance(dim).len() == dim
+            && kernel.metric.factors().iter().all(|along| along.len() == dim);
+        let rows = if fits { kernel.project(dim, &basis) } else { Vec::new() };
+        let points = Points::new(kernel.projected_dim(dim), &rows);
+        Self { kernel, dim, tolerance, max, basis, points, factor }
+    }
 }
 
 /// A state that was admitted: what others need to give it its coordinate.
@@ -54,7 +82,8 @@ impl Dictionary {
     pub fn new(kernel: Kernel, dim: usize, tolerance: f64, max: usize) -> Self {
         assert!(tolerance > 0.0, "a tolerance is positive: pivots are divided by");
         let factor = Matrix::with_capacity(max.min(4096), max.min(4096));
-        Self { kernel, dim, tolerance, max, basis: Vec::new(), points: Vec::new(), factor }
+        let points = Points::new(kernel.projected_dim(dim), &[]);
+        Self { kernel, dim, tolerance, max, basis: Vec::new(), points, factor }
     }
 
     /// Exactly these elements (m, D), row-major, whatever their residuals, as long as K_mm is positive definite.
@@ -86,7 +115,7 @@ impl Dictionary {
             && metric.factors().iter().all(|factor| factor.len() == dim)
             && self.factor.cols() == m
             && self.basis.len() == m * dim
-            && self.points.len() == m * self.kernel.projected_dim(dim)
+            && self.points.len() == m
             && m <= self.max
             && self.tolerance > 0.0
     }
@@ -152,8 +181,7 @@ impl Dictionary {
     /// # Panics
     /// If `out` is not (m, n).
     pub fn features_into(&self, projected: &[f64], mut out: ViewMut<'_>) {
-        let width = self.kernel.projected_dim(self.dim);
-        self.kernel.block(width, &self.points, projected, &mut out);
+        self.kernel.block(&self.points, projected, &mut out);
         solve_lower(self.factor.view(), out);
     }
 
@@ -180,7 +208,7 @@ impl Dictionary {
         let (m, delta) = (self.len(), residual.sqrt());
         let point = self.kernel.project(self.dim, state);
         self.basis.extend_from_slice(state);
-        self.points.extend_from_slice(&point);
+        self.points.push(&point);
         self.factor.resize(m + 1, m + 1);
         for (j, &value) in features.iter().enumerate() {
             *self.factor.at_mut(m, j) = value;
@@ -237,8 +265,7 @@ pub fn select_until(
 ) -> Option<(Dictionary, Pivots)> {
     let tolerance = enough.tolerance;
     let mut dictionary = Dictionary::new(kernel.clone(), dim, tolerance, max);
-    let projected = kernel.project(dim, states);
-    let width = kernel.projected_dim(dim);
+    let points = Points::new(kernel.projected_dim(dim), &kernel.project(dim, states));
     let n = states.len() / dim;
     let mut residuals = vec![kernel.diagonal(); n];
     // Column j holds coordinate j of every state's features, so that a coordinate is one matrix-vector product.
@@ -275,7 +302,7 @@ pub fn select_until(
         pivots.indices.push(pivot);
         pivots.residuals.push(dictionary.residual(&row));
         let admitted = dictionary.admit(&states[pivot * dim..(pivot + 1) * dim], &row);
-        kernel.block(width, &projected, &admitted.point, &mut ViewMut::column(&mut next));
+        kernel.block(&points, &admitted.point, &mut ViewMut::column(&mut next));
         multiply(ViewMut::column(&mut next), true, -1.0, coordinates.view(), Op::Plain, View::column(&row), Op::Plain);
         coordinates.resize(n, m + 1);
         axpy(coordinates.col_mut(m), 1.0 / admitted.delta, &next);
@@ -304,10 +331,10 @@ mod tests {
 
     fn gram(dictionary: &Dictionary) -> Matrix {
         let k = dictionary.kernel();
-        let points = k.project(2, dictionary.elements());
+        let rows = k.project(2, dictionary.elements());
         let m = dictionary.len();
         let mut out = Matrix::zeros(m, m);
-        k.block(k.projected_dim(2), &points, &points, &mut out.view_mut());
+        k.block(&Points::new(2, &rows), &rows, &mut out.view_mut());
         out
     }
 

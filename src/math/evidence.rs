@@ -20,8 +20,7 @@
 //! Parameters stand in one order everywhere: [`parameter_names`].
 
 use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, Singular, dot, sum};
-use super::exp::gaussian;
-use super::kernel::{Hyperparameters, Kernel, Metric};
+use super::kernel::{Hyperparameters, Kernel, Metric, Points};
 use std::fmt;
 
 /// Asked now and then whether to go on; `false` ends the computation with [`EvidenceError::Stopped`].
@@ -371,10 +370,10 @@ pub(super) fn covariance(signal: &Matrix, problem: &Problem, hyper: &Hyperparame
 
 /// The Gram matrix of the signal v0 C at the nodes (N, N): the lower triangle, and for differences both.
 pub(super) fn signal_gram(kernel: &Kernel, problem: &Problem) -> Matrix {
-    let points = Points::new(kernel, problem.dim, &problem.nodes);
-    let mut out = Matrix::zeros(points.len, points.len);
-    for j in 0..points.len {
-        points.signal(kernel, j..points.len, &points, j, &mut out.col_mut(j)[j..]);
+    let points = Projected::new(kernel, problem.dim, &problem.nodes);
+    let mut out = Matrix::zeros(points.len(), points.len());
+    for j in 0..points.len() {
+        points.signal(kernel, j, &points, j, &mut out.col_mut(j)[j..]);
     }
     if problem.differences.is_some() {
         out.mirror_lower();
@@ -464,13 +463,13 @@ fn sparse_with(
     let (n, columns, noise) = (problem.rows(), problem.observed.cols(), hyper.noise_variance);
     let (kernel, hs) = (&hyper.kernel, columns as f64);
     go(keep_going)?;
-    let basis = Points::new(kernel, problem.dim, dictionary);
-    let m = basis.len;
+    let basis = Projected::new(kernel, problem.dim, dictionary);
+    let m = basis.len();
     assert!(m > 0, "a dictionary has at least one element");
     let mut signal = Matrix::zeros(m, m);
     let mut gram = Matrix::zeros(m, m);
     for j in 0..m {
-        basis.signal(kernel, j..m, &basis, j, &mut signal.col_mut(j)[j..]);
+        basis.signal(kernel, j, &basis, j, &mut signal.col_mut(j)[j..]);
         for (value, signal) in gram.col_mut(j)[j..].iter_mut().zip(&signal.col(j)[j..]) {
             *value = signal + kernel.bias_variance;
         }
@@ -589,42 +588,27 @@ fn gaussian_constant(problem: &Problem) -> f64 {
     0.5 * (problem.rows() * problem.observed.cols()) as f64 * (2.0 * std::f64::consts::PI).ln()
 }
 
-/// Projected points, coordinate by coordinate, so that distances of many points to one are computed in lanes, and point by
-/// point, for being that one.
-pub(super) struct Points {
-    pub(super) len: usize,
-    width: usize,
-    columns: Vec<f64>,
-    rows: Vec<f64>,
+/// Projected states, both ways: to be compared with one point, and to be that point.
+pub(super) struct Projected {
+    pub(super) points: Points,
+    pub(super) rows: Vec<f64>,
 }
 
-impl Points {
-    /// `states` (len, D), row-major, as `kernel` projects them.
+impl Projected {
+    /// `states` (n, D), row-major, as `kernel` projects them.
     pub(super) fn new(kernel: &Kernel, dim: usize, states: &[f64]) -> Self {
-        let width = kernel.projected_dim(dim);
         let rows = kernel.project(dim, states);
-        let len = rows.len() / width;
-        let mut columns = vec![0.0; rows.len()];
-        for (i, row) in rows.chunks_exact(width).enumerate() {
-            for (w, value) in row.iter().enumerate() {
-                columns[w * len + i] = *value;
-            }
-        }
-        Self { len, width, columns, rows }
+        Self { points: Points::new(kernel.projected_dim(dim), &rows), rows }
     }
 
-    /// out\[i\] = v0 exp(-1/2 |x_i - y_j|^2) for the points x of `range` and point j of `other`.
-    pub(super) fn signal(
-        &self,
-        kernel: &Kernel,
-        range: std::ops::Range<usize>,
-        other: &Points,
-        j: usize,
-        out: &mut [f64],
-    ) {
-        assert_eq!(range.len(), out.len(), "one value for each point");
-        let y = &other.rows[j * self.width..(j + 1) * self.width];
-        gaussian(out, &self.columns, self.len, range.start, y, kernel.signal_variance);
+    pub(super) fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// out\[i\] = v0 exp(-1/2 |x_i - y_j|^2) for the points x from `first` on and point j of `other`.
+    pub(super) fn signal(&self, kernel: &Kernel, first: usize, other: &Projected, j: usize, out: &mut [f64]) {
+        let width = other.rows.len() / other.len();
+        self.points.covariances(kernel, first, &other.rows[j * width..(j + 1) * width], 0.0, out);
     }
 }
 
@@ -632,7 +616,7 @@ impl Points {
 struct Blocks<'a> {
     problem: &'a Problem,
     kernel: &'a Kernel,
-    basis: &'a Points,
+    basis: &'a Projected,
     /// v0 C between dictionary (rows) and the states of the block's rows (columns).
     signal: Matrix,
     /// The same for their successors; empty unless rows are differences.
@@ -642,40 +626,39 @@ struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    fn new(problem: &'a Problem, kernel: &'a Kernel, basis: &'a Points) -> Self {
+    fn new(problem: &'a Problem, kernel: &'a Kernel, basis: &'a Projected) -> Self {
         let width = if problem.differences.is_some() { BLOCK } else { 0 };
         Self {
             problem,
             kernel,
             basis,
-            signal: Matrix::zeros(basis.len, BLOCK),
-            next: Matrix::zeros(basis.len, width),
-            features: Matrix::zeros(basis.len, BLOCK),
+            signal: Matrix::zeros(basis.len(), BLOCK),
+            next: Matrix::zeros(basis.len(), width),
+            features: Matrix::zeros(basis.len(), BLOCK),
         }
     }
 
     /// Fill in rows `start..start + len`; gives the sum of their prior variances.
     fn fill(&mut self, start: usize, len: usize) -> f64 {
         let (problem, kernel, basis) = (self.problem, self.kernel, self.basis);
-        let m = basis.len;
         let gather = |state: &dyn Fn(usize) -> Option<&'a [f64]>| {
             // A row without a successor keeps its place; what stands there is not read.
             let states: Vec<f64> =
                 (0..len).flat_map(|i| state(start + i).unwrap_or(problem.node(start + i)).iter().copied()).collect();
-            Points::new(kernel, problem.dim, &states)
+            Projected::new(kernel, problem.dim, &states)
         };
         let points = gather(&|row| Some(problem.node(row)));
         let next = (self.next.cols() > 0).then(|| gather(&|row| problem.successor(row).map(|(state, _)| state)));
         let mut prior = 0.0;
         for i in 0..len {
-            basis.signal(kernel, 0..m, &points, i, self.signal.col_mut(i));
+            basis.signal(kernel, 0, &points, i, self.signal.col_mut(i));
             let bias = kernel.bias_variance;
             for (feature, signal) in self.features.col_mut(i).iter_mut().zip(self.signal.col(i)) {
                 *feature = signal + bias;
             }
             prior += kernel.diagonal();
             if let (Some(next), Some((state, discount))) = (&next, problem.successor(start + i)) {
-                basis.signal(kernel, 0..m, next, i, self.next.col_mut(i));
+                basis.signal(kernel, 0, next, i, self.next.col_mut(i));
                 for (feature, signal) in self.features.col_mut(i).iter_mut().zip(self.next.col(i)) {
                     *feature -= discount * (signal + bias);
                 }

@@ -1,7 +1,7 @@
 //! The dense posterior of V, O(n^3): the oracle of the tests, and what small problems are fitted with.
 
 use super::dense::{self, Cholesky, Matrix, Op, dot};
-use super::evidence::{EvidenceError, KeepGoing, Points, Problem, covariance, signal_gram};
+use super::evidence::{EvidenceError, KeepGoing, Problem, Projected, covariance, signal_gram};
 use super::kernel::{Hyperparameters, Kernel};
 use super::returns::Returns;
 
@@ -52,11 +52,11 @@ impl<'a> ExactPosterior<'a> {
 
     /// J k(X, x) (n, q).
     fn cross(&self, states: &[f64]) -> Matrix {
-        let nodes = Points::new(&self.kernel, self.problem.dim(), self.problem.nodes());
-        let query = Points::new(&self.kernel, self.problem.dim(), states);
-        let mut out = Matrix::zeros(nodes.len, query.len);
-        for j in 0..query.len {
-            nodes.signal(&self.kernel, 0..nodes.len, &query, j, out.col_mut(j));
+        let nodes = Projected::new(&self.kernel, self.problem.dim(), self.problem.nodes());
+        let query = Projected::new(&self.kernel, self.problem.dim(), states);
+        let mut out = Matrix::zeros(nodes.len(), query.len());
+        for j in 0..query.len() {
+            nodes.signal(&self.kernel, 0, &query, j, out.col_mut(j));
             out.col_mut(j).iter_mut().for_each(|v| *v += self.kernel.bias_variance);
         }
         self.problem.observe(out)

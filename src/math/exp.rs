@@ -11,15 +11,15 @@ pub fn scaled_exp(values: &mut [f64], scale: f64) {
     Arch::new().dispatch(ScaledExp { values, scale });
 }
 
-/// out\[i\] <- scale exp(-1/2 |x_i - y|^2) for the points i = `first`.. of `columns`.
+/// out\[i\] <- scale exp(-1/2 |x_i - y|^2) + level for the points i = `first`.. of `columns`.
 ///
 /// Point i has coordinate w at `columns[w * stride + i]`, so that one coordinate of many points lies in a row; `y` holds one
 /// number for each coordinate. Bits do not depend on the machine, as for [`scaled_exp`].
 ///
 /// # Panics
 /// If there are fewer points than `first + out.len()`.
-pub fn gaussian(out: &mut [f64], columns: &[f64], stride: usize, first: usize, y: &[f64], scale: f64) {
-    Arch::new().dispatch(Gaussian { out, columns, stride, first, y, scale });
+pub fn gaussian(out: &mut [f64], columns: &[f64], stride: usize, first: usize, y: &[f64], scale: f64, level: f64) {
+    Arch::new().dispatch(Gaussian { out, columns, stride, first, y, scale, level });
 }
 
 struct Gaussian<'a> {
@@ -29,23 +29,43 @@ struct Gaussian<'a> {
     first: usize,
     y: &'a [f64],
     scale: f64,
+    level: f64,
 }
+
+/// Points whose distances are held in registers at once.
+const LANES: usize = 32;
 
 impl NullaryFnOnce for Gaussian<'_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let Self { out, columns, stride, first, y, scale } = self;
-        out.fill(0.0);
+        let Self { out, columns, stride, first, y, scale, level } = self;
+        let mut start = first;
+        let mut whole = out.chunks_exact_mut(LANES);
+        for out in &mut whole {
+            let mut squared = [0.0; LANES];
+            for (w, y) in y.iter().enumerate() {
+                let xs = &columns[w * stride + start..][..LANES];
+                for k in 0..LANES {
+                    squared[k] += (xs[k] - y) * (xs[k] - y);
+                }
+            }
+            for k in 0..LANES {
+                out[k] = scale * exp(-0.5 * squared[k]) + level;
+            }
+            start += LANES;
+        }
+        let rest = whole.into_remainder();
+        rest.fill(0.0);
         for (w, y) in y.iter().enumerate() {
-            let xs = &columns[w * stride + first..][..out.len()];
-            for (value, x) in out.iter_mut().zip(xs) {
-                *value -= 0.5 * (x - y) * (x - y);
+            let xs = &columns[w * stride + start..][..rest.len()];
+            for (squared, x) in rest.iter_mut().zip(xs) {
+                *squared += (x - y) * (x - y);
             }
         }
-        for value in out {
-            *value = scale * exp(*value);
+        for value in rest {
+            *value = scale * exp(-0.5 * *value) + level;
         }
     }
 }
@@ -125,6 +145,22 @@ mod tests {
         scaled_exp(&mut values, 1.0);
         let worst = arguments.iter().zip(&values).map(|(x, v)| ulps(x.exp(), *v)).max();
         assert!(worst <= Some(2), "{worst:?} units in the last place");
+    }
+
+    #[test]
+    fn covariances_are_the_same_bits_wherever_a_point_stands() {
+        let (points, width) = (77, 3);
+        let columns: Vec<f64> = (0..points * width).map(|k| (k as f64 * 0.618).fract() * 4.0 - 2.0).collect();
+        let y = [0.3, -1.1, 0.8];
+        let mut all = vec![0.0; points];
+        gaussian(&mut all, &columns, points, 0, &y, 2.5, 0.4);
+        for i in 0..points {
+            let mut one = [0.0];
+            gaussian(&mut one, &columns, points, i, &y, 2.5, 0.4);
+            assert_eq!(one[0], all[i]);
+            let squared: f64 = (0..width).map(|w| (columns[w * points + i] - y[w]).powi(2)).sum();
+            assert!((all[i] - (2.5 * (-0.5 * squared).exp() + 0.4)).abs() < 1e-14);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The covariance functions of \[JS09, eq. 18\] and the hyperparameters of a model.
 
 use super::dense::{Matrix, ViewMut, symmetric_eigen};
-use super::exp::scaled_exp;
+use super::exp::{gaussian, scaled_exp};
 use serde::{Deserialize, Serialize};
 
 /// The metric Omega of the kernel, in the coordinates that the kernel is given.
@@ -146,16 +146,31 @@ impl Kernel {
     /// # Panics
     /// If `states` is not a whole number of rows, or the metric is of another dimension.
     pub fn project(&self, dim: usize, states: &[f64]) -> Vec<f64> {
+        let mut out = Vec::with_capacity(states.len() / dim * self.projected_dim(dim));
+        self.project_into(dim, states, &mut out);
+        out
+    }
+
+    /// [`Kernel::project`], appending to `out`.
+    ///
+    /// # Panics
+    /// If `states` is not a whole number of rows, or the metric is of another dimension.
+    pub fn project_into(&self, dim: usize, states: &[f64], out: &mut Vec<f64>) {
         assert!(dim > 0 && states.len().is_multiple_of(dim), "states are not whole rows");
-        let roots: Vec<f64> = self.metric.relevance(dim).iter().map(|a| a.sqrt()).collect();
-        assert_eq!(roots.len(), dim, "the metric is of another dimension");
-        let factors = self.metric.factors();
-        let mut out = Vec::with_capacity(states.len() / dim * (dim + factors.len()));
+        let (relevance, factors): (&[f64], &[Vec<f64>]) = match &self.metric {
+            Metric::Isotropic(h) => {
+                let root = h.sqrt();
+                out.extend(states.iter().map(|v| v * root));
+                return;
+            }
+            Metric::Ard(relevance) => (relevance, &[]),
+            Metric::Factor { relevance, factors } => (relevance, factors),
+        };
+        assert_eq!(relevance.len(), dim, "the metric is of another dimension");
         for x in states.chunks_exact(dim) {
-            out.extend(x.iter().zip(&roots).map(|(v, root)| v * root));
+            out.extend(x.iter().zip(relevance).map(|(v, a)| v * a.sqrt()));
             out.extend(factors.iter().map(|f| f.iter().zip(x).map(|(a, b)| a * b).sum::<f64>()));
         }
-        out
     }
 
     /// k between two projected points.
@@ -164,21 +179,100 @@ impl Kernel {
         self.signal_variance * (-0.5 * squared).exp() + self.bias_variance
     }
 
-    /// out\[i, j\] = k(a_i, b_j) for projected points `a` (rows of out) and `b` (columns), row-major, of length `width`.
+    /// out\[i, j\] = k(a_i, b_j) for the points `a` (rows of out) and `b` (columns), projected, row-major.
     ///
     /// # Panics
     /// If `out` has other dimensions.
-    pub fn block(&self, width: usize, a: &[f64], b: &[f64], out: &mut ViewMut<'_>) {
-        assert_eq!(out.rows() * width, a.len(), "as many rows as points");
-        assert_eq!(out.cols() * width, b.len(), "as many columns as points");
-        for (j, y) in b.chunks_exact(width).enumerate() {
-            let column = out.col_mut(j);
-            for (value, x) in column.iter_mut().zip(a.chunks_exact(width)) {
-                *value = -0.5 * x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();
-            }
-            scaled_exp(column, self.signal_variance);
-            column.iter_mut().for_each(|value| *value += self.bias_variance);
+    pub fn block(&self, a: &Points, b: &[f64], out: &mut ViewMut<'_>) {
+        assert_eq!(out.rows(), a.len(), "as many rows as points");
+        assert_eq!(out.cols() * a.width, b.len(), "as many columns as points");
+        for (j, y) in b.chunks_exact(a.width).enumerate() {
+            a.covariances(self, 0, y, self.bias_variance, out.col_mut(j));
         }
+    }
+
+    /// out\[i\] = k(x_i, y) for projected points `x`, row-major, and one `y`. For points that stand together only once: it is
+    /// slower than [`Kernel::block`].
+    ///
+    /// # Panics
+    /// If `out` is of another length.
+    pub fn column(&self, x: &[f64], y: &[f64], out: &mut [f64]) {
+        assert_eq!(out.len() * y.len(), x.len(), "one value for each point");
+        for (value, x) in out.iter_mut().zip(x.chunks_exact(y.len())) {
+            *value = -0.5 * x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();
+        }
+        scaled_exp(out, self.signal_variance);
+        out.iter_mut().for_each(|value| *value += self.bias_variance);
+    }
+}
+
+/// Projected points, coordinate by coordinate, so that the distances of many points to one are computed in lanes.
+#[derive(Clone, Debug, Default)]
+pub struct Points {
+    width: usize,
+    len: usize,
+    /// Coordinate w of point i at w * room + i.
+    columns: Vec<f64>,
+    room: usize,
+}
+
+impl Points {
+    /// The points of `rows`, row-major, of length `width`.
+    pub fn new(width: usize, rows: &[f64]) -> Self {
+        let mut out = Self { width, ..Self::default() };
+        out.replace(rows);
+        out
+    }
+
+    /// Hold these points instead, in the memory that is there.
+    pub fn replace(&mut self, rows: &[f64]) {
+        self.len = 0;
+        self.reserve(rows.len() / self.width.max(1));
+        rows.chunks_exact(self.width.max(1)).for_each(|row| self.push(row));
+    }
+
+    /// One point more.
+    pub fn push(&mut self, row: &[f64]) {
+        assert_eq!(row.len(), self.width, "a point of another length");
+        if self.len == self.room {
+            self.reserve(2 * self.len.max(8));
+        }
+        for (w, value) in row.iter().enumerate() {
+            self.columns[w * self.room + self.len] = *value;
+        }
+        self.len += 1;
+    }
+
+    fn reserve(&mut self, room: usize) {
+        if room <= self.room {
+            return;
+        }
+        let mut columns = vec![0.0; room * self.width];
+        for w in 0..self.width {
+            columns[w * room..][..self.len].copy_from_slice(&self.columns[w * self.room..][..self.len]);
+        }
+        (self.columns, self.room) = (columns, room);
+    }
+
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        self.columns.len() * size_of::<f64>()
+    }
+
+    /// out\[i\] = v0 exp(-1/2 |x - y|^2) + level for the points x from number `first` on and one projected `y`.
+    pub(super) fn covariances(&self, kernel: &Kernel, first: usize, y: &[f64], level: f64, out: &mut [f64]) {
+        assert!(first + out.len() <= self.len && y.len() == self.width, "points that are not there");
+        gaussian(out, &self.columns, self.room, first, y, kernel.signal_variance, level);
     }
 }
 
@@ -215,8 +309,11 @@ mod tests {
         let width = kernel.projected_dim(2);
         let (px, py) = (kernel.project(2, &x), kernel.project(2, &y));
         let mut out = Matrix::zeros(1, 1);
-        kernel.block(width, &px, &py, &mut out.view_mut());
+        kernel.block(&Points::new(width, &px), &py, &mut out.view_mut());
         assert!((out.at(0, 0) - expected).abs() < 1e-15);
+        let mut column = [0.0];
+        kernel.column(&px, &py, &mut column);
+        assert!((column[0] - expected).abs() < 1e-15);
         assert!((kernel.eval(&px, &px) - kernel.diagonal()).abs() < 1e-15);
     }
 }

@@ -38,3 +38,4 @@ pub mod posterior;
 pub(crate) mod raw;
 pub mod returns;
 pub mod statistics;
+pub mod vector;

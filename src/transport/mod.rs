@@ -3,9 +3,9 @@
 //! ```text
 //!            gate thread                      one thread each                     the daemon
 //! PUSH   ->  listener, limits  -> unix -> ingest:  PULL                      ->  Transport::ingest
-//! DEALER <-> listener, limits <-> unix <-> control: ROUTER  (and one thread  ->  Transport::control
-//!                                                            each way)       <-  Transport::replies
-//! SUB    <-  listener, limits <-  unix <-  publish: PUB     (and one thread) <-  Transport::publish
+//! DEALER <-> listener, limits <-> unix <-> control: ROUTER                   ->  Transport::control
+//!                                                                            <-  Transport::replies
+//! SUB    <-  listener, limits <-  unix <-  publish: PUB                      <-  Transport::publish
 //! ```
 //!
 //! The crate `zeromq` makes the sockets but never meets a peer: it binds unix sockets in a private directory, and the
@@ -33,7 +33,7 @@ mod zmtp;
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, SendError, Sender, TrySendError};
 use endpoint::{BindError, Listener, PrivateDirectory};
 use std::fmt;
 use std::io;
@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 
 /// The three sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -489,6 +490,61 @@ enum Phase {
     Closed,
 }
 
+/// A bounded queue that a socket's thread empties: it wakes that thread, and no other stands between.
+#[derive(Debug)]
+pub struct Outbox<T>(mpsc::Sender<T>);
+
+impl<T> Clone for Outbox<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Outbox<T> {
+    /// A queue of at most `capacity` items, at least 1, and its other end.
+    pub(crate) fn new(capacity: usize) -> (Self, mpsc::Receiver<T>) {
+        let (sender, receiver) = mpsc::channel(capacity);
+        (Self(sender), receiver)
+    }
+
+    /// Hand an item over, waiting while the queue is full. Not from within an async runtime.
+    ///
+    /// # Errors
+    /// If the transport has ended, with the item.
+    pub fn send(&self, item: T) -> Result<(), SendError<T>> {
+        self.try_send(item).or_else(|refused| match refused {
+            TrySendError::Full(item) => self.0.blocking_send(item).map_err(|e| SendError(e.0)),
+            TrySendError::Disconnected(item) => Err(SendError(item)),
+        })
+    }
+
+    /// Hand an item over, unless the queue is full.
+    ///
+    /// # Errors
+    /// If it is, or the transport has ended, with the item.
+    pub fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
+        self.0.try_send(item).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(item) => TrySendError::Full(item),
+            mpsc::error::TrySendError::Closed(item) => TrySendError::Disconnected(item),
+        })
+    }
+
+    /// Items that wait.
+    pub fn len(&self) -> usize {
+        self.capacity() - self.0.capacity()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Items that may wait.
+    pub fn capacity(&self) -> usize {
+        self.0.max_capacity()
+    }
+}
+
 /// The three sockets, running. Dropping it closes them at once; [`Transport::shutdown`] first sends what is queued.
 pub struct Transport {
     /// Where the sockets are bound.
@@ -499,9 +555,9 @@ pub struct Transport {
     /// Requests of clients; full: clients wait. Disconnected like `ingest`.
     pub control: Receiver<Request>,
     /// Answers to them; full: the sender waits. Replies to one client arrive in the order in which they were handed in.
-    pub replies: Sender<Reply>,
+    pub replies: Outbox<Reply>,
     /// Messages to subscribers; full: the sender waits, or drops with `try_send`.
-    pub publish: Sender<Publication>,
+    pub publish: Outbox<Publication>,
     /// What happened so far.
     pub counters: Arc<Counters>,
     running: Running,
@@ -548,9 +604,9 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
     let (inbox, ingest) = crossbeam_channel::bounded(settings.inbox_messages);
     behind.start_ingest(&doors.ingest.1, inbox, threads)?;
     let (requests, control) = crossbeam_channel::bounded(settings.requests);
-    let (replies, replies_queue) = crossbeam_channel::bounded(settings.replies);
+    let (replies, replies_queue) = Outbox::new(settings.replies);
     behind.start_control(&doors.control.1, requests, replies_queue, threads)?;
-    let (publish, publications) = crossbeam_channel::bounded(settings.publications);
+    let (publish, publications) = Outbox::new(settings.publications);
     behind.start_publish(&doors.publish.1, publications, threads)?;
     running.gate = Some(gate::start(doors, settings.limits, Arc::clone(&counters), watch)?);
 

@@ -8,7 +8,7 @@
 use super::endpoint::listen_at;
 use super::{Count, Counters, Never, Peer, Phase, Publication, Reply, Request, SocketName, StartError};
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, select};
+use crossbeam_channel::{Receiver, Sender, TrySendError, select};
 use std::io;
 use std::path::Path;
 use std::pin::pin;
@@ -25,9 +25,6 @@ use zeromq::{
 
 /// Messages taken before other tasks of the thread get their turn.
 const TURN: usize = 64;
-
-/// Items between a thread that waits on a queue of the daemon and a runtime.
-const HANDOVER: usize = 64;
 
 /// At closing, everything has left when nothing left the gate for this long.
 const QUIET: Duration = Duration::from_millis(200);
@@ -98,12 +95,12 @@ impl Behind {
         Ok(())
     }
 
-    /// ROUTER: one thread that receives and sends, one that waits while `requests` is full, one that waits for replies.
+    /// ROUTER: one thread that receives and sends.
     pub(super) fn start_control(
         &self,
         path: &Path,
         requests: Sender<Request>,
-        replies: Receiver<Reply>,
+        replies: mpsc::Receiver<Reply>,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), StartError> {
         let runtime = runtime()?;
@@ -111,84 +108,62 @@ impl Behind {
         bind(&runtime, &mut socket, path)?;
         let mut silent = runtime.block_on(async { DealerSocket::new() });
         runtime.block_on(silent.connect(&format!("ipc://{}", path.display()))).map_err(internal)?;
-        let (requests_in, mut requests_out) = mpsc::channel(HANDOVER);
-        let (replies_in, replies_out) = mpsc::channel(HANDOVER);
-        let (counters, phase) = (Arc::clone(&self.counters), self.phase.clone());
+        let (counters, phase, closing) = (Arc::clone(&self.counters), self.phase.clone(), self.closing.clone());
         threads.push(spawn("criticd-control", move || {
             runtime.block_on(async {
                 let (send, receive) = socket.split();
-                let receive = take_requests(receive, requests_in, phase.clone(), &counters);
-                let send = send_replies(send, replies_out, phase.clone(), &counters);
+                let receive = take_requests(receive, requests, closing, phase.clone(), Arc::clone(&counters));
+                let send = send_replies(send, replies, phase.clone(), &counters);
                 tokio::join!(receive, send);
                 drop(silent);
             });
         })?);
-        let (counters, closing) = (Arc::clone(&self.counters), self.closing.clone());
-        threads.push(spawn("criticd-requests", move || {
-            while let Some(request) = requests_out.blocking_recv() {
-                if !hand_over(&requests, request, &closing, &counters.requests) {
-                    return;
-                }
-            }
-        })?);
-        threads.push(spawn("criticd-replies", forward(replies, replies_in, self.closing.clone()))?);
         Ok(())
     }
 
-    /// PUB: one thread that sends, one that waits for publications.
+    /// PUB: one thread that sends.
     pub(super) fn start_publish(
         &self,
         path: &Path,
-        publications: Receiver<Publication>,
+        publications: mpsc::Receiver<Publication>,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), StartError> {
         let runtime = runtime()?;
         // A PUB starts a task when it is made.
         let mut socket = runtime.block_on(async { PubSocket::new() });
         bind(&runtime, &mut socket, path)?;
-        let (publications_in, publications_out) = mpsc::channel(HANDOVER);
         let (counters, phase) = (Arc::clone(&self.counters), self.phase.clone());
         threads.push(spawn("criticd-publish", move || {
-            runtime.block_on(publish(socket, publications_out, phase, &counters));
+            runtime.block_on(publish(socket, publications, phase, &counters));
         })?);
-        threads.push(spawn("criticd-publications", forward(publications, publications_in, self.closing.clone()))?);
         Ok(())
     }
 }
 
 /// Put `item` into a queue of the daemon, waiting while it is full; false if nobody will read it.
 fn hand_over<T>(queue: &Sender<T>, item: T, closing: &Receiver<Never>, count: &Count) -> bool {
-    select! {
-        send(queue, item) -> sent => {
-            count.add(u64::from(sent.is_ok()));
-            sent.is_ok()
-        }
-        recv(closing) -> _ => false,
-    }
+    let is_sent = match queue.try_send(item) {
+        Ok(()) => true,
+        Err(TrySendError::Full(item)) => select! {
+            send(queue, item) -> sent => sent.is_ok(),
+            recv(closing) -> _ => false,
+        },
+        Err(TrySendError::Disconnected(_)) => false,
+    };
+    count.add(u64::from(is_sent));
+    is_sent
 }
 
-/// The body of a thread that carries items from a queue of the daemon to a runtime. It ends when the daemon has dropped
-/// every sender, or at closing, when it has carried what was in the queue.
-fn forward<T: Send + 'static>(
-    from: Receiver<T>,
-    to: mpsc::Sender<T>,
-    closing: Receiver<Never>,
-) -> impl FnOnce() + Send + 'static {
-    move || {
-        loop {
-            let item = select! {
-                recv(from) -> item => item,
-                recv(closing) -> _ => break,
-            };
-            let Ok(item) = item else { return };
-            if to.blocking_send(item).is_err() {
-                return;
-            }
-        }
-        while let Ok(item) = from.try_recv() {
-            if to.blocking_send(item).is_err() {
-                return;
-            }
+/// The next item for a socket to send; none when nobody can hand one over any more, or at closing, when all that was handed
+/// over before has been taken.
+async fn next<T>(queue: &mut mpsc::Receiver<T>, phase: &mut watch::Receiver<Phase>) -> Option<T> {
+    tokio::select! {
+        biased;
+        item = queue.recv() => item,
+        _ = phase.wait_for(|p| matches!(p, Phase::Closing(_) | Phase::Closed)) => {
+            // Whoever waits for room is told that there will be none.
+            queue.close();
+            queue.recv().await
         }
     }
 }
@@ -219,12 +194,13 @@ async fn pull(socket: &mut PullSocket, inbox: &Sender<Bytes>, closing: &Receiver
     }
 }
 
-/// Receive requests until no further may be taken. While nobody takes them the socket is not read.
+/// Receive requests until no further may be taken. While `requests` is full the socket is not read, and replies go out.
 async fn take_requests(
     mut socket: RouterRecvHalf,
-    requests: mpsc::Sender<Request>,
+    requests: Sender<Request>,
+    closing: Receiver<Never>,
     mut phase: watch::Receiver<Phase>,
-    counters: &Counters,
+    counters: Arc<Counters>,
 ) {
     let mut taken = 0_usize;
     loop {
@@ -237,11 +213,18 @@ async fn take_requests(
             received = socket.recv() => received,
         };
         match received.map(parse_request) {
-            Ok(Some(request)) => {
-                if requests.send(request).await.is_err() {
-                    return;
+            Ok(Some(request)) => match requests.try_send(request) {
+                Ok(()) => counters.requests.add(1),
+                Err(TrySendError::Disconnected(_)) => return,
+                Err(TrySendError::Full(request)) => {
+                    // A thread of the runtime's own waits, for as long as the queue stays full.
+                    let (requests, closing, counters) = (requests.clone(), closing.clone(), Arc::clone(&counters));
+                    let wait = move || hand_over(&requests, request, &closing, &counters.requests);
+                    if !tokio::task::spawn_blocking(wait).await.unwrap_or(false) {
+                        return;
+                    }
                 }
-            }
+            },
             Ok(None) => counters.control_malformed.add(1),
             Err(_) => tokio::task::yield_now().await,
         }
@@ -268,11 +251,11 @@ fn parse_request(message: ZmqMessage) -> Option<Request> {
 async fn send_replies(
     mut socket: RouterSendHalf,
     mut replies: mpsc::Receiver<Reply>,
-    phase: watch::Receiver<Phase>,
+    mut phase: watch::Receiver<Phase>,
     counters: &Counters,
 ) {
     let mut sent = 0_usize;
-    while let Some(Reply { peer, payload }) = replies.recv().await {
+    while let Some(Reply { peer, payload }) = next(&mut replies, &mut phase).await {
         let mut message = ZmqMessage::from(Bytes::copy_from_slice(&connection_identity(peer.connection)));
         if peer.delimiter {
             message.push_back(Bytes::new());
@@ -302,11 +285,11 @@ fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
 async fn publish(
     mut socket: PubSocket,
     mut publications: mpsc::Receiver<Publication>,
-    phase: watch::Receiver<Phase>,
+    mut phase: watch::Receiver<Phase>,
     counters: &Counters,
 ) {
     let mut sent = 0_usize;
-    while let Some(Publication { topic, payload }) = publications.recv().await {
+    while let Some(Publication { topic, payload }) = next(&mut publications, &mut phase).await {
         let mut message = ZmqMessage::from(Bytes::from(topic));
         message.push_back(payload);
         // A PUB only puts the message into its own queue, which is emptied at each turn.

@@ -644,7 +644,7 @@ impl Field<'_> {
         if let Ok(flag) = self.scalar::<bool>() {
             return Ok(flag.into());
         }
-        let tensor = self.tensor::<f64>().map_err(|e| WireError { code: ErrorCode::Malformed, ..e })?;
+        let tensor = self.tensor::<f64>(Vec::new()).map_err(|e| WireError { code: ErrorCode::Malformed, ..e })?;
         let (_, width) = tensor.shape.rows_and_width();
         Ok(match tensor.shape {
             super::tensor::Shape::Scalar => tensor.values[0].into(),

@@ -270,14 +270,14 @@ fn positive(field: Field<'_>) -> Result<f64, WireError> {
 }
 
 fn finite_vector(field: Field<'_>) -> Result<Vec<f64>, WireError> {
-    let values = field.vector()?;
+    let values = field.vector(Vec::new())?;
     check_finite(field.name, &values, 1)?;
     Ok(values)
 }
 
 /// (n, width); an empty list will do for no rows.
 fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireError> {
-    let (rows, found, values) = field.matrix()?;
+    let (rows, found, values) = field.matrix(Vec::new())?;
     if rows > 0 && found != width {
         let message = format!("must have {width} numbers per row, has {found}");
         return Err(WireError::of(ErrorCode::WrongShape, field.name, message));
@@ -288,7 +288,7 @@ fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireErr
 
 /// (m,) or (m, H).
 fn weights(field: Field<'_>, size: usize) -> Result<DMatrix<f64>, WireError> {
-    let tensor = field.tensor()?;
+    let tensor = field.tensor(Vec::new())?;
     let (rows, width) = tensor.shape.rows_and_width();
     if tensor.shape == Shape::Scalar || width == 0 {
         let message = "must have one number or array per row of the dictionary";
@@ -383,7 +383,7 @@ fn relevance(field: Field<'_>, dim: Option<usize>) -> Result<Vec<f64>, WireError
 
 /// One number, or the same one for every coordinate.
 fn isotropic(field: Field<'_>, dim: Option<usize>) -> Result<f64, WireError> {
-    if field.tensor::<f64>()?.shape == Shape::Scalar {
+    if field.tensor::<f64>(Vec::new())?.shape == Shape::Scalar {
         return positive(field);
     }
     let values = relevance(field, dim)?;

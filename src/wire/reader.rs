@@ -222,6 +222,8 @@ impl<'a, const N: usize> Fields<'a, N> {
         pairs: usize,
         binary_keys: bool,
     ) -> Result<(), WireError> {
+        // Whoever writes many messages writes their keys in one order: mostly the next one comes next.
+        let mut expected = 0;
         for _ in 0..pairs {
             let key = match reader.head()? {
                 Head::Str(key) => key,
@@ -232,7 +234,9 @@ impl<'a, const N: usize> Fields<'a, N> {
                 return Err(WireError::malformed("a key is not UTF-8"));
             };
             let value = reader.value()?;
-            let Some(i) = self.names.iter().position(|name| &name[self.prefix.len()..] == key) else { continue };
+            let is_key = |&i: &usize| &self.names[i][self.prefix.len()..] == key;
+            let Some(i) = (expected..N).chain(0..expected).find(is_key) else { continue };
+            expected = i + 1;
             if self.values[i].replace(value).is_some() {
                 return Err(WireError::of(ErrorCode::Malformed, self.names[i], "the key occurs twice"));
             }
@@ -240,11 +244,15 @@ impl<'a, const N: usize> Fields<'a, N> {
         Ok(())
     }
 
+    /// The value of the key with this place among the names.
+    pub(super) fn at(&self, i: usize) -> Option<Field<'a>> {
+        self.values[i].map(|bytes| Field::new(self.names[i], bytes))
+    }
+
     /// # Panics
     /// If `name` is not one of those given to `new`.
     pub(super) fn get(&self, name: &str) -> Option<Field<'a>> {
-        let i = self.names.iter().position(|known| *known == name).expect("a key that was asked for");
-        self.values[i].map(|bytes| Field::new(self.names[i], bytes))
+        self.at(self.names.iter().position(|known| *known == name).expect("a key that was asked for"))
     }
 
     /// # Panics

@@ -50,9 +50,24 @@ pub(super) trait Element: Copy {
     const WANTED: &'static str;
     /// From a plain MessagePack value.
     fn from_head(head: &Head<'_>) -> Option<Self>;
-    /// From one element of a numpy array, little endian; the outer `None` says that the type does not fit, the inner
-    /// that the bytes do not.
-    fn from_numpy(dtype: Dtype, bytes: &[u8]) -> Option<Option<Self>>;
+    /// Append the elements of a numpy array, little endian; the outer error says that the type does not fit, the inner one
+    /// which element's bytes do not.
+    fn extend(dtype: Dtype, bytes: &[u8], out: &mut Vec<Self>) -> Result<Result<(), usize>, ()>;
+}
+
+/// Append one element of `N` bytes after the other: a copy at the speed of memory, wherever the bytes begin.
+fn extend_from<const N: usize, T>(bytes: &[u8], out: &mut Vec<T>, element: impl Fn([u8; N]) -> T) {
+    let (elements, _) = bytes.as_chunks::<N>();
+    out.extend(elements.iter().map(|&bytes| element(bytes)));
+}
+
+/// Append booleans, each a byte of 0 or 1.
+fn extend_from_flags<T>(bytes: &[u8], out: &mut Vec<T>, element: impl Fn(bool) -> T) -> Result<(), usize> {
+    if let Some(at) = bytes.iter().position(|&byte| byte > 1) {
+        return Err(at);
+    }
+    out.extend(bytes.iter().map(|&byte| element(byte == 1)));
+    Ok(())
 }
 
 impl Element for f64 {
@@ -67,14 +82,15 @@ impl Element for f64 {
         }
     }
 
-    fn from_numpy(dtype: Dtype, bytes: &[u8]) -> Option<Option<Self>> {
-        Some(match dtype {
-            Dtype::F8 => bytes.try_into().ok().map(f64::from_le_bytes),
-            Dtype::F4 => bytes.try_into().ok().map(f32::from_le_bytes).map(f64::from),
-            Dtype::I8 => bytes.try_into().ok().map(i64::from_le_bytes).map(|v| v as f64),
-            Dtype::I4 => bytes.try_into().ok().map(i32::from_le_bytes).map(f64::from),
-            Dtype::B1 => bool::from_numpy(dtype, bytes)?.map(f64::from),
-        })
+    fn extend(dtype: Dtype, bytes: &[u8], out: &mut Vec<Self>) -> Result<Result<(), usize>, ()> {
+        match dtype {
+            Dtype::F8 => extend_from(bytes, out, Self::from_le_bytes),
+            Dtype::F4 => extend_from(bytes, out, |b| Self::from(f32::from_le_bytes(b))),
+            Dtype::I8 => extend_from(bytes, out, |b| i64::from_le_bytes(b) as Self),
+            Dtype::I4 => extend_from(bytes, out, |b| Self::from(i32::from_le_bytes(b))),
+            Dtype::B1 => return Ok(extend_from_flags(bytes, out, Self::from)),
+        }
+        Ok(Ok(()))
     }
 }
 
@@ -88,13 +104,8 @@ impl Element for bool {
         }
     }
 
-    fn from_numpy(dtype: Dtype, bytes: &[u8]) -> Option<Option<Self>> {
-        match (dtype, bytes) {
-            (Dtype::B1, [0]) => Some(Some(false)),
-            (Dtype::B1, [1]) => Some(Some(true)),
-            (Dtype::B1, _) => Some(None),
-            _ => None,
-        }
+    fn extend(dtype: Dtype, bytes: &[u8], out: &mut Vec<Self>) -> Result<Result<(), usize>, ()> {
+        if dtype == Dtype::B1 { Ok(extend_from_flags(bytes, out, |flag| flag)) } else { Err(()) }
     }
 }
 
@@ -188,19 +199,18 @@ impl<'a> Numpy<'a> {
         Ok(Self { dtype, shape, data })
     }
 
-    fn tensor<T: Element>(&self, field: &Field<'_>) -> Result<Tensor<T>, WireError> {
-        let width = self.shape.rows_and_width().1.max(1);
-        let mut values = Vec::with_capacity(self.data.len() / self.dtype.size());
-        for (k, bytes) in self.data.chunks_exact(self.dtype.size()).enumerate() {
-            let value = T::from_numpy(self.dtype, bytes).ok_or_else(|| {
+    fn tensor<T: Element>(&self, field: &Field<'_>, mut values: Vec<T>) -> Result<Tensor<T>, WireError> {
+        match T::extend(self.dtype, self.data, &mut values) {
+            Ok(Ok(())) => Ok(Tensor { values, shape: self.shape }),
+            Ok(Err(at)) => {
+                let width = self.shape.rows_and_width().1.max(1);
+                Err(WireError::of(ErrorCode::OutOfRange, field.name, "bytes of a |b1 array are 0 or 1").at(at / width))
+            }
+            Err(()) => {
                 let message = format!("must be {}, is a numpy array of another type", T::WANTED);
-                WireError::of(ErrorCode::WrongType, field.name, message)
-            })?;
-            values.push(value.ok_or_else(|| {
-                WireError::of(ErrorCode::OutOfRange, field.name, "bytes of a |b1 array are 0 or 1").at(k / width)
-            })?);
+                Err(WireError::of(ErrorCode::WrongType, field.name, message))
+            }
         }
-        Ok(Tensor { values, shape: self.shape })
     }
 }
 
@@ -208,6 +218,11 @@ impl<'a> Field<'a> {
     /// One element: a plain value or a numpy scalar.
     fn element<T: Element>(&self, reader: &mut Reader<'a>) -> Result<T, WireError> {
         let head = reader.head()?;
+        self.element_from(head, reader)
+    }
+
+    /// The same where its head has been read.
+    fn element_from<T: Element>(&self, head: Head<'a>, reader: &mut Reader<'a>) -> Result<T, WireError> {
         if let Some(value) = T::from_head(&head) {
             return Ok(value);
         }
@@ -220,23 +235,29 @@ impl<'a> Field<'a> {
             let message = format!("has {} inside another", numpy.shape.words());
             return Err(WireError::of(ErrorCode::WrongShape, self.name, message));
         }
-        Ok(numpy.tensor::<T>(self)?.values[0])
+        Ok(numpy.tensor::<T>(self, Vec::new())?.values[0])
     }
 
-    /// A tensor of any of the shapes, in either form.
-    pub(super) fn tensor<T: Element>(&self) -> Result<Tensor<T>, WireError> {
+    /// A tensor of any of the shapes, in either form; its numbers go into the memory of `spare`, straight from the message.
+    pub(super) fn tensor<T: Element>(&self, mut spare: Vec<T>) -> Result<Tensor<T>, WireError> {
+        spare.clear();
         let mut reader = self.reader();
         match reader.head()? {
-            Head::Array(rows) => self.nested(&mut reader, rows),
-            Head::Map(pairs) => Numpy::read(self, &mut reader, pairs)?.tensor(self),
+            Head::Array(rows) => self.nested(&mut reader, rows, spare),
+            Head::Map(pairs) => Numpy::read(self, &mut reader, pairs)?.tensor(self, spare),
             _ => {
-                let value = self.element(&mut self.reader())?;
-                Ok(Tensor { values: vec![value], shape: Shape::Scalar })
+                spare.push(self.element(&mut self.reader())?);
+                Ok(Tensor { values: spare, shape: Shape::Scalar })
             }
         }
     }
 
-    fn nested<T: Element>(&self, reader: &mut Reader<'a>, rows: usize) -> Result<Tensor<T>, WireError> {
+    fn nested<T: Element>(
+        &self,
+        reader: &mut Reader<'a>,
+        rows: usize,
+        mut values: Vec<T>,
+    ) -> Result<Tensor<T>, WireError> {
         let wrong_shape = |message: String| WireError::of(ErrorCode::WrongShape, self.name, message);
         let width_of = |reader: &mut Reader<'a>| match reader.head()? {
             Head::Array(width) => Ok(Some(width)),
@@ -244,17 +265,18 @@ impl<'a> Field<'a> {
         };
         let first = if rows == 0 { None } else { width_of(&mut { *reader })? };
         let Some(width) = first else {
-            let mut values = Vec::with_capacity(rows);
+            values.reserve(rows);
             for k in 0..rows {
-                if width_of(&mut { *reader })?.is_some() {
+                let head = reader.head()?;
+                if let Head::Array(_) = head {
                     return Err(wrong_shape("mixes single values and arrays".into()).at(k));
                 }
-                values.push(self.element(reader).map_err(|e| e.at(k))?);
+                values.push(self.element_from(head, reader).map_err(|e| e.at(k))?);
             }
             return Ok(Tensor { values, shape: Shape::Vector(rows) });
         };
         // Every element takes a byte at least, so this never exceeds what a well-formed message fills.
-        let mut values = Vec::with_capacity(rows.saturating_mul(width).min(reader.rest().len()));
+        values.reserve(rows.saturating_mul(width).min(reader.rest().len()));
         for k in 0..rows {
             match width_of(reader)? {
                 Some(w) if w == width => {}
@@ -262,10 +284,11 @@ impl<'a> Field<'a> {
                 None => return Err(wrong_shape("mixes arrays and single values".into()).at(k)),
             }
             for _ in 0..width {
-                if width_of(&mut { *reader })?.is_some() {
+                let head = reader.head()?;
+                if let Head::Array(_) = head {
                     return Err(wrong_shape("has more than two axes".into()).at(k));
                 }
-                values.push(self.element(reader).map_err(|e| e.at(k))?);
+                values.push(self.element_from(head, reader).map_err(|e| e.at(k))?);
             }
         }
         Ok(Tensor { values, shape: Shape::Matrix(rows, width) })
@@ -277,23 +300,26 @@ impl<'a> Field<'a> {
 
     /// One number or flag.
     pub(super) fn scalar<T: Element>(&self) -> Result<T, WireError> {
-        match self.tensor::<T>()? {
+        if let Some(value) = T::from_head(&self.head()?) {
+            return Ok(value);
+        }
+        match self.tensor(Vec::<T>::new())? {
             Tensor { values, shape: Shape::Scalar } => Ok(values[0]),
             Tensor { shape, .. } => Err(self.misshapen("a single value", shape)),
         }
     }
 
-    /// (n,).
-    pub(super) fn vector<T: Element>(&self) -> Result<Vec<T>, WireError> {
-        match self.tensor::<T>()? {
+    /// (n,), in the memory of `spare`.
+    pub(super) fn vector<T: Element>(&self, spare: Vec<T>) -> Result<Vec<T>, WireError> {
+        match self.tensor(spare)? {
             Tensor { values, shape: Shape::Vector(_) } => Ok(values),
             Tensor { shape, .. } => Err(self.misshapen("an array with one axis", shape)),
         }
     }
 
-    /// (n, width): rows, width and numbers. An empty list has no second axis and counts as (0, 0).
-    pub(super) fn matrix(&self) -> Result<(usize, usize, Vec<f64>), WireError> {
-        match self.tensor()? {
+    /// (n, width): rows, width and numbers, in the memory of `spare`. An empty list has no second axis and counts as (0, 0).
+    pub(super) fn matrix(&self, spare: Vec<f64>) -> Result<(usize, usize, Vec<f64>), WireError> {
+        match self.tensor(spare)? {
             Tensor { values, shape: Shape::Matrix(rows, width) } => Ok((rows, width, values)),
             Tensor { values, shape: Shape::Vector(0) } => Ok((0, 0, values)),
             Tensor { shape, .. } => Err(self.misshapen("an array with two axes", shape)),

@@ -7,8 +7,6 @@ use crate::transition::{Batch, BatchParts};
 
 /// Every key that some message to the daemon has.
 const KEYS: [&str; 27] = [
-    "page",
-    "revision",
     "v",
     "id",
     "op",
@@ -17,24 +15,48 @@ const KEYS: [&str; 27] = [
     "session",
     "seq",
     "state",
-    "states",
-    "next_state",
-    "next_states",
     "reward",
+    "next_state",
+    "action",
+    "discount",
+    "time",
+    "states",
+    "next_states",
     "rewards",
     "terminated",
     "truncated",
-    "action",
-    "actions",
-    "discount",
     "discounts",
-    "time",
+    "actions",
     "times",
     "critic",
     "variance",
     "min_offset",
+    "page",
+    "revision",
     "wait",
 ];
+
+/// The place of a key among [`KEYS`], found when this is compiled.
+const fn key(name: &str) -> usize {
+    let (wanted, mut i) = (name.as_bytes(), 0);
+    loop {
+        let (known, mut at) = (KEYS[i].as_bytes(), 0);
+        while known.len() == wanted.len() && at < known.len() && known[at] == wanted[at] {
+            at += 1;
+        }
+        if known.len() == wanted.len() && at == known.len() {
+            return i;
+        }
+        i += 1;
+    }
+}
+
+/// The value of a key of a message, if it has it.
+macro_rules! field {
+    ($message:expr, $name:literal) => {
+        $message.at(const { key($name) })
+    };
+}
 
 type Message<'a> = Fields<'a, { KEYS.len() }>;
 
@@ -43,18 +65,27 @@ type Message<'a> = Fields<'a, { KEYS.len() }>;
 /// # Errors
 /// The first fault found. A message that is no whole MessagePack map is `malformed` whatever else is wrong with it.
 pub fn decode_ingest(bytes: &[u8], limits: &Limits) -> Result<Batch, WireError> {
+    decode_ingest_into(bytes, limits, BatchParts::default())
+}
+
+/// [`decode_ingest`] into the memory of `spare`, whatever it holds: who keeps the parts of one batch for the next message
+/// ([`Batch::into_parts`]) allocates nothing.
+///
+/// # Errors
+/// As [`decode_ingest`].
+pub fn decode_ingest_into(bytes: &[u8], limits: &Limits, spare: BatchParts) -> Result<Batch, WireError> {
     check_size(bytes, limits)?;
     let mut message = Fields::new(&KEYS, "");
     message.read_message(bytes)?;
-    check_version(message.get("v"))?;
-    if let Some(op) = message.get("op")
+    check_version(field!(message, "v"))?;
+    if let Some(op) = field!(message, "op")
         && op.string()? != "append"
     {
         let message =
             format!("the ingest socket takes transitions, op \"append\" or none, not {}", excerpt(op.string()?));
         return Err(WireError::of(ErrorCode::UnknownOp, "op", message));
     }
-    batch(&message, limits)
+    batch(&message, limits, spare)
 }
 
 /// Decode what came on the control socket.
@@ -65,7 +96,7 @@ pub fn decode_request(bytes: &[u8], limits: &Limits) -> Result<Request, RequestE
     check_size(bytes, limits).map_err(|error| RequestError { id: Id::nil(), error })?;
     let mut message = Fields::new(&KEYS, "");
     let whole = message.read_message(bytes);
-    let id = match message.get("id").map(|id| id.bytes()) {
+    let id = match field!(message, "id").map(|id| id.bytes()) {
         None => Id::nil(),
         Some(value) if value.len() <= ID_BYTES_MAX => Id(value.to_vec()),
         Some(_) => {
@@ -103,8 +134,8 @@ pub(super) fn check_version(field: Option<Field<'_>>) -> Result<(), WireError> {
 }
 
 fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), WireError> {
-    check_version(message.get("v"))?;
-    let arrays = match message.get("arrays").map(|f| f.string()).transpose()? {
+    check_version(field!(message, "v"))?;
+    let arrays = match field!(message, "arrays").map(|f| f.string()).transpose()? {
         None | Some("tensor") => ArrayForm::Tensor,
         Some("list") => ArrayForm::List,
         Some(other) => {
@@ -112,26 +143,26 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
             return Err(WireError::of(ErrorCode::OutOfRange, "arrays", text));
         }
     };
-    let critic = || message.get("critic").map(|f| f.string().map(str::to_owned)).transpose();
-    let flag = |name| message.get(name).map_or(Ok(false), |f| f.scalar::<bool>());
+    let critic = || field!(message, "critic").map(|f| f.string().map(str::to_owned)).transpose();
+    let flag = |field: Option<Field<'_>>| field.map_or(Ok(false), |f| f.scalar::<bool>());
     let op = match message.require("op")?.string()? {
         "append" => {
             message.require("seq")?;
-            Op::Append(batch(message, limits)?)
+            Op::Append(batch(message, limits, BatchParts::default())?)
         }
         "value" => {
             let (states, rows, dim) = query(message.require("states")?, limits)?;
-            let min_offset = message.get("min_offset").map(|f| f.uint()).transpose()?;
-            Op::Value { states, rows, dim, critic: critic()?, variance: flag("variance")?, min_offset }
+            let min_offset = field!(message, "min_offset").map(|f| f.uint()).transpose()?;
+            Op::Value { states, rows, dim, critic: critic()?, variance: flag(field!(message, "variance"))?, min_offset }
         }
         "snapshot" => {
-            let number = |name| message.get(name).map(|f| f.uint()).transpose();
-            let (page, revision) = (number("page")?, number("revision")?);
-            Op::Snapshot { critic: critic()?, variance: flag("variance")?, page, revision }
+            let page = field!(message, "page").map(|f| f.uint()).transpose()?;
+            let revision = field!(message, "revision").map(|f| f.uint()).transpose()?;
+            Op::Snapshot { critic: critic()?, variance: flag(field!(message, "variance"))?, page, revision }
         }
         "status" => Op::Status,
         "streams" => Op::Streams,
-        "optimise" => Op::Optimise { critic: critic()?, wait: flag("wait")? },
+        "optimise" => Op::Optimise { critic: critic()?, wait: flag(field!(message, "wait"))? },
         "checkpoint" => Op::Checkpoint,
         "ping" => Op::Ping,
         "hello" => Op::Hello,
@@ -145,7 +176,7 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
 
 /// The states of a `value` request.
 fn query(field: Field<'_>, limits: &Limits) -> Result<(Vec<f64>, usize, usize), WireError> {
-    let (rows, dim, states) = field.matrix()?;
+    let (rows, dim, states) = field.matrix(Vec::new())?;
     if rows == 0 || dim == 0 {
         return Err(WireError::of(ErrorCode::WrongShape, "states", "must hold at least one number"));
     }
@@ -157,18 +188,18 @@ fn query(field: Field<'_>, limits: &Limits) -> Result<(Vec<f64>, usize, usize), 
 }
 
 /// Keys of one transition and of a batch, side by side: those that learning depends on.
-const SINGULAR_PLURAL: [(&str, &str); 5] = [
-    ("state", "states"),
-    ("next_state", "next_states"),
-    ("reward", "rewards"),
-    ("action", "actions"),
-    ("discount", "discounts"),
+const SINGULAR_PLURAL: [(usize, usize); 5] = [
+    (key("state"), key("states")),
+    (key("next_state"), key("next_states")),
+    (key("reward"), key("rewards")),
+    (key("action"), key("actions")),
+    (key("discount"), key("discounts")),
 ];
 
 /// Whether the message is one transition. A key of the other form is a fault and not ignored: a single `discount` in
 /// a batch was meant to say something. Times are for people, and no reason to refuse anything.
 fn is_single(message: &Message<'_>) -> Result<bool, WireError> {
-    let single = match (message.get("state"), message.get("states")) {
+    let single = match (field!(message, "state"), field!(message, "states")) {
         (None, None) => {
             let text = "`state` of one transition or `states` of a batch is required";
             return Err(WireError::of(ErrorCode::MissingField, "state", text));
@@ -178,10 +209,10 @@ fn is_single(message: &Message<'_>) -> Result<bool, WireError> {
     };
     for (singular, plural) in SINGULAR_PLURAL {
         let (foreign, proper) = if single { (plural, singular) } else { (singular, plural) };
-        if message.get(foreign).is_some() {
+        if message.at(foreign).is_some() {
             let form = if single { "one transition (it has `state`)" } else { "a batch (it has `states`)" };
-            let text = format!("this message is {form}, where the key is `{proper}`");
-            return Err(WireError::of(ErrorCode::WrongShape, foreign, text));
+            let text = format!("this message is {form}, where the key is `{}`", KEYS[proper]);
+            return Err(WireError::of(ErrorCode::WrongShape, KEYS[foreign], text));
         }
     }
     Ok(single)
@@ -194,13 +225,18 @@ struct Columns<'m, 'a> {
 }
 
 impl<'a> Columns<'_, 'a> {
-    fn field(&self, singular: &'static str, plural: &'static str) -> Option<Field<'a>> {
-        self.message.get(if self.single { singular } else { plural })
+    fn field(&self, (singular, plural): (usize, usize)) -> Option<Field<'a>> {
+        self.message.at(if self.single { singular } else { plural })
+    }
+
+    fn required(&self, (singular, plural): (usize, usize)) -> Result<Field<'a>, WireError> {
+        let name = KEYS[if self.single { singular } else { plural }];
+        self.field((singular, plural)).ok_or_else(|| WireError::missing(name))
     }
 
     /// A value per row that may have one more axis: rows, numbers per row, values.
-    fn wide<T: Element>(&self, field: Field<'_>) -> Result<(usize, usize, Vec<T>), WireError> {
-        let Tensor { values, shape } = field.tensor::<T>()?;
+    fn wide<T: Element>(&self, field: Field<'_>, spare: Vec<T>) -> Result<(usize, usize, Vec<T>), WireError> {
+        let Tensor { values, shape } = field.tensor(spare)?;
         let (rows, width) = match (self.single, shape) {
             (true, Shape::Scalar) => (1, 1),
             (true, Shape::Vector(width)) => (1, width),
@@ -214,19 +250,25 @@ impl<'a> Columns<'_, 'a> {
     }
 
     /// A value per row, of a given number of rows.
-    fn narrow<T: Element>(&self, field: Field<'_>, rows: usize) -> Result<Vec<T>, WireError> {
-        let values = if self.single { vec![field.scalar::<T>()?] } else { field.vector::<T>()? };
+    fn narrow<T: Element>(&self, field: Field<'_>, rows: usize, mut spare: Vec<T>) -> Result<Vec<T>, WireError> {
+        let values = if self.single {
+            spare.clear();
+            spare.push(field.scalar()?);
+            spare
+        } else {
+            field.vector(spare)?
+        };
         check_rows(field.name, values.len(), rows)?;
         Ok(values)
     }
 
     /// States: rows, dimension, values.
-    fn states(&self, field: Field<'_>) -> Result<(usize, usize, Vec<f64>), WireError> {
+    fn states(&self, field: Field<'_>, spare: Vec<f64>) -> Result<(usize, usize, Vec<f64>), WireError> {
         let (rows, dim, values) = if self.single {
-            let values = field.vector()?;
+            let values = field.vector(spare)?;
             (1, values.len(), values)
         } else {
-            field.matrix()?
+            field.matrix(spare)?
         };
         if rows == 0 || dim == 0 {
             return Err(WireError::of(ErrorCode::WrongShape, field.name, "must hold at least one number"));
@@ -243,30 +285,32 @@ fn check_rows(field: &'static str, found: usize, rows: usize) -> Result<(), Wire
     Ok(())
 }
 
-fn batch(message: &Message<'_>, limits: &Limits) -> Result<Batch, WireError> {
+/// The rows of a message, in the memory of `spare`.
+fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Batch, WireError> {
     let single = is_single(message)?;
     let columns = Columns { message, single };
-    let text = |name: &str| message.get(name).map(|f| f.string().map(str::to_owned)).transpose();
-    let required = |singular, plural| {
-        let name = if single { singular } else { plural };
-        columns.field(singular, plural).ok_or_else(|| WireError::missing(name))
+    let text = |field: Option<Field<'_>>, default: &str, mut spare: String| {
+        spare.clear();
+        spare.push_str(field.map(|f| f.string()).transpose()?.unwrap_or(default));
+        Ok::<_, WireError>(spare)
     };
-    let stream = text("stream")?.unwrap_or_else(|| "default".into());
-    let session = text("session")?.unwrap_or_default();
-    let seq = message.get("seq").map(|f| f.uint()).transpose()?;
-    let (state_rows, dim, states) = columns.states(required("state", "states")?)?;
-    let (rows, rewards_per_row, rewards) = columns.wide(required("reward", "rewards")?)?;
+    let stream = text(field!(message, "stream"), "default", spare.stream)?;
+    let session = text(field!(message, "session"), "", spare.session)?;
+    let seq = field!(message, "seq").map(|f| f.uint()).transpose()?;
+    let [state, next_state, reward, action, discount] = SINGULAR_PLURAL;
+    let (state_rows, dim, states) = columns.states(columns.required(state)?, spare.states)?;
+    let (rows, rewards_per_row, rewards) = columns.wide(columns.required(reward)?, spare.rewards)?;
     // A piece of one trajectory has one state more than it has rows.
     let claimed = rows.max(state_rows.saturating_sub(1));
     if claimed > limits.rows_per_batch_max {
         let text = format!("a batch has at most {} rows, this one {claimed}", limits.rows_per_batch_max);
         return Err(WireError::of(ErrorCode::TooLarge, "states", text));
     }
-    let next_states = match columns.field("next_state", "next_states") {
+    let next_states = match columns.field(next_state) {
         None if single => return Err(WireError::missing("next_state")),
         None => None,
         Some(field) => {
-            let (next_rows, next_dim, values) = columns.states(field)?;
+            let (next_rows, next_dim, values) = columns.states(field, spare.next_states.unwrap_or_default())?;
             // Of three lengths, the one that differs from the other two is at fault.
             if next_rows == rows {
                 check_rows("states", state_rows, rows)?;
@@ -280,17 +324,20 @@ fn batch(message: &Message<'_>, limits: &Limits) -> Result<Batch, WireError> {
             Some(values)
         }
     };
-    let actions = match columns.field("action", "actions") {
+    let actions = match columns.field(action) {
         None => None,
         Some(field) => {
-            let (action_rows, _, values) = columns.wide(field)?;
+            let (action_rows, _, values) = columns.wide(field, spare.actions.unwrap_or_default())?;
             check_rows(field.name, action_rows, rows)?;
             Some(values)
         }
     };
-    let flags = |name| message.get(name).map(|f| columns.narrow::<bool>(f, rows)).transpose();
-    let numbers =
-        |singular, plural| columns.field(singular, plural).map(|f| columns.narrow::<f64>(f, rows)).transpose();
+    let flags = |field: Option<Field<'_>>, spare: Option<Vec<bool>>| {
+        field.map(|f| columns.narrow(f, rows, spare.unwrap_or_default())).transpose()
+    };
+    let numbers = |field: Option<Field<'_>>, spare: Option<Vec<f64>>| {
+        field.map(|f| columns.narrow(f, rows, spare.unwrap_or_default())).transpose()
+    };
     let parts = BatchParts {
         stream,
         session,
@@ -300,11 +347,11 @@ fn batch(message: &Message<'_>, limits: &Limits) -> Result<Batch, WireError> {
         states,
         next_states,
         rewards,
-        terminated: flags("terminated")?,
-        truncated: flags("truncated")?,
-        discounts: numbers("discount", "discounts")?,
+        terminated: flags(field!(message, "terminated"), spare.terminated)?,
+        truncated: flags(field!(message, "truncated"), spare.truncated)?,
+        discounts: numbers(columns.field(discount), spare.discounts)?,
         actions,
-        times: numbers("time", "times")?,
+        times: numbers(columns.field((key("time"), key("times"))), spare.times)?,
         single,
     };
     Ok(Batch::new(parts)?)

@@ -1,0 +1,121 @@
+//! What the learner takes per row with a full dictionary, beside what 2 m^2 operations take in a matrix product.
+//!
+//! `cargo bench --bench learner`
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criticd::learner::window::Window;
+use criticd::learner::{Learner, Settings};
+use criticd::math::dense::{Matrix, Op, product};
+use criticd::transition::{Batch, BatchParts};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::hint::black_box;
+
+/// Dimension of the states.
+const DIM: usize = 4;
+/// Rows learned before anything is measured.
+const WARM: u64 = 100_000;
+/// Rows of one measurement.
+const ROWS: u64 = 25_600;
+/// Mean length of an episode.
+const EPISODE: f64 = 200.0;
+
+/// A walk in a cube that ends now and then: states fill the cube, so that the dictionary reaches its cap.
+struct Walk {
+    rng: ChaCha8Rng,
+    state: [f64; DIM],
+    starts_chain: bool,
+}
+
+impl Walk {
+    fn new() -> Self {
+        Self { rng: ChaCha8Rng::seed_from_u64(1), state: [0.0; DIM], starts_chain: true }
+    }
+
+    /// Append `rows` transitions to the window.
+    fn extend(&mut self, window: &mut Window, rows: u64) {
+        let count = rows as usize;
+        let (mut states, mut next_states) = (Vec::with_capacity(count * DIM), Vec::with_capacity(count * DIM));
+        let (mut rewards, mut terminated) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut starts = Vec::with_capacity(count);
+        for _ in 0..count {
+            starts.push(self.starts_chain);
+            states.extend(self.state);
+            rewards.push(self.state[0].sin() * self.state[1] + self.rng.random_range(-0.5..0.5));
+            for x in &mut self.state {
+                *x = (*x + self.rng.random_range(-0.4..0.4)).clamp(-1.7, 1.7);
+            }
+            next_states.extend(self.state);
+            self.starts_chain = self.rng.random_bool(1.0 / EPISODE);
+            terminated.push(self.starts_chain);
+            if self.starts_chain {
+                self.state.fill_with(|| self.rng.random_range(-1.7..1.7));
+            }
+        }
+        let parts = BatchParts {
+            stream: "walk".into(),
+            dim: DIM,
+            rewards_per_row: 1,
+            states,
+            next_states: Some(next_states),
+            rewards,
+            terminated: Some(terminated),
+            ..BatchParts::default()
+        };
+        let batch = Batch::new(parts).expect("finite numbers");
+        for (i, &starts) in starts.iter().enumerate() {
+            window.push(0, starts, &batch, i);
+        }
+    }
+}
+
+/// A learner whose dictionary of `m` elements is full after [`WARM`] rows, and a window with [`ROWS`] rows more.
+fn warm(m: usize, refresh_rows: usize) -> (Learner, Window) {
+    let settings =
+        Settings { dictionary_max: m, tolerance: 1e-6, refresh_rows, refit_first_rows: 0, ..Settings::default() };
+    let mut learner = Learner::new(settings, None);
+    let mut window = Window::new(DIM, 1, (WARM + ROWS) as usize);
+    let mut walk = Walk::new();
+    walk.extend(&mut window, WARM);
+    learner.step(&window);
+    assert_eq!(learner.model().map(|model| model.dictionary().len()), Some(m), "a full dictionary");
+    walk.extend(&mut window, ROWS);
+    (learner, window)
+}
+
+/// n^3 multiplications with as many additions: the unit that goals are stated in.
+fn matrix_product(c: &mut Criterion) {
+    let mut group = c.benchmark_group("matrix product");
+    let n = 1000;
+    let a = Matrix::from_columns(n, n, (0..n * n).map(|k| (k as f64 * 0.618).fract()).collect());
+    group.throughput(Throughput::Elements(2 * (n as u64).pow(3)));
+    group.bench_function(BenchmarkId::new("n", n), |bench| {
+        bench.iter(|| product(black_box(&a).view(), Op::Plain, a.view(), Op::Plain));
+    });
+    group.finish();
+}
+
+fn rows(c: &mut Criterion) {
+    for (title, refresh_rows) in [("every 256 rows", 256), ("every 64 rows", 64)] {
+        let mut group = c.benchmark_group(format!("learner, D = {DIM}, weights {title}"));
+        group.throughput(Throughput::Elements(ROWS));
+        for m in [100, 300, 500] {
+            let (learner, window) = warm(m, refresh_rows);
+            group.bench_function(BenchmarkId::new("m", m), |bench| {
+                let step = |mut learner: Learner| {
+                    learner.step(&window);
+                    learner
+                };
+                bench.iter_batched(|| learner.clone(), step, BatchSize::LargeInput);
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10);
+    targets = matrix_product, rows
+}
+criterion_main!(benches);

@@ -1,0 +1,225 @@
+//! The measurements, each on the code that the daemon runs.
+
+use super::Failure;
+use super::workload::{Case, Scratch};
+use criticd::client::{Requester, Sender};
+use criticd::daemon::Daemon;
+use criticd::daemon::core::{Core, Now};
+use criticd::daemon::telemetry::{Stage, Stages, thread_seconds};
+use criticd::journal::checkpoint::Directory;
+use criticd::journal::store::SqliteStorage;
+use criticd::snapshot::Snapshot;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Rows after which a dictionary that has not filled up stays as it is.
+const WARMUP_ROWS: usize = 1 << 14;
+/// States of one batch of queries.
+const QUERY_ROWS: usize = 1024;
+/// How long a daemon on this machine may take for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Seconds per row of each stage on one thread, and what a row takes from message to model.
+#[derive(Debug)]
+pub(super) struct OneThread {
+    /// By [`Stage`].
+    pub(super) stages: Vec<(Stage, f64)>,
+    /// Dictionary elements.
+    pub(super) dictionary: usize,
+    /// The model at the end, with its variance.
+    pub(super) snapshot: Arc<Snapshot>,
+}
+
+/// A whole daemon that is sent to as fast as it takes it.
+#[derive(Debug)]
+pub(super) struct Whole {
+    /// Rows learned per second by the clock.
+    pub(super) rows_per_second: f64,
+    /// Processor seconds per row of each thread of this process, the sender's `bench-sender` and `criticd-push` included.
+    pub(super) threads: BTreeMap<String, f64>,
+}
+
+/// Time of queries, seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Latency {
+    pub(super) median: f64,
+    pub(super) p99: f64,
+}
+
+fn clock(started: Instant) -> Now {
+    Now { uptime: started.elapsed().as_secs_f64(), unix: 0.0 }
+}
+
+/// The core alone, on this thread: messages in, models out, as the daemon's thread does it under load.
+pub(super) fn one_thread(
+    case: &Case,
+    messages: &[Vec<u8>],
+    seconds: f64,
+    scratch: &Scratch,
+) -> Result<OneThread, Failure> {
+    let directory = scratch.empty("core")?;
+    let config = Arc::new(case.config(&directory)?);
+    let started = Instant::now();
+    let now = || clock(started);
+    let storage = Box::new(SqliteStorage::open(&directory)?);
+    let checkpoints = Arc::new(Directory::new(&directory));
+    let mut core = Core::open(Arc::clone(&config), storage, checkpoints, now(), &mut |_, _| {})?;
+    let board = core.board();
+    let mut messages = messages.iter().cycle();
+    let mut round = |stages: &Stages| {
+        let since = Instant::now();
+        // What the daemon's thread takes at once where enough is waiting.
+        while core.waiting_rows() < config.batch_rows_max as u64 {
+            core.ingest(messages.next().expect("there is always another"), now());
+        }
+        let rows = core.waiting_rows();
+        let since = stages.passed(Stage::Decode, since, rows);
+        let stored = core.commit(now(), &|| now().uptime);
+        let since = stages.passed(Stage::Journal, since, rows);
+        core.step(now());
+        let since = stages.passed(Stage::Learn, since, rows);
+        if core.refresh_due(now()) {
+            let learned = core.offset() - core.offset_at_refresh();
+            core.refresh(now(), &now);
+            stages.passed(Stage::Publish, since, learned);
+        }
+        core.take_outputs();
+        if stored { Ok(core.offset()) } else { Err(Failure::new(core.read_only().unwrap_or("nothing can be stored"))) }
+    };
+    let full = || board.get(0).is_some_and(|snapshot| snapshot.dictionary.nrows() >= case.size);
+    let before = Stages::default();
+    while !full() && round(&before)? < WARMUP_ROWS as u64 {}
+    let (stages, since) = (Stages::default(), Instant::now());
+    while since.elapsed().as_secs_f64() < seconds || stages.rows(Stage::Publish) == 0 {
+        round(&stages)?;
+    }
+    let snapshot = board.get(0).ok_or_else(|| Failure::new("the stream has made no model"))?;
+    let all = stages.rows(Stage::Decode) as f64;
+    // Snapshots are made now and then: their cost is shared by all rows.
+    let stages = Stage::ALL.map(|stage| (stage, stages.seconds(stage) / all)).to_vec();
+    Ok(OneThread { stages, dictionary: snapshot.dictionary.nrows(), snapshot })
+}
+
+/// A daemon with all its threads and sockets, and a sender on the same machine.
+pub(super) fn whole(case: &Case, messages: &[Vec<u8>], seconds: f64, scratch: &Scratch) -> Result<Whole, Failure> {
+    let directory = scratch.empty("daemon")?;
+    let daemon = Daemon::start(case.config(&directory)?)?;
+    let outcome = loaded(&daemon, case, messages, seconds);
+    daemon.stop();
+    outcome
+}
+
+fn loaded(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Whole, Failure> {
+    let sender = Sender::connect(&daemon.endpoints.ingest.to_string(), PATIENCE)?;
+    let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let push = || {
+            let mut messages = messages.iter().cycle();
+            while !stop.load(Ordering::Relaxed) {
+                let message = messages.next().expect("there is always another").clone();
+                // The daemon has stopped early: whoever measures will be told by its own requests.
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("bench-sender".into()).spawn_scoped(scope, push)?;
+        let measured = (|| {
+            let mut learned = || -> Result<(f64, u64), Failure> {
+                let status = status(&mut requester)?;
+                let critic = &status["critics"][0];
+                let size = critic["dictionary_size"].as_u64().unwrap_or(0);
+                Ok((critic["learned"].as_f64().unwrap_or(0.0), size))
+            };
+            loop {
+                let (rows, size) = learned()?;
+                if size >= case.size as u64 || rows >= WARMUP_ROWS as f64 {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let (started, spent_before, (rows_before, _)) = (Instant::now(), thread_seconds(), learned()?);
+            std::thread::sleep(Duration::from_secs_f64(seconds));
+            let rows = learned()?.0 - rows_before;
+            let (elapsed, spent) = (started.elapsed().as_secs_f64(), thread_seconds());
+            let per_row = |(name, seconds): (String, f64)| {
+                let before = spent_before.get(&name).copied().unwrap_or(0.0);
+                (name, (seconds - before) / rows)
+            };
+            let threads = spent.into_iter().map(per_row).filter(|(_, seconds)| *seconds > 0.0).collect();
+            Ok(Whole { rows_per_second: rows / elapsed, threads })
+        })();
+        stop.store(true, Ordering::Relaxed);
+        measured
+    })
+}
+
+fn status(requester: &mut Requester) -> Result<Value, Failure> {
+    Ok(requester.ask("status", json!({}), PATIENCE)?)
+}
+
+/// Mean and variance of V: seconds for one state alone, and for each of many.
+pub(super) fn library_queries(case: &Case, snapshot: &Snapshot, seconds: f64) -> Result<(f64, f64), Failure> {
+    let states = case.states(QUERY_ROWS);
+    let mut singles = states.chunks_exact(case.dim).cycle();
+    let single = repeat(seconds, || snapshot.evaluate(singles.next().expect("there is always another"), true))?;
+    let batch = repeat(seconds, || snapshot.evaluate(&states, true))?;
+    Ok((single, batch / QUERY_ROWS as f64))
+}
+
+/// Seconds that one of many calls takes.
+fn repeat<T, E: std::error::Error>(seconds: f64, mut call: impl FnMut() -> Result<T, E>) -> Result<f64, Failure> {
+    let (started, mut count) = (Instant::now(), 0u32);
+    loop {
+        for _ in 0..16 {
+            std::hint::black_box(call()?);
+        }
+        count += 16;
+        let elapsed = started.elapsed().as_secs_f64();
+        if elapsed >= seconds {
+            return Ok(elapsed / f64::from(count));
+        }
+    }
+}
+
+/// Time from sending a query for one state, mean and variance, until its answer is there, with a daemon that has learned and
+/// does nothing else.
+pub(super) fn socket_queries(
+    case: &Case,
+    messages: &[Vec<u8>],
+    seconds: f64,
+    scratch: &Scratch,
+) -> Result<Latency, Failure> {
+    let directory = scratch.empty("queries")?;
+    let daemon = Daemon::start(case.config(&directory)?)?;
+    let outcome = asked(&daemon, case, messages, seconds);
+    daemon.stop();
+    outcome
+}
+
+fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Latency, Failure> {
+    let sender = Sender::connect(&daemon.endpoints.ingest.to_string(), PATIENCE)?;
+    for message in messages {
+        sender.send(message.clone())?;
+    }
+    sender.close(PATIENCE)?;
+    let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE)?;
+    let states = case.states(1);
+    let learned = json!({"states": [states], "min_offset": super::workload::ROWS});
+    requester.ask("value", learned, PATIENCE)?;
+    let mut times = Vec::new();
+    let started = Instant::now();
+    while started.elapsed().as_secs_f64() < seconds {
+        let asked = Instant::now();
+        let id = requester.post("value", json!({"states": [states], "variance": true}))?;
+        requester.reply(id, PATIENCE)?;
+        times.push(asked.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    let quantile = |q: f64| times[((times.len() - 1) as f64 * q).round() as usize];
+    Ok(Latency { median: quantile(0.5), p99: quantile(0.99) })
+}

@@ -1,0 +1,241 @@
+//! `criticd bench`.
+
+mod measure;
+mod workload;
+
+use super::Failure;
+use super::output::{columns, print, print_json};
+use criticd::daemon::ledger::SyncMode;
+use criticd::daemon::telemetry::Stage;
+use indicatif::{ProgressBar, ProgressStyle};
+use measure::{Latency, OneThread, Whole};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+use workload::{Case, Scratch};
+
+/// How often the bar moves.
+const PROGRESS: Duration = Duration::from_millis(100);
+
+/// Measure how fast this machine learns and answers
+///
+/// Every number comes from the code that the daemon runs. First the stages of its core on one thread: reading messages
+/// (decode), writing them to the journal on the disk where the daemon keeps its data, learning, making snapshots (publish).
+/// Then a whole daemon over tcp, with a sender on the same machine that sends as fast as it may: rows per second by the clock,
+/// and how long each of the threads was on a processor for a row. Last queries for mean and variance, in the library and over
+/// the socket of a daemon that does nothing else.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Reading the result:\n  The slowest of the threads sets the pace of the whole daemon, unless the processors are all busy: the sender needs\n  one, too. A learner that takes most of the time is made faster by a smaller dictionary (critic.dictionary_max), a journal\n  by sync = \"interval:10ms\", single steps by sending several rows in a message.\n\nExamples:\n  criticd bench\n  criticd bench --sizes 500 --dims 12 --sync os\n  criticd bench --directory /mnt/ssd --seconds 5 --json > bench.json"
+)]
+pub(crate) struct Bench {
+    /// Dictionary sizes m
+    #[arg(long, value_name = "M", value_delimiter = ',', default_value = "100,300", value_parser = clap::value_parser!(u64).range(1..=4000))]
+    sizes: Vec<u64>,
+    /// State dimensions D
+    #[arg(long, value_name = "D", value_delimiter = ',', default_value = "4,16", value_parser = clap::value_parser!(u64).range(1..=256))]
+    dims: Vec<u64>,
+    /// Rows of one message, where they are sent in batches
+    #[arg(long, value_name = "ROWS", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    batch: u64,
+    /// When rows are made durable, as the setting of that name: always, os, interval:10ms
+    #[arg(long, value_name = "WHEN", default_value = "always")]
+    sync: SyncMode,
+    /// How long each measurement takes; there are eight for each pair of m and D
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    seconds: f64,
+    /// Where the journal is written; what is written is removed again [default: beside the daemon's data directory]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured for one dictionary size and state dimension.
+struct Run {
+    case: Case,
+    dictionary: usize,
+    batched: (OneThread, Whole),
+    single: (OneThread, Whole),
+    /// Seconds: one state alone, one of many.
+    library: (f64, f64),
+    socket: Latency,
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
+            return Err(Failure::usage("--seconds must be positive, at most 3600"));
+        }
+        let scratch = Scratch::create(self.directory.as_deref())?;
+        let cases: Vec<Case> = self.cases();
+        let bar = ProgressBar::new(cases.len() as u64 * STEPS.len() as u64);
+        let style = ProgressStyle::with_template("{bar:40.cyan/dim} {msg} · {eta} left").expect("a template of ours");
+        bar.set_style(style.progress_chars("━━╌"));
+        bar.enable_steady_tick(PROGRESS);
+        let runs = cases.into_iter().map(|case| self.measure(case, &scratch, &bar)).collect::<Result<Vec<_>, _>>();
+        bar.finish_and_clear();
+        let runs = runs?;
+        if self.json { print_json(&self.document(&runs, &scratch)) } else { print(&self.text(&runs, &scratch)) }
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let case = |dim: u64, size: u64| Case { dim: dim as usize, size: size as usize, sync: self.sync };
+        self.dims.iter().flat_map(|&dim| self.sizes.iter().map(move |&size| case(dim, size))).collect()
+    }
+
+    fn measure(&self, case: Case, scratch: &Scratch, bar: &ProgressBar) -> Result<Run, Failure> {
+        let mut steps = STEPS.iter();
+        let mut next = || {
+            bar.inc(1);
+            let what = steps.next().copied().unwrap_or_default();
+            bar.set_message(format!("D = {}, m = {}: {what}", case.dim, case.size));
+        };
+        bar.set_position(bar.position().saturating_sub(1));
+        let (batches, steps) = (case.messages(Some(self.batch as usize)), case.messages(None));
+        next();
+        let batched = measure::one_thread(&case, &batches, self.seconds, scratch)?;
+        next();
+        let batched = (batched, measure::whole(&case, &batches, self.seconds, scratch)?);
+        next();
+        let single = measure::one_thread(&case, &steps, self.seconds, scratch)?;
+        next();
+        let single = (single, measure::whole(&case, &steps, self.seconds, scratch)?);
+        next();
+        let library = measure::library_queries(&case, &batched.0.snapshot, self.seconds / 2.0)?;
+        next();
+        let socket = measure::socket_queries(&case, &batches, self.seconds, scratch)?;
+        bar.inc(1);
+        Ok(Run { dictionary: batched.0.dictionary, case, batched, single, library, socket })
+    }
+
+    fn text(&self, runs: &[Run], scratch: &Scratch) -> String {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut text = format!(
+            "criticd {} on {cores} cores, journal in {} with sync = \"{}\"\n",
+            env!("CARGO_PKG_VERSION"),
+            scratch.path().parent().unwrap_or(scratch.path()).display(),
+            self.sync
+        );
+        for run in runs {
+            let Case { dim, size, .. } = run.case;
+            text += &format!("\nD = {dim}, m = {size}");
+            if run.dictionary < size {
+                text += &format!(" (the stream fills {})", run.dictionary);
+            }
+            text += "\n";
+            let heads = ["", "batches: rows/s", "µs/row", "single steps: rows/s", "µs/row"];
+            let cells = |seconds: [f64; 2]| seconds.into_iter().flat_map(|s| [count(1.0 / s), micros(s)]);
+            let line = |name: &str, seconds: [f64; 2]| std::iter::once(name.to_owned()).chain(cells(seconds)).collect();
+            let mut rows: Vec<Vec<String>> = Vec::new();
+            for (k, stage) in Stage::ALL.iter().enumerate() {
+                rows.push(line(stage.name(), [run.batched.0.stages[k].1, run.single.0.stages[k].1]));
+            }
+            let sum = |one: &OneThread| one.stages.iter().map(|(_, seconds)| seconds).sum::<f64>();
+            rows.push(line("all on one thread", [sum(&run.batched.0), sum(&run.single.0)]));
+            let of = |whole: &Whole| 1.0 / whole.rows_per_second;
+            rows.push(line("daemon over tcp", [of(&run.batched.1), of(&run.single.1)]));
+            text += &columns(&heads, &rows);
+            for (what, whole) in [("batches", &run.batched.1), ("single steps", &run.single.1)] {
+                text += &format!("  µs/row on a processor, {what}: {}\n", threads(whole));
+            }
+            let (single, batch) = run.library;
+            text += &format!(
+                "  query, mean and variance: {} µs for one state, {} states/s in batches; over tcp p50 {} µs, p99 {} µs\n",
+                micros(single),
+                count(1.0 / batch),
+                micros(run.socket.median),
+                micros(run.socket.p99)
+            );
+        }
+        text
+    }
+
+    fn document(&self, runs: &[Run], scratch: &Scratch) -> Value {
+        let side = |(one, whole): &(OneThread, Whole)| {
+            let stages: serde_json::Map<String, Value> = one
+                .stages
+                .iter()
+                .map(|(stage, seconds)| {
+                    let figures = json!({"seconds_per_row": seconds, "rows_per_second": 1.0 / seconds});
+                    (stage.name().to_owned(), figures)
+                })
+                .collect();
+            json!({
+                "stages": stages,
+                "daemon": {"rows_per_second": whole.rows_per_second, "thread_seconds_per_row": whole.threads},
+            })
+        };
+        let runs: Vec<Value> = runs
+            .iter()
+            .map(|run| {
+                json!({
+                    "state_dim": run.case.dim,
+                    "dictionary_max": run.case.size,
+                    "dictionary_size": run.dictionary,
+                    "batches": side(&run.batched),
+                    "single_steps": side(&run.single),
+                    "query": {
+                        "single_s": run.library.0,
+                        "batch_s_per_state": run.library.1,
+                        "tcp_p50_s": run.socket.median,
+                        "tcp_p99_s": run.socket.p99,
+                    },
+                })
+            })
+            .collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "cores": std::thread::available_parallelism().map_or(1, usize::from),
+            "directory": scratch.path().parent(),
+            "sync": self.sync.to_string(),
+            "rows_per_batch": self.batch,
+            "seconds": self.seconds,
+            "runs": runs,
+        })
+    }
+}
+
+/// What is measured for each case, in this order.
+const STEPS: [&str; 6] = [
+    "stages, batches",
+    "daemon over tcp, batches",
+    "stages, single steps",
+    "daemon over tcp, single steps",
+    "queries in the library",
+    "queries over tcp",
+];
+
+/// Threads that matter, the busiest first.
+fn threads(whole: &Whole) -> String {
+    let mut threads: Vec<(&str, f64)> = whole.threads.iter().map(|(name, seconds)| (name.as_str(), *seconds)).collect();
+    threads.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let all: f64 = threads.iter().map(|(_, seconds)| seconds).sum();
+    let shown = threads.iter().take_while(|(_, seconds)| *seconds > 0.01 * all);
+    shown.map(|(name, seconds)| format!("{name} {}", micros(*seconds))).collect::<Vec<_>>().join(", ")
+}
+
+/// Microseconds, three digits.
+fn micros(seconds: f64) -> String {
+    let value = seconds * 1e6;
+    let decimals = (2 - value.abs().max(1e-3).log10().floor() as i32).clamp(0, 3) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// A whole number of three digits, in groups.
+fn count(value: f64) -> String {
+    let unit = 10f64.powf((value.abs().max(1.0).log10().floor() - 2.0).max(0.0));
+    indicatif::HumanCount(((value / unit).round() * unit) as u64).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([0.000_001_234, 0.000_123_4, 1.2e-9].map(micros), ["1.23", "123", "0.001"]);
+        assert_eq!([1_234_567.0, 999.6, 12.0].map(count), ["1,230,000", "1,000", "12"]);
+    }
+}

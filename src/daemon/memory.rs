@@ -1,0 +1,128 @@
+//! How much memory the settings let the daemon keep: told at the start, in `status` and in metrics.
+//!
+//! The figures follow from the sizes of what is kept, and tests/memory.rs compares them with what is allocated. Work in
+//! passing comes on top: solving for the weights and writing a checkpoint copy a model's matrices for a moment, and a
+//! refit needs some matrices of `evidence_rows` squared.
+
+use super::streams::Streams;
+use crate::config::{Config, ConfigParts};
+use crate::learner::window::Window;
+use crate::learner::{Settings, VarianceKind};
+use crate::math::statistics::Chain;
+use crate::transition::Rows;
+use serde_json::{Value, json};
+
+const NUMBER: usize = size_of::<f64>();
+/// What a chain has beside its numbers: its entry, its stream's, and where they are found.
+const CHAIN_ENTRIES: usize = 2 * (size_of::<Chain>() + 192) + size_of::<u32>();
+
+/// Bytes, at the most that the settings allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// One retained row.
+    pub row: usize,
+    /// All retained rows.
+    pub window: usize,
+    /// One stream: its position, and its chain in every critic.
+    pub stream: usize,
+    /// All streams.
+    pub streams: usize,
+    /// Messages on their way in, all as large as they may be, and what waits for peers.
+    pub queues: usize,
+    /// Of each critic, in their order.
+    pub models: Vec<ModelFootprint>,
+}
+
+/// Bytes of one critic's model with its largest dictionary, and of the snapshots that answer for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelFootprint {
+    /// Name of the critic.
+    pub critic: String,
+    /// Dictionary elements.
+    pub elements: usize,
+    /// All of it, chains left out.
+    pub bytes: usize,
+}
+
+impl ModelFootprint {
+    fn of(settings: &Settings, dim: usize) -> Self {
+        let (m, rewards) = (settings.dictionary_max, settings.rewards.len());
+        // S, B and E of the statistics, the factor of the dictionary's kernel matrix, that of the system that gives the weights.
+        let squares = 5 + usize::from(settings.variance == VarianceKind::Clustered);
+        // The variance of the snapshot that answers, and of the next one while both are there.
+        let snapshots = 2;
+        let slots = settings.backfill_rows + settings.refresh_rows;
+        // Features of recent rows, and of the states of one block: at most two for each row.
+        let columns = slots + 3 * settings.refresh_rows + 4 * dim + 6 * rewards + 8;
+        let rest = slots * (2 * dim + rewards + 3) + 8 * settings.refresh_rows * dim;
+        let bytes = NUMBER * (m * m * (squares + snapshots) + m * columns + rest);
+        Self { critic: settings.name.clone(), elements: m, bytes }
+    }
+
+    /// The model's bytes shared among its elements: each takes a row and a column of every matrix.
+    pub fn element(&self) -> usize {
+        self.bytes.div_ceil(self.elements)
+    }
+
+    fn chain(settings: &Settings, dim: usize) -> usize {
+        let clustered = usize::from(settings.variance == VarianceKind::Clustered);
+        let rewards = settings.rewards.len();
+        NUMBER * (settings.dictionary_max * (1 + clustered * (1 + rewards)) + rewards + dim) + CHAIN_ENTRIES
+    }
+}
+
+impl Footprint {
+    /// With states (`dim`,) and so many rewards in a row.
+    pub fn of(config: &Config, dim: usize, rewards_per_row: usize) -> Self {
+        let ConfigParts { window_rows, streams_max, inbox_messages, limits, critics, .. } = &**config;
+        let chains: usize = critics.iter().map(|settings| ModelFootprint::chain(settings, dim)).sum();
+        let stream = Streams::bytes_per_stream(dim) + chains;
+        let transport = crate::transport::Settings::default();
+        let messages = inbox_messages + transport.requests;
+        Self {
+            row: Rows::bytes_per_row(dim, rewards_per_row),
+            window: Window::bytes_max(dim, rewards_per_row, *window_rows),
+            stream,
+            streams: stream * streams_max,
+            queues: messages * limits.message_bytes_max + transport.limits.backlog_bytes_total_max,
+            models: critics.iter().map(|settings| ModelFootprint::of(settings, dim)).collect(),
+        }
+    }
+
+    /// What is kept of rows, models and streams; what waits in queues comes and goes.
+    pub fn kept(&self) -> usize {
+        self.window + self.streams + self.models.iter().map(|model| model.bytes).sum::<usize>()
+    }
+
+    /// As `status` has it.
+    pub fn to_json(&self) -> Value {
+        let models: Vec<Value> = self
+            .models
+            .iter()
+            .map(|model| json!({"critic": model.critic, "element_bytes": model.element(), "bytes_max": model.bytes}))
+            .collect();
+        json!({
+            "row_bytes": self.row,
+            "window_bytes_max": self.window,
+            "stream_bytes": self.stream,
+            "streams_bytes_max": self.streams,
+            "queues_bytes_max": self.queues,
+            "models": models,
+            "kept_bytes_max": self.kept(),
+        })
+    }
+
+    /// Tell it to whoever reads the log.
+    pub fn log(&self) {
+        let Self { row, window, stream, streams, queues, models } = self;
+        log::info!(
+            "event=memory row_bytes={row} window_bytes_max={window} stream_bytes={stream} streams_bytes_max={streams} \
+             queues_bytes_max={queues} kept_bytes_max={}",
+            self.kept()
+        );
+        for model in models {
+            let (critic, element, bytes) = (&model.critic, model.element(), model.bytes);
+            log::info!("event=memory critic={critic} element_bytes={element} model_bytes_max={bytes}");
+        }
+    }
+}

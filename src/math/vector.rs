@@ -1,0 +1,231 @@
+//! Loops over vectors and single right-hand sides, in registers whose width is chosen at run time.
+//!
+//! Products and sums are never fused and every sum has a fixed number of partial sums, so every machine computes the same
+//! bits. Short vectors stay where they are: asking for wider registers would cost more than they take.
+
+use super::dense::View;
+use pulp::Arch;
+use std::sync::LazyLock;
+
+static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
+
+/// Length from which wider registers are worth asking for.
+const LONG: usize = 24;
+/// Partial sums of a long sum of products.
+const LANES: usize = 32;
+/// Columns of a triangular matrix that are worked off together, so that the right-hand side is read once for all of them.
+const PANEL: usize = 4;
+
+/// Sum of products of two vectors of one length, in interleaved partial sums.
+#[inline]
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len(), "vectors of different lengths");
+    if a.len() < LONG {
+        dot_lanes::<4>(a, b)
+    } else {
+        ARCH.dispatch(
+            #[inline(always)]
+            || dot_lanes::<LANES>(a, b),
+        )
+    }
+}
+
+#[inline(always)]
+fn dot_lanes<const N: usize>(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0.0; N];
+    let (whole_a, whole_b) = (a.chunks_exact(N), b.chunks_exact(N));
+    let (tail_a, tail_b) = (whole_a.remainder(), whole_b.remainder());
+    for (x, y) in whole_a.zip(whole_b) {
+        for k in 0..N {
+            sums[k] += x[k] * y[k];
+        }
+    }
+    // What is left goes into the same partial sums, so that the loop over it has no chain of additions.
+    for (sum, (x, y)) in sums.iter_mut().zip(tail_a.iter().zip(tail_b)) {
+        *sum += x * y;
+    }
+    fold(sums)
+}
+
+/// Sum of a vector, in interleaved partial sums.
+#[inline]
+pub fn sum(a: &[f64]) -> f64 {
+    ARCH.dispatch(
+        #[inline(always)]
+        || {
+            let mut sums = [0.0; LANES];
+            for chunk in a.chunks(LANES) {
+                for (sum, x) in sums.iter_mut().zip(chunk) {
+                    *sum += x;
+                }
+            }
+            fold(sums)
+        },
+    )
+}
+
+/// The sum of an array whose length is a power of two, in a tree.
+#[inline(always)]
+fn fold<const N: usize>(mut sums: [f64; N]) -> f64 {
+    let mut half = N / 2;
+    while half > 0 {
+        for k in 0..half {
+            sums[k] += sums[k + half];
+        }
+        half /= 2;
+    }
+    sums[0]
+}
+
+/// y <- y + alpha x.
+#[inline]
+pub fn axpy(y: &mut [f64], alpha: f64, x: &[f64]) {
+    assert_eq!(x.len(), y.len(), "vectors of different lengths");
+    if x.len() < LONG {
+        axpy_lanes(y, alpha, x)
+    } else {
+        ARCH.dispatch(
+            #[inline(always)]
+            || axpy_lanes(y, alpha, x),
+        )
+    }
+}
+
+#[inline(always)]
+fn axpy_lanes(y: &mut [f64], alpha: f64, x: &[f64]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y += alpha * x;
+    }
+}
+
+/// z <- decay z + x, then y <- y + alpha z: one step of a trace and of what it is summed into.
+#[inline]
+pub fn trace_step(z: &mut [f64], decay: f64, x: &[f64], y: &mut [f64], alpha: f64) {
+    assert!(z.len() == x.len() && z.len() == y.len(), "vectors of different lengths");
+    ARCH.dispatch(
+        #[inline(always)]
+        || {
+            for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
+                let next = decay * *z + x;
+                *z = next;
+                *y += alpha * next;
+            }
+        },
+    );
+}
+
+/// x <- l^-1 x for a lower triangular l (m, m); its upper triangle is not read.
+///
+/// # Panics
+/// If x is not as long as l.
+pub fn solve_lower(l: View<'_>, x: &mut [f64]) {
+    assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
+    ARCH.dispatch(
+        #[inline(always)]
+        || {
+            let m = x.len();
+            let mut start = 0;
+            while start + PANEL <= m {
+                let (head, tail) = x[start..].split_at_mut(PANEL);
+                for j in 0..PANEL {
+                    let column = &l.col(start + j)[start..];
+                    head[j] /= column[j];
+                    for i in j + 1..PANEL {
+                        head[i] -= head[j] * column[i];
+                    }
+                }
+                let below = |j: usize| &l.col(start + j)[start + PANEL..][..tail.len()];
+                let (c0, c1, c2, c3) = (below(0), below(1), below(2), below(3));
+                for (i, value) in tail.iter_mut().enumerate() {
+                    *value -= (c0[i] * head[0] + c1[i] * head[1]) + (c2[i] * head[2] + c3[i] * head[3]);
+                }
+                start += PANEL;
+            }
+            for j in start..m {
+                let column = l.col(j);
+                x[j] /= column[j];
+                let (done, rest) = x.split_at_mut(j + 1);
+                axpy_lanes(rest, -done[j], &column[j + 1..]);
+            }
+        },
+    );
+}
+
+/// x <- l^-T x for a lower triangular l (m, m); its upper triangle is not read.
+///
+/// # Panics
+/// If x is not as long as l.
+pub fn solve_lower_transposed(l: View<'_>, x: &mut [f64]) {
+    assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
+    ARCH.dispatch(
+        #[inline(always)]
+        || {
+            let mut end = x.len();
+            while end > 0 {
+                let start = end.saturating_sub(PANEL);
+                let (head, tail) = x.split_at_mut(end);
+                for j in start..end {
+                    head[j] -= dot_lanes::<LANES>(&l.col(j)[end..], tail);
+                }
+                for j in (start..end).rev() {
+                    let column = l.col(j);
+                    for i in j + 1..end {
+                        head[j] -= head[i] * column[i];
+                    }
+                    head[j] /= column[j];
+                }
+                end = start;
+            }
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dense::{self, Matrix, Op, product};
+    use super::*;
+
+    fn sample(n: usize, salt: f64) -> Vec<f64> {
+        (0..n).map(|k| ((k as f64 + salt) * 0.618_033_988_749_895).fract() - 0.5).collect()
+    }
+
+    #[test]
+    fn sums_and_steps_are_those_of_plain_loops() {
+        for n in [0, 1, 3, 4, 5, 23, 24, 31, 32, 33, 100, 301] {
+            let (a, b) = (sample(n, 1.0), sample(n, 7.0));
+            let close = |x: f64, y: f64| assert!((x - y).abs() < 1e-13 * (n as f64 + 1.0), "{n}: {x} {y}");
+            close(dot(&a, &b), a.iter().zip(&b).map(|(x, y)| x * y).sum());
+            close(sum(&a), a.iter().sum());
+            let mut y = b.clone();
+            axpy(&mut y, 0.3, &a);
+            assert!(y.iter().zip(&a).zip(&b).all(|((y, a), b)| *y == b + 0.3 * a), "{n}");
+            let (mut z, mut p) = (a.clone(), b.clone());
+            trace_step(&mut z, 0.9, &b, &mut p, -0.2);
+            let expected = |k: usize| 0.9 * a[k] + b[k];
+            assert!((0..n).all(|k| z[k] == expected(k) && p[k] == b[k] + -0.2 * expected(k)), "{n}");
+        }
+    }
+
+    #[test]
+    fn single_solves_undo_the_product() {
+        for n in [1, 2, 3, 4, 5, 8, 31, 47, 100, 203] {
+            let mut l = Matrix::from_columns(n, n, sample(n * n, 3.0));
+            for j in 0..n {
+                l.col_mut(j)[..j].fill(f64::NAN); // never read
+                *l.at_mut(j, j) = 2.0 + 0.1 * n as f64;
+            }
+            let x = sample(n, 11.0);
+            let mut lower = l.clone();
+            for j in 0..n {
+                lower.col_mut(j)[..j].fill(0.0);
+            }
+            let image = |op| product(lower.view(), op, dense::View::column(&x), Op::Plain).col(0).to_vec();
+            let (mut plain, mut transposed) = (image(Op::Plain), image(Op::Transposed));
+            solve_lower(l.view(), &mut plain);
+            solve_lower_transposed(l.view(), &mut transposed);
+            for k in 0..n {
+                assert!((plain[k] - x[k]).abs() < 1e-12 && (transposed[k] - x[k]).abs() < 1e-12, "{n} {k}");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Memory is bounded, and known beforehand: what is allocated is compared with what the daemon says of itself.
+
+use criticd::config::{Config, ConfigParts};
+use criticd::daemon::core::{Core, Now};
+use criticd::daemon::memory::Footprint;
+use criticd::learner::Settings;
+use criticd::transition::{Batch, BatchParts};
+use criticd::wire;
+use parking_lot::Mutex;
+use peak_alloc::PeakAlloc;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+/// One test at a time: they count what the whole process has allocated.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const DIM: usize = 4;
+
+fn config(change: impl FnOnce(&mut ConfigParts)) -> Arc<Config> {
+    let critic = Settings { dictionary_max: 80, tolerance: 1e-6, refit_first_rows: 0, ..Settings::default() };
+    let mut parts =
+        ConfigParts { journal: false, window_rows: 10_000, critics: vec![critic], ..ConfigParts::default() };
+    change(&mut parts);
+    Arc::new(Config::new(parts).unwrap())
+}
+
+/// Messages of a stream whose states wander through a cloud.
+struct Producer {
+    rng: ChaCha8Rng,
+}
+
+impl Producer {
+    fn new() -> Self {
+        Self { rng: ChaCha8Rng::seed_from_u64(3) }
+    }
+
+    fn message(&mut self, stream: &str, rows: usize) -> Vec<u8> {
+        let states: Vec<f64> = (0..(rows + 1) * DIM).map(|_| 2.0 * self.rng.random::<f64>() - 1.0).collect();
+        let rewards = states.chunks_exact(DIM).take(rows).map(|s| s[0].sin() + s[1]).collect();
+        let stream = stream.to_owned();
+        let parts = BatchParts { stream, dim: DIM, rewards_per_row: 1, states, rewards, ..BatchParts::default() };
+        wire::encode_ingest(&Batch::new(parts).unwrap())
+    }
+}
+
+/// Take rows in as the daemon's thread does, a round for each message.
+fn feed(core: &mut Core, messages: impl Iterator<Item = Vec<u8>>, uptime: &mut f64) {
+    for message in messages {
+        *uptime += 0.01;
+        let now = Now { uptime: *uptime, unix: 1e9 };
+        core.ingest(&message, now);
+        core.step(now);
+        if core.refresh_due(now) {
+            core.refresh(now, &|| now);
+        }
+        core.take_outputs();
+    }
+}
+
+fn allocated() -> usize {
+    ALLOCATED.current_usage()
+}
+
+#[test]
+fn a_full_daemon_takes_what_it_said() {
+    let _alone = ALONE.lock();
+    let config = config(|_| {});
+    let said = Footprint::of(&config, DIM, 1);
+    let (mut producer, mut uptime) = (Producer::new(), 0.0);
+    // The library that multiplies matrices keeps some mebibytes for each thread, whatever is multiplied.
+    feed(&mut Core::new(Arc::clone(&config)), (0..100).map(|_| producer.message("robot", 250)), &mut uptime);
+    let before = allocated();
+    let mut core = Core::new(config);
+    feed(&mut core, (0..100).map(|_| producer.message("robot", 250)), &mut uptime);
+    assert_eq!(core.board().get(0).unwrap().dictionary.nrows(), 80, "the dictionary is full");
+    let used = allocated() - before;
+    let expected = said.window + said.models[0].bytes;
+    // A window forgets a segment at a time, and one snapshot is there between two refreshes.
+    assert!(used <= expected + (64 << 10), "{used} bytes are used, {expected} were expected");
+    assert!(2 * used >= expected, "{used} bytes are used, {expected} were expected");
+    assert_eq!(said.row, core.window().unwrap().bytes() / core.window().unwrap().len().next_multiple_of(4096));
+}
+
+#[test]
+fn a_stream_takes_what_was_said() {
+    let _alone = ALONE.lock();
+    let config = config(|_| {});
+    let said = Footprint::of(&config, DIM, 1);
+    let mut core = Core::new(config);
+    let (mut producer, mut uptime) = (Producer::new(), 0.0);
+    // The window is full, and rows of further streams push out as many others.
+    feed(&mut core, (0..100).map(|_| producer.message("robot", 250)), &mut uptime);
+    let before = allocated();
+    let count = 3000;
+    feed(&mut core, (0..count).map(|k| producer.message(&format!("robot-{k}"), 2)), &mut uptime);
+    let each = (allocated() - before) / count;
+    assert!(each <= said.stream && 2 * each >= said.stream, "a stream takes {each} bytes, {} were said", said.stream);
+    assert_eq!(core.status(Now { uptime, unix: 1e9 })["memory"]["stream_bytes"], said.stream);
+}
+
+#[test]
+fn rows_without_end_take_no_more_memory() {
+    let _alone = ALONE.lock();
+    let mut core = Core::new(config(|_| {}));
+    let (mut producer, mut uptime) = (Producer::new(), 0.0);
+    let mut after = |rows: usize| {
+        feed(&mut core, (0..rows / 256).map(|_| producer.message("robot", 256)), &mut uptime);
+        let ends = core.offset();
+        // At one place within a segment, so that as many rows are there.
+        (allocated(), ends)
+    };
+    let (early, _) = after(1 << 16);
+    let (late, rows) = after(1 << 18);
+    assert_eq!(rows, (1 << 16) + (1 << 18));
+    assert!(late <= early + 4096, "{early} bytes after 65536 rows, {late} after {rows}");
+}
