@@ -29,11 +29,14 @@ use crate::config::Config;
 use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
+use crate::keys::{KeyError, KeyPair};
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::snapshot::{Evaluation, Snapshot};
-use crate::transport::{self, Endpoints, Outbox, Publication, Reply, Request, Transport};
+#[cfg(feature = "curve")]
+use crate::transport::CurveSettings;
+use crate::transport::{self, Endpoint, Endpoints, Outbox, Publication, Reply, Request, SocketName, Transport};
 use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded, never, select};
@@ -121,6 +124,8 @@ pub enum StartError {
         /// Why.
         source: RecoverError,
     },
+    /// The daemon's secret key cannot be used.
+    Keys(KeyError),
     /// A thread cannot be started.
     Thread(std::io::Error),
 }
@@ -146,6 +151,7 @@ impl fmt::Display for StartError {
                      --truncate {path}` says what would be lost if the journal were cut where it is still good"
                 )
             }
+            Self::Keys(e) => write!(f, "curve_secret_key: {e}"),
             Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
         }
     }
@@ -159,6 +165,7 @@ impl std::error::Error for StartError {
             Self::Http(e) => Some(e),
             Self::DataDir { source, .. } | Self::Thread(source) => Some(source),
             Self::Recover { source, .. } => Some(source),
+            Self::Keys(source) => Some(source),
             Self::Locked { .. } => None,
         }
     }
@@ -232,8 +239,11 @@ impl Daemon {
             _ => {}
         }
         let clock = Clock { started: Instant::now() };
+        // Asked for first: what is wrong there is wrong whatever the journal holds.
+        let keys = if config.curve_endpoints().next().is_some() { config.curve_secret_key.as_deref() } else { None };
+        let keys = keys.map(KeyPair::load).transpose().map_err(StartError::Keys)?;
         let core = open_core(&config, clock, progress)?;
-        let transport = transport::start(transport_settings(&config)?).map_err(StartError::Transport)?;
+        let transport = transport::start(transport_settings(&config, keys.as_ref())?).map_err(StartError::Transport)?;
         let board = core.board();
         let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
@@ -320,7 +330,9 @@ impl Daemon {
         daemon.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;
         daemon.spawn("control", move || control.run())?;
         daemon.spawn("core", move || learning.run())?;
-        write_endpoints(&daemon.endpoints_file, &daemon.endpoints, daemon.http_address())
+        let encrypted = daemon.transport.as_ref().map_or(&[][..], |transport| &transport.encrypted);
+        let public_key = keys.as_ref().map(|keys| keys.public.as_str());
+        write_endpoints(&daemon.endpoints_file, &daemon.endpoints, encrypted, public_key, daemon.http_address())
             .map_err(|source| StartError::DataDir { path: daemon.endpoints_file.clone(), source })?;
         notify_systemd(&[NotifyState::Ready]);
         Ok(daemon)
@@ -412,15 +424,31 @@ impl Drop for Daemon {
     }
 }
 
-fn transport_settings(config: &Config) -> Result<transport::Settings, StartError> {
+fn transport_settings(
+    config: &Config,
+    #[cfg_attr(not(feature = "curve"), expect(unused_variables))] keys: Option<&KeyPair>,
+) -> Result<transport::Settings, StartError> {
     let parse = |setting, text: &str| text.parse().map_err(|source| StartError::Endpoint { setting, source });
     let limits = &config.limits;
+    let encrypted = config.curve_endpoints().map(|(setting, text)| {
+        let socket = match setting {
+            "curve_ingest" => SocketName::Ingest,
+            "curve_control" => SocketName::Control,
+            _ => SocketName::Publish,
+        };
+        Ok((socket, parse(setting, text)?))
+    });
+    let encrypted = encrypted.collect::<Result<Vec<_>, _>>()?;
     Ok(transport::Settings {
-        allow_remote: config.insecure_allow_remote,
+        #[cfg(feature = "curve")]
+        curve: keys.map(|keys| CurveSettings { secret_key: keys.secret.clone(), clients: config.clients.clone() }),
+        encrypted,
+        allow_remote: config.insecure,
+        access: config.access(),
         inbox_messages: config.inbox_messages,
         limits: transport::Limits {
             message_bytes_max: limits.message_bytes_max,
-            frame_bytes_max: limits.message_bytes_max,
+            frame_bytes_max: limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
             parts_max: limits.parts_max,
             connections_max: limits.connections_max,
             connections_per_address_max: limits.connections_per_address_max,
@@ -428,6 +456,7 @@ fn transport_settings(config: &Config) -> Result<transport::Settings, StartError
             handshake_timeout: Duration::from_millis(limits.handshake_timeout_ms),
             stall_timeout: Duration::from_millis(limits.stall_timeout_ms),
             saturated_timeout: Duration::from_millis(limits.saturated_timeout_ms),
+            idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
             ..transport::Limits::default()
         },
         ingest: parse("ingest", &config.ingest)?,
@@ -511,12 +540,24 @@ fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, w
 }
 
 /// Written whole or not at all: clients wait for this file to appear.
-fn write_endpoints(path: &Path, endpoints: &Endpoints, http: Option<SocketAddr>) -> std::io::Result<()> {
+fn write_endpoints(
+    path: &Path,
+    endpoints: &Endpoints,
+    encrypted: &[(SocketName, Endpoint)],
+    public_key: Option<&str>,
+    http: Option<SocketAddr>,
+) -> std::io::Result<()> {
     let mut text = json!({
         "ingest": endpoints.ingest.to_string(),
         "control": endpoints.control.to_string(),
         "publish": endpoints.publish.to_string(),
     });
+    for (socket, endpoint) in encrypted {
+        text[format!("curve_{socket}")] = endpoint.to_string().into();
+    }
+    if let Some(key) = public_key {
+        text["curve_public_key"] = key.into();
+    }
     if let Some(http) = http {
         text["http"] = http.to_string().into();
     }
@@ -870,6 +911,9 @@ impl Control {
             Ok(request) => request,
             Err(refused) => return self.reply(peer, wire::encode_error(&refused.id, &refused.error)),
         };
+        if let Err(error) = request.op.permitted(peer.rights()) {
+            return self.reply(peer, wire::encode_error(&request.id, &error));
+        }
         let call = Call { peer, id: request.id, form: request.arrays, op: request.op };
         let started = Instant::now();
         match &call.op {

@@ -104,8 +104,8 @@ impl fmt::Display for StartError {
             }
             Self::Remote { address, resolved } => write!(
                 f,
-                "http: {address} is {}, which other machines may reach, and whoever connects sees everything; bind a \
-                 loopback address, or set insecure_allow_remote = true",
+                "http: {address} is {}, which other machines may reach, and nothing is encrypted; bind a loopback address, \
+                 or say who may connect with `allow` and set insecure = true",
                 resolved.ip()
             ),
             Self::InUse { address, .. } => write!(
@@ -144,7 +144,7 @@ impl Http {
         if config.http == "off" {
             return Ok(None);
         }
-        let listener = bind(&config.http, config.insecure_allow_remote)?;
+        let listener = bind(&config.http, config.insecure)?;
         let failed = |source| StartError::Bind { address: config.http.clone(), source };
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -158,6 +158,7 @@ impl Http {
             pulse: Arc::clone(&pulse),
             metrics: metrics::Metrics::new(timings, pulse, counters, frame),
             guard: guard::Guard::new(address, &config.http_hosts),
+            access: config.access(),
         };
         let (running, over) = tokio::sync::watch::channel(());
         // Made here, so that what can fail does so before anything is promised.
@@ -168,9 +169,9 @@ impl Http {
         // A panic costs what was under way, and the daemon nothing.
         let wanted = |over: &tokio::sync::watch::Receiver<()>| over.has_changed().is_ok();
         let (watcher_restarts, watcher_over) = (restarts.clone(), over.clone());
-        let router = server::router(site);
+        let (access, router) = (site.access.clone(), server::router(site));
         let serve = move || {
-            let listen = || runtime.block_on(server::serve(&listener, router.clone(), over.clone()));
+            let listen = || runtime.block_on(server::serve(&listener, &access, router.clone(), over.clone()));
             restarts.keep("http", || wanted(&over), listen);
         };
         let watch = move || {

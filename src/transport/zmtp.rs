@@ -32,8 +32,9 @@ pub(super) fn greeting(minor: u8) -> [u8; GREETING_LEN] {
     bytes
 }
 
-/// Check that a peer's greeting is one we can talk to; gives whether it knows PING and PONG, as from version 3.1.
-pub(super) fn check_greeting(bytes: &[u8]) -> Result<bool, Reason> {
+/// Check that a peer's greeting is one we can talk to with this mechanism; gives whether it knows PING and PONG, as from
+/// version 3.1.
+pub(super) fn check_greeting(bytes: &[u8], mechanism: &[u8]) -> Result<bool, Reason> {
     assert_eq!(bytes.len(), GREETING_LEN, "the caller waited for a whole greeting");
     if bytes[0] != 0xff || bytes[9] != 0x7f {
         return Err(Reason::BadGreeting);
@@ -41,7 +42,8 @@ pub(super) fn check_greeting(bytes: &[u8]) -> Result<bool, Reason> {
     if bytes[10] < 3 {
         return Err(Reason::UnsupportedVersion);
     }
-    if &bytes[12..16] != b"NULL" || bytes[16..32].iter().any(|&b| b != 0) {
+    let (name, padding) = bytes[12..32].split_at(mechanism.len());
+    if name != mechanism || padding.iter().any(|&b| b != 0) {
         return Err(Reason::UnsupportedMechanism);
     }
     Ok(bytes[10] > 3 || bytes[11] >= 1)
@@ -198,7 +200,7 @@ impl Introduction {
             if bytes.len() < GREETING_LEN {
                 return Ok(None);
             }
-            self.knows_pong = Some(check_greeting(&bytes.split_to(GREETING_LEN))?);
+            self.knows_pong = Some(check_greeting(&bytes.split_to(GREETING_LEN), b"NULL")?);
             return Ok(Some(Introduced::Greeting));
         }
         if self.len.is_none() {
@@ -570,7 +572,7 @@ mod tests {
         let change = |at: usize, byte: u8| {
             let mut bytes = greeting(1);
             bytes[at] = byte;
-            check_greeting(&bytes)
+            check_greeting(&bytes, b"NULL")
         };
         assert_eq!(change(11, 0), Ok(false));
         assert_eq!(change(11, 7), Ok(true), "later minor versions are welcome");
