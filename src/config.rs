@@ -6,6 +6,7 @@
 
 mod tables;
 
+use crate::access::{Access, Allow, KnownClient};
 use crate::daemon::ledger::{LedgerSettings, SyncMode};
 use crate::learner::Settings;
 use crate::wire;
@@ -33,8 +34,20 @@ pub struct ConfigParts {
     pub http: String,
     /// Names, besides loopback and the address itself, under which browsers may ask for the dashboard.
     pub http_hosts: Vec<String>,
-    /// Whether TCP endpoints may be reachable from other machines.
-    pub insecure_allow_remote: bool,
+    /// Whether plain TCP endpoints may be reachable from other machines; `allow` then says from which.
+    pub insecure: bool,
+    /// What peers without keys may do, by address.
+    pub allow: Vec<Allow>,
+    /// Endpoint of a further PULL socket that speaks CURVE, where there is one.
+    pub curve_ingest: Option<String>,
+    /// Endpoint of a further ROUTER socket that speaks CURVE.
+    pub curve_control: Option<String>,
+    /// Endpoint of a further PUB socket that speaks CURVE.
+    pub curve_publish: Option<String>,
+    /// File with the daemon's secret key.
+    pub curve_secret_key: Option<PathBuf>,
+    /// Who may come through CURVE, and what they may do.
+    pub clients: Vec<KnownClient>,
     /// Least severe level that is logged.
     pub log: String,
     /// State dimension D; none takes that of the first row.
@@ -80,15 +93,17 @@ pub struct ConfigParts {
 pub struct Limits {
     /// Bytes of one message.
     pub message_bytes_max: usize,
+    /// Bytes of one frame; none takes those of a message.
+    pub frame_bytes_max: Option<usize>,
     /// Rows of one batch.
     pub rows_per_batch_max: usize,
     /// States of one `value` request.
     pub query_rows_max: usize,
     /// Frames of one message.
     pub parts_max: usize,
-    /// Connections at a time, per socket.
+    /// Connections at a time.
     pub connections_max: usize,
-    /// Connections at a time from one address, per socket.
+    /// Connections at a time from one address.
     pub connections_per_address_max: usize,
     /// Subscriptions of one subscriber.
     pub subscriptions_max: usize,
@@ -98,6 +113,8 @@ pub struct Limits {
     pub stall_timeout_ms: u64,
     /// A peer that stays behind for so long is cut off.
     pub saturated_timeout_ms: u64,
+    /// A connection that carries nothing for so long is closed.
+    pub idle_timeout_ms: u64,
 }
 
 impl Limits {
@@ -113,6 +130,7 @@ impl Default for Limits {
         let wire::Limits { message_bytes_max, rows_per_batch_max, query_rows_max } = wire::Limits::default();
         Self {
             message_bytes_max,
+            frame_bytes_max: None,
             rows_per_batch_max,
             query_rows_max,
             parts_max: 8,
@@ -122,6 +140,7 @@ impl Default for Limits {
             handshake_timeout_ms: 5_000,
             stall_timeout_ms: 10_000,
             saturated_timeout_ms: 30_000,
+            idle_timeout_ms: 3_600_000,
         }
     }
 }
@@ -135,7 +154,13 @@ impl Default for ConfigParts {
             publish: "tcp://127.0.0.1:5752".into(),
             http: "127.0.0.1:5753".into(),
             http_hosts: Vec::new(),
-            insecure_allow_remote: false,
+            insecure: false,
+            allow: Vec::new(),
+            curve_ingest: None,
+            curve_control: None,
+            curve_publish: None,
+            curve_secret_key: None,
+            clients: Vec::new(),
             log: "info".into(),
             state_dim: None,
             state_names: None,
@@ -190,9 +215,9 @@ pub struct Options {
     /// Show the dashboard and metrics here: HOST:PORT, or off
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
-    /// Let endpoints be reachable from other machines, without encryption or passwords
+    /// Let endpoints be reachable from other machines without encryption, for the addresses under `allow`
     #[arg(long)]
-    pub insecure_allow_remote: bool,
+    pub insecure: bool,
     /// Log this and what is more severe: error, warn, info, debug or trace; or off
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
@@ -290,6 +315,16 @@ impl Deref for Config {
 }
 
 impl Config {
+    /// Who may do what without a key.
+    pub fn access(&self) -> Access {
+        Access { allow: self.parts.allow.clone() }
+    }
+
+    /// Endpoints that speak CURVE, as the settings that name them.
+    pub fn curve_endpoints(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        curve_endpoints(&self.parts)
+    }
+
     /// How the journal is kept.
     pub fn ledger(&self) -> LedgerSettings {
         let ConfigParts { sync, journal_rows_max, journal_bytes_max, checkpoint_rows, .. } = self.parts;
@@ -414,6 +449,11 @@ fn print_table<T>(out: &mut String, table: &[Setting<T>], parts: &T) {
             line.push_str(word);
         }
         let value = match get(parts) {
+            // A line for each table.
+            Some(toml::Value::Array(tables)) if tables.iter().any(toml::Value::is_table) => {
+                let lines: String = tables.iter().map(|table| format!("    {table},\n")).collect();
+                format!("{key} = [\n{lines}]")
+            }
             Some(value) => format!("{key} = {value}"),
             None => format!("# {key} ="),
         };
@@ -546,8 +586,7 @@ fn apply(options: &Options, parts: &mut ConfigParts, lines: &mut Lines) -> Resul
             .ok_or_else(|| ConfigError::invalid(assignment, None, "must have the form KEY=VALUE"))?;
         assign(key.trim(), value.trim(), parts, lines)?;
     }
-    let Options { data_dir, ingest, control, publish, http, log, insecure_allow_remote, config: _, set: _ } =
-        options.clone();
+    let Options { data_dir, ingest, control, publish, http, log, insecure, config: _, set: _ } = options.clone();
     let mut over = |key: &str, given: bool| given.then(|| lines.forget(key)).is_some();
     if over("data_dir", data_dir.is_some()) {
         parts.data_dir = data_dir.unwrap_or_default();
@@ -564,8 +603,8 @@ fn apply(options: &Options, parts: &mut ConfigParts, lines: &mut Lines) -> Resul
             *setting = given.unwrap_or_default();
         }
     }
-    if over("insecure_allow_remote", insecure_allow_remote) {
-        parts.insecure_allow_remote = true;
+    if over("insecure", insecure) {
+        parts.insecure = true;
     }
     Ok(())
 }
@@ -607,6 +646,15 @@ fn assign_one<T>(
     Ok(())
 }
 
+fn curve_endpoints(parts: &ConfigParts) -> impl Iterator<Item = (&'static str, &str)> {
+    let all = [
+        ("curve_ingest", &parts.curve_ingest),
+        ("curve_control", &parts.curve_control),
+        ("curve_publish", &parts.curve_publish),
+    ];
+    all.into_iter().filter_map(|(key, endpoint)| Some((key, endpoint.as_deref()?)))
+}
+
 /// Whether only this machine reaches the endpoint.
 fn is_local(endpoint: &str) -> bool {
     let Ok(Some(host)) = host(endpoint) else { return true };
@@ -640,18 +688,32 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
         }
     }
     let http = if parts.http == "off" { "tcp://127.0.0.1:0".into() } else { format!("tcp://{}", parts.http) };
-    let endpoints =
-        [("ingest", &parts.ingest), ("control", &parts.control), ("publish", &parts.publish), ("http", &http)];
-    for (i, (key, endpoint)) in endpoints.into_iter().enumerate() {
-        if !is_local(endpoint) && !parts.insecure_allow_remote {
-            let message = "can be reached from other machines, without encryption or passwords: use 127.0.0.1, or set \
-                           insecure_allow_remote if that is meant";
+    let mut endpoints: Vec<(&str, &str)> =
+        vec![("ingest", &parts.ingest), ("control", &parts.control), ("publish", &parts.publish), ("http", &http)];
+    for (key, endpoint) in &endpoints {
+        if is_local(endpoint) {
+            continue;
+        }
+        if !parts.insecure {
+            let message = "can be reached from other machines, where nothing is encrypted: use 127.0.0.1, name clients by \
+                           their keys with curve_ingest, curve_control and curve_publish, or addresses with allow and \
+                           insecure = true";
             return fault(key, message);
         }
+        if parts.allow.is_empty() {
+            return fault(key, "can be reached from other machines, but allow says of none what it may do");
+        }
+    }
+    endpoints.extend(curve_endpoints(parts));
+    for (i, (key, endpoint)) in endpoints.iter().enumerate() {
         let any_port = endpoint.starts_with("tcp://") && endpoint.ends_with(":0");
-        if !any_port && endpoints[..i].iter().any(|(_, other)| *other == endpoint) {
+        if !any_port && endpoints[..i].iter().any(|(_, other)| other == endpoint) {
             return fault(key, "must differ from the other endpoints");
         }
+    }
+    check_curve(parts, lines)?;
+    if parts.limits.frame_bytes_max.is_some_and(|frame| frame > parts.limits.message_bytes_max) {
+        return fault("limits.frame_bytes_max", "must not exceed limits.message_bytes_max");
     }
     match (&parts.state_names, parts.state_dim) {
         (Some(names), dim) if dim != Some(names.len()) => {
@@ -661,9 +723,33 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
     }
 }
 
+/// Whoever listens with CURVE has a key and knows some; keys that nobody asks for protect nothing.
+fn check_curve(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
+    let fault = |key: &str, message: &str| Err(ConfigError::invalid(key, lines.of(key), message));
+    let Some((key, _)) = curve_endpoints(parts).next() else {
+        if !parts.clients.is_empty() {
+            let message = "names keys that nobody asks for: set curve_ingest, curve_control or curve_publish, where they are \
+                           needed; the other sockets know no keys";
+            return fault("clients", message);
+        }
+        return Ok(());
+    };
+    if !cfg!(feature = "curve") {
+        return fault(key, "needs a criticd that was built with `--features curve`, which this one was not");
+    }
+    if parts.curve_secret_key.is_none() {
+        return fault(key, "needs curve_secret_key: make one with `criticd keys make`");
+    }
+    if parts.clients.is_empty() {
+        return fault(key, "needs clients: name at least one key that may connect");
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{Right, Rights};
     use crate::learner::KernelKind;
     use std::path::Path;
 
@@ -683,11 +769,13 @@ mod tests {
     fn what_is_printed_reads_as_the_same() {
         let text = r#"
             data_dir = "/var/lib/some \"odd\" place"
+            allow = [{ addresses = "10.0.0.0/8", rights = [] }, { addresses = "::1/128" }]
             ingest = "ipc:///run/criticd/ingest"
             state_dim = 2
             state_names = ["angle", "speed"]
             [limits]
             parts_max = 5
+            frame_bytes_max = 1024
             [[critic]]
             name = "slow"
             discount = 1
@@ -778,14 +866,94 @@ mod tests {
     }
 
     #[test]
-    fn remote_endpoints_need_consent() {
+    fn remote_endpoints_need_consent_and_somebody_to_let_in() {
         for local in ["tcp://127.0.0.1:1", "tcp://127.8.8.8:1", "tcp://localhost:0", "tcp://[::1]:1", "ipc:///x"] {
             assert!(Config::from_toml(&format!("ingest = \"{local}\"")).is_ok(), "{local}");
         }
+        let allow = "allow = [{ addresses = \"10.0.0.0/8\", rights = [\"append\"] }]";
         for remote in ["tcp://*:1", "tcp://0.0.0.0:1", "tcp://robot.local:1", "tcp://[::]:1", "tcp://10.0.0.1:1"] {
-            assert!(Config::from_toml(&format!("ingest = \"{remote}\"")).is_err(), "{remote}");
-            let text = format!("ingest = \"{remote}\"\ninsecure_allow_remote = true");
-            assert!(Config::from_toml(&text).is_ok(), "{remote}");
+            let bind = format!("ingest = \"{remote}\"");
+            assert!(error(&bind).starts_with("line 1: `ingest` can be reached from other machines, where"), "{remote}");
+            assert!(error(&format!("{bind}\n{allow}")).contains("insecure = true"), "{remote}");
+            let nobody = error(&format!("{bind}\ninsecure = true"));
+            assert!(nobody.contains("but allow says of none what it may do"), "{nobody}");
+            let config = Config::from_toml(&format!("{bind}\ninsecure = true\n{allow}")).unwrap();
+            let rights = |address: &str| Vec::from(config.access().rights(Some(address.parse().unwrap())));
+            assert_eq!((rights("10.0.0.1"), rights("11.0.0.1")), (vec![Right::Append], vec![]));
+        }
+    }
+
+    #[test]
+    fn ranges_are_checked() {
+        for (range, expected) in [
+            ("\"10.0.0.1/8\"", "line 1: `allow` cannot be read: \"10.0.0.1/8\" names one address of a range"),
+            ("\"ten\"", "line 1: `allow` cannot be read: \"ten\" is neither an address nor ADDRESS/PREFIX"),
+            ("\"10.0.0.0/33\"", "line 1: `allow` cannot be read: \"10.0.0.0/33\" is neither"),
+            ("\"::1\", right = []", "line 1: `allow` cannot be read: unknown field `right`"),
+            ("\"::1\", rights = [\"all\"]", "line 1: `allow` cannot be read: unknown variant `all`"),
+            ("\"::1\" }, { addresses = \"::1/128\"", "line 1: `allow` must be at most 1024 ranges, each once"),
+        ] {
+            let found = error(&format!("allow = [{{ addresses = {range} }}]"));
+            assert!(found.starts_with(expected), "{range}: {found}");
+        }
+        let config = Config::from_toml("[[allow]]\naddresses = \"10.1.2.3\"").unwrap();
+        assert_eq!(
+            (config.allow[0].addresses.to_string().as_str(), config.allow[0].rights),
+            ("10.1.2.3/32", Rights::ALL)
+        );
+        assert_eq!(Config::from_toml(&config.print()).unwrap(), config);
+    }
+
+    /// The key pair of the protocol's documentation, known to everybody.
+    const PUBLIC: &str = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
+    const SECRET: &str = "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs";
+
+    #[test]
+    fn curve_needs_keys_and_keys_need_curve() {
+        let client = format!("clients = [{{ name = \"arm\", key = \"{PUBLIC}\" }}]");
+        let unused = error(&client);
+        assert!(unused.starts_with("line 1: `clients` names keys that nobody asks for"), "{unused}");
+        let bind = "curve_control = \"tcp://0.0.0.0:1\"\n";
+        let whole = format!("{bind}curve_secret_key = \"/etc/criticd/daemon.key_secret\"\n{client}");
+        if !cfg!(feature = "curve") {
+            assert!(error(&whole).starts_with("line 1: `curve_control` needs a criticd that was built with"));
+            return;
+        }
+        assert!(error(bind).starts_with("line 1: `curve_control` needs curve_secret_key"));
+        let keyed = format!("{bind}curve_secret_key = \"x\"\n");
+        assert!(error(&keyed).starts_with("line 1: `curve_control` needs clients"));
+        let config = Config::from_toml(&whole).unwrap();
+        assert_eq!(config.curve_endpoints().collect::<Vec<_>>(), [("curve_control", "tcp://0.0.0.0:1")]);
+        assert_eq!(config.clients[0].rights, Rights::ALL);
+        assert_eq!(Config::from_toml(&config.print()).unwrap(), config);
+        let twice = whole.replace("0.0.0.0:1", "127.0.0.1:5751");
+        assert!(error(&twice).starts_with("line 1: `curve_control` must differ from the other endpoints"));
+        let ipc = whole.replace("tcp://0.0.0.0:1", "ipc:///x");
+        assert!(error(&ipc).starts_with("line 1: `curve_control` must be tcp://HOST:PORT"));
+    }
+
+    #[test]
+    fn errors_never_repeat_what_may_be_a_key() {
+        let client = |key: &str| format!("clients = [{{ name = \"arm\", key = {key} }}]");
+        for text in [
+            format!("curve_secret_key = \"{SECRET}\""),
+            format!("curve_secret_key = [\"{SECRET}\"]"),
+            format!("clients = \"{SECRET}\""),
+            format!("clients = [\"{SECRET}\"]"),
+            client(&format!("[\"{SECRET}\"]")),
+            client(&format!("\"{SECRET}x\"")),
+            client(&format!("\"{}|\"", &SECRET[1..])),
+            format!("clients = [{{ name = \"{SECRET}\", key = \"{PUBLIC}\" }}]"),
+            format!("clients = [{{ name = \"arm\", key = \"{PUBLIC}\", rights = [\"{SECRET}\"] }}]"),
+            format!("clients = [{{ name = \"arm\", key = \"{PUBLIC}\", secret = \"{SECRET}\" }}]"),
+        ] {
+            let found = error(&text);
+            assert!(!found.contains(&SECRET[1..20]), "{found}");
+            assert!(found.starts_with("line 1: `c"), "{found}");
+            let (key, value) = text.split_once(" = ").unwrap();
+            let options = Options { set: vec![format!("{key}={value}")], ..Options::default() };
+            let found = Config::load(&options).unwrap_err().to_string();
+            assert!(!found.contains(&SECRET[1..20]), "{found}");
         }
     }
 

@@ -7,7 +7,7 @@ use criticd::learner::model::Model;
 use criticd::math::dictionary::Dictionary;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::math::posterior::{Posterior, Scale};
-use criticd::math::statistics::{Chain, Statistics};
+use criticd::math::statistics::{Chain, Running, Statistics};
 use criticd::snapshot::{Inputs, Snapshot};
 use criticd::transition::Rows;
 use nalgebra::{DMatrix, DVector};
@@ -112,7 +112,7 @@ fn one_pass_gives_the_reference_statistics() {
             assert!(distance(gram.to_nalgebra().as_slice(), &numbers(&run["S"])) < 1e-10, "{name}: S");
             assert!(distance(statistics.response.col(0), &numbers(&run["c"])) < 1e-10, "{name}: p");
             let scale = Scale::of_noise(case.hyperparameters.noise_variance);
-            let posterior = Posterior::solve(&statistics, &statistics.closed, scale).unwrap();
+            let posterior = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
             let phi = dictionary.features(&kernel.project(case.dim, &case.query));
             let mean: Vec<f64> = (0..phi.cols())
                 .map(|k| criticd::math::dense::dot(phi.col(k), posterior.feature_weights().col(0)))
@@ -239,7 +239,7 @@ fn backfill_over_everything_equals_batch_and_no_backfill_does_not_move_predictio
     let model = learned(&rows, Settings { backfill_rows: 0, ..everything }, NoiseModel::Correlated, &[64]);
     let (mut dictionary, mut statistics) = (model.dictionary().clone(), model.statistics().clone());
     let predict = |dictionary: &Dictionary, statistics: &Statistics| {
-        let posterior = Posterior::solve(statistics, &statistics.closed, Scale::of_noise(0.2)).unwrap();
+        let posterior = Posterior::solve(statistics, &Running::default(), Scale::of_noise(0.2)).unwrap();
         let phi = dictionary.features(&dictionary.kernel().project(2, &query)).to_nalgebra();
         (phi.transpose() * posterior.feature_weights().to_nalgebra()).as_slice().to_vec()
     };

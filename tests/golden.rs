@@ -3,7 +3,7 @@
 use criticd::math::dense::Matrix;
 use criticd::math::evidence::{self, Problem, Sparse};
 use criticd::math::exact::{ExactPosterior, exact_fixed_point};
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use criticd::math::returns::{Returns, differences};
 use criticd::transition::Rows;
 use serde_json::Value;
@@ -192,7 +192,7 @@ fn kernel_values_and_derivatives() {
         let (x, z) = (flat(&case["X"]), flat(&case["Z"]));
         let (px, pz) = (kernel.project(dim, &x), kernel.project(dim, &z));
         let mut found = Matrix::zeros(x.len() / dim, z.len() / dim);
-        kernel.block(kernel.projected_dim(dim), &px, &pz, &mut found.view_mut());
+        kernel.block(&Points::new(kernel.projected_dim(dim), &px), &pz, &mut found.view_mut());
         let expected = Matrix::from_rows(found.rows(), found.cols(), &flat(&case["K"]));
         for j in 0..found.cols() {
             close("kernel", found.col(j), expected.col(j), 1e-14);

@@ -1,5 +1,6 @@
 //! The dashboard's server as browsers and Prometheus meet it: raw requests over TCP to a whole daemon.
 
+use criticd::access::{Allow, Rights};
 use criticd::client::{Requester, Sender};
 use criticd::config::{Config, ConfigParts};
 use criticd::daemon::Daemon;
@@ -218,8 +219,10 @@ fn addresses_that_do_not_work_are_explained() {
     assert!(error.contains("is in use") && error.contains("--http HOST:PORT") && error.contains("off"), "{error}");
     assert!(!directory.path().join("data/endpoints.json").exists());
     let remote = ConfigParts { http: "0.0.0.0:0".into(), ..parts(&directory) };
-    assert!(Config::new(remote.clone()).unwrap_err().to_string().contains("insecure_allow_remote"));
-    Daemon::start(Config::new(ConfigParts { insecure_allow_remote: true, ..remote }).unwrap()).unwrap().stop();
+    assert!(Config::new(remote.clone()).unwrap_err().to_string().contains("insecure"));
+    let anybody = Allow { addresses: "0.0.0.0/0".parse().unwrap(), rights: Rights::ALL };
+    let allowed = ConfigParts { insecure: true, allow: vec![anybody], ..remote };
+    Daemon::start(Config::new(allowed).unwrap()).unwrap().stop();
     let daemon = try_at("off".into()).unwrap();
     assert_eq!(daemon.http_address(), None);
     let file = std::fs::read_to_string(directory.path().join("data/endpoints.json")).unwrap();

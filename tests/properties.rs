@@ -6,7 +6,7 @@ use criticd::learner::Settings;
 use criticd::learner::model::Model;
 use criticd::math::dense::Matrix;
 use criticd::math::dictionary::select;
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use criticd::snapshot::Inputs;
 use criticd::transition::Rows;
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn gram(kernel: &Kernel, dim: usize, states: &[f64]) -> Matrix {
     let points = kernel.project(dim, states);
     let n = states.len() / dim;
     let mut out = Matrix::zeros(n, n);
-    kernel.block(kernel.projected_dim(dim), &points, &points, &mut out.view_mut());
+    kernel.block(&Points::new(kernel.projected_dim(dim), &points), &points, &mut out.view_mut());
     out
 }
 

@@ -2,6 +2,8 @@
 # All tests: those in Rust, then those in Python against the release binary: of the daemon by a client that knows only the
 # protocol (tests/python), and of the Python package (python/tests). Everything it makes stays under target/.
 #
+# The encrypted sockets (feature curve) are tested where libzmq is, with a binary of its own under target/curve.
+#
 # What cannot run here (no python3, no packages to be had) is counted and reported as skipped; with CI=true that fails.
 # Arguments go to both runs of pytest: tests/run.sh -m "not slow".
 set -euo pipefail
@@ -38,12 +40,27 @@ echo "== cargo build --release"
 built=0
 cargo build --release || { built=1; failed=$((failed + 1)); }
 
+# The same folder, so that dependencies are compiled once; the plain binary takes its place again afterwards.
+curve=target/curve/criticd
+if [ "$built" -eq 0 ] && pkg-config --exists 'libzmq >= 4.2' 2>"$logs/which"; then
+    echo "== cargo build --release --features curve"
+    mkdir -p target/curve
+    if cargo build --release --features curve --bin criticd && cp target/release/criticd "$curve"; then
+        cargo build --release
+    else
+        failed=$((failed + 1))
+    fi
+else
+    rm -f "$curve"
+    echo "No libzmq: encrypted sockets are not tested (Debian: libzmq3-dev, pkg-config)."
+fi
+
 suite() { # LOG FOLDER ARGUMENTS...
     local log=$logs/$1 folder=$2 status=0
     shift 2
     echo "== pytest $folder"
     # Away from the folder python/, so that the package is the one that was installed.
-    CRITICD_BIN=$PWD/target/release/criticd "$environment/bin/python" -P -m pytest "$folder" --durations=5 "$@" 2>&1 |
+    CRITICD_BIN=$PWD/target/release/criticd CRITICD_CURVE_BIN=$PWD/$curve "$environment/bin/python" -P -m pytest "$folder" --durations=5 "$@" 2>&1 |
         tee "$log" || status=$?
     local summary='^=+ .* in [0-9.]+s|^[0-9]+ (passed|failed|skipped|error|deselected).* in [0-9.]+s'
     passed=$((passed + $(count "$log" "$summary" passed)))

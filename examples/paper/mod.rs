@@ -9,7 +9,7 @@ pub(crate) mod show;
 use criticd::math::dense::{self, Matrix};
 use criticd::math::evidence::{self, Evidence, KeepGoing, Problem};
 use criticd::math::exact::{ExactPosterior, exact_fixed_point};
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use criticd::math::optimise::{self, Bounds, Budget};
 use criticd::math::returns::Returns;
 use criticd::transition::Rows;
@@ -155,7 +155,7 @@ pub(crate) fn gram(kernel: &Kernel, dim: usize, states: &[f64]) -> Matrix {
     let points = kernel.project(dim, states);
     let n = states.len() / dim;
     let mut out = Matrix::zeros(n, n);
-    kernel.block(kernel.projected_dim(dim), &points, &points, &mut out.view_mut());
+    kernel.block(&Points::new(kernel.projected_dim(dim), &points), &points, &mut out.view_mut());
     out
 }
 

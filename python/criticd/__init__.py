@@ -18,6 +18,7 @@ from criticd._protocol import (
     Unreachable,
 )
 from criticd.client import Appended, Client, Optimised, Position, Value
+from criticd.keys import Keys
 from criticd.sender import Full, Sender
 from criticd.snapshot import Kernel, Snapshot
 from criticd.subscriber import Subscriber
@@ -32,6 +33,7 @@ __all__ = [
     "Hello",
     "Invalid",
     "Kernel",
+    "Keys",
     "Limits",
     "Malformed",
     "NoReply",

@@ -22,6 +22,7 @@ from criticd._protocol import Address, Hello, Limits, Malformed, Message, Refuse
 from criticd._rows import Layout, Rows
 from criticd._spool import Spool
 from criticd.client import control_socket, positions_of
+from criticd.keys import Keys
 
 log = logging.getLogger("criticd")
 
@@ -348,6 +349,8 @@ class Pushing(_Thread):
             self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
             self.socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
             self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+            if self.address.keys is not None:
+                self.address.keys.use(self.socket)
             self.socket.connect(endpoint)
             self.endpoint = endpoint
         return False
@@ -369,9 +372,9 @@ class Pushing(_Thread):
 class _Link:
     """A connection to the control socket that says when it breaks."""
 
-    def __init__(self, context: Any, endpoint: str) -> None:
+    def __init__(self, context: Any, endpoint: str, keys: Keys | None) -> None:
         self.endpoint = endpoint
-        self.socket = control_socket(context)
+        self.socket = control_socket(context, keys)
         self.monitor = self.socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self.poller = zmq.Poller()
         self.poller.register(self.socket, zmq.POLLIN)
@@ -469,7 +472,7 @@ class Appending(_Thread):
         """A connection that stands. Meanwhile what comes is spooled."""
         while not self.leaving():
             endpoint = self.address.resolve()
-            link = None if endpoint is None else _Link(self.context, endpoint)
+            link = None if endpoint is None else _Link(self.context, endpoint, self.address.keys)
             # A daemon that has come back may have other ports.
             until = time.monotonic() + (1.0 if self.address.data_dir else _SILENCE_S)
             while not self.leaving() and time.monotonic() < until:

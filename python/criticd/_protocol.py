@@ -16,6 +16,8 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from criticd.keys import Keys
+
 Array: TypeAlias = npt.NDArray[np.float64]
 Message: TypeAlias = dict[str, Any]
 
@@ -107,6 +109,10 @@ class Endpoints:
     publish: str = "tcp://127.0.0.1:5752"
     http: str | None = "127.0.0.1:5753"
     """Host and port of the dashboard; None if it is off."""
+    curve_ingest: str | None = None
+    """The encrypted socket for transitions; None if there is none, as with the next two."""
+    curve_control: str | None = None
+    curve_publish: str | None = None
 
     @classmethod
     def read(cls, data_dir: str | os.PathLike[str]) -> Endpoints:
@@ -118,7 +124,8 @@ class Endpoints:
         """From the text of an `endpoints.json`."""
         try:
             found = json.loads(text)
-            return cls(str(found["ingest"]), str(found["control"]), str(found["publish"]), found.get("http"))
+            optional = (found.get(key) for key in ("http", "curve_ingest", "curve_control", "curve_publish"))
+            return cls(str(found["ingest"]), str(found["control"]), str(found["publish"]), *optional)
         except (ValueError, KeyError, TypeError) as error:
             raise Malformed(f"this is no endpoints.json of criticd: {error}") from error
 
@@ -130,17 +137,27 @@ class Address:
     socket: str
     endpoint: str | None = None
     data_dir: Path | None = None
+    keys: Keys | None = None
+    """With keys, the encrypted one of the daemon's sockets."""
 
     @classmethod
-    def of(cls, socket: str, endpoint: str | None, data_dir: str | os.PathLike[str] | None) -> Address:
+    def of(
+        cls,
+        socket: str,
+        endpoint: str | None,
+        data_dir: str | os.PathLike[str] | None,
+        keys: Keys | None = None,
+    ) -> Address:
         """`endpoint`, or what `data_dir` or CRITICD_DATA_DIR says, or the default of the socket called `socket`."""
         if endpoint is not None and "://" not in endpoint:
             raise ValueError(f"an endpoint looks like {getattr(Endpoints(), socket)}, not {endpoint!r}")
         if endpoint is None and data_dir is None:
             data_dir = os.environ.get("CRITICD_DATA_DIR") or None
         if endpoint is None and data_dir is None:
+            if keys is not None:
+                raise ValueError("with keys, say where: encrypted sockets have no default endpoint")
             endpoint = getattr(Endpoints(), socket)
-        return cls(socket, endpoint, None if endpoint is not None or data_dir is None else Path(data_dir))
+        return cls(socket, endpoint, None if endpoint is not None or data_dir is None else Path(data_dir), keys)
 
     def resolve(self) -> str | None:
         """The endpoint; None while the data directory names none."""
@@ -148,7 +165,8 @@ class Address:
             return self.endpoint
         assert self.data_dir is not None
         try:
-            return str(getattr(Endpoints.read(self.data_dir), self.socket))
+            found: str | None = getattr(Endpoints.read(self.data_dir), ("curve_" if self.keys else "") + self.socket)
+            return found
         except (FileNotFoundError, Malformed):
             return None
 

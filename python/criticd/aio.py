@@ -22,6 +22,7 @@ from criticd import subscriber as _subscriber
 from criticd._delivery import Counters
 from criticd._protocol import Address, CriticdError, Hello, Message, NoReply, Refused, Unreachable, answer, pack
 from criticd.client import Appended, Optimised, Position, Value
+from criticd.keys import Keys
 from criticd.snapshot import Snapshot
 
 __all__ = ["Client", "Sender", "Subscriber"]
@@ -36,9 +37,10 @@ class Client:
         *,
         data_dir: str | os.PathLike[str] | None = None,
         timeout_s: float = 5.0,
+        keys: Keys | None = None,
     ) -> None:
         self.timeout_s = timeout_s
-        self._address = Address.of("control", endpoint, data_dir)
+        self._address = Address.of("control", endpoint, data_dir, keys)
         self._numbers = itertools.count(1)
         self._open: dict[int, asyncio.Future[Message]] = {}
         self._socket: zmq.asyncio.Socket | None = None
@@ -147,7 +149,7 @@ class Client:
                         await asyncio.sleep(0.05)
                         continue
                     socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
-                    _client.prepare(socket)
+                    _client.prepare(socket, self._address.keys)
                     socket.connect(endpoint)
                     self._socket = socket
                     self._reader = asyncio.create_task(self._read(socket))
@@ -195,8 +197,11 @@ class Subscriber:
         data_dir: str | os.PathLike[str] | None = None,
         critic: str | None = None,
         variance: bool = True,
+        keys: Keys | None = None,
     ) -> None:
-        self._inner = _subscriber.Subscriber(publish, control, data_dir=data_dir, critic=critic, variance=variance)
+        self._inner = _subscriber.Subscriber(
+            publish, control, data_dir=data_dir, critic=critic, variance=variance, keys=keys
+        )
 
     @property
     def latest(self) -> Snapshot | None:

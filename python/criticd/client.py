@@ -28,6 +28,7 @@ from criticd._protocol import (
     pack,
     unpack,
 )
+from criticd.keys import Keys
 from criticd.snapshot import Snapshot
 
 PAGE_ATTEMPTS = 8
@@ -150,8 +151,8 @@ class Client:
     """A connection to a daemon's control socket.
 
     `endpoint` is that socket's, "tcp://127.0.0.1:5751" by default; or give the daemon's `data_dir`, where its endpoints
-    are looked up, as they are in CRITICD_DATA_DIR if that is set and nothing is given. Nothing is sent before the first
-    request. Threads may share a client; their requests then wait for each other.
+    are looked up, as they are in CRITICD_DATA_DIR if that is set and nothing is given. With `keys` the connection is
+    encrypted. Nothing is sent before the first request. Threads may share a client; their requests then wait for each other.
 
     Requests that do not get an answer within `timeout_s` raise `Unreachable` or `NoReply`, those that the daemon turns
     down `Refused`. A client outlives restarts of the daemon.
@@ -163,10 +164,11 @@ class Client:
         *,
         data_dir: str | os.PathLike[str] | None = None,
         timeout_s: float = 5.0,
+        keys: Keys | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
         self.timeout_s = timeout_s
-        self._address = Address.of("control", endpoint, data_dir)
+        self._address = Address.of("control", endpoint, data_dir, keys)
         self._context = context or zmq.Context.instance()
         self._socket: zmq.Socket[bytes] | None = None
         self._numbers = itertools.count(1)
@@ -282,7 +284,7 @@ class Client:
             if self._socket is None:
                 endpoint = self._address.resolve()
                 if endpoint is not None:
-                    self._socket = control_socket(self._context)
+                    self._socket = control_socket(self._context, self._address.keys)
                     self._socket.connect(endpoint)
             # A daemon that came back may have other ports: look again every half second.
             wait = min(deadline, time.monotonic() + (0.5 if self._address.data_dir else timeout_s))
@@ -301,14 +303,14 @@ class Client:
             self._socket = None
 
 
-def control_socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+def control_socket(context: zmq.Context[zmq.Socket[bytes]], keys: Keys | None) -> zmq.Socket[bytes]:
     """A DEALER, not yet connected."""
     socket = context.socket(zmq.DEALER)
-    prepare(socket)
+    prepare(socket, keys)
     return socket
 
 
-def prepare(socket: Any) -> None:
+def prepare(socket: Any, keys: Keys | None) -> None:
     """Make a socket queue nothing for a daemon that is not there, and notice when it has gone silently."""
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IMMEDIATE, 1)
@@ -316,6 +318,8 @@ def prepare(socket: Any) -> None:
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+    if keys is not None:
+        keys.use(socket)
 
 
 def _milliseconds(deadline: float) -> int:

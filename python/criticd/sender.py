@@ -21,6 +21,7 @@ from criticd._protocol import Address, CriticdError, Invalid
 from criticd._rows import Rows
 from criticd._spool import Spool
 from criticd.client import Client
+from criticd.keys import Keys
 
 log = logging.getLogger("criticd")
 
@@ -54,6 +55,7 @@ class Sender:
     - `spool`: a file; `spool_bytes`: its limit.
     - `timeout_s`: how long a reliable `send` waits for room before it raises `Full`, None for ever; also how long
       `close` takes at most, None for 5 seconds.
+    - `keys`: for a socket that is encrypted with CURVE.
 
     A sender may be used by several threads. Close it, or use it in a `with` statement, so that the last rows arrive.
     """
@@ -74,6 +76,7 @@ class Sender:
         spool: str | os.PathLike[str] | None = None,
         spool_bytes: int = 256 << 20,
         timeout_s: float | None = None,
+        keys: Keys | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
         if min(queue_rows, batch_rows, window) < 1:
@@ -89,7 +92,7 @@ class Sender:
         self._shape: tuple[int, int] | None = None
         self._ledger = Ledger()
         self._closed = False
-        address = Address.of("control" if reliable else "ingest", endpoint, data_dir)
+        address = Address.of("control" if reliable else "ingest", endpoint, data_dir, keys)
         context = context or zmq.Context.instance()
         disk = None if spool is None else Spool(spool, spool_bytes)
         try:
@@ -287,7 +290,8 @@ class Sender:
     def _resume(self, address: Address, context: zmq.Context[zmq.Socket[bytes]], spool: Spool | None) -> None:
         """Take up the session where the daemon, or what is spooled for it, has got to."""
         waits = 5.0 if self.timeout_s is None else self.timeout_s
-        client = Client(address.endpoint, data_dir=address.data_dir, timeout_s=waits, context=context)
+        where, keys = address.data_dir, address.keys
+        client = Client(address.endpoint, data_dir=where, timeout_s=waits, keys=keys, context=context)
         with client:
             positions = client.streams()
         ends = {name: position.next_seq for name, position in positions.items() if position.session == self.session}

@@ -16,6 +16,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from criticd._protocol import Address, CriticdError, Malformed, Message, unpack
 from criticd.client import Client
+from criticd.keys import Keys
 from criticd.snapshot import Snapshot
 
 log = logging.getLogger("criticd")
@@ -112,7 +113,7 @@ def topics(critic: str) -> tuple[str, str]:
     return f"snapshot.{critic}", f"weights.{critic}"
 
 
-def publish_socket(context: Any) -> Any:
+def publish_socket(context: Any, keys: Keys | None) -> Any:
     """A SUB socket that notices when the daemon has gone silently."""
     socket = context.socket(zmq.SUB)
     socket.setsockopt(zmq.LINGER, 0)
@@ -120,6 +121,8 @@ def publish_socket(context: Any) -> Any:
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+    if keys is not None:
+        keys.use(socket)
     return socket
 
 
@@ -128,7 +131,7 @@ class Subscriber:
 
     `publish` and `control` are the daemon's endpoints, "tcp://127.0.0.1:5752" and "tcp://127.0.0.1:5751" by default; or
     give its `data_dir`, which CRITICD_DATA_DIR may do as well. `critic` is the daemon's first one unless it is named.
-    With `variance` models that were published without it are asked for whole.
+    With `variance` models that were published without it are asked for whole; with `keys` both connections are encrypted.
 
     A thread listens. When it is late, has missed a message, or a model is too large to be published, it asks for the
     model on the control socket. It outlives restarts of the daemon; a model of before stays until there is a new one.
@@ -143,11 +146,12 @@ class Subscriber:
         data_dir: str | os.PathLike[str] | None = None,
         critic: str | None = None,
         variance: bool = True,
+        keys: Keys | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
-        self._address = Address.of("publish", publish, data_dir)
+        self._address = Address.of("publish", publish, data_dir, keys)
         self._context = context or zmq.Context.instance()
-        self._client = Client(control, data_dir=data_dir, timeout_s=2.0, context=self._context)
+        self._client = Client(control, data_dir=data_dir, timeout_s=2.0, keys=keys, context=self._context)
         self._critic, self._variance = critic, variance
         self._follower: Follower | None = None
         self._changed = threading.Condition()
@@ -267,7 +271,7 @@ class Subscriber:
         if endpoint is None:
             self._over.wait(_TURN_S)
             return
-        socket = publish_socket(self._context)
+        socket = publish_socket(self._context, self._address.keys)
         monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)

@@ -3,6 +3,7 @@
 use super::Failure;
 use super::output::{facts, in_file, print, print_json};
 use criticd::config::{Config, Options};
+use criticd::keys::KeyPair;
 use criticd::learner::{KernelKind, Settings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -25,6 +26,13 @@ impl CheckConfig {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let options = Options { config: Some(self.file.clone()), ..Options::default() };
         let config = Config::load(&options).map_err(|e| in_file(&self.file, e))?;
+        // What only shows when the daemon starts should show here: the file of the secret key.
+        let secret = config.curve_secret_key.as_deref().filter(|_| config.curve_endpoints().next().is_some());
+        let keys = secret
+            .map(KeyPair::load)
+            .transpose()
+            .map_err(|e| in_file(&self.file, format!("`curve_secret_key`: {e}")))?;
+        let public_key = keys.as_ref().map(|keys| keys.public.as_str());
         if self.json {
             return print_json(&json!({
                 "data_dir": config.data_dir,
@@ -32,6 +40,12 @@ impl CheckConfig {
                 "control": config.control,
                 "publish": config.publish,
                 "http": config.http,
+                "insecure": config.insecure,
+                "allow": config.allow,
+                "curve": config.curve_endpoints().collect::<std::collections::BTreeMap<_, _>>(),
+                "curve_public_key": public_key,
+                "clients": config.clients.iter().map(|c| json!({"name": c.name, "rights": c.rights})).collect::<Vec<_>>(),
+                "limits": limits(&config),
                 "state_dim": config.state_dim,
                 "state_names": config.state_names,
                 "critics": config.critics.iter().map(summary).collect::<Vec<Value>>(),
@@ -46,6 +60,10 @@ impl CheckConfig {
         ]
         .map(|(label, text)| (label.to_owned(), text))
         .to_vec();
+        lines.extend(config.curve_endpoints().map(|(key, endpoint)| (key.to_owned(), endpoint.to_owned())));
+        lines.extend(public_key.map(|key| ("its public key".to_owned(), key.to_owned())));
+        lines.extend(config.allow.iter().map(|a| ("allow".to_owned(), format!("{}: {}", a.addresses, a.rights))));
+        lines.extend(config.clients.iter().map(|c| ("client".to_owned(), format!("{}: {}", c.name, c.rights))));
         for critic in &config.critics {
             let Settings { name, discount, noise, dictionary_max, .. } = critic;
             let kernel = kernel_name(critic.kernel);
@@ -67,6 +85,24 @@ fn kernel_name(kernel: KernelKind) -> &'static str {
         KernelKind::Factor(_) => "factor",
         KernelKind::Auto => "auto",
     }
+}
+
+fn limits(config: &Config) -> Value {
+    let limits = &config.limits;
+    json!({
+        "message_bytes_max": limits.message_bytes_max,
+        "frame_bytes_max": limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
+        "parts_max": limits.parts_max,
+        "rows_per_batch_max": limits.rows_per_batch_max,
+        "query_rows_max": limits.query_rows_max,
+        "connections_max": limits.connections_max,
+        "connections_per_address_max": limits.connections_per_address_max,
+        "subscriptions_max": limits.subscriptions_max,
+        "handshake_timeout_ms": limits.handshake_timeout_ms,
+        "idle_timeout_ms": limits.idle_timeout_ms,
+        "stall_timeout_ms": limits.stall_timeout_ms,
+        "saturated_timeout_ms": limits.saturated_timeout_ms,
+    })
 }
 
 fn summary(critic: &Settings) -> Value {

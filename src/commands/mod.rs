@@ -7,6 +7,7 @@ mod demo;
 mod fit;
 mod given;
 mod inspect;
+mod keys;
 mod output;
 mod plot;
 mod quarantine;
@@ -54,6 +55,7 @@ enum Command {
     Repair(repair::Repair),
     Quarantine(quarantine::Quarantine),
     CheckConfig(check_config::CheckConfig),
+    Keys(keys::Keys),
 }
 
 /// Run a command. Exit status: 0 done, 1 failed, 2 wrong usage (clap's own).
@@ -75,6 +77,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Repair(repair) => repair.run(),
         Command::Quarantine(quarantine) => quarantine.run(),
         Command::CheckConfig(check) => check.run(),
+        Command::Keys(keys) => keys.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,7 +3,7 @@
 use super::{Failure, start_log};
 use criticd::config::{Config, Options};
 use criticd::daemon::Daemon;
-use crossbeam_channel::{RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -53,6 +53,23 @@ fn start(config: Config) -> Result<Daemon, Failure> {
     Ok(daemon?)
 }
 
+/// Until a signal asks to stop (`None`), or a thread has ended that nobody asked to: then what to say.
+fn watch(signals: &Receiver<i32>, reload: impl Fn(), dead_thread: impl Fn() -> Option<String>) -> Option<String> {
+    let ended = |thread: &str| format!("the {thread} thread ended unexpectedly; please report this with the log");
+    loop {
+        match signals.recv_timeout(WATCH) {
+            Ok(SIGHUP) => reload(),
+            Ok(_) => return None,
+            Err(RecvTimeoutError::Disconnected) => return Some(ended("signals")),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(thread) = dead_thread() {
+                    return Some(ended(&thread));
+                }
+            }
+        }
+    }
+}
+
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let config = Config::load(&self.options).map_err(Failure::usage)?;
@@ -73,17 +90,7 @@ impl Serve {
                 }
             }
         })?;
-        let failure = loop {
-            match received.recv_timeout(WATCH) {
-                Ok(SIGHUP) => self.reload(&daemon),
-                Ok(_) | Err(RecvTimeoutError::Disconnected) => break None,
-                Err(RecvTimeoutError::Timeout) => {
-                    if let Some(thread) = daemon.dead_thread() {
-                        break Some(format!("the {thread} thread ended unexpectedly; please report this with the log"));
-                    }
-                }
-            }
-        };
+        let failure = watch(&received, || self.reload(&daemon), || daemon.dead_thread());
         log::info!("event=stopping");
         daemon.stop();
         handle.close();
@@ -111,5 +118,27 @@ impl Serve {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_thread_that_ends_by_itself_is_a_failure_and_a_signal_is_none() {
+        let (signals, received) = bounded(4);
+        let dead = Cell::new(None);
+        let reloads = Cell::new(0);
+        let watch = || watch(&received, || reloads.set(reloads.get() + 1), || dead.take());
+        dead.set(Some("core".to_owned()));
+        assert!(watch().unwrap().contains("the core thread ended"));
+        signals.send(SIGHUP).unwrap();
+        signals.send(SIGTERM).unwrap();
+        assert_eq!((watch(), reloads.get()), (None, 1));
+        // The thread that waits for signals has panicked.
+        drop(signals);
+        assert!(watch().unwrap().contains("the signals thread ended"));
     }
 }

@@ -1,13 +1,15 @@
 //! Every setting: key, meaning, range, and when a change takes effect.
 
 use super::{ConfigParts, Limits};
+use crate::access::Allow;
+use crate::keys::decode;
 use crate::learner::{KernelKind, SelectBy, Settings, VarianceKind};
 use crate::math::kernel::NoiseModel;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
@@ -69,7 +71,7 @@ macro_rules! choice {
     };
 }
 
-pub(super) static GENERAL: [Setting<ConfigParts>; 24] = [
+pub(super) static GENERAL: [Setting<ConfigParts>; 30] = [
     setting!(data_dir, Restart, directory, "Directory for the daemon's files; made if it is not there."),
     setting!(
         ingest,
@@ -100,12 +102,74 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 24] = [
          itself. Others are refused, so that no page from elsewhere can read it under a name of its own."
     ),
     setting!(
-        insecure_allow_remote,
+        insecure,
         Restart,
         anything,
-        "Allow TCP endpoints that other machines can reach. There is neither encryption nor a password: anybody who \
-         can connect can teach and read the model."
+        "Allow endpoints above that other machines can reach. Nothing is encrypted there, and addresses can be forged: \
+         whoever is on the way can read along and send what it likes. Only the addresses under allow may connect."
     ),
+    setting!(
+        allow,
+        Restart,
+        |ranges: &Vec<Allow>| {
+            let twice = (1..ranges.len()).any(|i| ranges[..i].iter().any(|r| r.addresses == ranges[i].addresses));
+            expect(!twice && ranges.len() <= 1024, "at most 1024 ranges, each once")
+        },
+        "What peers may do, by address: [{ addresses = \"10.0.0.0/8\", rights = [\"append\", \"query\"] }]. The narrowest \
+         range counts. Rights are append (send transitions), query (ask, subscribe, see the dashboard) and administer \
+         (optimise, checkpoint); left out, all three. Where no range holds it, loopback may do everything, others \
+         nothing. Peers on unix sockets may always do everything."
+    ),
+    setting!(
+        curve_ingest,
+        Restart,
+        optional(tcp_endpoint),
+        "A further endpoint for transitions, tcp://HOST:PORT, encrypted with CURVE, for clients with keys (a criticd \
+         built with --features curve)."
+    ),
+    setting!(curve_control, Restart, optional(tcp_endpoint), "A further endpoint for requests, as above."),
+    setting!(curve_publish, Restart, optional(tcp_endpoint), "A further endpoint for publications, as above."),
+    Setting {
+        key: "curve_secret_key",
+        when: When::Restart,
+        help: "File with the daemon's secret key, made by `criticd keys make`, for nobody but its owner to read (0600).",
+        get: |parts| written(&parts.curve_secret_key),
+        // Never said again: what stands here by mistake may be the key.
+        set: |parts, value| match read::<PathBuf>(value) {
+            Ok(path) if !path.to_str().is_some_and(|text| decode(text).is_some()) => {
+                parts.curve_secret_key = Some(path);
+                Ok(())
+            }
+            Ok(_) => Err("must be the path of the file with the key, not the key itself".into()),
+            Err(_) => Err("must be the path of a file".into()),
+        },
+        check: |_| Ok(()),
+    },
+    Setting {
+        key: "clients",
+        when: When::Restart,
+        help: "Who may come through CURVE: [{ name = \"arm\", key = \"(public key, 40 characters)\", rights = [\"append\"] \
+               }]. Rights as above; left out, all three.",
+        get: |parts| written(&parts.clients),
+        set: |parts, value| {
+            let list = "must be a list of tables with name, key (the public one, in Z85) and perhaps rights (of append, \
+                        query, administer)";
+            read(value).map(|clients| parts.clients = clients).map_err(|_| list.into())
+        },
+        check: |parts| {
+            let clients = &parts.clients;
+            let distinct = (1..clients.len()).all(|i| {
+                let others = &clients[..i];
+                others.iter().all(|other| other.name != clients[i].name && other.key != clients[i].key)
+            });
+            expect(clients.iter().all(|client| is_name(&client.name)), "named with 1 to 64 of A-Z a-z 0-9 _ - each")?;
+            expect(
+                clients.iter().all(|client| decode(&client.key).is_some()),
+                "listed with keys of 40 characters in Z85",
+            )?;
+            expect(distinct, "distinct in name and key")
+        },
+    },
     setting!(
         log,
         Running,
@@ -215,17 +279,28 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 24] = [
     ),
 ];
 
-pub(super) static LIMITS: [Setting<Limits>; 10] = [
+pub(super) static LIMITS: [Setting<Limits>; 12] = [
     setting!(message_bytes_max, Restart, within(1024..=1 << 30), "Bytes of one message, 1024 to 1 GiB."),
+    setting!(
+        frame_bytes_max,
+        Restart,
+        optional(within(1024..=1 << 30)),
+        "Bytes of one frame of a message, 1024 to message_bytes_max; if not set, as many as a message may have."
+    ),
     setting!(rows_per_batch_max, Restart, within(1..=1 << 20), "Rows of one batch, 1 to 1048576."),
     setting!(query_rows_max, Restart, within(1..=1 << 24), "States of one value request, 1 to 16777216."),
     setting!(parts_max, Restart, within(3..=64), "Frames of one message, 3 to 64."),
-    setting!(connections_max, Restart, within(1..=65_536), "Connections at a time to one socket, 1 to 65536."),
+    setting!(
+        connections_max,
+        Restart,
+        within(1..=65_536),
+        "Connections at a time, to all sockets together, 1 to 65536."
+    ),
     setting!(
         connections_per_address_max,
         Restart,
         within(1..=65_536),
-        "Connections at a time from one address to one socket, 1 to 65536; all local TCP clients share one address."
+        "Connections at a time from one address, to all sockets together, 1 to 65536; all local TCP clients share one."
     ),
     setting!(subscriptions_max, Restart, within(1..=65_536), "Topics that one subscriber may ask for, 1 to 65536."),
     setting!(
@@ -246,16 +321,20 @@ pub(super) static LIMITS: [Setting<Limits>; 10] = [
         within(100..=3_600_000),
         "A peer that does not catch up for so many milliseconds is cut off, 100 to 3600000."
     ),
+    setting!(
+        idle_timeout_ms,
+        Restart,
+        within(100..=7 * 86_400_000),
+        "A connection over which nothing goes either way for so many milliseconds is closed, 100 to 604800000; \
+         heartbeats count, and ZeroMQ libraries connect again."
+    ),
 ];
 
 pub(super) static CRITIC: [Setting<Settings>; 22] = [
     setting!(
         name,
         Restart,
-        |name: &String| {
-            let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-            expect((1..=64).contains(&name.len()) && name.bytes().all(plain), "1 to 64 of A-Z a-z 0-9 _ -")
-        },
+        |name: &String| expect(is_name(name), "1 to 64 of A-Z a-z 0-9 _ -"),
         "What requests and topics call it: 1 to 64 of A-Z a-z 0-9 _ -, distinct."
     ),
     setting!(discount, Restart, within(0.0..=1.0), "Discount of rows that carry none, 0 to 1."),
@@ -412,6 +491,11 @@ fn directory(path: &Path) -> Result<(), String> {
     expect(named, "a path in UTF-8")
 }
 
+fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=64).contains(&name.len()) && name.bytes().all(plain)
+}
+
 /// Host of a `tcp://HOST:PORT` endpoint, None for `ipc://PATH`.
 pub(super) fn host(endpoint: &str) -> Result<Option<&str>, String> {
     const FORMS: &str = "must be tcp://HOST:PORT or ipc://PATH";
@@ -433,4 +517,8 @@ fn is_address(address: &str) -> bool {
 
 fn endpoint(endpoint: &str) -> Result<(), String> {
     host(endpoint).map(drop)
+}
+
+fn tcp_endpoint(endpoint: &String) -> Result<(), String> {
+    expect(matches!(host(endpoint), Ok(Some(_))), "tcp://HOST:PORT")
 }

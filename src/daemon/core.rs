@@ -265,6 +265,7 @@ pub struct Core {
     /// Rows on which learners failed.
     quarantined_rows: u64,
     refit_restarts: u64,
+    http_restarts: u64,
     /// Messages refused on ingest, for the quarantine; bounded.
     refused: Vec<Refused>,
     streams: Streams,
@@ -337,6 +338,7 @@ impl Core {
             recovered: Value::Null,
             quarantined_rows: 0,
             refit_restarts: 0,
+            http_restarts: 0,
             refused: Vec::new(),
             streams: Streams::new(),
             spare: BatchParts::default(),
@@ -424,9 +426,9 @@ impl Core {
         self.queues = queues;
     }
 
-    /// How often the thread that runs refits had to be started again, for `status`.
-    pub fn set_refit_restarts(&mut self, restarts: u64) {
-        self.refit_restarts = restarts;
+    /// How often the thread that runs refits, and those that serve HTTP, had to be started again, for `status`.
+    pub fn set_restarts(&mut self, refit: u64, http: u64) {
+        (self.refit_restarts, self.http_restarts) = (refit, http);
     }
 
     /// What the start found in the data directory, as `status` has it.
@@ -1285,6 +1287,7 @@ impl Core {
             "recovered": self.recovered,
             "quarantined_rows": self.quarantined_rows,
             "refit_restarts": self.refit_restarts,
+            "http_restarts": self.http_restarts,
             "offset": self.offset(),
             "rows_per_second": self.rate.per_second,
             "streams": self.streams.len(),

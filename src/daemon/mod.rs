@@ -24,16 +24,19 @@ use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
 use self::ledger::CheckpointDone;
 use self::quarantine::Quarantine;
 use self::recovery::RecoverError;
-use self::telemetry::{Feed, Pulse, Stage, Timings};
+use self::telemetry::{Feed, Pulse, Restarts, Stage, Timings};
 use crate::config::Config;
 use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
+use crate::keys::{KeyError, KeyPair};
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::snapshot::{Evaluation, Snapshot};
-use crate::transport::{self, Endpoints, Outbox, Publication, Reply, Request, Transport};
+#[cfg(feature = "curve")]
+use crate::transport::CurveSettings;
+use crate::transport::{self, Endpoint, Endpoints, Outbox, Publication, Reply, Request, SocketName, Transport};
 use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded, never, select};
@@ -48,7 +51,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -121,6 +124,8 @@ pub enum StartError {
         /// Why.
         source: RecoverError,
     },
+    /// The daemon's secret key cannot be used.
+    Keys(KeyError),
     /// A thread cannot be started.
     Thread(std::io::Error),
 }
@@ -146,6 +151,7 @@ impl fmt::Display for StartError {
                      --truncate {path}` says what would be lost if the journal were cut where it is still good"
                 )
             }
+            Self::Keys(e) => write!(f, "curve_secret_key: {e}"),
             Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
         }
     }
@@ -159,6 +165,7 @@ impl std::error::Error for StartError {
             Self::Http(e) => Some(e),
             Self::DataDir { source, .. } | Self::Thread(source) => Some(source),
             Self::Recover { source, .. } => Some(source),
+            Self::Keys(source) => Some(source),
             Self::Locked { .. } => None,
         }
     }
@@ -169,6 +176,8 @@ enum Command {
     Reload(Arc<Config>),
     /// Learn what has been taken, publish a last time, end.
     Stop,
+    #[cfg(test)]
+    Panic,
 }
 
 /// Work of the refit thread.
@@ -230,11 +239,15 @@ impl Daemon {
             _ => {}
         }
         let clock = Clock { started: Instant::now() };
+        // Asked for first: what is wrong there is wrong whatever the journal holds.
+        let keys = if config.curve_endpoints().next().is_some() { config.curve_secret_key.as_deref() } else { None };
+        let keys = keys.map(KeyPair::load).transpose().map_err(StartError::Keys)?;
         let core = open_core(&config, clock, progress)?;
-        let transport = transport::start(transport_settings(&config)?).map_err(StartError::Transport)?;
+        let transport = transport::start(transport_settings(&config, keys.as_ref())?).map_err(StartError::Transport)?;
         let board = core.board();
         let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
+        let http_restarts = Restarts::default();
         let sources = http::Sources {
             board: core.board(),
             notices,
@@ -242,6 +255,7 @@ impl Daemon {
             timings: timings.clone(),
             counters: Arc::clone(&transport.counters),
             endpoints: transport.endpoints.clone(),
+            restarts: http_restarts.clone(),
         };
         let http = Http::start(&config, sources).map_err(StartError::Http)?;
         let stop_refits = Arc::new(AtomicBool::new(false));
@@ -303,11 +317,12 @@ impl Daemon {
             dropped_publications: 0,
             footprint_told: false,
             row_seconds: 0.0,
-            refit_restarts: Arc::default(),
+            refit_restarts: Restarts::default(),
+            http_restarts: http_restarts.clone(),
             _lock: Some(lock),
         };
         let directory = Directory::new(&config.data_dir);
-        let restarts = Arc::clone(&learning.refit_restarts);
+        let restarts = learning.refit_restarts.clone();
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits, restarts };
         daemon.transport = Some(transport);
         daemon.http = http;
@@ -315,7 +330,9 @@ impl Daemon {
         daemon.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;
         daemon.spawn("control", move || control.run())?;
         daemon.spawn("core", move || learning.run())?;
-        write_endpoints(&daemon.endpoints_file, &daemon.endpoints, daemon.http_address())
+        let encrypted = daemon.transport.as_ref().map_or(&[][..], |transport| &transport.encrypted);
+        let public_key = keys.as_ref().map(|keys| keys.public.as_str());
+        write_endpoints(&daemon.endpoints_file, &daemon.endpoints, encrypted, public_key, daemon.http_address())
             .map_err(|source| StartError::DataDir { path: daemon.endpoints_file.clone(), source })?;
         notify_systemd(&[NotifyState::Ready]);
         Ok(daemon)
@@ -406,15 +423,31 @@ impl Drop for Daemon {
     }
 }
 
-fn transport_settings(config: &Config) -> Result<transport::Settings, StartError> {
+fn transport_settings(
+    config: &Config,
+    #[cfg_attr(not(feature = "curve"), expect(unused_variables))] keys: Option<&KeyPair>,
+) -> Result<transport::Settings, StartError> {
     let parse = |setting, text: &str| text.parse().map_err(|source| StartError::Endpoint { setting, source });
     let limits = &config.limits;
+    let encrypted = config.curve_endpoints().map(|(setting, text)| {
+        let socket = match setting {
+            "curve_ingest" => SocketName::Ingest,
+            "curve_control" => SocketName::Control,
+            _ => SocketName::Publish,
+        };
+        Ok((socket, parse(setting, text)?))
+    });
+    let encrypted = encrypted.collect::<Result<Vec<_>, _>>()?;
     Ok(transport::Settings {
-        allow_remote: config.insecure_allow_remote,
+        #[cfg(feature = "curve")]
+        curve: keys.map(|keys| CurveSettings { secret_key: keys.secret.clone(), clients: config.clients.clone() }),
+        encrypted,
+        allow_remote: config.insecure,
+        access: config.access(),
         inbox_messages: config.inbox_messages,
         limits: transport::Limits {
             message_bytes_max: limits.message_bytes_max,
-            frame_bytes_max: limits.message_bytes_max,
+            frame_bytes_max: limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
             parts_max: limits.parts_max,
             connections_max: limits.connections_max,
             connections_per_address_max: limits.connections_per_address_max,
@@ -422,6 +455,7 @@ fn transport_settings(config: &Config) -> Result<transport::Settings, StartError
             handshake_timeout: Duration::from_millis(limits.handshake_timeout_ms),
             stall_timeout: Duration::from_millis(limits.stall_timeout_ms),
             saturated_timeout: Duration::from_millis(limits.saturated_timeout_ms),
+            idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
             ..transport::Limits::default()
         },
         ingest: parse("ingest", &config.ingest)?,
@@ -505,12 +539,24 @@ fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, w
 }
 
 /// Written whole or not at all: clients wait for this file to appear.
-fn write_endpoints(path: &Path, endpoints: &Endpoints, http: Option<SocketAddr>) -> std::io::Result<()> {
+fn write_endpoints(
+    path: &Path,
+    endpoints: &Endpoints,
+    encrypted: &[(SocketName, Endpoint)],
+    public_key: Option<&str>,
+    http: Option<SocketAddr>,
+) -> std::io::Result<()> {
     let mut text = json!({
         "ingest": endpoints.ingest.to_string(),
         "control": endpoints.control.to_string(),
         "publish": endpoints.publish.to_string(),
     });
+    for (socket, endpoint) in encrypted {
+        text[format!("curve_{socket}")] = endpoint.to_string().into();
+    }
+    if let Some(key) = public_key {
+        text["curve_public_key"] = key.into();
+    }
     if let Some(http) = http {
         text["http"] = http.to_string().into();
     }
@@ -549,8 +595,8 @@ struct Learning {
     footprint_told: bool,
     /// Seconds that learning a row takes, of late; 0 before the first.
     row_seconds: f64,
-    /// Times that the refit thread was started again after a panic.
-    refit_restarts: Arc<AtomicU64>,
+    refit_restarts: Restarts,
+    http_restarts: Restarts,
     /// Held as long as the data directory is written to.
     _lock: Option<std::fs::File>,
 }
@@ -597,6 +643,8 @@ impl Learning {
                         Ok(()) => self.config = config,
                         Err(why) => log::error!("event=reload_refused why={why:?}"),
                     },
+                    #[cfg(test)]
+                    Ok(Command::Panic) => panic!("injected"),
                     Ok(Command::Stop) => deadline = deadline.or(Some(Instant::now() + DRAIN)),
                     // Dropped without a stop: nobody listens any more.
                     Err(_) => break,
@@ -630,7 +678,7 @@ impl Learning {
             }
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
-                self.core.set_refit_restarts(self.refit_restarts.load(Ordering::Relaxed));
+                self.core.set_restarts(self.refit_restarts.get(), self.http_restarts.get());
                 self.tick();
                 self.quarantine.keep(&self.core.take_refused());
             }
@@ -856,10 +904,15 @@ impl Control {
 
     fn handle(&mut self, request: Request) {
         let Request { peer, payload } = request;
+        #[cfg(test)]
+        assert!(payload[..] != *b"panic", "injected");
         let request = match wire::decode_request(&payload, &self.config.limits.wire()) {
             Ok(request) => request,
             Err(refused) => return self.reply(peer, wire::encode_error(&refused.id, &refused.error)),
         };
+        if let Err(error) = request.op.permitted(peer.rights()) {
+            return self.reply(peer, wire::encode_error(&request.id, &error));
+        }
         let call = Call { peer, id: request.id, form: request.arrays, op: request.op };
         let started = Instant::now();
         match &call.op {
@@ -1104,7 +1157,7 @@ struct Refits {
     garbage: Receiver<Box<Model>>,
     done: Sender<RefitDone>,
     stop: Arc<AtomicBool>,
-    restarts: Arc<AtomicU64>,
+    restarts: Restarts,
 }
 
 impl Refits {
@@ -1114,10 +1167,7 @@ impl Refits {
         if let Err(e) = rustix::process::nice(5) {
             log::debug!("event=priority_kept why={e}");
         }
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
-            let count = self.restarts.fetch_add(1, Ordering::Relaxed) + 1;
-            log::error!("event=refit_thread_restarted count={count} why={:?}", core::panic_message(&panic));
-        }
+        self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
     }
 
     fn work(&self) {
@@ -1160,6 +1210,7 @@ impl Refits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Requester;
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transport::Peer;
     use crate::wire::Id;
@@ -1189,7 +1240,8 @@ mod tests {
             dropped_publications: 0,
             footprint_told: false,
             row_seconds: 0.0,
-            refit_restarts: Arc::default(),
+            refit_restarts: Restarts::default(),
+            http_restarts: Restarts::default(),
             _lock: None,
         }
     }
@@ -1208,9 +1260,8 @@ mod tests {
     fn a_panic_of_the_refit_thread_costs_nothing_but_a_count() {
         let (tasks, queue) = bounded(1);
         let (done, results) = bounded(1);
-        let restarts: Arc<AtomicU64> = Arc::default();
-        let refits =
-            Refits { tasks: queue, garbage: never(), done, stop: Arc::default(), restarts: Arc::clone(&restarts) };
+        let restarts = Restarts::default();
+        let refits = Refits { tasks: queue, garbage: never(), done, stop: Arc::default(), restarts: restarts.clone() };
         let thread = std::thread::spawn(move || refits.run());
         // A window without the rows that a refit needs: whatever becomes of it, it is answered, and the thread goes on.
         for _ in 0..2 {
@@ -1240,7 +1291,52 @@ mod tests {
         }
         drop(tasks);
         thread.join().unwrap();
-        assert_eq!(restarts.load(Ordering::Relaxed), 0, "a task's panic is caught with the task");
+        assert_eq!(restarts.get(), 0, "a task's panic is caught with the task");
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_named_and_the_journal_is_closed_with_all_that_was_acknowledged() {
+        for thread in ["core", "control", "checkpoint"] {
+            let directory = tempfile::tempdir().unwrap();
+            let any_port = || "tcp://127.0.0.1:0".to_owned();
+            let start = || {
+                let config = Config::new(crate::config::ConfigParts {
+                    data_dir: directory.path().to_owned(),
+                    ingest: any_port(),
+                    control: any_port(),
+                    publish: any_port(),
+                    http: "off".into(),
+                    ..crate::config::ConfigParts::default()
+                });
+                Daemon::start(config.unwrap()).unwrap()
+            };
+            let mut daemon = start();
+            let long = Duration::from_secs(60);
+            let connect = |daemon: &Daemon| Requester::connect(&daemon.endpoints.control.to_string(), long).unwrap();
+            let mut requester = connect(&daemon);
+            let mut pendulum = Pendulum::new(1, 0.3);
+            let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+            for batch in sim::batches("p", "run", &steps) {
+                let id = requester.post_append(&batch).unwrap();
+                requester.reply(id, long).unwrap();
+            }
+            assert_eq!(daemon.dead_thread(), None);
+            match thread {
+                "core" => daemon.commands.send(Command::Panic).unwrap(),
+                "control" => drop(requester.post_bytes(|_| b"panic".to_vec()).unwrap()),
+                other => daemon.spawn(other, || panic!("injected")).unwrap(),
+            }
+            while daemon.dead_thread().is_none() {
+                std::thread::sleep(NAP);
+            }
+            assert_eq!(daemon.dead_thread().as_deref(), Some(thread));
+            daemon.stop();
+            assert!(!directory.path().join("journal.sqlite-wal").exists(), "{thread}: the journal is still open");
+            let daemon = start();
+            let status = connect(&daemon).ask("status", json!({}), long).unwrap();
+            assert_eq!((status["offset"].as_u64(), status["recovered"]["offset"].as_u64()), (Some(100), Some(100)));
+            daemon.stop();
+        }
     }
 
     #[test]

@@ -332,10 +332,15 @@ fn recorded_quarantine(storage: &mut dyn Storage, behind: u64) -> Result<Vec<Qua
             for group in storage.read(head.id, 1)? {
                 let damaged = |damage| RecoverError::Damaged { group: head.id, offset: head.first_offset, damage };
                 let (_, records) = group.decode().map_err(damaged)?;
-                found.extend(records.into_iter().filter_map(|record| match record {
-                    Record::Quarantined(quarantined) => Some(quarantined),
-                    _ => None,
-                }));
+                for record in records {
+                    let Record::Quarantined(quarantined) = record else { continue };
+                    // A learner can have failed only on what was there.
+                    if quarantined.to > head.first_offset {
+                        let why = format!("it leaves out rows up to {}, which come after it", quarantined.to);
+                        return Err(damaged(Damage::Unreadable(why)));
+                    }
+                    found.push(quarantined);
+                }
             }
         }
     }

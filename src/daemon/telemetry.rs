@@ -3,17 +3,21 @@
 //! The watcher hears what subscribers hear, and gets the rows that arrived. So nothing here is computed on the core's
 //! thread: a publication is a shared buffer, a window shares its rows, and what finds the queue full is dropped.
 
+use super::core::panic_message;
 use crate::learner::window::Window;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use prometheus_client::metrics::histogram::Histogram;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Notices that may wait for the watcher.
 const NOTICES: usize = 256;
+/// Pause before something that has panicked is begun again.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Where more than this wait, rows are kept back: each notice of them may keep alive what the window has forgotten.
 const ROWS_WAITING: usize = 8;
 
@@ -26,6 +30,9 @@ pub enum Notice {
     Event(Bytes),
     /// Retained rows, among them all that have arrived since the notice before.
     Rows(Window),
+    /// Whoever hears of it panics.
+    #[cfg(test)]
+    Panic,
 }
 
 /// The end at which the daemon's threads speak.
@@ -115,6 +122,30 @@ impl Pulse {
     /// Notices that the watcher missed because it did not keep up.
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
+    }
+}
+
+/// How often something was begun again after a panic, shared by whoever clones it.
+#[derive(Clone, Debug, Default)]
+pub struct Restarts(Arc<AtomicU64>);
+
+impl Restarts {
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Do `work`, and again after each panic while it is `wanted`: a panic costs what was under way, is counted and logged.
+    pub fn keep(&self, thread: &str, wanted: impl Fn() -> bool, mut work: impl FnMut()) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut work)) {
+            let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+            log::error!("event=thread_restarted thread={thread} count={count} why={:?}", panic_message(&panic));
+            if !wanted() {
+                return;
+            }
+            // What panics again at once must not cost a processor.
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 
@@ -244,6 +275,23 @@ mod tests {
         assert!(thread_seconds().contains_key("a-thread-of-man"), "{:?}", thread_seconds());
         drop(stop);
         thread.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn what_panics_is_done_again_and_counted_until_nobody_wants_it() {
+        let restarts = Restarts::default();
+        let mut calls = 0;
+        restarts.keep(
+            "test",
+            || true,
+            || {
+                calls += 1;
+                assert!(calls == 3, "injected");
+            },
+        );
+        assert_eq!((restarts.get(), calls), (2, 3));
+        restarts.clone().keep("test", || false, || panic!("injected"));
+        assert_eq!(restarts.get(), 3);
     }
 
     #[test]

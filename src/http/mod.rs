@@ -32,7 +32,7 @@ mod watcher;
 
 use crate::config::Config;
 use crate::daemon::core::Board;
-use crate::daemon::telemetry::{Notice, Pulse, Timings};
+use crate::daemon::telemetry::{Notice, Pulse, Restarts, Timings};
 use crate::transport::{Counters, Endpoints};
 use crossbeam_channel::{Receiver, bounded};
 use std::fmt;
@@ -58,6 +58,8 @@ pub struct Sources {
     pub counters: Arc<Counters>,
     /// Where the sockets are.
     pub endpoints: Endpoints,
+    /// Counts how often its threads had to be started again.
+    pub restarts: Restarts,
 }
 
 /// Why nobody can be served.
@@ -102,8 +104,8 @@ impl fmt::Display for StartError {
             }
             Self::Remote { address, resolved } => write!(
                 f,
-                "http: {address} is {}, which other machines may reach, and whoever connects sees everything; bind a \
-                 loopback address, or set insecure_allow_remote = true",
+                "http: {address} is {}, which other machines may reach, and nothing is encrypted; bind a loopback address, \
+                 or say who may connect with `allow` and set insecure = true",
                 resolved.ip()
             ),
             Self::InUse { address, .. } => write!(
@@ -142,20 +144,21 @@ impl Http {
         if config.http == "off" {
             return Ok(None);
         }
-        let listener = bind(&config.http, config.insecure_allow_remote)?;
+        let listener = bind(&config.http, config.insecure)?;
         let failed = |source| StartError::Bind { address: config.http.clone(), source };
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let Sources { board, notices, pulse, timings, counters, endpoints } = sources;
+        let Sources { board, notices, pulse, timings, counters, endpoints, restarts } = sources;
         let (asks, asked) = bounded(ASKS);
         let (frames, frame) = tokio::sync::watch::channel(Arc::default());
-        let watcher = watcher::Watcher::new(&config.critics, endpoints, board, notices, asked, frames);
+        let mut watcher = watcher::Watcher::new(&config.critics, endpoints, board, notices, asked, frames);
         let site = server::Site {
             asks,
             frame: frame.clone(),
             pulse: Arc::clone(&pulse),
             metrics: metrics::Metrics::new(timings, pulse, counters, frame),
             guard: guard::Guard::new(address, &config.http_hosts),
+            access: config.access(),
         };
         let (running, over) = tokio::sync::watch::channel(());
         // Made here, so that what can fail does so before anything is promised.
@@ -163,10 +166,19 @@ impl Http {
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(run).map_err(failed)
         };
-        let threads = vec![
-            spawn("watcher", Box::new(move || watcher.run()))?,
-            spawn("http", Box::new(move || runtime.block_on(server::serve(listener, site, over))))?,
-        ];
+        // A panic costs what was under way, and the daemon nothing.
+        let wanted = |over: &tokio::sync::watch::Receiver<()>| over.has_changed().is_ok();
+        let (watcher_restarts, watcher_over) = (restarts.clone(), over.clone());
+        let (access, router) = (site.access.clone(), server::router(site));
+        let serve = move || {
+            let listen = || runtime.block_on(server::serve(&listener, &access, router.clone(), over.clone()));
+            restarts.keep("http", || wanted(&over), listen);
+        };
+        let watch = move || {
+            watcher::step_back();
+            watcher_restarts.keep("watcher", || wanted(&watcher_over), || watcher.run());
+        };
+        let threads = vec![spawn("watcher", Box::new(watch))?, spawn("http", Box::new(serve))?];
         log::info!("event=dashboard open=http://{address}/");
         Ok(Some(Self { address, running, threads }))
     }
@@ -202,4 +214,46 @@ fn bind(address: &str, allow_remote: bool) -> Result<TcpListener, StartError> {
         io::ErrorKind::AddrInUse => StartError::InUse { address: given(), source },
         _ => StartError::Bind { address: given(), source },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::core::Core;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    #[test]
+    fn a_watcher_that_panics_is_started_again_and_the_page_served() {
+        let parts = crate::config::ConfigParts { http: "127.0.0.1:0".into(), ..crate::config::ConfigParts::default() };
+        let config = Config::new(parts).unwrap();
+        let (notices, heard) = bounded(4);
+        let endpoint: crate::transport::Endpoint = "tcp://127.0.0.1:0".parse().unwrap();
+        let restarts = Restarts::default();
+        let sources = Sources {
+            board: Core::new(Arc::new(config.clone())).board(),
+            notices: heard,
+            pulse: Arc::default(),
+            timings: Timings::default(),
+            counters: Arc::default(),
+            endpoints: Endpoints { ingest: endpoint.clone(), control: endpoint.clone(), publish: endpoint },
+            restarts: restarts.clone(),
+        };
+        let http = Http::start(&config, sources).unwrap().unwrap();
+        for count in 1..=2 {
+            notices.send(Notice::Panic).unwrap();
+            while restarts.get() < count {
+                std::thread::yield_now();
+            }
+            // What needs the watcher's answer is answered again.
+            let mut browser = TcpStream::connect(http.address()).unwrap();
+            let host = http.address();
+            write!(browser, "GET /api/history HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+            let mut reply = String::new();
+            browser.read_to_string(&mut reply).unwrap();
+            assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        }
+        assert_eq!((http.dead_thread(), restarts.get()), (None, 2));
+        http.stop();
+    }
 }

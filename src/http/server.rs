@@ -4,6 +4,7 @@ use super::guard::{Guard, Local, protect};
 use super::map::View;
 use super::metrics::Metrics;
 use super::watcher::{Ask, Frame, Refusal};
+use crate::access::{Access, Right};
 use crate::daemon::telemetry::Pulse;
 use axum::Router;
 use axum::extract::{Extension, Query, State};
@@ -54,20 +55,29 @@ pub(super) struct Site {
     pub(super) pulse: Arc<Pulse>,
     pub(super) metrics: Metrics,
     pub(super) guard: Guard,
+    pub(super) access: Access,
 }
 
 /// Serve until `over` has lost its sender.
-pub(super) async fn serve(listener: std::net::TcpListener, site: Site, mut over: watch::Receiver<()>) {
-    let listener = match TcpListener::from_std(listener) {
+pub(super) async fn serve(
+    listener: &std::net::TcpListener,
+    access: &Access,
+    router: Router,
+    mut over: watch::Receiver<()>,
+) {
+    let listener = match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => listener,
         Err(e) => return log::error!("event=dashboard_failed why={e}"),
     };
-    let router = router(site);
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     let accept = async {
         loop {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
             match listener.accept().await {
+                // Closed at once: nobody can be told without a request, and those are for peers that may query.
+                Ok((_, peer)) if !access.rights(Some(peer.ip())).has(Right::Query) => {
+                    log::debug!("event=dashboard_unauthorised peer={}", peer.ip());
+                }
                 Ok((stream, _)) => {
                     if let Ok(local) = stream.local_addr() {
                         let router = router.clone().layer(Extension(Local(local)));
@@ -100,7 +110,8 @@ async fn connection(stream: Guarded, router: Router) {
     }
 }
 
-fn router(site: Site) -> Router {
+/// The routes of `site`.
+pub(super) fn router(site: Site) -> Router {
     let file =
         |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
     let guard = site.guard.clone();

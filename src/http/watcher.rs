@@ -100,6 +100,13 @@ pub(super) struct Watcher {
     counted: Instant,
 }
 
+/// Let this thread be nicer than the others: what learns and answers goes first. Without it things are only slower.
+pub(super) fn step_back() {
+    if let Err(e) = rustix::process::nice(NICE) {
+        log::debug!("event=priority_kept why={e}");
+    }
+}
+
 impl Watcher {
     pub(super) fn new(
         critics: &[Settings],
@@ -134,11 +141,7 @@ impl Watcher {
     }
 
     /// Until the server has ended.
-    pub(super) fn run(mut self) {
-        // What learns and answers goes first. The priority is this thread's alone; without it things are only slower.
-        if let Err(e) = rustix::process::nice(NICE) {
-            log::debug!("event=priority_kept why={e}");
-        }
+    pub(super) fn run(&mut self) {
         let mut notices = self.notices.clone();
         loop {
             select! {
@@ -159,6 +162,8 @@ impl Watcher {
             Notice::Rows(window) => self.rows(&window),
             Notice::Event(payload) => self.event(&payload),
             Notice::Status(payload) => self.status(&payload),
+            #[cfg(test)]
+            Notice::Panic => panic!("injected"),
         }
     }
 

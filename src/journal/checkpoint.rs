@@ -8,7 +8,7 @@
 
 use super::Configured;
 use crate::daemon::streams::Streams;
-use crate::learner::Learner;
+use crate::learner::{Learner, Settings};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -122,7 +122,8 @@ impl Checkpoint {
             return Err(CheckpointError::Newer { version });
         }
         let checkpoint: Self = rmp_serde::from_slice(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))?;
-        if checkpoint.learners.iter().any(|learner| !learner.holds_together()) {
+        let settings = checkpoint.configured.iter().flat_map(|configured| &configured.critics);
+        if !checkpoint.learners.iter().all(Learner::holds_together) || !settings.into_iter().all(Settings::are_sound) {
             return Err(CheckpointError::Unreadable("parts of a learner do not fit each other".into()));
         }
         Ok(checkpoint)

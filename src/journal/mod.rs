@@ -406,7 +406,13 @@ impl<'a> Bytes<'a> {
             }
             REFIT_ENDED => Record::RefitEnded { critic: payload.text()? },
             QUARANTINED => Record::Quarantined(payload.packed()?),
-            CONFIGURED => Record::Configured(payload.packed()?),
+            CONFIGURED => {
+                let configured: Configured = payload.packed()?;
+                if !configured.critics.iter().all(Settings::are_sound) {
+                    return Err("settings with which no learner can work".into());
+                }
+                Record::Configured(configured)
+            }
             _ => return Err(format!("a record of the unknown kind {kind}")),
         };
         if payload.0.is_empty() { Ok(record) } else { Err("bytes are left behind a record".into()) }

@@ -152,6 +152,28 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Whether a learner can work with them. What the configuration says has been checked more closely; this is for what a
+    /// file says.
+    pub fn are_sound(&self) -> bool {
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        (0.0..=1.0).contains(&self.discount)
+            && !self.rewards.is_empty()
+            && positive(self.tolerance)
+            && (1..=20_000).contains(&self.dictionary_max)
+            && self.backfill_rows <= 1_000_000
+            && (1..=65_536).contains(&self.refresh_rows)
+            && positive(self.noise_floor)
+            && (2..=1_000_000).contains(&self.warmup_rows)
+            && self.refit_growth.is_finite()
+            && self.refit_growth >= 1.0
+            && self.refit_score_drop.is_finite()
+            && self.evidence_rows >= 2
+            && self.starts >= 1
+            && positive(self.refit_budget_s)
+    }
+}
+
 /// What a learner reports of a step or a verdict, for the daemon to log and publish.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -340,7 +362,10 @@ impl Learner {
     /// Whether what was read from a file is of one piece.
     pub fn holds_together(&self) -> bool {
         let model = self.model.as_ref().is_none_or(|model| model.holds_together());
-        model && self.first_row <= self.learned && self.model.is_some() == (self.generation > 0)
+        model
+            && self.settings.are_sound()
+            && self.first_row <= self.learned
+            && self.model.is_some() == (self.generation > 0)
     }
 
     /// Offset of the first row that it still has to see.

@@ -5,8 +5,8 @@ use crate::math::backfill::{Observed, Recent, difference_residual};
 use crate::math::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
-use crate::math::posterior::{Posterior, Scale, SolveError, add_scores};
-use crate::math::statistics::{Chain, Closing, Statistics};
+use crate::math::posterior::{Posterior, Scale, SolveError, SolveWork, add_scores};
+use crate::math::statistics::{Chain, Running, Statistics};
 use crate::snapshot::{Inputs, Snapshot};
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
@@ -134,11 +134,53 @@ struct Work {
     node_rows: Vec<usize>,
     features: Matrix,
     residuals: Vec<f64>,
+    /// Whether what the block's rows observe stands in `observed`, and not in `features`.
+    observed_apart: bool,
     observed: Matrix,
     nodes: Vec<RowNodes>,
     rewards: Vec<f64>,
     coordinate: Vec<f64>,
     last_row: Vec<u32>,
+    scored: Scored,
+    running: Running,
+    /// States of the block's scored successors or of the running chains' last successors.
+    successors: Vec<f64>,
+    solve: SolveWork,
+    /// The posterior before the present one, whose memory the next one takes.
+    spare: Posterior,
+}
+
+/// Scratch of the rows of a block that are scored.
+#[derive(Clone, Debug, Default)]
+struct Scored {
+    rows: Vec<ScoredRow>,
+    /// phi(x') of successors that are no node of the block.
+    next: Matrix,
+    next_points: Vec<f64>,
+    /// phi(x) - gamma phi(x'), a column for each.
+    difference: Matrix,
+    /// The features of the last refresh solved with its system.
+    solved: Matrix,
+}
+
+/// A row of the block that is scored.
+#[derive(Clone, Copy, Debug)]
+struct ScoredRow {
+    /// Position in the block.
+    k: usize,
+    /// Discount, or 0 at a terminal state.
+    discount: f64,
+    next: Successor,
+}
+
+/// Where the features of a scored row's successor are.
+#[derive(Clone, Copy, Debug)]
+enum Successor {
+    None,
+    /// Node of the block.
+    Node(usize),
+    /// Column of [`Scored::next`].
+    Extra(usize),
 }
 
 /// Where a row's states stand among the nodes of its block.
@@ -150,6 +192,13 @@ struct RowNodes {
     state: usize,
     /// Next state, where it is needed: white noise, or a chain cut after this row.
     next: Option<usize>,
+}
+
+impl Work {
+    /// Features of what the block's rows observe (m, rows).
+    fn observed(&self) -> &Matrix {
+        if self.observed_apart { &self.observed } else { &self.features }
+    }
 }
 
 impl Model {
@@ -202,7 +251,8 @@ impl Model {
     pub fn holds_together(&self) -> bool {
         let (m, rewards, dim) = (self.dictionary.len(), self.settings.rewards.len(), self.inputs.dim());
         let slots = self.slots.len();
-        self.dictionary.holds_together(dim)
+        self.settings.are_sound()
+            && self.dictionary.holds_together(dim)
             && self.inputs.scale.len() == dim
             && self.statistics.holds_together(m, rewards)
             && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
@@ -328,7 +378,7 @@ impl Model {
         self.compute_features(&mut work);
         self.admit_novel(&mut work);
         self.observe(rows, block.clone(), &mut work);
-        self.score_rows(rows, block.clone(), offset, &work);
+        self.score_rows(rows, block.clone(), offset, &mut work);
         self.absorb(rows, block, &mut work);
         self.work = work;
     }
@@ -402,9 +452,8 @@ impl Model {
     }
 
     fn compute_features(&self, work: &mut Work) {
-        let kernel = self.dictionary.kernel();
         work.points.clear();
-        work.points.extend(kernel.project(self.inputs.dim(), &work.states));
+        self.dictionary.kernel().project_into(self.inputs.dim(), &work.states, &mut work.points);
         let nodes = work.node_rows.len();
         if work.features.rows() == 0 && work.features.cols() == 0 {
             work.features = Matrix::with_capacity(self.dictionary.max(), 2 * self.settings.refresh_rows);
@@ -465,9 +514,14 @@ impl Model {
         }
     }
 
-    /// Features of what each row observes: phi(x), or phi(x) - gamma phi(x') under white noise.
+    /// Features of what each row observes: phi(x), or phi(x) - gamma phi(x') under white noise. Where the block's nodes are
+    /// its rows' states and nothing else they are that already.
     fn observe(&self, rows: &Rows, block: Range<usize>, work: &mut Work) {
         let m = self.dictionary.len();
+        work.observed_apart = self.noise == NoiseModel::White || work.node_rows.len() != block.len();
+        if !work.observed_apart {
+            return;
+        }
         if work.observed.rows() == 0 && work.observed.cols() == 0 {
             work.observed = Matrix::with_capacity(self.dictionary.max(), self.settings.refresh_rows);
         }
@@ -488,38 +542,47 @@ impl Model {
     /// ```text
     /// r ~ N(g' u, Var(V(x) - gamma V(x')) + noise),   noise = sigma0^2 (1 + gamma^2) correlated, sigma0^2 white
     /// ```
-    fn score_rows(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &Work) {
+    fn score_rows(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
         let Some(posterior) = &self.posterior else { return };
+        self.collect_scored(rows, block.clone(), offset, work);
+        let (kernel, dim, m) = (self.dictionary.kernel(), self.inputs.dim(), self.dictionary.len());
+        let width = kernel.projected_dim(dim);
+        let Scored { rows: scored, next, next_points, difference, solved } = &mut work.scored;
+        next_points.clear();
+        kernel.project_into(dim, &work.successors, next_points);
+        next.resize(m, work.successors.len() / dim);
+        self.dictionary.features_into(next_points, next.view_mut());
+        // Features admitted since the refresh have their prior variance of one.
         let known = posterior.feature_weights().rows();
-        let kernel = self.dictionary.kernel();
-        let dim = self.inputs.dim();
-        let (mut next, mut next_state) = (Matrix::default(), Vec::new());
-        let mut solved = vec![0.0; known];
-        for (k, i) in block.enumerate() {
-            let at = offset + k as u64;
-            if at >= SCORE_ALL_BEFORE && !at.is_multiple_of(SCORE_STRIDE) {
-                continue;
+        difference.resize(m, scored.len());
+        solved.resize(known, scored.len());
+        for (c, row) in scored.iter().enumerate() {
+            let column = difference.col_mut(c);
+            column.copy_from_slice(work.features.col(work.nodes[row.k].state));
+            match row.next {
+                Successor::None => {}
+                Successor::Node(node) => axpy(column, -row.discount, work.features.col(node)),
+                Successor::Extra(extra) => axpy(column, -row.discount, next.col(extra)),
             }
-            let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.settings.discount) };
-            let mut difference = work.features.col(work.nodes[k].state).to_vec();
+            solved.col_mut(c).copy_from_slice(&column[..known]);
+        }
+        solve_lower(posterior.system().factor().view(), solved.view_mut());
+        let Scale { signal, ratio } = posterior.scale();
+        for (c, row) in scored.iter().enumerate() {
+            let (gamma, difference, solved) = (row.discount, difference.col(c), solved.col(c));
+            let place = |node: usize| node * width..(node + 1) * width;
+            let at = &work.points[place(work.nodes[row.k].state)];
+            let next = match row.next {
+                Successor::None => None,
+                Successor::Node(node) => Some(&work.points[place(node)]),
+                Successor::Extra(extra) => Some(&next_points[place(extra)]),
+            };
             let mut prior = kernel.diagonal();
-            if gamma != 0.0 {
-                next_state.clear();
-                self.inputs.normalise_into(rows.next_state(i), &mut next_state);
-                let projected = kernel.project(dim, &next_state);
-                next.resize(self.dictionary.len(), 1);
-                self.dictionary.features_into(&projected, next.view_mut());
-                axpy(&mut difference, -gamma, next.col(0));
-                let point = kernel.project(dim, &work.states[work.nodes[k].state * dim..][..dim]);
-                prior += gamma * gamma * kernel.diagonal() - 2.0 * gamma * kernel.eval(&point, &projected);
+            if let Some(next) = next {
+                prior += gamma * gamma * kernel.diagonal() - 2.0 * gamma * kernel.eval(at, next);
             }
-            // Features admitted since the refresh have their prior variance of one.
-            solved.copy_from_slice(&difference[..known]);
-            solve_lower(posterior.system().factor().view(), ViewMut::column(&mut solved));
-            let Scale { signal, ratio } = posterior.scale();
-            let new: f64 = difference[known..].iter().map(|v| v * v).sum();
-            let value_variance =
-                signal * (difference_residual(prior, &difference) + ratio * dot(&solved, &solved) + new);
+            let new = dot(&difference[known..], &difference[known..]);
+            let value_variance = signal * (difference_residual(prior, difference) + ratio * dot(solved, solved) + new);
             let noise = match self.noise {
                 NoiseModel::Correlated => signal * ratio * (1.0 + gamma * gamma),
                 NoiseModel::White => signal * ratio,
@@ -528,10 +591,37 @@ impl Model {
             let mut log_density = 0.0;
             for (h, &column) in self.settings.rewards.iter().enumerate() {
                 let mean = dot(&difference[..known], posterior.feature_weights().col(h));
-                let error = rows.reward(i)[column] - mean;
+                let error = rows.reward(block.start + row.k)[column] - mean;
                 log_density -= 0.5 * ((2.0 * PI * variance).ln() + error * error / variance);
             }
             self.score.add(log_density);
+        }
+    }
+
+    /// Which rows of the block are scored, and the states of those successors that the block has no features of.
+    fn collect_scored(&self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
+        work.scored.rows.clear();
+        work.successors.clear();
+        let mut extra = 0;
+        for (k, i) in block.clone().enumerate() {
+            let at = offset + k as u64;
+            if at >= SCORE_ALL_BEFORE && !at.is_multiple_of(SCORE_STRIDE) {
+                continue;
+            }
+            let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.settings.discount) };
+            let next = if discount == 0.0 {
+                Successor::None
+            } else if let Some(node) = work.nodes[k].next {
+                Successor::Node(node)
+            } else if i + 1 < block.end && rows.state(i + 1) == rows.next_state(i) {
+                // The stream's next row starts where this one ends.
+                Successor::Node(work.nodes[k + 1].state)
+            } else {
+                self.inputs.normalise_into(rows.next_state(i), &mut work.successors);
+                extra += 1;
+                Successor::Extra(extra - 1)
+            };
+            work.scored.rows.push(ScoredRow { k, discount, next });
         }
     }
 
@@ -541,25 +631,26 @@ impl Model {
         let point = |node: usize| node * width..(node + 1) * width;
         let diagonal = self.dictionary.kernel().diagonal();
         let mut prior_trace = 0.0;
+        let mut rewards = std::mem::take(&mut work.rewards);
         for (k, i) in block.enumerate() {
             let nodes = work.nodes[k];
             let slot = nodes.slot;
-            work.rewards.clear();
-            work.rewards.extend(self.settings.rewards.iter().map(|&column| rows.reward(i)[column]));
+            rewards.clear();
+            rewards.extend(self.settings.rewards.iter().map(|&column| rows.reward(i)[column]));
             let discount = rows.discount(i, self.settings.discount);
             if let Some(node) = nodes.gap {
                 let row = self.recent.end();
                 self.close_chain(slot, row, work.features.col(node), &work.points[point(node)]);
             }
             let decay = self.chains[slot].discount;
-            let features = work.observed.col(k);
-            self.statistics.absorb(&mut self.chains[slot], features, &work.rewards, discount);
+            let features = work.observed().col(k);
+            self.statistics.absorb(&mut self.chains[slot], features, &rewards, discount);
             let mut observed = Observed {
                 features,
                 point: &work.points[point(nodes.state)],
                 next_point: &[],
                 weight: 0.0,
-                rewards: &work.rewards,
+                rewards: &rewards,
                 slot,
                 decay,
             };
@@ -571,7 +662,7 @@ impl Model {
                 prior_trace += discount * discount * diagonal - 2.0 * discount * covariance;
             }
             self.recent.push(observed);
-            self.add_to_cluster(slot, features, &work.rewards, decay, discount);
+            self.add_to_cluster(slot, features, &rewards, decay, discount);
             if white {
                 // Every row is a chain of its own.
                 self.chains[slot].reset();
@@ -590,7 +681,8 @@ impl Model {
                 self.inputs.normalise_into(rows.next_state(i), next_state);
             }
         }
-        self.statistics.absorb_gram(work.observed.view(), prior_trace);
+        work.rewards = rewards;
+        self.statistics.absorb_gram(work.observed().view(), prior_trace);
     }
 
     /// End the chain in `slot`, cut behind or (by a gap) before row number `row`, with the value at `point`.
@@ -661,17 +753,16 @@ impl Model {
         })
     }
 
-    /// Closings of chains that have been cut and, valued at their last successor, of those that run.
-    pub fn closing(&self) -> Closing {
-        let mut closing = self.statistics.closed.clone();
-        let running: Vec<usize> = (0..self.chains.len()).filter(|&k| self.chains[k].rows > 0).collect();
-        if !running.is_empty() {
-            let states: Vec<f64> = running.iter().flat_map(|&k| self.slots[k].next_state.iter().copied()).collect();
-            let projected = self.dictionary.kernel().project(self.inputs.dim(), &states);
-            let features = self.dictionary.features(&projected);
-            closing.add_block(running.iter().map(|&k| &self.chains[k]), &features);
-        }
-        closing
+    /// The running chains as they would be closed now, valued at their last successors.
+    fn close_running(&self, running: &mut Running, states: &mut Vec<f64>, points: &mut Vec<f64>) {
+        let chains = || self.chains.iter().zip(&self.slots).filter(|(chain, _)| chain.rows > 0);
+        states.clear();
+        chains().for_each(|(_, slot)| states.extend_from_slice(&slot.next_state));
+        points.clear();
+        self.dictionary.kernel().project_into(self.inputs.dim(), states, points);
+        running.features.resize(self.dictionary.len(), states.len() / self.inputs.dim());
+        self.dictionary.features_into(points, running.features.view_mut());
+        running.close(chains().map(|(chain, _)| chain), self.settings.rewards.len());
     }
 
     /// The posterior of everything learned so far, at the present noise and scale.
@@ -679,7 +770,9 @@ impl Model {
     /// # Errors
     /// If the system cannot be solved; the model is as it was.
     pub fn solve(&self) -> Result<Posterior, SolveError> {
-        Posterior::solve(&self.statistics, &self.closing(), self.scale)
+        let mut running = Running::default();
+        self.close_running(&mut running, &mut Vec::new(), &mut Vec::new());
+        Posterior::solve(&self.statistics, &running, self.scale)
     }
 
     /// Refresh the weights that score incoming rows and, where the rows have grown by a sixteenth or the dictionary has
@@ -687,28 +780,33 @@ impl Model {
     pub fn refresh(&mut self) {
         self.rows_since_refresh = 0;
         self.counts.refreshes += 1;
-        let Ok(posterior) = self.solve() else {
+        let mut work = std::mem::take(&mut self.work);
+        self.refresh_with(&mut work);
+        self.work = work;
+    }
+
+    fn refresh_with(&mut self, work: &mut Work) {
+        let Work { running, successors, points, solve, spare, .. } = work;
+        self.close_running(running, successors, points);
+        if spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
             self.counts.failed_refreshes += 1;
             return;
-        };
+        }
         let rows = self.statistics.rows;
         let grown =
             rows > self.rows_at_tuning + self.rows_at_tuning / 16 || self.dictionary.len() > self.features_at_tuning;
         if self.settings.tune_noise && rows >= TUNE_ROWS_MIN && grown {
             let before = self.scale;
-            self.scale = posterior.tuned_scale(&self.statistics, self.settings.noise_floor);
-            match self.solve() {
-                Ok(tuned) => self.posterior = Some(tuned),
-                Err(_) => {
-                    self.scale = before;
-                    self.counts.failed_refreshes += 1;
-                    self.posterior = Some(posterior);
-                }
+            self.scale = spare.tuned_scale(&self.statistics, self.settings.noise_floor);
+            let tuned = spare.solve_again(&self.statistics, running, self.scale, solve);
+            if tuned.is_err() {
+                self.counts.failed_refreshes += 1;
+                self.scale = before;
+                spare.solve_again(&self.statistics, running, before, solve).expect("it was solved a moment ago");
             }
             (self.rows_at_tuning, self.features_at_tuning) = (rows, self.dictionary.len());
-        } else {
-            self.posterior = Some(posterior);
         }
+        std::mem::swap(self.posterior.get_or_insert_default(), spare);
     }
 
     /// The posterior of the last refresh that had one.

@@ -9,12 +9,12 @@
 //! ```
 
 use super::dense::{
-    Cholesky, Matrix, NotPositiveDefinite, Op, Singular, dot, multiply, product, rank_k, solve_general, solve_lower,
-    solve_lower_transposed, symmetric_eigen,
+    Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, axpy, dot, multiply, rank_k,
+    solve_general_into, solve_lower, solve_lower_transposed,
 };
 use super::dictionary::Dictionary;
 use super::raw;
-use super::statistics::{Closing, Statistics};
+use super::statistics::{Running, Statistics};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 use std::fmt;
@@ -31,6 +31,12 @@ pub struct Scale {
     pub signal: f64,
     /// lambda = sigma0^2 / s; positive.
     pub ratio: f64,
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Self::of_noise(1.0)
+    }
 }
 
 impl Scale {
@@ -85,8 +91,8 @@ impl From<Singular> for SolveError {
     }
 }
 
-/// The posterior at one moment; immutable.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The posterior at one moment.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Posterior {
     scale: Scale,
     rows: u64,
@@ -99,40 +105,110 @@ pub struct Posterior {
     mean_target: Vec<f64>,
 }
 
+/// What solving needs besides its result, kept so that one solve after the other allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct SolveWork {
+    scratch: Scratch,
+    /// A - B where it is a full matrix; else p and Z solved with A, side by side.
+    system: Matrix,
+    /// I - F' A^-1 Z and F' A^-1 p.
+    small: Matrix,
+    small_rhs: Matrix,
+    small_solution: Matrix,
+}
+
 impl Posterior {
-    /// Solve for the weights with every cut chain at its fixed point. `closing` holds the closings of [`Statistics::closed`]
-    /// and of chains that are still running. O(m^3).
+    /// Solve for the weights with every cut chain, and those of `running`, at their fixed point. O(m^3).
     ///
     /// # Errors
     /// If S + lambda I is not positive definite to working precision, or the fixed point does not exist.
-    pub fn solve(statistics: &Statistics, closing: &Closing, scale: Scale) -> Result<Self, SolveError> {
-        let m = statistics.features();
-        let mut a = statistics.gram.clone();
-        for i in 0..m {
-            *a.at_mut(i, i) += scale.ratio;
-        }
-        let system = Cholesky::new(a.clone())?;
-        let feature_weights = if closing.chains == 0 {
-            let u = system.solve(statistics.response.clone());
-            if !u.is_finite() {
-                return Err(Singular { size: m }.into());
-            }
-            u
+    pub fn solve(statistics: &Statistics, running: &Running, scale: Scale) -> Result<Self, SolveError> {
+        let mut out = Self::default();
+        out.solve_again(statistics, running, scale, &mut SolveWork::default())?;
+        Ok(out)
+    }
+
+    /// Become what [`Posterior::solve`] gives, in the memory that is there.
+    ///
+    /// # Errors
+    /// As [`Posterior::solve`]; what is left then means nothing.
+    pub fn solve_again(
+        &mut self,
+        statistics: &Statistics,
+        running: &Running,
+        scale: Scale,
+        work: &mut SolveWork,
+    ) -> Result<(), SolveError> {
+        (self.scale, self.rows) = (scale, statistics.rows);
+        self.system.renew(&statistics.gram, scale.ratio, &mut work.scratch)?;
+        // Few running chains are a correction of low rank to the factor that is there; otherwise a system of its own.
+        if statistics.closed.chains == 0 && 4 * running.chains() <= statistics.features() {
+            self.solve_corrected(statistics, running, work)?;
         } else {
-            a.mirror_lower();
-            for j in 0..m {
-                let b = closing.coupling.col(j);
-                a.col_mut(j).iter_mut().zip(b).for_each(|(a, b)| *a -= b);
-            }
-            solve_general(&a, &statistics.response)?
-        };
-        let mut response = statistics.response.clone();
-        let (b, u) = (closing.coupling.view(), feature_weights.view());
-        multiply(response.view_mut(), true, 1.0, b, Op::Plain, u, Op::Plain);
-        let energy = statistics.target_energy(closing, &feature_weights);
+            self.solve_whole(statistics, running, work)?;
+        }
+        statistics.closed_response(running, &self.feature_weights, &mut self.response);
         let n = statistics.rows.max(1) as f64;
-        let mean_target = statistics.target_total(closing, &feature_weights).iter().map(|t| t / n).collect();
-        Ok(Self { scale, rows: statistics.rows, feature_weights, system, response, energy, mean_target })
+        self.energy.clear();
+        self.mean_target.clear();
+        for h in 0..statistics.rewards() {
+            let (energy, total) = statistics.closed_targets(running, &self.feature_weights, h);
+            self.energy.push(energy);
+            self.mean_target.push(total / n);
+        }
+        Ok(())
+    }
+
+    /// u = A^-1 p + A^-1 Z (I - F' A^-1 Z)^-1 F' A^-1 p: the weights where B = Z F'.
+    fn solve_corrected(
+        &mut self,
+        statistics: &Statistics,
+        running: &Running,
+        work: &mut SolveWork,
+    ) -> Result<(), Singular> {
+        let (m, rewards, chains) = (statistics.features(), statistics.rewards(), running.chains());
+        let u = &mut self.feature_weights;
+        u.assign(&statistics.response);
+        let both = &mut work.system;
+        both.resize(m, rewards + chains);
+        (0..rewards).for_each(|h| both.col_mut(h).copy_from_slice(statistics.response.col(h)));
+        (0..chains).for_each(|k| both.col_mut(rewards + k).copy_from_slice(running.traces().col(k)));
+        solve_lower(self.system.factor().view(), both.view_mut());
+        solve_lower_transposed(self.system.factor().view(), both.view_mut());
+        (0..rewards).for_each(|h| u.col_mut(h).copy_from_slice(both.col(h)));
+        if chains > 0 {
+            let (f, z) = (running.features(), both.block(0, rewards, m, chains));
+            work.small.resize(chains, chains);
+            multiply(work.small.view_mut(), false, -1.0, f, Op::Transposed, z, Op::Plain);
+            (0..chains).for_each(|k| *work.small.at_mut(k, k) += 1.0);
+            work.small_rhs.resize(chains, rewards);
+            let first = both.block(0, 0, m, rewards);
+            multiply(work.small_rhs.view_mut(), false, 1.0, f, Op::Transposed, first, Op::Plain);
+            solve_general_into(&work.small, &work.small_rhs, &mut work.small_solution, &mut work.scratch)
+                .map_err(|Singular { .. }| Singular { size: m })?;
+            multiply(u.view_mut(), true, 1.0, z, Op::Plain, work.small_solution.view(), Op::Plain);
+        }
+        if u.is_finite() { Ok(()) } else { Err(Singular { size: m }) }
+    }
+
+    /// (A - B) u = p with B as a matrix.
+    fn solve_whole(
+        &mut self,
+        statistics: &Statistics,
+        running: &Running,
+        work: &mut SolveWork,
+    ) -> Result<(), Singular> {
+        let a = &mut work.system;
+        a.assign(&statistics.gram);
+        a.mirror_lower();
+        for j in 0..statistics.features() {
+            *a.at_mut(j, j) += self.scale.ratio;
+            axpy(a.col_mut(j), -1.0, statistics.closed.coupling.col(j));
+        }
+        if running.chains() > 0 {
+            multiply(a.view_mut(), true, -1.0, running.traces(), Op::Plain, running.features(), Op::Transposed);
+        }
+        solve_general_into(a, &statistics.response, &mut self.feature_weights, &mut work.scratch)
     }
 
     /// Whether its parts are of sizes that fit at most m features (others may have been admitted since) and H rewards.
@@ -244,7 +320,7 @@ impl Posterior {
     }
 
     /// Noise and scale that maximise the log evidence at these targets: for each lambda the best s has a closed form, and
-    /// lambda is searched on a line, O(m) per point after one eigen-decomposition of S.
+    /// lambda is searched on a line, O(m) per point after S has been made tridiagonal once.
     ///
     /// sigma0^2 stays at or above `noise_floor` times the variance of the targets. Where there is nothing to estimate from
     /// (targets all zero, a decomposition that fails) the scale stays as it is.
@@ -255,20 +331,18 @@ impl Posterior {
         if n < 1.0 || total.is_nan() || total <= f64::MIN_POSITIVE || !total.is_finite() {
             return self.scale;
         }
-        let Ok((mut eigenvalues, vectors)) = symmetric_eigen(&statistics.gram) else { return self.scale };
-        eigenvalues.iter_mut().for_each(|e| *e = e.max(0.0));
-        let images = product(vectors.view(), Op::Transposed, self.response.view(), Op::Plain);
-        let power: Vec<f64> =
-            (0..eigenvalues.len()).map(|j| (0..images.cols()).map(|h| images.at(j, h).powi(2)).sum()).collect();
+        let mut images = self.response.clone();
+        let Ok(reduced) = Tridiagonal::reduce(&statistics.gram, &mut images) else { return self.scale };
+        let m = statistics.features() as f64;
         let floor = (noise_floor * self.target_variance()).max(f64::MIN_POSITIVE);
         let candidate = |log_ratio: f64| -> (f64, Scale) {
             let ratio = log_ratio.exp();
-            let explained: f64 = power.iter().zip(&eigenvalues).map(|(t, e)| t / (e + ratio)).sum();
+            let Some((log_determinant, explained)) = reduced.with_ridge(ratio, &images) else {
+                return (f64::NEG_INFINITY, self.scale);
+            };
             let residual = (total - explained).max(0.0);
             let noise = (residual / (n * rewards)).max(floor);
             let signal = (noise / ratio).clamp(SIGNAL_MIN, SIGNAL_MAX);
-            let log_determinant: f64 = eigenvalues.iter().map(|e| (e + ratio).ln()).sum();
-            let m = eigenvalues.len() as f64;
             let fixed = n * signal.ln() + (n - m) * log_ratio + log_determinant;
             let value = -0.5 * (rewards * fixed + residual / (signal * ratio));
             // A clamped s may push the noise below its floor: such a point is not allowed.
@@ -286,12 +360,16 @@ impl Posterior {
         }
         let (mut low, mut high) = (grid(best.1 - 1), grid(best.1 + 1));
         let golden = 0.5 * (5f64.sqrt() - 1.0);
+        let inner = |low: f64, high: f64| (high - golden * (high - low), low + golden * (high - low));
+        let (left, right) = inner(low, high);
+        let (mut at_left, mut at_right) = (candidate(left).0, candidate(right).0);
         for _ in 0..40 {
-            let (left, right) = (high - golden * (high - low), low + golden * (high - low));
-            if candidate(left).0 >= candidate(right).0 {
-                high = right;
+            if at_left >= at_right {
+                high = inner(low, high).1;
+                (at_right, at_left) = (at_left, candidate(inner(low, high).0).0);
             } else {
-                low = left;
+                low = inner(low, high).0;
+                (at_left, at_right) = (at_right, candidate(inner(low, high).1).0);
             }
         }
         let (value, scale) = candidate(0.5 * (low + high));

@@ -13,6 +13,7 @@
 
 use super::dense::{Matrix, Op, View, axpy, dot, multiply, rank_k};
 use super::raw;
+use super::vector::trace_step;
 use serde::{Deserialize, Serialize};
 
 /// Running sums of one chain: all zero at its start.
@@ -99,29 +100,6 @@ impl Closing {
         self.chains += 1;
     }
 
-    /// Add the closings of many chains at once: columns of `traces` and `features` (m, c). BLAS-3.
-    pub fn add_block<'a>(&mut self, chains: impl Iterator<Item = &'a Chain>, features: &Matrix) {
-        let m = features.rows();
-        let (mut traces, mut scaled) = (Matrix::zeros(m, features.cols()), features.clone());
-        let mut count = 0;
-        for (k, chain) in chains.enumerate() {
-            let gamma = chain.discount;
-            axpy(traces.col_mut(k), gamma, &chain.trace);
-            for (h, &c) in chain.weighted_target.iter().enumerate() {
-                axpy(self.response.col_mut(h), gamma * c, features.col(k));
-            }
-            axpy(&mut self.sum, gamma * chain.weight_sum, features.col(k));
-            let root = gamma * chain.weight_energy.sqrt();
-            scaled.col_mut(k).iter_mut().for_each(|v| *v *= root);
-            count += 1;
-        }
-        assert_eq!(count, features.cols(), "one column of features for each chain");
-        let (z, phi) = (traces.view(), features.view());
-        multiply(self.coupling.view_mut(), true, 1.0, z, Op::Plain, phi, Op::Transposed);
-        rank_k(self.energy.view_mut(), 1.0, scaled.view(), Op::Plain);
-        self.chains += count as u64;
-    }
-
     fn grow(&mut self) {
         let m = self.sum.len() + 1;
         self.coupling.resize(m, m);
@@ -136,6 +114,63 @@ impl Closing {
         add_matrix(&mut self.energy, &other.energy, sign);
         axpy(&mut self.sum, sign, &other.sum);
         self.chains = if sign > 0.0 { self.chains + other.chains } else { self.chains.saturating_sub(other.chains) };
+    }
+}
+
+/// What chains that still run would add to [`Closing`], were they closed where they stand: of low rank, so that it is kept as
+/// columns, one for each chain.
+/// ```text
+/// B = Z F'        h = F C        E = F diag(w) F'        a = F e        F = (phi(x_cut), ...), Z = (gamma z, ...)
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Running {
+    /// F (m, c): features of the chains' last successors.
+    pub features: Matrix,
+    /// Z (m, c): discounted traces.
+    traces: Matrix,
+    /// C (c, H).
+    response: Matrix,
+    /// w (c,).
+    energy: Vec<f64>,
+    /// e (c,).
+    sum: Vec<f64>,
+}
+
+impl Running {
+    /// Take over `chains`, as many as [`Running::features`] has columns, of `rewards` reward columns each.
+    pub fn close<'a>(&mut self, chains: impl Iterator<Item = &'a Chain>, rewards: usize) {
+        let (m, count) = (self.features.rows(), self.features.cols());
+        self.traces.resize(m, count);
+        self.response.resize(count, rewards);
+        self.energy.clear();
+        self.sum.clear();
+        for (k, chain) in chains.enumerate() {
+            let gamma = chain.discount;
+            for (to, z) in self.traces.col_mut(k).iter_mut().zip(&chain.trace) {
+                *to = gamma * z;
+            }
+            for (h, c) in chain.weighted_target.iter().enumerate() {
+                *self.response.at_mut(k, h) = gamma * c;
+            }
+            self.energy.push(gamma * gamma * chain.weight_energy);
+            self.sum.push(gamma * chain.weight_sum);
+        }
+        assert_eq!(self.sum.len(), count, "one column of features for each chain");
+    }
+
+    /// Number of chains c.
+    pub fn chains(&self) -> usize {
+        self.sum.len()
+    }
+
+    /// F (m, c).
+    pub(super) fn features(&self) -> View<'_> {
+        self.features.view()
+    }
+
+    /// Z (m, c).
+    pub(super) fn traces(&self) -> View<'_> {
+        self.traces.view()
     }
 }
 
@@ -212,18 +247,18 @@ impl Statistics {
     /// `rewards` (H,). Cost O(m H), no allocation.
     ///
     /// # Panics
-    /// If lengths differ: that is a bug in the caller.
+    /// If lengths differ or there is no reward: that is a bug in the caller.
     pub fn absorb(&mut self, chain: &mut Chain, features: &[f64], rewards: &[f64], discount: f64) {
         assert_eq!(features.len(), self.features(), "features are as long as the dictionary");
         assert_eq!(rewards.len(), self.rewards(), "one reward for each column");
         let gamma = chain.discount;
-        for (z, phi) in chain.trace.iter_mut().zip(features) {
-            *z = gamma * *z + phi;
-        }
+        trace_step(&mut chain.trace, gamma, features, self.response.col_mut(0), rewards[0]);
         chain.weight_energy = gamma * gamma * chain.weight_energy + 1.0;
         chain.weight_sum = gamma * chain.weight_sum + 1.0;
         for (h, &r) in rewards.iter().enumerate() {
-            axpy(self.response.col_mut(h), r, &chain.trace);
+            if h > 0 {
+                axpy(self.response.col_mut(h), r, &chain.trace);
+            }
             let c = gamma * chain.weighted_target[h];
             self.energy[h] += 2.0 * r * c + r * r * chain.weight_energy;
             self.target_sum[h] += r * chain.weight_sum;
@@ -289,21 +324,39 @@ impl Statistics {
         self.closed.merge(&other.closed, sign);
     }
 
-    /// Sum of squared targets (H,) with the closings `closing` (those of [`Statistics::closed`] and of running chains)
-    /// valued by u (m, H).
-    pub fn target_energy(&self, closing: &Closing, u: &Matrix) -> Vec<f64> {
-        let mut energy = closing.energy.clone();
-        energy.mirror_lower();
-        let mut image = Matrix::zeros(u.rows(), u.cols());
-        multiply(image.view_mut(), false, 1.0, energy.view(), Op::Plain, u.view(), Op::Plain);
-        (0..self.rewards())
-            .map(|h| self.energy[h] + 2.0 * dot(closing.response.col(h), u.col(h)) + dot(u.col(h), image.col(h)))
-            .collect()
+    /// p + B u (m, H): the sum of z y, every cut chain and those of `running` closed by the value that u (m, H) gives.
+    pub(super) fn closed_response(&self, running: &Running, u: &Matrix, out: &mut Matrix) {
+        out.assign(&self.response);
+        if self.closed.chains > 0 {
+            let b = self.closed.coupling.view();
+            multiply(out.view_mut(), true, 1.0, b, Op::Plain, u.view(), Op::Plain);
+        }
+        for h in 0..self.rewards() {
+            for k in 0..running.chains() {
+                let value = dot(running.features.col(k), u.col(h));
+                axpy(out.col_mut(h), value, running.traces.col(k));
+            }
+        }
     }
 
-    /// Sum of the targets (H,), with the closings valued by u (m, H).
-    pub fn target_total(&self, closing: &Closing, u: &Matrix) -> Vec<f64> {
-        (0..self.rewards()).map(|h| self.target_sum[h] + dot(&closing.sum, u.col(h))).collect()
+    /// Sum of squared targets of reward column h and their sum, chains closed as in [`Statistics::closed_response`].
+    pub(super) fn closed_targets(&self, running: &Running, u: &Matrix, h: usize) -> (f64, f64) {
+        let (u, closed) = (u.col(h), &self.closed);
+        let (mut energy, mut total) = (self.energy[h], self.target_sum[h]);
+        if closed.chains > 0 {
+            energy += 2.0 * dot(closed.response.col(h), u);
+            for j in 0..u.len() {
+                let column = &closed.energy.col(j)[j..];
+                energy += u[j] * (2.0 * dot(column, &u[j..]) - column[0] * u[j]);
+            }
+            total += dot(&closed.sum, u);
+        }
+        for k in 0..running.chains() {
+            let value = dot(running.features.col(k), u);
+            energy += (2.0 * running.response.at(k, h) + running.energy[k] * value) * value;
+            total += running.sum[k] * value;
+        }
+        (energy, total)
     }
 
     /// Bytes held, for reports of memory.

@@ -20,7 +20,14 @@ const PANEL: usize = 4;
 #[inline]
 pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len(), "vectors of different lengths");
-    if a.len() < LONG { dot_lanes::<4>(a, b) } else { ARCH.dispatch(|| dot_lanes::<LANES>(a, b)) }
+    if a.len() < LONG {
+        dot_lanes::<4>(a, b)
+    } else {
+        ARCH.dispatch(
+            #[inline(always)]
+            || dot_lanes::<LANES>(a, b),
+        )
+    }
 }
 
 #[inline(always)]
@@ -43,15 +50,18 @@ fn dot_lanes<const N: usize>(a: &[f64], b: &[f64]) -> f64 {
 /// Sum of a vector, in interleaved partial sums.
 #[inline]
 pub fn sum(a: &[f64]) -> f64 {
-    ARCH.dispatch(|| {
-        let mut sums = [0.0; LANES];
-        for chunk in a.chunks(LANES) {
-            for (sum, x) in sums.iter_mut().zip(chunk) {
-                *sum += x;
+    ARCH.dispatch(
+        #[inline(always)]
+        || {
+            let mut sums = [0.0; LANES];
+            for chunk in a.chunks(LANES) {
+                for (sum, x) in sums.iter_mut().zip(chunk) {
+                    *sum += x;
+                }
             }
-        }
-        fold(sums)
-    })
+            fold(sums)
+        },
+    )
 }
 
 /// The sum of an array whose length is a power of two, in a tree.
@@ -71,7 +81,14 @@ fn fold<const N: usize>(mut sums: [f64; N]) -> f64 {
 #[inline]
 pub fn axpy(y: &mut [f64], alpha: f64, x: &[f64]) {
     assert_eq!(x.len(), y.len(), "vectors of different lengths");
-    if x.len() < LONG { axpy_lanes(y, alpha, x) } else { ARCH.dispatch(|| axpy_lanes(y, alpha, x)) }
+    if x.len() < LONG {
+        axpy_lanes(y, alpha, x)
+    } else {
+        ARCH.dispatch(
+            #[inline(always)]
+            || axpy_lanes(y, alpha, x),
+        )
+    }
 }
 
 #[inline(always)]
@@ -85,13 +102,16 @@ fn axpy_lanes(y: &mut [f64], alpha: f64, x: &[f64]) {
 #[inline]
 pub fn trace_step(z: &mut [f64], decay: f64, x: &[f64], y: &mut [f64], alpha: f64) {
     assert!(z.len() == x.len() && z.len() == y.len(), "vectors of different lengths");
-    ARCH.dispatch(|| {
-        for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
-            let next = decay * *z + x;
-            *z = next;
-            *y += alpha * next;
-        }
-    });
+    ARCH.dispatch(
+        #[inline(always)]
+        || {
+            for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
+                let next = decay * *z + x;
+                *z = next;
+                *y += alpha * next;
+            }
+        },
+    );
 }
 
 /// x <- l^-1 x for a lower triangular l (m, m); its upper triangle is not read.
@@ -100,32 +120,35 @@ pub fn trace_step(z: &mut [f64], decay: f64, x: &[f64], y: &mut [f64], alpha: f6
 /// If x is not as long as l.
 pub fn solve_lower(l: View<'_>, x: &mut [f64]) {
     assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
-    ARCH.dispatch(|| {
-        let m = x.len();
-        let mut start = 0;
-        while start + PANEL <= m {
-            let (head, tail) = x[start..].split_at_mut(PANEL);
-            for j in 0..PANEL {
-                let column = &l.col(start + j)[start..];
-                head[j] /= column[j];
-                for i in j + 1..PANEL {
-                    head[i] -= head[j] * column[i];
+    ARCH.dispatch(
+        #[inline(always)]
+        || {
+            let m = x.len();
+            let mut start = 0;
+            while start + PANEL <= m {
+                let (head, tail) = x[start..].split_at_mut(PANEL);
+                for j in 0..PANEL {
+                    let column = &l.col(start + j)[start..];
+                    head[j] /= column[j];
+                    for i in j + 1..PANEL {
+                        head[i] -= head[j] * column[i];
+                    }
                 }
+                let below = |j: usize| &l.col(start + j)[start + PANEL..][..tail.len()];
+                let (c0, c1, c2, c3) = (below(0), below(1), below(2), below(3));
+                for (i, value) in tail.iter_mut().enumerate() {
+                    *value -= (c0[i] * head[0] + c1[i] * head[1]) + (c2[i] * head[2] + c3[i] * head[3]);
+                }
+                start += PANEL;
             }
-            let below = |j: usize| &l.col(start + j)[start + PANEL..][..tail.len()];
-            let (c0, c1, c2, c3) = (below(0), below(1), below(2), below(3));
-            for (i, value) in tail.iter_mut().enumerate() {
-                *value -= (c0[i] * head[0] + c1[i] * head[1]) + (c2[i] * head[2] + c3[i] * head[3]);
+            for j in start..m {
+                let column = l.col(j);
+                x[j] /= column[j];
+                let (done, rest) = x.split_at_mut(j + 1);
+                axpy_lanes(rest, -done[j], &column[j + 1..]);
             }
-            start += PANEL;
-        }
-        for j in start..m {
-            let column = l.col(j);
-            x[j] /= column[j];
-            let (done, rest) = x.split_at_mut(j + 1);
-            axpy_lanes(rest, -done[j], &column[j + 1..]);
-        }
-    });
+        },
+    );
 }
 
 /// x <- l^-T x for a lower triangular l (m, m); its upper triangle is not read.
@@ -134,24 +157,27 @@ pub fn solve_lower(l: View<'_>, x: &mut [f64]) {
 /// If x is not as long as l.
 pub fn solve_lower_transposed(l: View<'_>, x: &mut [f64]) {
     assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
-    ARCH.dispatch(|| {
-        let mut end = x.len();
-        while end > 0 {
-            let start = end.saturating_sub(PANEL);
-            let (head, tail) = x.split_at_mut(end);
-            for j in start..end {
-                head[j] -= dot_lanes::<LANES>(&l.col(j)[end..], tail);
-            }
-            for j in (start..end).rev() {
-                let column = l.col(j);
-                for i in j + 1..end {
-                    head[j] -= head[i] * column[i];
+    ARCH.dispatch(
+        #[inline(always)]
+        || {
+            let mut end = x.len();
+            while end > 0 {
+                let start = end.saturating_sub(PANEL);
+                let (head, tail) = x.split_at_mut(end);
+                for j in start..end {
+                    head[j] -= dot_lanes::<LANES>(&l.col(j)[end..], tail);
                 }
-                head[j] /= column[j];
+                for j in (start..end).rev() {
+                    let column = l.col(j);
+                    for i in j + 1..end {
+                        head[j] -= head[i] * column[i];
+                    }
+                    head[j] /= column[j];
+                }
+                end = start;
             }
-            end = start;
-        }
-    });
+        },
+    );
 }
 
 #[cfg(test)]

@@ -11,10 +11,13 @@
 //! The gate shakes hands with both sides by itself. To the ROUTER it introduces every connection under a number of its
 //! own, whatever identity the peer has.
 
+#[cfg(feature = "curve")]
+use super::curve;
 use super::endpoint::{Listener, SocketFile};
 use super::zmq::{connection_identity, runtime, spawn};
-use super::zmtp::{self, Filter, GREETING_LEN, HeaderReader, Scanner};
-use super::{Counters, Limits, Phase, Reason, SocketName, StartError};
+use super::zmtp::{self, Filter, Introduced, Introduction, Scanner};
+use super::{Counters, Limits, Phase, Reason, SocketName, StartError, peer_number};
+use crate::access::{Access, Rights};
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -36,8 +39,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::Sleep;
 
-type Reader = Box<dyn AsyncRead + Send + Unpin>;
-type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
+pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Bytes taken from a stream at once; on the stack, so an idle connection holds none.
 const CHUNK: usize = 64 << 10;
@@ -65,11 +68,15 @@ pub(super) struct Doors {
     pub(super) ingest: (Listener, PathBuf),
     pub(super) control: (Listener, PathBuf),
     pub(super) publish: (Listener, PathBuf),
+    /// Encrypted ones, and what is behind them.
+    #[cfg(feature = "curve")]
+    pub(super) curve: Vec<(SocketName, Listener, curve::Front)>,
 }
 
 /// Start the gate's thread.
 pub(super) fn start(
     doors: Doors,
+    access: Access,
     mut limits: Limits,
     counters: Arc<Counters>,
     phase: watch::Receiver<Phase>,
@@ -77,6 +84,7 @@ pub(super) fn start(
     limits.connections_max = affordable_connections(limits.connections_max);
     let runtime = runtime()?;
     let gate = Arc::new(Gate {
+        access,
         limits,
         counters,
         register: Mutex::new(Register::default()),
@@ -84,13 +92,18 @@ pub(super) fn start(
     });
     let doors = {
         let _context = runtime.enter();
-        [
-            Door::open(SocketName::Ingest, doors.ingest),
-            Door::open(SocketName::Control, doors.control),
-            Door::open(SocketName::Publish, doors.publish),
-        ]
+        let plain = [
+            (SocketName::Ingest, doors.ingest),
+            (SocketName::Control, doors.control),
+            (SocketName::Publish, doors.publish),
+        ];
+        let open = plain.map(|(socket, (listener, path))| Door::open(socket, listener, Behind::Plain(path)));
+        #[cfg(feature = "curve")]
+        let open = open.into_iter().chain(
+            doors.curve.into_iter().map(|(socket, listener, front)| Door::open(socket, listener, Behind::Curve(front))),
+        );
+        open.into_iter().collect::<io::Result<Vec<_>>>().map_err(StartError::internal("public listener"))?
     };
-    let doors = doors.into_iter().collect::<io::Result<Vec<_>>>().map_err(StartError::internal("public listener"))?;
     spawn("criticd-gate", move || {
         runtime.block_on(async {
             let mut closed = phase.clone();
@@ -125,6 +138,7 @@ fn affordable_connections(wanted: usize) -> usize {
 
 /// What all connections share.
 struct Gate {
+    access: Access,
     limits: Limits,
     counters: Arc<Counters>,
     register: Mutex<Register>,
@@ -185,16 +199,20 @@ impl Gate {
 }
 
 /// A connection's place among the limited ones; given back when this is dropped.
-struct Seat {
+pub(super) struct Seat {
     gate: Arc<Gate>,
     socket: SocketName,
     connection: u64,
     address: Option<IpAddr>,
+    rights: Rights,
     identity: Option<Vec<u8>>,
 }
 
 impl Seat {
-    fn take(gate: &Arc<Gate>, socket: SocketName, address: Option<IpAddr>) -> Result<Self, Reason> {
+    fn take(gate: &Arc<Gate>, socket: SocketName, address: Option<IpAddr>, rights: Rights) -> Result<Self, Reason> {
+        if !rights.has_any(socket.needs()) {
+            return Err(Reason::Unauthorised);
+        }
         let mut register = gate.register.lock();
         if register.connections >= gate.limits.connections_max {
             return Err(Reason::TooManyConnections);
@@ -211,7 +229,13 @@ impl Seat {
         gate.counters.socket(socket).connections.add(1);
         gate.counters.socket(socket).accepted.add(1);
         let connection = gate.next_connection.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { gate: Arc::clone(gate), socket, connection, address, identity: None })
+        Ok(Self { gate: Arc::clone(gate), socket, connection, address, rights, identity: None })
+    }
+
+    /// The number of the connection.
+    #[cfg(feature = "curve")]
+    pub(super) fn connection(&self) -> u64 {
+        self.connection
     }
 
     /// Reserve the identity that the peer gave itself; an empty one is none.
@@ -263,16 +287,26 @@ enum DoorListener {
     Ipc(UnixListener),
 }
 
+/// What connections are piped to.
+#[derive(Clone)]
+enum Behind {
+    /// A socket of the crate, at this path.
+    Plain(PathBuf),
+    /// One of libzmq's.
+    #[cfg(feature = "curve")]
+    Curve(curve::Front),
+}
+
 /// One socket's public listener, and the way to what is behind it.
 struct Door {
     socket: SocketName,
     listener: DoorListener,
     _file: Option<SocketFile>,
-    behind: PathBuf,
+    behind: Behind,
 }
 
 impl Door {
-    fn open(socket: SocketName, (listener, behind): (Listener, PathBuf)) -> io::Result<Self> {
+    fn open(socket: SocketName, listener: Listener, behind: Behind) -> io::Result<Self> {
         let (listener, file) = match listener {
             Listener::Tcp(listener) => (DoorListener::Tcp(TcpListener::from_std(listener)?), None),
             Listener::Ipc(listener, file) => (DoorListener::Ipc(UnixListener::from_std(listener)?), Some(file)),
@@ -327,7 +361,13 @@ impl Door {
         writer: Writer,
         address: Option<IpAddr>,
     ) {
-        match Seat::take(gate, self.socket, address) {
+        let rights = match &self.behind {
+            Behind::Plain(_) => gate.access.rights(address),
+            // Its key will tell.
+            #[cfg(feature = "curve")]
+            Behind::Curve(_) => Rights::ALL,
+        };
+        match Seat::take(gate, self.socket, address, rights) {
             Ok(seat) => drop(tokio::spawn(serve(seat, reader, writer, self.behind.clone(), phase.clone()))),
             Err(reason) => gate.count_cut(self.socket, 0, address, reason),
         }
@@ -348,7 +388,16 @@ fn prepare(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
 }
 
 /// One connection, from its greeting to its end.
-async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: PathBuf, phase: watch::Receiver<Phase>) {
+async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: Behind, phase: watch::Receiver<Phase>) {
+    let path = match behind {
+        Behind::Plain(path) => path,
+        #[cfg(feature = "curve")]
+        Behind::Curve(front) => {
+            let reason = front.serve(&seat, reader, writer).await;
+            reason.into_iter().for_each(|reason| seat.count_cut(reason));
+            return;
+        }
+    };
     let timeout = seat.gate.limits.handshake_timeout;
     let handshake = tokio::time::timeout(timeout, shake_hands(&mut seat, &mut reader, &mut writer));
     let peer = match handshake.await.unwrap_or(Err(Some(Reason::HandshakeTimeout))) {
@@ -358,7 +407,7 @@ async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: P
             return;
         }
     };
-    let Ok(inner) = UnixStream::connect(&behind).await else {
+    let Ok(inner) = UnixStream::connect(&path).await else {
         if *phase.borrow() == Phase::Running {
             seat.count_cut(Reason::Internal);
         }
@@ -381,62 +430,43 @@ fn socket_types(socket: SocketName) -> (&'static str, &'static str, &'static [&'
 }
 
 /// What a handshake tells beside the identity.
-struct Introduced {
-    /// What the peer sent beyond its READY.
+struct Peer {
+    /// What it sent beyond its READY.
     read_ahead: BytesMut,
     knows_pong: bool,
 }
 
 /// Exchange greeting and READY with the peer. An error without a reason: it left.
-async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) -> Result<Introduced, Option<Reason>> {
+async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) -> Result<Peer, Option<Reason>> {
     let (own_type, _, peer_types) = socket_types(seat.socket);
-    let bytes_max = seat.gate.limits.handshake_bytes_max;
+    let mut introduction = Introduction::new(&seat.gate.limits);
     let mut bytes = BytesMut::new();
     // Old and new libzmq both wait for the beginning of ours before they go on.
     writer.write_all(&zmtp::greeting(1)).await.map_err(|_| None)?;
-    read_until(seat, reader, &mut bytes, GREETING_LEN).await?;
-    let knows_pong = zmtp::check_greeting(&bytes.split_to(GREETING_LEN))?;
-    writer.write_all(&zmtp::ready(own_type, b"")).await.map_err(|_| None)?;
-
-    let mut header = HeaderReader::default();
-    let header = loop {
-        read_until(seat, reader, &mut bytes, 1).await?;
-        let mut unread = &bytes[..];
-        let taken = header.take(&mut unread)?;
-        let rest = unread.len();
-        bytes.advance(bytes.len() - rest);
-        if let Some(header) = taken {
-            break header;
+    let ready = loop {
+        match introduction.take(&mut bytes)? {
+            Some(Introduced::Greeting) => writer.write_all(&zmtp::ready(own_type, b"")).await.map_err(|_| None)?,
+            Some(Introduced::Ready(ready)) => break ready,
+            None => read_more(seat, reader, &mut bytes).await?,
         }
     };
-    if !header.is_command() {
-        return Err(Some(Reason::BadReady));
-    }
-    let len = usize::try_from(header.len).unwrap_or(usize::MAX);
-    if len > bytes_max.saturating_sub(GREETING_LEN) {
-        return Err(Some(Reason::HandshakeTooLong));
-    }
-    read_until(seat, reader, &mut bytes, len).await?;
-    let ready = zmtp::parse_ready(&bytes.split_to(len))?;
     if !peer_types.contains(&&ready.socket_type[..]) {
         return Err(Some(Reason::WrongSocketType));
     }
     seat.claim(ready.identity)?;
-    Ok(Introduced { read_ahead: bytes, knows_pong })
+    Ok(Peer { read_ahead: bytes, knows_pong: introduction.knows_pong == Some(true) })
 }
 
-/// Read until `bytes` holds at least `len`, in small pieces: most of what a peer sends beyond its READY stays in the
-/// kernel, and a handshake holds hardly more than it may have.
-async fn read_until(seat: &Seat, reader: &mut Reader, bytes: &mut BytesMut, len: usize) -> Result<(), Option<Reason>> {
-    while bytes.len() < len {
-        let mut chunk = [0; 512];
-        let n = reader.read(&mut chunk).await.map_err(|_| None)?;
-        if n == 0 {
-            return Err(None);
-        }
-        seat.gate.counters.socket(seat.socket).bytes_in.add(n as u64);
-        bytes.extend_from_slice(&chunk[..n]);
+/// Read a small piece: most of what a peer sends beyond its READY stays in the kernel, and a handshake holds hardly more
+/// than it may have.
+async fn read_more(seat: &Seat, reader: &mut Reader, bytes: &mut BytesMut) -> Result<(), Option<Reason>> {
+    let mut chunk = [0; 512];
+    let n = reader.read(&mut chunk).await.map_err(|_| None)?;
+    if n == 0 {
+        return Err(None);
     }
+    seat.gate.counters.socket(seat.socket).bytes_in.add(n as u64);
+    bytes.extend_from_slice(&chunk[..n]);
     Ok(())
 }
 
@@ -466,6 +496,10 @@ struct Link {
     last_progress: Instant,
     /// Runs while there is something to watch.
     timer: Option<Pin<Box<Sleep>>>,
+    /// When the peer last sent or accepted a byte.
+    last_sign: Instant,
+    /// Runs always, and looks at `last_sign`.
+    idle_timer: Pin<Box<Sleep>>,
 }
 
 impl Link {
@@ -480,9 +514,10 @@ impl Link {
         let (_, own_type, _) = socket_types(seat.socket);
         let (inner_reader, inner_writer) = inner.into_split();
         let mut up = BytesMut::from(&zmtp::greeting(0)[..]);
-        let identity = connection_identity(seat.connection);
+        let identity = connection_identity(peer_number(seat.connection, seat.rights));
         up.extend_from_slice(&zmtp::ready(own_type, &identity));
         let scanner = Scanner::new(&seat.gate.limits, seat.socket == SocketName::Publish, knows_pong);
+        let idle_timer = Box::pin(tokio::time::sleep(seat.gate.limits.idle_timeout));
         Self {
             seat,
             phase,
@@ -500,6 +535,8 @@ impl Link {
             behind_since: None,
             last_progress: Instant::now(),
             timer: None,
+            last_sign: Instant::now(),
+            idle_timer,
         }
     }
 
@@ -519,6 +556,7 @@ impl Link {
         changed |= self.poll_peer_write(cx).is_ready();
         self.note_backlog();
         changed |= self.poll_timer(cx).is_ready();
+        changed |= self.poll_idle_timer(cx).is_ready();
         if changed { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -565,6 +603,7 @@ impl Link {
             self.seat.release_identity();
         } else {
             self.seat.gate.counters.socket(self.seat.socket).bytes_in.add(chunk.filled().len() as u64);
+            self.last_sign = Instant::now();
             self.pass_up(chunk.filled());
         }
         Poll::Ready(())
@@ -631,6 +670,7 @@ impl Link {
             Ok(n) if n > 0 => {
                 consume(&mut self.down, n);
                 self.last_progress = Instant::now();
+                self.last_sign = self.last_progress;
                 self.seat.gate.counters.socket(self.seat.socket).bytes_out.add(n as u64);
             }
             _ => self.lose_writer(),
@@ -675,6 +715,23 @@ impl Link {
         ready!(timer.as_mut().poll(cx));
         self.timer = None;
         self.look_at_the_time();
+        Poll::Ready(())
+    }
+
+    /// Cut a peer that has given no sign of life for too long, else look again when it would have.
+    fn poll_idle_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.reader.is_none() {
+            return Poll::Pending;
+        }
+        ready!(self.idle_timer.as_mut().poll(cx));
+        let limit = self.seat.gate.limits.idle_timeout;
+        // One that we keep waiting is not to blame for its silence.
+        if self.last_sign.elapsed() >= limit && !self.is_held() {
+            self.cut(Reason::Idle);
+        } else {
+            let wait = limit.saturating_sub(self.last_sign.elapsed()).max(WATCH_INTERVAL);
+            self.idle_timer.as_mut().reset(tokio::time::Instant::now() + wait);
+        }
         Poll::Ready(())
     }
 

@@ -24,13 +24,19 @@
 //! A runtime of tokio lives in this folder and nowhere else.
 
 pub mod client;
+#[cfg(feature = "curve")]
+mod curve;
 mod endpoint;
 mod gate;
+pub mod inspect;
 mod zmq;
 mod zmtp;
 
+#[cfg(feature = "curve")]
+pub use curve::CurveSettings;
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 
+use crate::access::{Access, Right, Rights};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, SendError, Sender, TrySendError};
 use endpoint::{BindError, Listener, PrivateDirectory};
@@ -62,6 +68,16 @@ impl SocketName {
             Self::Ingest => "ingest",
             Self::Control => "control",
             Self::Publish => "publish",
+        }
+    }
+
+    /// The rights of which a peer needs one to be let in.
+    fn needs(self) -> &'static [Right] {
+        match self {
+            Self::Ingest => &[Right::Append],
+            // Each request is looked at by itself.
+            Self::Control => &Right::ALL,
+            Self::Publish => &[Right::Query],
         }
     }
 }
@@ -99,6 +115,8 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// How long a peer may be behind without catching up once.
     pub saturated_timeout: Duration,
+    /// How long a connection may carry no byte in either direction.
+    pub idle_timeout: Duration,
     /// What waits for one peer, in bytes; it may be exceeded by one message.
     pub backlog_bytes_max: usize,
     /// What waits for all peers together, in bytes; beyond it a peer may be behind by `message_bytes_max` only.
@@ -124,6 +142,7 @@ impl Default for Limits {
             identity_bytes_max: 64,
             stall_timeout: Duration::from_secs(10),
             saturated_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(3600),
             backlog_bytes_max: 16 << 20,
             backlog_bytes_total_max: 256 << 20,
             keepalive_idle: Duration::from_secs(15),
@@ -141,8 +160,15 @@ pub struct Settings {
     pub control: Endpoint,
     /// Where subscribers listen.
     pub publish: Endpoint,
-    /// Whether TCP addresses other than loopback may be bound: whoever reaches them may do everything.
+    /// Whether TCP addresses other than loopback may be bound, where nothing is encrypted.
     pub allow_remote: bool,
+    /// Who may do what there.
+    pub access: Access,
+    /// The keys of the encrypted sockets.
+    #[cfg(feature = "curve")]
+    pub curve: Option<CurveSettings>,
+    /// Where further sockets listen that are encrypted with CURVE; needs `curve`.
+    pub encrypted: Vec<(SocketName, Endpoint)>,
     /// What peers may cost.
     pub limits: Limits,
     /// Capacity of [`Transport::ingest`] in messages.
@@ -164,6 +190,10 @@ impl Default for Settings {
             control: loopback(5751),
             publish: loopback(5752),
             allow_remote: false,
+            access: Access::default(),
+            #[cfg(feature = "curve")]
+            curve: None,
+            encrypted: Vec::new(),
             limits: Limits::default(),
             inbox_messages: 1024,
             requests: 1024,
@@ -188,10 +218,26 @@ pub struct Endpoints {
 /// a late reply never reaches another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Number of the connection.
+    /// Number of the connection; its highest byte says what the peer may do ([`Peer::rights`]), so that nobody has to be
+    /// asked.
     pub connection: u64,
     /// Whether an empty frame came before the payload, as REQ sends it: then one goes before the reply.
     pub delimiter: bool,
+}
+
+/// Bits of [`Peer::connection`] below those that hold the rights.
+const NUMBER_BITS: u32 = 56;
+
+impl Peer {
+    /// What it may do.
+    pub fn rights(&self) -> Rights {
+        Rights::from_byte((self.connection >> NUMBER_BITS) as u8)
+    }
+}
+
+/// The number under which a connection with these rights is known behind the gate.
+fn peer_number(connection: u64, rights: Rights) -> u64 {
+    connection | u64::from(rights.to_byte()) << NUMBER_BITS
 }
 
 /// A request of a client.
@@ -264,6 +310,8 @@ reasons! {
     TooManyConnections => "too_many_connections",
     /// There are as many from its address as there may be.
     TooManyFromAddress => "too_many_from_address",
+    /// Its address, or its key, gives it no right to be there.
+    Unauthorised => "unauthorised",
     /// Its handshake took too long.
     HandshakeTimeout => "handshake_timeout",
     /// Its handshake was too long.
@@ -282,6 +330,8 @@ reasons! {
     IdentityTooLong => "identity_too_long",
     /// A connected peer has that identity.
     IdentityInUse => "identity_in_use",
+    /// It gave itself an identity on the encrypted control socket, where libzmq could not keep it from being taken over.
+    NamedItself => "named_itself",
     /// A frame is, or announces itself as, too long.
     FrameTooLarge => "frame_too_large",
     /// The frames of a message are too long together.
@@ -300,6 +350,8 @@ reasons! {
     Stalled => "stalled",
     /// It was behind for too long.
     Saturated => "saturated",
+    /// Nothing came from it and nothing went to it for too long.
+    Idle => "idle",
     /// The socket behind the gate could not be reached or gave the connection up.
     Internal => "internal",
 }
@@ -432,8 +484,8 @@ impl fmt::Display for StartError {
             }
             Self::Remote { socket, endpoint, address } => write!(
                 f,
-                "{socket}: {endpoint} is {}, which other machines may reach, and whoever connects may do everything; \
-                 bind a loopback address, or set insecure_allow_remote = true",
+                "{socket}: {endpoint} is {}, which other machines may reach, and nothing is encrypted; bind a loopback \
+                 address, or say who may connect with `allow` and set insecure = true",
                 address.ip()
             ),
             Self::InUse { socket, endpoint, .. } => {
@@ -548,6 +600,8 @@ impl<T> Outbox<T> {
 pub struct Transport {
     /// Where the sockets are bound.
     pub endpoints: Endpoints,
+    /// Where the encrypted ones are.
+    pub encrypted: Vec<(SocketName, Endpoint)>,
     /// Messages of producers, each in its order; full: producers wait. Disconnected once everything taken before
     /// [`Transport::stop_receiving`] has been read. A message shares its memory with its neighbours: do not keep it.
     pub ingest: Receiver<Bytes>,
@@ -586,28 +640,69 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
     let (ingest, ingest_endpoint) = bind(SocketName::Ingest, &settings.ingest)?;
     let (control, control_endpoint) = bind(SocketName::Control, &settings.control)?;
     let (publish, publish_endpoint) = bind(SocketName::Publish, &settings.publish)?;
+    // Whoever reaches them needs a key: they may be anywhere.
+    let bind_encrypted = |(socket, endpoint): &(SocketName, Endpoint)| {
+        let bound = Listener::bind(endpoint, true).map_err(|error| StartError::bind(*socket, endpoint, error));
+        bound.map(|(listener, endpoint)| (*socket, listener, endpoint))
+    };
+    let encrypted = settings.encrypted.iter().map(bind_encrypted).collect::<Result<Vec<_>, _>>()?;
+    let encrypted_endpoints: Vec<_> = encrypted.iter().map(|(socket, _, end)| (*socket, end.clone())).collect();
     let directory = PrivateDirectory::create().map_err(StartError::internal("private directory"))?;
     let counters = Arc::new(Counters::default());
     let (phase, watch) = tokio::sync::watch::channel(Phase::Running);
     let (closing, closing_watch) = crossbeam_channel::bounded(0);
     let mut running = Running { phase, closing: Some(closing), threads: Vec::new(), gate: None, directory };
 
+    let (inbox, ingest_queue) = crossbeam_channel::bounded(settings.inbox_messages);
+    let (requests, control_queue) = crossbeam_channel::bounded(settings.requests);
+
     // If a later step fails, dropping `running` ends the threads that exist.
+    #[cfg(feature = "curve")]
+    let fronts = match &settings.curve {
+        None => Vec::new(),
+        Some(keys) => {
+            let curve = curve::Curve::start(keys, &settings.limits, &counters, &watch, &mut running.threads)?;
+            let mut open = |(socket, listener, _): (SocketName, Listener, Endpoint)| {
+                let incoming = match socket {
+                    SocketName::Ingest => curve::Incoming::Rows(inbox.clone()),
+                    SocketName::Control => curve::Incoming::Requests(requests.clone()),
+                    SocketName::Publish => curve::Incoming::Subscriptions,
+                };
+                let directory = running.directory.join("");
+                Ok((socket, listener, curve.open(socket, incoming, &directory, &mut running.threads)?))
+            };
+            encrypted.into_iter().map(&mut open).collect::<Result<Vec<_>, StartError>>()?
+        }
+    };
+    #[cfg(feature = "curve")]
+    let front = |wanted| fronts.iter().find(|(socket, ..)| *socket == wanted).map(|(_, _, front)| front.clone());
+    #[cfg(feature = "curve")]
+    let (elsewhere, also) = {
+        let (control, publish) = (front(SocketName::Control), front(SocketName::Publish));
+        let elsewhere = move |reply| match &control {
+            Some(front) => front.take_reply(reply),
+            None => Some(reply),
+        };
+        let also = move |publication: &Publication| publish.iter().for_each(|front| front.publish(publication));
+        (elsewhere, also)
+    };
+    #[cfg(not(feature = "curve"))]
+    let (elsewhere, also) = (Some::<Reply>, |_: &Publication| {});
     let behind = zmq::Behind { counters: Arc::clone(&counters), phase: watch.clone(), closing: closing_watch };
     let doors = gate::Doors {
         ingest: (ingest, running.directory.join("ingest")),
         control: (control, running.directory.join("control")),
         publish: (publish, running.directory.join("publish")),
+        #[cfg(feature = "curve")]
+        curve: fronts,
     };
     let threads = &mut running.threads;
-    let (inbox, ingest) = crossbeam_channel::bounded(settings.inbox_messages);
     behind.start_ingest(&doors.ingest.1, inbox, threads)?;
-    let (requests, control) = crossbeam_channel::bounded(settings.requests);
     let (replies, replies_queue) = Outbox::new(settings.replies);
-    behind.start_control(&doors.control.1, requests, replies_queue, threads)?;
+    behind.start_control(&doors.control.1, requests, replies_queue, elsewhere, threads)?;
     let (publish, publications) = Outbox::new(settings.publications);
-    behind.start_publish(&doors.publish.1, publications, threads)?;
-    running.gate = Some(gate::start(doors, settings.limits, Arc::clone(&counters), watch)?);
+    behind.start_publish(&doors.publish.1, publications, also, threads)?;
+    running.gate = Some(gate::start(doors, settings.access, settings.limits, Arc::clone(&counters), watch)?);
 
     let endpoints = Endpoints { ingest: ingest_endpoint, control: control_endpoint, publish: publish_endpoint };
     log::info!(
@@ -616,7 +711,19 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
         endpoints.control,
         endpoints.publish
     );
-    Ok(Transport { endpoints, ingest, control, replies, publish, counters, running })
+    for (socket, endpoint) in &encrypted_endpoints {
+        log::info!("event=listening_encrypted socket={socket} endpoint={endpoint}");
+    }
+    Ok(Transport {
+        endpoints,
+        encrypted: encrypted_endpoints,
+        ingest: ingest_queue,
+        control: control_queue,
+        replies,
+        publish,
+        counters,
+        running,
+    })
 }
 
 impl Transport {

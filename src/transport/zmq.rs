@@ -95,12 +95,13 @@ impl Behind {
         Ok(())
     }
 
-    /// ROUTER: one thread that receives and sends.
+    /// ROUTER: one thread that receives and sends. Replies that `elsewhere` does not give back are not for this socket.
     pub(super) fn start_control(
         &self,
         path: &Path,
         requests: Sender<Request>,
         replies: mpsc::Receiver<Reply>,
+        elsewhere: impl Fn(Reply) -> Option<Reply> + Send + 'static,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), StartError> {
         let runtime = runtime()?;
@@ -113,7 +114,7 @@ impl Behind {
             runtime.block_on(async {
                 let (send, receive) = socket.split();
                 let receive = take_requests(receive, requests, closing, phase.clone(), Arc::clone(&counters));
-                let send = send_replies(send, replies, phase.clone(), &counters);
+                let send = send_replies(send, replies, elsewhere, phase.clone(), &counters);
                 tokio::join!(receive, send);
                 drop(silent);
             });
@@ -121,11 +122,12 @@ impl Behind {
         Ok(())
     }
 
-    /// PUB: one thread that sends.
+    /// PUB: one thread that sends; `also` is shown each publication.
     pub(super) fn start_publish(
         &self,
         path: &Path,
         publications: mpsc::Receiver<Publication>,
+        also: impl Fn(&Publication) + Send + 'static,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), StartError> {
         let runtime = runtime()?;
@@ -134,7 +136,7 @@ impl Behind {
         bind(&runtime, &mut socket, path)?;
         let (counters, phase) = (Arc::clone(&self.counters), self.phase.clone());
         threads.push(spawn("criticd-publish", move || {
-            runtime.block_on(publish(socket, publications, phase, &counters));
+            runtime.block_on(publish(socket, publications, also, phase, &counters));
         })?);
         Ok(())
     }
@@ -251,11 +253,13 @@ fn parse_request(message: ZmqMessage) -> Option<Request> {
 async fn send_replies(
     mut socket: RouterSendHalf,
     mut replies: mpsc::Receiver<Reply>,
+    elsewhere: impl Fn(Reply) -> Option<Reply>,
     mut phase: watch::Receiver<Phase>,
     counters: &Counters,
 ) {
     let mut sent = 0_usize;
-    while let Some(Reply { peer, payload }) = next(&mut replies, &mut phase).await {
+    while let Some(reply) = next(&mut replies, &mut phase).await {
+        let Some(Reply { peer, payload }) = elsewhere(reply) else { continue };
         let mut message = ZmqMessage::from(Bytes::copy_from_slice(&connection_identity(peer.connection)));
         if peer.delimiter {
             message.push_back(Bytes::new());
@@ -285,11 +289,14 @@ fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
 async fn publish(
     mut socket: PubSocket,
     mut publications: mpsc::Receiver<Publication>,
+    also: impl Fn(&Publication),
     mut phase: watch::Receiver<Phase>,
     counters: &Counters,
 ) {
     let mut sent = 0_usize;
-    while let Some(Publication { topic, payload }) = next(&mut publications, &mut phase).await {
+    while let Some(publication) = next(&mut publications, &mut phase).await {
+        also(&publication);
+        let Publication { topic, payload } = publication;
         let mut message = ZmqMessage::from(Bytes::from(topic));
         message.push_back(payload);
         // A PUB only puts the message into its own queue, which is emptied at each turn.

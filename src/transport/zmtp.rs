@@ -3,7 +3,7 @@
 //! Nothing here reads or writes a socket. The protocol is ZeroMQ's RFC 23 (3.0) and RFC 37 (3.1), mechanism NULL.
 
 use super::{Limits, Reason};
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 
 /// Length of a greeting in bytes.
 pub(super) const GREETING_LEN: usize = 64;
@@ -32,8 +32,9 @@ pub(super) fn greeting(minor: u8) -> [u8; GREETING_LEN] {
     bytes
 }
 
-/// Check that a peer's greeting is one we can talk to; gives whether it knows PING and PONG, as from version 3.1.
-pub(super) fn check_greeting(bytes: &[u8]) -> Result<bool, Reason> {
+/// Check that a peer's greeting is one we can talk to with this mechanism; gives whether it knows PING and PONG, as from
+/// version 3.1.
+pub(super) fn check_greeting(bytes: &[u8], mechanism: &[u8]) -> Result<bool, Reason> {
     assert_eq!(bytes.len(), GREETING_LEN, "the caller waited for a whole greeting");
     if bytes[0] != 0xff || bytes[9] != 0x7f {
         return Err(Reason::BadGreeting);
@@ -41,7 +42,8 @@ pub(super) fn check_greeting(bytes: &[u8]) -> Result<bool, Reason> {
     if bytes[10] < 3 {
         return Err(Reason::UnsupportedVersion);
     }
-    if &bytes[12..16] != b"NULL" || bytes[16..32].iter().any(|&b| b != 0) {
+    let (name, padding) = bytes[12..32].split_at(mechanism.len());
+    if name != mechanism || padding.iter().any(|&b| b != 0) {
         return Err(Reason::UnsupportedMechanism);
     }
     Ok(bytes[10] > 3 || bytes[11] >= 1)
@@ -164,6 +166,65 @@ impl HeaderReader {
     }
 }
 
+/// What a handshake has come to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Introduced {
+    /// The greeting was right: ours may follow with a READY.
+    Greeting,
+    /// The peer's READY: what follows is for the [`Scanner`].
+    Ready(Ready),
+}
+
+/// Reads a peer's greeting and READY, however they are cut.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    bytes_max: usize,
+    /// Whether the peer knows PING and PONG, once its greeting was read.
+    pub(super) knows_pong: Option<bool>,
+    header: HeaderReader,
+    /// Length of READY's body, once its header was read.
+    len: Option<usize>,
+}
+
+impl Introduction {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self { bytes_max: limits.handshake_bytes_max, knows_pong: None, header: HeaderReader::default(), len: None }
+    }
+
+    /// Take the next part from the front of `bytes`; `None` if it is not whole yet.
+    ///
+    /// # Errors
+    /// Why the peer must be cut.
+    pub(super) fn take(&mut self, bytes: &mut BytesMut) -> Result<Option<Introduced>, Reason> {
+        if self.knows_pong.is_none() {
+            if bytes.len() < GREETING_LEN {
+                return Ok(None);
+            }
+            self.knows_pong = Some(check_greeting(&bytes.split_to(GREETING_LEN), b"NULL")?);
+            return Ok(Some(Introduced::Greeting));
+        }
+        if self.len.is_none() {
+            let mut unread = &bytes[..];
+            let header = self.header.take(&mut unread)?;
+            let rest = unread.len();
+            bytes.advance(bytes.len() - rest);
+            let Some(header) = header else { return Ok(None) };
+            if !header.is_command() {
+                return Err(Reason::BadReady);
+            }
+            let len = usize::try_from(header.len).unwrap_or(usize::MAX);
+            if len > self.bytes_max.saturating_sub(GREETING_LEN) {
+                return Err(Reason::HandshakeTooLong);
+            }
+            self.len = Some(len);
+        }
+        match self.len {
+            Some(len) if bytes.len() >= len => parse_ready(&bytes.split_to(len)).map(|r| Some(Introduced::Ready(r))),
+            _ => Ok(None),
+        }
+    }
+}
+
 /// Reads what a peer sends after its READY: passes messages on within the limits, answers PING, keeps commands.
 #[derive(Debug)]
 pub(super) struct Scanner {
@@ -226,6 +287,11 @@ impl Scanner {
             input = rest;
         }
         Ok(())
+    }
+
+    /// Bytes that it holds: a command or subscription that is not whole yet, topics, PONGs.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.captured.capacity() + self.subscriptions.iter().map(Vec::capacity).sum::<usize>() + self.pongs.capacity()
     }
 
     fn is_captured(&self, header: Header) -> bool {
@@ -506,7 +572,7 @@ mod tests {
         let change = |at: usize, byte: u8| {
             let mut bytes = greeting(1);
             bytes[at] = byte;
-            check_greeting(&bytes)
+            check_greeting(&bytes, b"NULL")
         };
         assert_eq!(change(11, 0), Ok(false));
         assert_eq!(change(11, 7), Ok(true), "later minor versions are welcome");

@@ -27,6 +27,7 @@ pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
 pub use v1::{decode_ingest, decode_ingest_into, decode_request};
 
+use crate::access::{Right, Rights};
 use crate::transition::{Batch, Invalid, InvalidCode};
 use std::fmt;
 
@@ -321,6 +322,47 @@ pub enum Op {
     Ping,
     /// What do you speak, and how much of it at a time?
     Hello,
+}
+
+impl Op {
+    /// Its name on the wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Append(_) => "append",
+            Self::Value { .. } => "value",
+            Self::Snapshot { .. } => "snapshot",
+            Self::Status => "status",
+            Self::Streams => "streams",
+            Self::Optimise { .. } => "optimise",
+            Self::Checkpoint => "checkpoint",
+            Self::Ping => "ping",
+            Self::Hello => "hello",
+        }
+    }
+
+    /// The rights of which a peer needs one to ask for it. Whoever may append may ask for what a producer needs to find
+    /// its place again.
+    pub fn needs(&self) -> &'static [Right] {
+        match self {
+            Self::Append(_) => &[Right::Append],
+            Self::Value { .. } | Self::Snapshot { .. } | Self::Status => &[Right::Query],
+            Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
+            Self::Optimise { .. } | Self::Checkpoint => &[Right::Administer],
+        }
+    }
+
+    /// Whether a peer with these rights may ask for it.
+    ///
+    /// # Errors
+    /// `unauthorised` if it may not.
+    pub fn permitted(&self, rights: Rights) -> Result<(), WireError> {
+        if rights.has_any(self.needs()) {
+            return Ok(());
+        }
+        let needed = self.needs().iter().map(|right| right.name()).collect::<Vec<_>>().join(" or ");
+        let message = format!("`{}` needs the right to {needed}; this peer may: {rights}", self.name());
+        Err(WireError::of(ErrorCode::Unauthorised, "op", message))
+    }
 }
 
 /// A request that is refused before anybody acted on it.

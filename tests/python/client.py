@@ -106,6 +106,7 @@ class Daemon:
             time.sleep(0.01)
         self.endpoints: dict[str, str] = json.loads(file.read_text())
         self.sockets: list[Any] = []
+        self._shared: Control | None = None
 
     def log(self) -> str:
         return (self.directory / "log").read_text(errors="replace")
@@ -126,6 +127,12 @@ class Daemon:
         control = Control(self.endpoints["control"], kind, heartbeat_ms)
         self.sockets.append(control)
         return control
+
+    def shared_control(self) -> Control:
+        """One and the same connection at each call."""
+        if self._shared is None:
+            self._shared = self.control()
+        return self._shared
 
     def _socket(self, kind: int, name: str, options: dict[str, int]) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Coverage-guided fuzzing of every target, one after the other: fuzz/run.sh [SECONDS [TARGET...]]
+#
+# Any toolchain does: coverage needs no nightly, and `criticd` has no `unsafe` for a sanitizer to look into (with one:
+# `cargo +nightly fuzz run TARGET`). Only `criticd` is instrumented (fuzz/instrumented), so that what a release build has
+# compiled of the dependencies is used again. New inputs and what fails go to target/fuzz/; the corpora stay as they are.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+seconds=${1:-60}
+shift || true
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then targets=(wire gate journal checkpoint); fi
+
+profile=${CRITICD_FUZZ_PROFILE:-release}
+RUSTC_WORKSPACE_WRAPPER=$PWD/fuzz/instrumented cargo build --locked --profile "$profile" -p criticd-fuzz --bins
+folder=target/${profile/dev/debug}
+for target in "${targets[@]}"; do
+    found=target/fuzz/$target
+    mkdir -p "$found"
+    # The seed makes a run like another one as far as time allows. A megabyte is the longest message there is.
+    if ! "$folder/$target" "$found" "fuzz/corpus/$target" -seed=1 -max_total_time="$seconds" -timeout=20 \
+        -rss_limit_mb=2048 -artifact_prefix="$found-" -print_final_stats=1 >"$found.log" 2>&1; then
+        tail -n 40 "$found.log"
+        echo "$target: failed; the input is $found-*"
+        exit 1
+    fi
+    executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$found.log")
+    covered=$(sed -n 's/.* cov: \([0-9]*\) ft.*/\1/p' "$found.log" | tail -n 1)
+    echo "$target: $executed executions, $covered edges covered"
+done

@@ -1,0 +1,220 @@
+//! Who may do what: rights, and the addresses and keys that have them.
+//!
+//! A peer on a unix socket has passed the permissions of its file and may do everything. One on TCP has the rights of the
+//! narrowest range in the settings that its address lies in; where none does, everything from loopback, nothing from
+//! elsewhere. One that came in through CURVE has the rights of its key, wherever it is.
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+
+/// Something that a peer may be allowed to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Right {
+    /// Send transitions: push on ingest, `append` on control.
+    Append,
+    /// See what was learned: `value`, `snapshot`, `status` on control, publications, the dashboard.
+    Query,
+    /// Make the daemon do something: `optimise`, `checkpoint`.
+    Administer,
+}
+
+impl Right {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Append, Self::Query, Self::Administer];
+
+    /// The word for it in settings and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::Query => "query",
+            Self::Administer => "administer",
+        }
+    }
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A set of rights. None of them implies another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Vec<Right>", into = "Vec<Right>")]
+pub struct Rights(u8);
+
+impl Rights {
+    /// No right at all.
+    pub const NONE: Self = Self(0);
+    /// Every right.
+    pub const ALL: Self = Self(0b111);
+
+    /// Whether `right` is among them.
+    pub fn has(self, right: Right) -> bool {
+        self.0 & right.bit() != 0
+    }
+
+    /// Whether one of `rights` is among them.
+    pub fn has_any(self, rights: &[Right]) -> bool {
+        rights.iter().any(|&right| self.has(right))
+    }
+
+    /// As a byte, for [`Rights::from_byte`].
+    pub fn to_byte(self) -> u8 {
+        self.0
+    }
+
+    /// From such a byte; bits that stand for no right are ignored.
+    pub fn from_byte(byte: u8) -> Self {
+        Self(byte & Self::ALL.0)
+    }
+}
+
+impl From<Vec<Right>> for Rights {
+    fn from(rights: Vec<Right>) -> Self {
+        Self(rights.into_iter().fold(0, |bits, right| bits | right.bit()))
+    }
+}
+
+impl From<Rights> for Vec<Right> {
+    fn from(rights: Rights) -> Self {
+        Right::ALL.into_iter().filter(|&right| rights.has(right)).collect()
+    }
+}
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = Vec::from(*self).into_iter().map(Right::name).collect();
+        f.write_str(if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }.as_str())
+    }
+}
+
+/// Addresses, and what whoever comes from there may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allow {
+    /// The addresses: one alone, or a range with the length of its prefix.
+    #[serde(with = "range")]
+    pub addresses: IpNet,
+    /// What they may do.
+    #[serde(default = "all")]
+    pub rights: Rights,
+}
+
+/// A client that is known by its key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KnownClient {
+    /// What log lines call it.
+    pub name: String,
+    /// Its public key in Z85, 40 characters.
+    pub key: String,
+    /// What it may do.
+    #[serde(default = "all")]
+    pub rights: Rights,
+}
+
+fn all() -> Rights {
+    Rights::ALL
+}
+
+/// An address alone is the range that holds nothing else.
+mod range {
+    use ipnet::IpNet;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::net::IpAddr;
+
+    pub(super) fn serialize<S: Serializer>(range: &IpNet, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(range)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpNet, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let alone = || text.parse::<IpAddr>().map(IpNet::from);
+        let range = text.parse::<IpNet>().ok().or_else(|| alone().ok());
+        let range = range.ok_or_else(|| Error::custom(format!("{text:?} is neither an address nor ADDRESS/PREFIX")))?;
+        // What lies outside the prefix is a slip, or was meant to be narrower.
+        if range.trunc() != range {
+            return Err(Error::custom(format!("{text:?} names one address of a range: write {}", range.trunc())));
+        }
+        Ok(range)
+    }
+}
+
+/// What peers without keys may do, by where they come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Ranges and their rights; the narrowest that holds an address counts.
+    pub allow: Vec<Allow>,
+}
+
+impl Access {
+    /// The rights of a peer at `address`; none where it came through a unix socket.
+    pub fn rights(&self, address: Option<IpAddr>) -> Rights {
+        let Some(address) = address.map(|address| address.to_canonical()) else { return Rights::ALL };
+        let holding = self.allow.iter().filter(|allow| allow.addresses.contains(&address));
+        match holding.max_by_key(|allow| allow.addresses.prefix_len()) {
+            Some(allow) => allow.rights,
+            None if address.is_loopback() => Rights::ALL,
+            None => Rights::NONE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allow(range: &str, rights: &[Right]) -> Allow {
+        Allow { addresses: range.parse().unwrap(), rights: rights.to_vec().into() }
+    }
+
+    #[test]
+    fn every_set_of_rights_is_told_apart() {
+        for byte in 0..=Rights::ALL.to_byte() {
+            let rights = Rights::from_byte(byte);
+            assert_eq!(Rights::from(Vec::from(rights)), rights);
+            assert_eq!(rights.to_byte(), byte);
+            assert_eq!(rights.has_any(&Right::ALL), rights != Rights::NONE);
+            for right in Right::ALL {
+                assert_eq!(rights.has(right), rights.to_string().contains(right.name()), "{rights}");
+            }
+        }
+        assert_eq!(Rights::from_byte(0xff), Rights::ALL);
+        assert_eq!(Rights::NONE.to_string(), "nothing");
+    }
+
+    #[test]
+    fn the_narrowest_range_counts_in_whatever_order() {
+        use Right::{Administer, Append, Query};
+        let mut ranges = vec![
+            allow("10.0.0.0/8", &[Query]),
+            allow("10.1.0.0/16", &[Append, Query]),
+            allow("10.1.2.3/32", &[]),
+            allow("fd00::/8", &[Administer]),
+        ];
+        for _ in 0..2 {
+            let access = Access { allow: ranges.clone() };
+            let rights = |address: &str| Vec::from(access.rights(Some(address.parse().unwrap())));
+            assert_eq!(rights("10.2.0.1"), [Query]);
+            assert_eq!(rights("10.1.9.9"), [Append, Query]);
+            assert_eq!(rights("10.1.2.3"), []);
+            assert_eq!(rights("::ffff:10.2.0.1"), [Query], "an address of version 4 in the clothes of version 6");
+            assert_eq!(rights("fd00::1"), [Administer]);
+            assert_eq!(rights("192.168.1.1"), []);
+            assert_eq!((rights("127.0.0.1"), rights("::1")), (Right::ALL.to_vec(), Right::ALL.to_vec()));
+            assert_eq!(access.rights(None), Rights::ALL);
+            ranges.reverse();
+        }
+        let loopback = Access { allow: vec![allow("127.0.0.0/8", &[Query])] };
+        assert_eq!(Vec::from(loopback.rights(Some([127, 0, 0, 1].into()))), [Query]);
+    }
+}

@@ -1,0 +1,799 @@
+//! Encrypted sockets: libzmq, which knows CURVE, behind the gate's listeners and in front of the same queues.
+//!
+//! ```text
+//! peer <-> gate: connections, greeting, frame headers, stalls <-> unix stream <-> libzmq: CURVE <-> queues of the daemon
+//! ```
+//! libzmq never listens. For each connection that the gate has accepted it connects to a unix socket made for that one
+//! alone, under a ZAP domain that is the connection's number. So every handshake and every message is known to belong to
+//! a connection, and the gate can hold or cut it. The handler of ZAP lets in the keys of the settings; the number that it
+//! gives as `User-Id` carries the rights of the key, as the numbers of plain connections carry theirs.
+//!
+//! libzmq keeps the frames of a message until the last has come, however many they are. What a connection has passed on
+//! since its last whole message is therefore bounded here ([`unfinished_bytes_max`]).
+
+use super::gate::{Reader, Seat, Writer};
+use super::zmq::spawn;
+use super::zmtp::{self, GREETING_LEN, HeaderReader};
+use super::{Counters, Limits, Peer, Phase, Publication, Reason, Reply, Request, SocketName, StartError};
+use super::{endpoint::listen_at, peer_number};
+use crate::access::{KnownClient, Rights};
+use crate::keys::SecretKey;
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Notify, oneshot, watch};
+
+/// Where libzmq looks for whoever decides about keys.
+const ZAP_ENDPOINT: &str = "inproc://zeromq.zap.01";
+
+/// Set in the numbers of connections that came in here, so that replies find their way back.
+const CURVE_BIT: u64 = 1 << 55;
+
+/// What CURVE adds to a frame, in bytes: name, nonce, authenticator, flags.
+const OVERHEAD: usize = 33;
+
+/// Messages that libzmq holds for a connection before it reads no more of it.
+const RECEIVED_MAX: i32 = 16;
+
+/// Messages that libzmq holds towards a connection before it drops further ones.
+const SENT_MAX: i32 = 1024;
+
+/// Publications that wait for libzmq.
+const PUBLICATIONS_MAX: usize = 64;
+
+/// Messages taken before commands get their turn.
+const TURN: usize = 64;
+
+/// libzmq is to try no connection again. Told so outright it would forget messages of connections that have gone; so it
+/// waits for a day, and is told to forget the connection when its messages have been received. Milliseconds.
+const NEVER_MS: i32 = 86_400_000;
+
+/// Most that a thread goes without looking at the phase, milliseconds.
+const NAP_MS: i64 = 100;
+
+/// While a queue of the daemon is full, how often it is tried, milliseconds.
+const RETRY_MS: i64 = 5;
+
+/// Bytes moved at a time.
+const CHUNK: usize = 16 << 10;
+
+/// Bytes that a connection may pass on without a whole message among them. Messages that wait in libzmq because a queue of
+/// the daemon is full are whole and allowed. Heartbeats count, so that a peer that says nothing else for days is cut and
+/// connects again.
+fn unfinished_bytes_max(limits: &Limits) -> u64 {
+    ((RECEIVED_MAX as usize + 2) * (limits.message_bytes_max + OVERHEAD) + (1 << 20)) as u64
+}
+
+/// The keys of the encrypted sockets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CurveSettings {
+    /// The daemon's own.
+    pub secret_key: SecretKey,
+    /// Who may come.
+    pub clients: Vec<KnownClient>,
+}
+
+/// What the threads here and the gate share.
+struct Shared {
+    limits: Limits,
+    counters: Arc<Counters>,
+    /// Public keys as they come in a handshake, and whose they are.
+    clients: HashMap<Vec<u8>, (String, Rights)>,
+    flows: Mutex<HashMap<u64, Arc<Flow>>>,
+}
+
+/// A connection between the gate and libzmq.
+struct Flow {
+    socket: SocketName,
+    /// Whether its key was accepted.
+    admitted: AtomicBool,
+    refused: Mutex<Option<Reason>>,
+    /// Bytes passed on to libzmq.
+    passed: AtomicU64,
+    /// As many as had been passed on when the last whole message was received.
+    whole: AtomicU64,
+    /// Bytes handed to libzmq for the peer, and read from it by the gate.
+    given: AtomicU64,
+    taken: AtomicU64,
+    /// Told when more has been taken.
+    progress: Notify,
+    /// Whether the peer sends nothing more.
+    left: AtomicBool,
+    /// Taken by whoever cuts the connection.
+    cut: Mutex<Option<oneshot::Sender<Reason>>>,
+}
+
+impl Flow {
+    /// Bytes that libzmq holds for the peer, about: what it adds on its own is counted as taken only.
+    fn waiting(&self) -> u64 {
+        self.given.load(Ordering::Relaxed).saturating_sub(self.taken.load(Ordering::Relaxed))
+    }
+
+    fn cut(&self, reason: Reason) {
+        if let Some(cut) = self.cut.lock().take() {
+            // If nobody hears it the connection is over.
+            let _ = cut.send(reason);
+        }
+    }
+}
+
+/// Something for libzmq.
+enum Outgoing {
+    Reply(Reply),
+    Publication(Publication),
+}
+
+/// What becomes of connections.
+enum Change {
+    Come { connection: u64, path: PathBuf },
+    Gone { connection: u64, path: PathBuf },
+}
+
+/// The way to one of libzmq's sockets.
+#[derive(Clone)]
+pub(super) struct Front {
+    socket: SocketName,
+    shared: Arc<Shared>,
+    directory: PathBuf,
+    /// At most two for each connection that the gate allows.
+    changes: Sender<Change>,
+    outgoing: Sender<Outgoing>,
+    wake: Arc<StdUnixStream>,
+    phase: watch::Receiver<Phase>,
+}
+
+/// What whole messages become.
+pub(super) enum Incoming {
+    Rows(Sender<Bytes>),
+    Requests(Sender<Request>),
+    Subscriptions,
+}
+
+/// Where libzmq's sockets are made: each in a thread of its own.
+pub(super) struct Curve {
+    context: zmq::Context,
+    shared: Arc<Shared>,
+    secret_key: SecretKey,
+    phase: watch::Receiver<Phase>,
+}
+
+impl Curve {
+    /// Start the handler of ZAP.
+    pub(super) fn start(
+        settings: &CurveSettings,
+        limits: &Limits,
+        counters: &Arc<Counters>,
+        phase: &watch::Receiver<Phase>,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<Self, StartError> {
+        let context = zmq::Context::new();
+        let clients = settings.clients.iter().map(|client| {
+            let key = crate::keys::decode(&client.key).expect("the settings were checked");
+            (key.to_vec(), (client.name.clone(), client.rights))
+        });
+        let shared = Arc::new(Shared {
+            limits: limits.clone(),
+            counters: Arc::clone(counters),
+            clients: clients.collect(),
+            flows: Mutex::default(),
+        });
+        let zap = context.socket(zmq::REP).and_then(|zap| {
+            zap.set_linger(0)?;
+            zap.bind(ZAP_ENDPOINT)?;
+            Ok(zap)
+        });
+        let zap = zap.map_err(internal)?;
+        let (judge, until) = (Arc::clone(&shared), phase.clone());
+        threads.push(spawn("criticd-keys", move || judge.judge(&zap, &until))?);
+        Ok(Self { context, shared, secret_key: settings.secret_key.clone(), phase: phase.clone() })
+    }
+
+    /// Start the thread of one socket.
+    pub(super) fn open(
+        &self,
+        socket: SocketName,
+        incoming: Incoming,
+        directory: &Path,
+        threads: &mut Vec<JoinHandle<()>>,
+    ) -> Result<Front, StartError> {
+        let limits = &self.shared.limits;
+        let kind = match socket {
+            SocketName::Ingest => zmq::PULL,
+            SocketName::Control => zmq::ROUTER,
+            SocketName::Publish => zmq::XPUB,
+        };
+        let prepare = || {
+            let socket = self.context.socket(kind)?;
+            socket.set_curve_server(true)?;
+            socket.set_curve_secretkey(self.secret_key.bytes())?;
+            socket.set_maxmsgsize((limits.frame_bytes_max + OVERHEAD) as i64)?;
+            socket.set_handshake_ivl(i32::try_from(limits.handshake_timeout.as_millis()).unwrap_or(i32::MAX))?;
+            socket.set_rcvhwm(RECEIVED_MAX)?;
+            socket.set_sndhwm(if kind == zmq::XPUB { PUBLICATIONS_MAX as i32 } else { SENT_MAX })?;
+            socket.set_reconnect_ivl(NEVER_MS)?;
+            socket.set_linger(0)?;
+            match kind {
+                zmq::ROUTER => {
+                    socket.set_router_mandatory(true)?;
+                    // Or a second of one name would be left hanging; so it is cut when it asks something.
+                    socket.set_router_handover(true)?;
+                }
+                zmq::XPUB => socket.set_xpub_verbose(true)?,
+                _ => {}
+            }
+            Ok(socket)
+        };
+        let libzmq = prepare().map_err(internal)?;
+        let (wake, woken) = StdUnixStream::pair().map_err(StartError::internal("wake-up"))?;
+        for end in [&wake, &woken] {
+            end.set_nonblocking(true).map_err(StartError::internal("wake-up"))?;
+        }
+        let (changes, changed) = unbounded();
+        let (outgoing, out) = bounded(if socket == SocketName::Publish { PUBLICATIONS_MAX } else { SENT_MAX as usize });
+        let worker = Worker {
+            socket,
+            libzmq,
+            incoming: Some(incoming),
+            shared: Arc::clone(&self.shared),
+            phase: self.phase.clone(),
+            changed,
+            out,
+            woken,
+            routes: HashMap::new(),
+            topics: HashMap::new(),
+            leaving: Vec::new(),
+            held: None,
+        };
+        let name = match socket {
+            SocketName::Ingest => "criticd-c-ingest",
+            SocketName::Control => "criticd-c-ctrl",
+            SocketName::Publish => "criticd-c-pub",
+        };
+        threads.push(spawn(name, move || worker.run())?);
+        let shared = Arc::clone(&self.shared);
+        Ok(Front {
+            socket,
+            shared,
+            directory: directory.to_owned(),
+            changes,
+            outgoing,
+            wake: Arc::new(wake),
+            phase: self.phase.clone(),
+        })
+    }
+}
+
+fn internal(error: zmq::Error) -> StartError {
+    StartError::Internal { what: "encrypted socket", source: io::Error::other(error) }
+}
+
+impl Shared {
+    /// Decide about keys until the transport closes.
+    fn judge(&self, zap: &zmq::Socket, phase: &watch::Receiver<Phase>) {
+        while !matches!(*phase.borrow(), Phase::Closing(_) | Phase::Closed) {
+            if !matches!(zap.poll(zmq::POLLIN, NAP_MS), Ok(n) if n > 0) {
+                continue;
+            }
+            let Ok(request) = zap.recv_multipart(0) else { continue };
+            let number = request.get(1).cloned().unwrap_or_default();
+            let (status, text, user) = match self.admit(&request) {
+                Some(user) => ("200", "OK", user),
+                None => ("400", "unauthorised", String::new()),
+            };
+            let reply = [b"1.0", &number[..], status.as_bytes(), text.as_bytes(), user.as_bytes(), b""];
+            // It only fails when the context ends.
+            let _ = zap.send_multipart(reply, 0);
+        }
+    }
+
+    /// What a connection is to be known as, if its key may come.
+    fn admit(&self, request: &[Vec<u8>]) -> Option<String> {
+        let [version, _, domain, _, _, mechanism, key] = request else { return None };
+        let connection: u64 = std::str::from_utf8(domain).ok()?.parse().ok()?;
+        let flow = Arc::clone(self.flows.lock().get(&connection)?);
+        let refuse = |reason| {
+            *flow.refused.lock() = Some(reason);
+            None
+        };
+        if version != b"1.0" || mechanism != b"CURVE" {
+            return refuse(Reason::UnsupportedMechanism);
+        }
+        let Some((name, rights)) = self.clients.get(key) else { return refuse(Reason::Unauthorised) };
+        if !rights.has_any(flow.socket.needs()) {
+            return refuse(Reason::Unauthorised);
+        }
+        flow.admitted.store(true, Ordering::Relaxed);
+        log::info!("event=client_admitted socket={} client={name} connection={connection}", flow.socket);
+        Some((peer_number(connection, *rights) | CURVE_BIT).to_string())
+    }
+}
+
+impl Front {
+    /// Hand over a reply that belongs here; gives it back if it does not.
+    pub(super) fn take_reply(&self, reply: Reply) -> Option<Reply> {
+        if reply.peer.connection & CURVE_BIT == 0 {
+            return Some(reply);
+        }
+        self.hand_out(Outgoing::Reply(reply), &self.shared.counters.replies_dropped);
+        None
+    }
+
+    /// Publish to those who are here as well.
+    pub(super) fn publish(&self, publication: &Publication) {
+        self.hand_out(Outgoing::Publication(publication.clone()), &self.shared.counters.publish.backlog_dropped);
+    }
+
+    fn hand_out(&self, outgoing: Outgoing, dropped: &super::Count) {
+        match self.outgoing.try_send(outgoing) {
+            Ok(()) => self.wake(),
+            Err(_) => dropped.add(1),
+        }
+    }
+
+    fn wake(&self) {
+        // Full of such bytes it wakes as well.
+        let _ = (&*self.wake).write(&[0]);
+    }
+
+    fn tell(&self, change: Change) {
+        // A thread that has ended has no connections.
+        let _ = self.changes.send(change);
+        self.wake();
+    }
+
+    /// Serve a connection until it is over; why it was cut, if it was.
+    pub(super) async fn serve(&self, seat: &Seat, mut reader: Reader, mut writer: Writer) -> Option<Reason> {
+        let connection = seat.connection();
+        let (cut, cutting) = oneshot::channel();
+        let flow = Arc::new(Flow {
+            socket: self.socket,
+            admitted: AtomicBool::new(false),
+            refused: Mutex::default(),
+            passed: AtomicU64::new(0),
+            whole: AtomicU64::new(0),
+            given: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            progress: Notify::new(),
+            left: AtomicBool::new(false),
+            cut: Mutex::new(Some(cut)),
+        });
+        self.shared.flows.lock().insert(connection, Arc::clone(&flow));
+        let path = self.directory.join(format!("curve-{connection}"));
+        let _guest = Guest { front: self, connection, path: path.clone() };
+        let connected = tokio::time::timeout(self.shared.limits.handshake_timeout, self.connect(connection, &path));
+        let Ok(Ok(inner)) = connected.await else { return Some(Reason::Internal) };
+        let (mut inner_reader, mut inner_writer) = inner.into_split();
+        let reason = tokio::select! {
+            reason = self.pump_up(&flow, &mut reader, &mut inner_writer) => Some(reason),
+            reason = self.pump_down(&flow, &mut inner_reader, &mut writer) => reason,
+            reason = self.watch(&flow) => Some(reason),
+            Ok(reason) = cutting => Some(reason),
+        };
+        let refused = *flow.refused.lock();
+        refused.or(reason)
+    }
+
+    /// Let libzmq connect to a socket that exists for that alone.
+    async fn connect(&self, connection: u64, path: &Path) -> io::Result<UnixStream> {
+        let listener = listen_at(path)?;
+        let listener = UnixListener::from_std(listener)?;
+        self.tell(Change::Come { connection, path: path.to_owned() });
+        let (stream, _) = listener.accept().await?;
+        std::fs::remove_file(path)?;
+        Ok(stream)
+    }
+
+    /// Pass on what the peer sends, looking at the greeting and at the headers of frames. Ends only with a reason to cut it:
+    /// when the peer sends nothing more, libzmq finds the end, and the other direction ends.
+    async fn pump_up(&self, flow: &Flow, reader: &mut Reader, inner: &mut OwnedWriteHalf) -> Reason {
+        let limits = &self.shared.limits;
+        let counters = self.shared.counters.socket(self.socket);
+        let unfinished_max = unfinished_bytes_max(limits);
+        let mut chunk = vec![0; CHUNK];
+        let mut greeting = Vec::new();
+        let mut frames = Frames { header: HeaderReader::default(), left: 0, most: limits.frame_bytes_max + OVERHEAD };
+        loop {
+            // Requests wait until their sender has read what it asked for before.
+            while flow.waiting() > limits.backlog_bytes_max as u64 / 2 {
+                flow.progress.notified().await;
+            }
+            let n = reader.read(&mut chunk).await.unwrap_or(0);
+            if n == 0 {
+                flow.left.store(true, Ordering::Relaxed);
+                // Whatever was sent before goes to libzmq, which then closes its end.
+                let _ = inner.shutdown().await;
+                return std::future::pending().await;
+            }
+            counters.bytes_in.add(n as u64);
+            let mut new = &chunk[..n];
+            if greeting.len() < GREETING_LEN {
+                let missing = new.len().min(GREETING_LEN - greeting.len());
+                greeting.extend_from_slice(&new[..missing]);
+                new = &new[missing..];
+                if greeting.len() == GREETING_LEN
+                    && let Err(reason) = zmtp::check_greeting(&greeting, b"CURVE")
+                {
+                    return reason;
+                }
+            }
+            if let Err(reason) = frames.pass(new) {
+                return reason;
+            }
+            let passed = flow.passed.fetch_add(n as u64, Ordering::Relaxed) + n as u64;
+            if !flow.admitted.load(Ordering::Relaxed) && passed > limits.handshake_bytes_max as u64 {
+                return Reason::HandshakeTooLong;
+            }
+            if passed.saturating_sub(flow.whole.load(Ordering::Relaxed)) > unfinished_max {
+                return Reason::MessageTooLarge;
+            }
+            if inner.write_all(&chunk[..n]).await.is_err() {
+                // The other direction finds out, and knows whether that is a fault.
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Pass on what libzmq sends, until it closes. A peer that takes nothing more is forgotten; what it sent before is still
+    /// read by libzmq.
+    async fn pump_down(&self, flow: &Flow, inner: &mut OwnedReadHalf, writer: &mut Writer) -> Option<Reason> {
+        let limits = &self.shared.limits;
+        let counters = self.shared.counters.socket(self.socket);
+        let mut chunk = vec![0; CHUNK];
+        let mut behind_since: Option<Instant> = None;
+        let mut gone = false;
+        loop {
+            let n = match inner.try_read(&mut chunk) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // Nothing waits: it has caught up.
+                    behind_since = None;
+                    inner.read(&mut chunk).await
+                }
+                read => read,
+            };
+            let Ok(n @ 1..) = n else { break };
+            flow.taken.fetch_add(n as u64, Ordering::Relaxed);
+            flow.progress.notify_one();
+            let mut rest = &chunk[..n];
+            while !gone && !rest.is_empty() {
+                match tokio::time::timeout(limits.stall_timeout, writer.write(rest)).await {
+                    Err(_) => return Some(Reason::Stalled),
+                    Ok(Ok(written @ 1..)) => {
+                        counters.bytes_out.add(written as u64);
+                        rest = &rest[written..];
+                    }
+                    Ok(_) => gone = true,
+                }
+            }
+            if behind_since.get_or_insert_with(Instant::now).elapsed() > limits.saturated_timeout {
+                return Some(Reason::Saturated);
+            }
+        }
+        // libzmq has closed: after the peer, or because it could make nothing of what came.
+        let is_fault = !gone && !flow.left.load(Ordering::Relaxed) && *self.phase.borrow() == Phase::Running;
+        is_fault.then_some(Reason::BadCommand)
+    }
+
+    /// Wait until the handshake has taken too long, or nothing has gone either way for too long.
+    async fn watch(&self, flow: &Flow) -> Reason {
+        let limits = &self.shared.limits;
+        tokio::time::sleep(limits.handshake_timeout).await;
+        if !flow.admitted.load(Ordering::Relaxed) {
+            return Reason::HandshakeTimeout;
+        }
+        let sign = || flow.passed.load(Ordering::Relaxed) + flow.taken.load(Ordering::Relaxed);
+        let (mut last, mut since) = (sign(), Instant::now());
+        loop {
+            tokio::time::sleep((limits.idle_timeout / 4).max(Duration::from_millis(25))).await;
+            if sign() != last {
+                (last, since) = (sign(), Instant::now());
+            } else if since.elapsed() >= limits.idle_timeout {
+                return Reason::Idle;
+            }
+        }
+    }
+}
+
+/// A connection's entries; removed when this is dropped.
+struct Guest<'a> {
+    front: &'a Front,
+    connection: u64,
+    path: PathBuf,
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.front.shared.flows.lock().remove(&self.connection);
+        // Gone already where libzmq has connected.
+        let _ = std::fs::remove_file(&self.path);
+        self.front.tell(Change::Gone { connection: self.connection, path: std::mem::take(&mut self.path) });
+    }
+}
+
+/// The encrypted frames of a peer, whose bodies nobody can look into here.
+struct Frames {
+    header: HeaderReader,
+    /// Bytes of the present body that are still to come.
+    left: u64,
+    most: usize,
+}
+
+impl Frames {
+    fn pass(&mut self, mut bytes: &[u8]) -> Result<(), Reason> {
+        while !bytes.is_empty() {
+            let body = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+            bytes = &bytes[body..];
+            self.left -= body as u64;
+            if self.left == 0
+                && let Some(header) = self.header.take(&mut bytes)?
+            {
+                if header.len > self.most as u64 {
+                    return Err(Reason::FrameTooLarge);
+                }
+                self.left = header.len;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Something whole that a queue of the daemon had no room for.
+enum Held {
+    Rows(Bytes),
+    Request(Request),
+}
+
+/// The thread of one of libzmq's sockets.
+struct Worker {
+    socket: SocketName,
+    libzmq: zmq::Socket,
+    /// None once nothing more may be taken.
+    incoming: Option<Incoming>,
+    shared: Arc<Shared>,
+    phase: watch::Receiver<Phase>,
+    changed: Receiver<Change>,
+    out: Receiver<Outgoing>,
+    woken: StdUnixStream,
+    /// What libzmq calls the connections that asked something.
+    routes: HashMap<u64, Vec<u8>>,
+    /// Topics that connections have asked for.
+    topics: HashMap<u64, HashSet<Vec<u8>>>,
+    /// Connections that have gone, and of which something may not have been received.
+    leaving: Vec<(u64, PathBuf)>,
+    held: Option<Held>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        loop {
+            let phase = *self.phase.borrow();
+            if phase != Phase::Running && self.socket != SocketName::Publish {
+                // The queues of the daemon end when nobody can put anything into them.
+                self.held = None;
+                self.incoming = None;
+            }
+            while let Ok(change) = self.changed.try_recv() {
+                self.change(change);
+            }
+            while let Ok(outgoing) = self.out.try_recv() {
+                self.send(outgoing);
+            }
+            match phase {
+                Phase::Closing(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+                    // Written while the context ends, with the last of these threads.
+                    let _ = self.libzmq.set_linger(i32::try_from(left).unwrap_or(i32::MAX));
+                    return;
+                }
+                Phase::Closed => return,
+                Phase::Running | Phase::Draining => {}
+            }
+            self.retry();
+            let leaving = self.leaving.len();
+            let mut empty = !self.wait() && self.held.is_none();
+            for _ in 0..TURN {
+                if empty || self.held.is_some() {
+                    break;
+                }
+                empty = !self.receive();
+            }
+            if empty {
+                self.forget(leaving);
+            }
+        }
+    }
+
+    /// Let go of connections of which everything has been received.
+    fn forget(&mut self, gone: usize) {
+        for (connection, path) in self.leaving.drain(..gone) {
+            self.routes.remove(&connection);
+            self.topics.remove(&connection);
+            // It may have gone from there, too.
+            let _ = self.libzmq.disconnect(&endpoint(&path));
+        }
+    }
+
+    /// Wait until there is something to do; whether there is something to receive.
+    fn wait(&mut self) -> bool {
+        let listens = self.incoming.is_some() && self.held.is_none();
+        let events = if listens { zmq::POLLIN } else { zmq::PollEvents::empty() };
+        let mut items = [self.libzmq.as_poll_item(events), zmq::PollItem::from_fd(self.woken.as_raw_fd(), zmq::POLLIN)];
+        // An interruption is as good as an event.
+        let _ = zmq::poll(&mut items, if self.held.is_some() { RETRY_MS } else { NAP_MS });
+        let (readable, woken) = (items[0].is_readable(), items[1].is_readable());
+        if woken {
+            let mut sink = [0; 256];
+            while matches!((&self.woken).read(&mut sink), Ok(n) if n == sink.len()) {}
+        }
+        listens && readable
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Come { connection, path } => {
+                let connected = self
+                    .libzmq
+                    .set_zap_domain(&connection.to_string())
+                    .and_then(|()| self.libzmq.connect(&endpoint(&path)));
+                if let Err(error) = connected {
+                    log::error!("event=encrypted_socket_failed socket={} why={error}", self.socket);
+                }
+            }
+            Change::Gone { connection, path } => self.leaving.push((connection, path)),
+        }
+    }
+
+    fn flow(&self, connection: u64) -> Option<Arc<Flow>> {
+        self.shared.flows.lock().get(&connection).cloned()
+    }
+
+    /// Take one whole message; whether there was one.
+    fn receive(&mut self) -> bool {
+        let mut frames = Vec::new();
+        let mut number = None;
+        loop {
+            let Ok(mut frame) = self.libzmq.recv_msg(zmq::DONTWAIT) else { return false };
+            number = number.or_else(|| frame.gets("User-Id")?.parse::<u64>().ok());
+            let more = frame.get_more();
+            frames.push(frame);
+            if !more {
+                break;
+            }
+        }
+        // Nothing comes from connections that were not let in.
+        let Some(number) = number else { return true };
+        let connection = number_of(number);
+        if self.socket == SocketName::Control {
+            let route = frames.remove(0);
+            // Names that the ROUTER gives begin with a zero byte, which no other may: replies to them reach nobody else.
+            if route.first() != Some(&0) {
+                self.flow(connection).iter().for_each(|flow| flow.cut(Reason::NamedItself));
+                return true;
+            }
+            self.routes.entry(connection).or_insert_with(|| route.to_vec());
+        }
+        if let Some(flow) = self.flow(connection) {
+            flow.whole.store(flow.passed.load(Ordering::Relaxed), Ordering::Relaxed);
+            let bytes: usize = frames.iter().map(|frame| frame.len()).sum();
+            if bytes > self.shared.limits.message_bytes_max {
+                flow.cut(Reason::MessageTooLarge);
+                return true;
+            }
+            if frames.len() > self.shared.limits.parts_max {
+                flow.cut(Reason::TooManyParts);
+                return true;
+            }
+        }
+        self.take(number, frames);
+        true
+    }
+
+    fn take(&mut self, number: u64, mut frames: Vec<zmq::Message>) {
+        let counters = &self.shared.counters;
+        match self.incoming {
+            Some(Incoming::Rows(_)) => match (frames.pop(), frames.is_empty()) {
+                (Some(frame), true) => self.held = Some(Held::Rows(Bytes::copy_from_slice(&frame))),
+                _ => counters.ingest_malformed.add(1),
+            },
+            Some(Incoming::Requests(_)) => {
+                let (delimiter, payload) = match &frames[..] {
+                    [payload] if !payload.is_empty() => (false, payload),
+                    [delimiter, payload] if delimiter.is_empty() => (true, payload),
+                    _ => return counters.control_malformed.add(1),
+                };
+                let payload = Bytes::copy_from_slice(payload);
+                self.held = Some(Held::Request(Request { peer: Peer { connection: number, delimiter }, payload }));
+            }
+            Some(Incoming::Subscriptions) => self.subscription(number_of(number), &frames),
+            None => {}
+        }
+        self.retry();
+    }
+
+    /// Count what a subscriber asks for; libzmq has noted it already.
+    fn subscription(&mut self, connection: u64, frames: &[zmq::Message]) {
+        let Some(flow) = self.flow(connection) else { return };
+        let ([1, topic @ ..], 1) = (frames.first().map_or(&[][..], |frame| &frame[..]), frames.len()) else {
+            // What is neither subscription nor cancellation has no use.
+            if !matches!(frames.first().map(|frame| frame.first()), Some(Some(0))) {
+                flow.cut(Reason::BadSubscription);
+            }
+            return;
+        };
+        let topics = self.topics.entry(connection).or_default();
+        topics.insert(topic.to_vec());
+        if topics.len() > self.shared.limits.subscriptions_max {
+            flow.cut(Reason::TooManySubscriptions);
+        }
+    }
+
+    /// Put what is held into its queue, if there is room now.
+    fn retry(&mut self) {
+        let counters = &self.shared.counters;
+        let Some(held) = self.held.take() else { return };
+        self.held = match (held, &self.incoming) {
+            (Held::Rows(rows), Some(Incoming::Rows(queue))) => match queue.try_send(rows) {
+                Err(TrySendError::Full(rows)) => Some(Held::Rows(rows)),
+                sent => {
+                    counters.ingest_messages.add(u64::from(sent.is_ok()));
+                    None
+                }
+            },
+            (Held::Request(request), Some(Incoming::Requests(queue))) => match queue.try_send(request) {
+                Err(TrySendError::Full(request)) => Some(Held::Request(request)),
+                sent => {
+                    counters.requests.add(u64::from(sent.is_ok()));
+                    None
+                }
+            },
+            _ => None,
+        };
+    }
+
+    fn send(&mut self, outgoing: Outgoing) {
+        let counters = &self.shared.counters;
+        match outgoing {
+            Outgoing::Reply(Reply { peer, payload }) => {
+                let connection = number_of(peer.connection);
+                let bytes = (payload.len() + OVERHEAD) as u64;
+                let sent = self.routes.get(&connection).zip(self.flow(connection)).is_some_and(|(route, flow)| {
+                    if flow.waiting() > self.shared.limits.backlog_bytes_max as u64 {
+                        return false;
+                    }
+                    let delimiter: &[&[u8]] = if peer.delimiter { &[b""] } else { &[] };
+                    let frames = [&route[..]].into_iter().chain(delimiter.iter().copied()).chain([&payload[..]]);
+                    let sent = self.libzmq.send_multipart(frames, zmq::DONTWAIT).is_ok();
+                    if sent {
+                        flow.given.fetch_add(bytes, Ordering::Relaxed);
+                    }
+                    sent
+                });
+                if sent { &counters.replies_sent } else { &counters.replies_dropped }.add(1);
+            }
+            Outgoing::Publication(Publication { topic, payload }) => {
+                // A subscriber that is too far behind is left out by libzmq.
+                let _ = self.libzmq.send_multipart([topic.as_bytes(), &payload[..]], zmq::DONTWAIT);
+            }
+        }
+    }
+}
+
+fn endpoint(path: &Path) -> String {
+    format!("ipc://{}", path.display())
+}
+
+/// The gate's number of a connection.
+fn number_of(number: u64) -> u64 {
+    number & (CURVE_BIT - 1)
+}

@@ -1,0 +1,644 @@
+"""Encrypted sockets: plain pyzmq clients with keys, those without, and those who mean ill. Needs `--features curve`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import socket
+import stat
+import struct
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import client
+import numpy as np
+import pytest
+import zmq
+import zmq.auth
+import zmq.utils.z85
+from client import ROOT, Control, Daemon, Map, Refused, pack, receive, unpack
+from nacl.public import Box, PrivateKey, PublicKey
+from zmq.utils.monitor import recv_monitor_message
+
+BINARY = os.environ.get("CRITICD_CURVE_BIN", str(ROOT / "target" / "curve" / "criticd"))
+pytestmark = pytest.mark.skipif(not Path(BINARY).exists(), reason="there is no criticd built with --features curve")
+
+PATIENCE_S = 30.0
+NUMBERS = itertools.count()
+RIGHTS: dict[str, list[str]] = {
+    "arm": ["append"],
+    "planner": ["query"],
+    "operator": ["administer"],
+    "all": ["append", "query", "administer"],
+}
+
+
+def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=60, **options)
+
+
+@dataclass
+class Ring:
+    """Keys of the daemon and its clients, in a directory."""
+
+    directory: Path
+
+    def secret_file(self, name: str) -> Path:
+        return self.directory / f"{name}.key_secret"
+
+    def pair(self, name: str) -> tuple[bytes, bytes]:
+        """As pyzmq reads them: public, secret."""
+        public, secret = zmq.auth.load_certificate(self.secret_file(name))
+        assert secret is not None
+        return public, secret
+
+    def config(self, clients: dict[str, list[str]], extra: str = "") -> str:
+        """Settings with every encrypted socket, for these clients and their rights."""
+        lines = [f'curve_{name} = "tcp://127.0.0.1:0"' for name in ("ingest", "control", "publish")]
+        lines += [f'curve_secret_key = "{self.secret_file("daemon")}"', extra]
+        for name, rights in clients.items():
+            lines += ["[[clients]]", f'name = "{name}"', f'key = "{self.pair(name)[0].decode()}"', f"rights = {rights}"]
+        return "\n".join(lines)
+
+
+@pytest.fixture(scope="session")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Ring:
+    ring = Ring(tmp_path_factory.mktemp("keys"))
+    for name in ("daemon", "stranger", *RIGHTS):
+        made = run("keys", "make", name, "--dir", ring.directory)
+        assert made.returncode == 0, made.stderr
+    return ring
+
+
+class Encrypted:
+    """A daemon with encrypted sockets, and sockets of clients that have keys."""
+
+    def __init__(self, daemon: Daemon, ring: Ring) -> None:
+        self.daemon, self.ring = daemon, ring
+
+    def socket(self, kind: int, name: str, who: str = "all", server: str = "daemon", **options: int) -> Any:
+        found: Any = zmq.Context.instance().socket(kind)
+        self.daemon.sockets.append(found)
+        found.setsockopt(zmq.LINGER, 0)
+        for option, value in options.items():
+            found.setsockopt(getattr(zmq, option), value)
+        found.curve_publickey, found.curve_secretkey = self.ring.pair(who)
+        found.curve_serverkey = self.ring.pair(server)[0]
+        if kind == zmq.SUB:
+            found.subscribe("")
+        monitor = watch(self.daemon, found)
+        found.connect(self.daemon.endpoints[f"curve_{name}"])
+        return found, monitor
+
+    def control(self, who: str = "all", kind: int = zmq.DEALER, **options: int) -> Control:
+        control = Control.__new__(Control)
+        control.socket, control.monitor = self.socket(kind, "control", who, **options)  # type: ignore[attr-defined]
+        control.count = 0
+        return control
+
+    def cut(self, reason: str) -> int:
+        """Peers refused or cut off for a reason."""
+        with urllib.request.urlopen(f"http://{self.daemon.endpoints['http']}/metrics", timeout=PATIENCE_S) as page:
+            text = page.read().decode()
+        return int(re.search(rf'reason="{reason}"}} (\d+)', text)[1])  # type: ignore[index]
+
+    def wait_for_cut(self, reason: str, count: int = 1) -> None:
+        wait(lambda: self.cut(reason) >= count, f"{count} peers cut for {reason}")
+
+    def works(self) -> None:
+        """Somebody who means well is served."""
+        assert self.daemon.alive()
+        control = self.control()
+        control.ask("ping")
+        control.close()
+
+    def descriptors(self) -> int:
+        return len(list(Path(f"/proc/{self.daemon.process.pid}/fd").iterdir()))
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited too long for: {what}"
+        time.sleep(0.02)
+
+
+Start = Callable[..., Encrypted]
+
+
+@pytest.fixture
+def start(tmp_path: Path, ring: Ring, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start a daemon for some clients: `start(*settings, clients=RIGHTS, extra=...)`."""
+    monkeypatch.setattr(client, "BINARY", BINARY)
+    daemons: list[Daemon] = []
+
+    def launch(*settings: str, clients: dict[str, list[str]] = RIGHTS, extra: str = "") -> Encrypted:
+        daemons.append(Daemon(tmp_path / "d", *settings, config=ring.config(clients, extra)))
+        return Encrypted(daemons[-1], ring)
+
+    yield launch
+    for daemon in daemons:
+        daemon.close()
+
+
+def watch(daemon: Daemon, found: Any) -> Any:
+    """The events of a socket's connections. The default addresses of monitors are used again while they are still bound."""
+    monitor = found.get_monitor_socket(addr=f"inproc://monitor-{next(NUMBERS)}")
+    daemon.sockets.append(monitor)
+    return monitor
+
+
+def handshake(monitor: Any) -> int:
+    """What became of a connection's handshake: the event that says so."""
+    ends = {
+        zmq.EVENT_HANDSHAKE_SUCCEEDED,
+        zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+        zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+        zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+        zmq.EVENT_DISCONNECTED,
+    }
+    while monitor.poll(round(1000 * PATIENCE_S)):
+        event = int(recv_monitor_message(monitor)["event"])
+        if event in ends:
+            return event
+    raise TimeoutError("nothing became of the handshake")
+
+
+def walk(rows: int, **fields: Any) -> Map:
+    states = 0.5 * np.sin(np.arange(rows + 1) / 5.0)[:, None]
+    return {"states": states, "rewards": states[:-1, 0], **fields}
+
+
+def test_append_query_subscribe(start: Start) -> None:
+    encrypted = start("critic.warmup_rows=20", "critic.refit_first_rows=0")
+    subscriber, _ = encrypted.socket(zmq.SUB, "publish", HEARTBEAT_IVL=200)
+    for kind in (zmq.DEALER, zmq.REQ):
+        control = encrypted.control(kind=kind, HEARTBEAT_IVL=200)
+        stream = f"kind-{kind}"
+        reply = control.ask("append", stream=stream, seq=0, **walk(50))
+        assert (reply["accepted"], reply["next_seq"]) == (50, 50)
+        assert control.ask("append", stream=stream, seq=0, **walk(50))["duplicates"] == 50
+    push, _ = encrypted.socket(zmq.PUSH, "ingest", HEARTBEAT_IVL=200)
+    for i in range(20):
+        push.send(pack({"stream": "pushed", "seq": 50 * i, **walk(50)}))
+    offset = control.wait_for_offset(1100)["offset"]
+    value = control.ask("value", states=[[0.1]], variance=True, min_offset=offset)
+    assert value["offset"] >= 1100 and np.isfinite(value["mean"]).all()
+    topics = set()
+    while not {"status", "snapshot.default"} <= topics:
+        topic, payload = receive(subscriber, PATIENCE_S)
+        topics.add(topic)
+        assert payload["v"] == 1
+    # The same model, whichever way it is asked for.
+    plain = encrypted.daemon.control().ask("value", states=[[0.1]], min_offset=offset)
+    assert plain["mean"] == value["mean"]
+
+
+def test_many_requests_at_a_time_and_large_ones(start: Start) -> None:
+    encrypted = start("critic.dictionary_max=10", "critic.refit_first_rows=0")
+    control = encrypted.control()
+    for i in range(500):
+        control.socket.send(pack({"id": i, "op": "ping"}))
+    answers = [unpack(control.socket.recv()) for _ in range(500)]
+    assert [answer["id"] for answer in answers] == list(range(500))
+    rows = 4000
+    states = np.random.default_rng(0).normal(size=(rows + 1, 20))
+    reply = control.ask("append", stream="wide", seq=0, states=states, rewards=states[:-1, 0])
+    assert reply["accepted"] == rows
+    control.wait_for_offset(rows)
+
+
+def test_what_a_producer_sent_arrives_although_it_left_at_once(start: Start) -> None:
+    encrypted = start("critic.refit_first_rows=0")
+    rows = 0
+    for i in range(30):
+        push, _ = encrypted.socket(zmq.PUSH, "ingest")
+        for j in range(20):
+            push.send(pack({"stream": f"s{i}", "seq": 10 * j, **walk(10)}))
+        push.disable_monitor()
+        push.close(linger=30_000)
+        rows += 200
+    encrypted.control().wait_for_offset(rows)
+
+
+def test_producers_wait_while_the_inbox_is_full(start: Start) -> None:
+    encrypted = start("inbox_messages=16", "batch_rows_max=64", "critic.refit_first_rows=0")
+    push, _ = encrypted.socket(zmq.PUSH, "ingest")
+    for i in range(2000):
+        push.send(pack({"stream": "s", "seq": 20 * i, **walk(20)}))
+    status = encrypted.control().wait_for_offset(40_000)
+    assert status["offset"] == 40_000
+
+
+def test_keys_that_are_not_listed_are_refused(start: Start) -> None:
+    encrypted = start()
+    for i, (kind, name) in enumerate([(zmq.DEALER, "control"), (zmq.PUSH, "ingest"), (zmq.SUB, "publish")]):
+        _, monitor = encrypted.socket(kind, name, who="stranger")
+        assert handshake(monitor) == zmq.EVENT_HANDSHAKE_FAILED_AUTH
+        encrypted.wait_for_cut("unauthorised", i + 1)
+    # One that takes somebody else for the daemon cannot even say hello.
+    _, monitor = encrypted.socket(zmq.DEALER, "control", server="stranger")
+    assert handshake(monitor) != zmq.EVENT_HANDSHAKE_SUCCEEDED
+    _, monitor = encrypted.socket(zmq.DEALER, "control")
+    assert handshake(monitor) == zmq.EVENT_HANDSHAKE_SUCCEEDED
+    encrypted.works()
+
+
+def test_plain_clients_are_refused(start: Start) -> None:
+    encrypted = start()
+    daemon = encrypted.daemon
+    for kind, name in ((zmq.DEALER, "control"), (zmq.PUSH, "ingest"), (zmq.SUB, "publish")):
+        plain: Any = zmq.Context.instance().socket(kind)
+        daemon.sockets.append(plain)
+        monitor = watch(daemon, plain)
+        plain.connect(daemon.endpoints[f"curve_{name}"])
+        assert handshake(monitor) != zmq.EVENT_HANDSHAKE_SUCCEEDED
+    # One that is patient enough to say who it is.
+    host, port = daemon.endpoints["curve_control"].removeprefix("tcp://").rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(52, b"\0"))
+        encrypted.wait_for_cut("unsupported_mechanism")
+    # And the other way round: keys are no use where nobody asks for them.
+    daemon.endpoints["curve_control"] = daemon.endpoints["control"]
+    _, monitor = encrypted.socket(zmq.DEALER, "control")
+    assert handshake(monitor) != zmq.EVENT_HANDSHAKE_SUCCEEDED
+
+
+OPERATIONS: list[tuple[str, Map, set[str]]] = [
+    ("append", {"stream": "s", "seq": 0, "state": [0.0], "next_state": [0.5], "reward": 1.0}, {"append"}),
+    ("value", {"states": [[0.0]]}, {"query"}),
+    ("snapshot", {}, {"query"}),
+    ("status", {}, {"query"}),
+    ("hello", {}, {"query", "append"}),
+    ("ping", {}, {"query", "append"}),
+    ("streams", {}, {"query", "append"}),
+    ("optimise", {}, {"administer"}),
+    ("checkpoint", {}, {"administer"}),
+]
+
+
+@pytest.mark.parametrize("who", RIGHTS)
+def test_each_key_has_its_rights(start: Start, who: str) -> None:
+    encrypted, rights = start(), set(RIGHTS[who])
+    control = encrypted.control(who)
+    for op, fields, needed in OPERATIONS:
+        try:
+            control.ask(op, **fields)
+            code = "ok"
+        except Refused as refused:
+            code = refused.code
+        assert (code != "unauthorised") == bool(rights & needed), (op, code)
+    for kind, name, needed in ((zmq.PUSH, "ingest", "append"), (zmq.SUB, "publish", "query")):
+        _, monitor = encrypted.socket(kind, name, who)
+        expected = zmq.EVENT_HANDSHAKE_SUCCEEDED if needed in rights else zmq.EVENT_HANDSHAKE_FAILED_AUTH
+        assert handshake(monitor) == expected, name
+    # Plain sockets on loopback are none of the keys' business.
+    encrypted.daemon.control().ask("status")
+
+
+def test_garbage_at_the_port(start: Start) -> None:
+    encrypted = start("limits.handshake_timeout_ms=500")
+    encrypted.works()
+    before, memory = encrypted.descriptors(), encrypted.daemon.memory_mib()
+    host, port = encrypted.daemon.endpoints["curve_control"].removeprefix("tcp://").rsplit(":", 1)
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
+    noise = np.random.default_rng(1).bytes
+    cases = [
+        noise(5000),
+        b"GET / HTTP/1.1\r\n\r\n" * 20,
+        greeting[:30],
+        greeting,
+        greeting + noise(3000),
+        greeting + b"\x04\xc8\x05HELLO\x01\x00" + noise(192),
+        greeting + b"\x06" + struct.pack(">Q", 1 << 40) + b"\x05HELLO",
+        greeting + b"\x02" + struct.pack(">Q", (1 << 63) - 1),
+        greeting + b"\x00\x00" * 20_000,
+        greeting + b"\x01\x00" * 20_000,
+        b"",
+    ]
+    connections = []
+    for case in cases * 10:
+        connection = socket.create_connection((host, int(port)))
+        connections.append(connection)
+        try:
+            connection.sendall(case)
+        except OSError:
+            # It was cut already.
+            pass
+    encrypted.works()
+    for connection in connections:
+        connection.settimeout(PATIENCE_S)
+        try:
+            while connection.recv(65_536):
+                pass
+        except ConnectionResetError:
+            pass
+        connection.close()
+    encrypted.works()
+    wait(lambda: encrypted.descriptors() <= before + 8, "the descriptors are given back")
+    assert encrypted.daemon.memory_mib() < memory + 64
+
+
+def test_a_client_that_never_reads_its_replies(start: Start) -> None:
+    encrypted = start("limits.stall_timeout_ms=1000")
+    other, question = encrypted.control(), pack({"id": 1, "op": "ping"})
+    flooder, _ = encrypted.socket(zmq.DEALER, "control", RCVHWM=1, SNDHWM=1000, RCVBUF=4096)
+    over = threading.Event()
+
+    def flood() -> None:
+        while not over.is_set():
+            if flooder.poll(50, zmq.POLLOUT):
+                flooder.send(question)
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        longest = 0.0
+        while encrypted.cut("stalled") == 0:
+            began = time.monotonic()
+            other.ask("ping", timeout_s=PATIENCE_S)
+            longest = max(longest, time.monotonic() - began)
+        print(f"\nothers were answered within {1000 * longest:.0f} ms")
+    finally:
+        over.set()
+        thread.join()
+    encrypted.works()
+
+
+def test_a_subscriber_that_never_reads(start: Start) -> None:
+    calm = ("critic.dictionary_max=50", "critic.refit_first_rows=0")
+    encrypted = start("limits.stall_timeout_ms=1000", "snapshot_interval_ms=10", "critic.warmup_rows=20", *calm)
+    dead, _ = encrypted.socket(zmq.SUB, "publish", RCVHWM=1, RCVBUF=4096)
+    alive, _ = encrypted.socket(zmq.SUB, "publish")
+    receive(alive, PATIENCE_S)
+    control, seq = encrypted.control(), 0
+    while encrypted.cut("stalled") == 0:
+        # Of 300 numbers to a state, so that a model is large.
+        states = np.random.default_rng(seq).normal(size=(101, 300))
+        control.ask("append", stream="s", seq=seq, states=states, rewards=states[:-1, 0])
+        seq += 100
+        while alive.poll(0):
+            alive.recv_multipart()
+    receive(alive, PATIENCE_S)
+    assert dead.poll(0)
+
+
+def test_limits_hold_for_those_with_keys_too(start: Start) -> None:
+    encrypted = start(
+        "limits.message_bytes_max=2000",
+        "limits.frame_bytes_max=1024",
+        "limits.parts_max=3",
+        "limits.subscriptions_max=2",
+    )
+
+    def sends(frames: list[bytes], reason: str) -> None:
+        sender = encrypted.control().socket
+        sender.send_multipart(frames)
+        encrypted.wait_for_cut(reason)
+
+    control = encrypted.control()
+    with pytest.raises(Refused, match="malformed"):
+        reply = control.raw(bytes(1024))
+        raise Refused(reply["error"])
+    sends([bytes(1025)], "frame_too_large")
+    sends([bytes(1000), bytes(1000), b"x"], "message_too_large")
+    sends([b"a", b"b", b"c", b"d"], "too_many_parts")
+    subscriber, _ = encrypted.socket(zmq.SUB, "publish")
+    receive(subscriber, PATIENCE_S)
+    subscriber.subscribe("a")
+    subscriber.subscribe("b")
+    encrypted.wait_for_cut("too_many_subscriptions")
+    encrypted.works()
+
+
+def test_connections_identities_and_silence_are_limited(start: Start) -> None:
+    encrypted = start("limits.connections_max=3", "limits.idle_timeout_ms=1500")
+    first, monitor = encrypted.socket(zmq.DEALER, "control", RECONNECT_IVL=-1)
+    assert handshake(monitor) == zmq.EVENT_HANDSHAKE_SUCCEEDED
+    monitors = [encrypted.socket(zmq.DEALER, "control", RECONNECT_IVL=-1)[1] for _ in range(2)]
+    assert [handshake(monitor) for monitor in monitors] == [zmq.EVENT_HANDSHAKE_SUCCEEDED] * 2
+    _, refused = encrypted.socket(zmq.DEALER, "control", RECONNECT_IVL=-1)
+    assert handshake(refused) != zmq.EVENT_HANDSHAKE_SUCCEEDED
+    assert encrypted.cut("too_many_connections") == 1
+    encrypted.wait_for_cut("idle", 3)
+    for monitor in monitors:
+        assert handshake(monitor) == zmq.EVENT_DISCONNECTED
+
+
+def test_nobody_takes_over_the_name_of_another(start: Start) -> None:
+    encrypted = start()
+    for count in (1, 2):
+        named: Any = zmq.Context.instance().socket(zmq.DEALER)
+        encrypted.daemon.sockets.append(named)
+        named.curve_publickey, named.curve_secretkey = encrypted.ring.pair("all")
+        named.curve_serverkey = encrypted.ring.pair("daemon")[0]
+        named.routing_id, named.linger, named.reconnect_ivl = b"twin", 0, -1
+        named.connect(encrypted.daemon.endpoints["curve_control"])
+        named.send(pack({"id": 1, "op": "ping"}))
+        encrypted.wait_for_cut("named_itself", count)
+        assert not named.poll(0)
+    encrypted.works()
+
+
+class Hostile:
+    """A client with a key, by hand (RFC 26), so that it can say what no library would."""
+
+    def __init__(self, encrypted: Encrypted, name: str, kind: bytes, who: str = "all") -> None:
+        host, port = encrypted.daemon.endpoints[f"curve_{name}"].removeprefix("tcp://").rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        public, secret = (zmq.utils.z85.decode(key) for key in encrypted.ring.pair(who))
+        server = PublicKey(zmq.utils.z85.decode(encrypted.ring.pair("daemon")[0]))
+        ours, count = PrivateKey.generate(), struct.Struct(">Q")
+        self.socket.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(52, b"\0"))
+        self.read(64)
+        proof = Box(ours, server).encrypt(bytes(64), b"CurveZMQHELLO---" + count.pack(1)).ciphertext
+        self.frame(4, b"\x05HELLO\x01\x00" + bytes(72) + bytes(ours.public_key) + count.pack(1) + proof)
+        welcome = self.answer()
+        opened = Box(ours, server).decrypt(welcome[24:], b"WELCOME-" + welcome[8:24])
+        theirs, cookie = PublicKey(opened[:32]), opened[32:]
+        vouch = Box(PrivateKey(secret), theirs).encrypt(bytes(ours.public_key) + bytes(server), b"VOUCH---" + bytes(16))
+        socket_type = b"\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+        initiate = public + bytes(16) + vouch.ciphertext + socket_type
+        self.box, self.sent, self.count = Box(ours, theirs), 1, count
+        sealed = self.box.encrypt(initiate, b"CurveZMQINITIATE" + count.pack(1)).ciphertext
+        self.frame(4, b"\x08INITIATE" + cookie + count.pack(1) + sealed)
+        assert self.answer()[:6] == b"\x05READY"
+
+    def read(self, length: int) -> bytes:
+        found = b""
+        while len(found) < length:
+            more = self.socket.recv(length - len(found))
+            if not more:
+                raise EOFError
+            found += more
+        return found
+
+    def frame(self, flags: int, body: bytes) -> None:
+        short = len(body) < 256
+        head = struct.pack(">BB", flags, len(body)) if short else struct.pack(">BQ", flags | 2, len(body))
+        self.socket.sendall(head + body)
+
+    def answer(self) -> bytes:
+        flags, length = self.read(2)
+        if flags & 2:
+            length = struct.unpack(">Q", bytes([length]) + self.read(7))[0]
+        return self.read(length)
+
+    def message(self, body: bytes, more: bool) -> None:
+        self.sent += 1
+        sealed = self.box.encrypt(bytes([more]) + body, b"CurveZMQMESSAGEC" + self.count.pack(self.sent)).ciphertext
+        self.frame(0, b"\x07MESSAGE" + self.count.pack(self.sent) + sealed)
+
+
+def test_a_message_that_never_ends_is_cut(start: Start) -> None:
+    encrypted = start("limits.message_bytes_max=20000")
+    encrypted.works()
+    memory = encrypted.daemon.memory_mib()
+    for name, kind in (("ingest", b"PUSH"), ("control", b"DEALER"), ("publish", b"SUB")):
+        for size in (0, 10_000):
+            before, hostile = encrypted.cut("message_too_large"), Hostile(encrypted, name, kind)
+            with pytest.raises(OSError):
+                for _ in range(1_000_000):
+                    hostile.message(bytes(size), more=True)
+            encrypted.wait_for_cut("message_too_large", before + 1)
+            hostile.socket.close()
+    assert encrypted.daemon.memory_mib() < memory + 64
+    # The same by hand, within the limits, is served.
+    hostile = Hostile(encrypted, "control", b"DEALER")
+    hostile.message(pack({"id": 1, "op": "ping"}), more=False)
+    assert hostile.answer()[:8] == b"\x07MESSAGE"
+    # What was not encrypted with our key is no message.
+    hostile.frame(0, b"\x07MESSAGE" + bytes(8 + 40))
+    with pytest.raises((EOFError, OSError)):
+        hostile.answer()
+    encrypted.works()
+
+
+def test_coming_and_going_leaves_nothing_behind(start: Start) -> None:
+    encrypted = start()
+    for _ in range(20):
+        encrypted.works()
+    before, memory = encrypted.descriptors(), encrypted.daemon.memory_mib()
+    for _ in range(300):
+        control = encrypted.control()
+        control.ask("ping")
+        control.socket.disable_monitor()
+        control.close()
+    wait(lambda: encrypted.descriptors() <= before + 8, "the descriptors are given back")
+    assert encrypted.daemon.memory_mib() < memory + 32
+    assert encrypted.daemon.terminate()[0] == 0
+
+
+def test_what_was_asked_before_a_stop_is_answered(start: Start) -> None:
+    encrypted = start()
+    control, subscriber = encrypted.control(), encrypted.socket(zmq.SUB, "publish")[0]
+    receive(subscriber, PATIENCE_S)
+    control.ask("append", stream="s", seq=0, **walk(500))
+    code, _ = encrypted.daemon.terminate()
+    assert code == 0
+    last: Map = {}
+    while subscriber.poll(500):
+        topic, payload = receive(subscriber)
+        if topic == "snapshot.default":
+            last = payload
+    assert last["offset"] == 500, "the last snapshot comes through"
+
+
+# ---- keys in files ----
+
+
+def test_keys_are_made_once_and_for_their_owner_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "new" / "keys"
+    made = run("keys", "make", "arm", "--dir", directory)
+    assert made.returncode == 0, made.stderr
+    secret_file, public_file = directory / "arm.key_secret", directory / "arm.key"
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE(secret_file.stat().st_mode) == 0o600
+    public, secret = zmq.auth.load_certificate(secret_file)
+    assert zmq.auth.load_certificate(public_file) == (public, None)
+    assert secret is not None and zmq.curve_public(secret) == public, "they belong together"
+    assert public.decode() in made.stdout and "[[clients]]" in made.stdout and "curve_secret_key" in made.stdout
+    before = secret_file.read_bytes()
+    again = run("keys", "make", "arm", "--dir", directory)
+    assert again.returncode == 1 and "exists already" in again.stderr
+    assert secret_file.read_bytes() == before
+    other = json.loads(run("keys", "make", "leg", "--dir", directory, "--json").stdout)
+    assert other["public_key"] != public.decode() and other["secret_file"].endswith("leg.key_secret")
+    listed = run("keys", "list", "--dir", directory)
+    assert public.decode() in listed.stdout and other["public_key"] in listed.stdout
+    (directory / "leg.key_secret").chmod(0o644)
+    document = json.loads(run("keys", "list", "--dir", directory, "--json").stdout)
+    faults = {Path(entry["file"]).name: entry["fault"] for entry in document["keys"]}
+    assert faults == {"arm.key": None, "arm.key_secret": None, "leg.key": None, "leg.key_secret": faults["leg.key_secret"]}
+    assert "0644" in faults["leg.key_secret"]
+    everything = made.stdout + made.stderr + again.stderr + listed.stdout + json.dumps(document)
+    assert secret.decode() not in everything
+    for bad in ("../arm", "", "a b"):
+        assert run("keys", "make", bad, "--dir", directory).returncode == 2
+
+
+def test_a_secret_key_that_others_may_read_is_refused(ring: Ring, tmp_path: Path) -> None:
+    open_file = tmp_path / "open.key_secret"
+    open_file.write_bytes(ring.secret_file("daemon").read_bytes())
+    open_file.chmod(0o640)
+    config = tmp_path / "criticd.toml"
+    config.write_text(ring.config({"arm": ["append"]}).replace(str(ring.secret_file("daemon")), str(open_file)))
+    secret = ring.pair("daemon")[1].decode()
+    for command in (("serve", "--data-dir", tmp_path / "data", "--config", config), ("check-config", config)):
+        refused = run(*command)
+        assert refused.returncode != 0 and "chmod 600" in refused.stderr, refused.stderr
+        assert secret not in refused.stdout + refused.stderr
+    open_file.chmod(0o600)
+    assert run("check-config", config).returncode == 0
+    open_file.write_text(secret)
+    refused = run("check-config", config)
+    assert refused.returncode != 0 and "is it a key file?" in refused.stderr and secret not in refused.stderr
+
+
+def test_secrets_are_nowhere_to_be_seen(start: Start, tmp_path: Path) -> None:
+    encrypted = start("log=trace")
+    ring, daemon = encrypted.ring, encrypted.daemon
+    _, monitor = encrypted.socket(zmq.DEALER, "control", who="stranger")
+    assert handshake(monitor) == zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    encrypted.works()
+    shown = [Path(f"/proc/{daemon.process.pid}/{name}").read_text(errors="replace") for name in ("cmdline", "environ")]
+    shown += [daemon.log(), (daemon.directory / "data" / "endpoints.json").read_text()]
+    for arguments in (
+        ("check-config", daemon.config),
+        ("check-config", daemon.config, "--json"),
+        ("serve", "--config", daemon.config, "--print-config"),
+        ("keys", "list", "--dir", ring.directory),
+    ):
+        result = run(*arguments)
+        assert result.returncode == 0, result.stderr
+        shown += [result.stdout, result.stderr]
+    secret = ring.pair("daemon")[1].decode()
+    # Where the key stands instead of its file, or of a client's key.
+    for text in (
+        f'curve_secret_key = "{secret}"',
+        f'clients = "{secret}"',
+        f'clients = [{{ name = "arm", key = ["{secret}"] }}]',
+        f'clients = [{{ name = "{secret}", key = "x" }}]',
+    ):
+        config = tmp_path / "wrong.toml"
+        config.write_text(text)
+        result = run("check-config", config)
+        assert result.returncode != 0, result.stderr
+        shown += [result.stdout, result.stderr]
+    urls = ("/metrics", "/api/status")
+    for url in urls:
+        with urllib.request.urlopen(f"http://{daemon.endpoints['http']}{url}", timeout=PATIENCE_S) as page:
+            shown.append(page.read().decode())
+    shown.append(json.dumps(encrypted.control().ask("status", arrays="list"), default=str))
+    assert "client_admitted" in daemon.log() and "client=all" in daemon.log()
+    for name in ("daemon", *RIGHTS):
+        hidden = ring.pair(name)[1].decode()
+        assert all(hidden not in text and hidden[5:25] not in text for text in shown), name
