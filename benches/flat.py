@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Resident memory of a running daemon while rows without end go through it.
 
-    benches/flat.py [--rows 10000000] [--program target/release/criticd]
+    benches/flat.py [--rows 10000000] [--set critic.dictionary_max=100] [--program target/release/criticd]
 
-Starts a daemon with its default settings (journal on) in a directory of its own, replays a table of 100 000 rows of four
-numbers again and again, each time as a new session, and prints what is resident after every tenth. Linux only.
+Starts a daemon (journal and refits on, the settings given, else its own) in a directory of its own, replays a table of a
+million rows of four numbers again and again, each time as a new session, and prints what is resident after each, beside
+what the daemon says that it may keep. Linux only.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE_ROWS = 100_000
+TABLE_ROWS = 1_000_000
 DIM = 4
 
 
@@ -44,6 +45,7 @@ def resident_mib(pid):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the daemon")
     parser.add_argument("--program", default=ROOT / "target" / "release" / "criticd")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="criticd-flat-") as directory:
@@ -51,6 +53,7 @@ def main():
         write_table(table)
         endpoints = [f"--{socket}=tcp://127.0.0.1:0" for socket in ("ingest", "control", "publish")]
         serve = [options.program, "serve", "--data-dir", data, *endpoints, "--set", "http=off"]
+        serve += [part for setting in options.set for part in ("--set", setting)]
         daemon = subprocess.Popen([str(part) for part in serve], stderr=subprocess.DEVNULL)
         try:
             while not (data / "endpoints.json").exists():
@@ -62,17 +65,19 @@ def main():
                 whole = [options.program, *command, "--data-dir", data]
                 return subprocess.run([str(part) for part in whole], check=True, capture_output=True, text=True).stdout
 
-            started, sent, tenth = time.monotonic(), 0, max(options.rows // 10, TABLE_ROWS)
+            started, sent = time.monotonic(), 0
             while sent < options.rows:
                 ask("replay", table)
                 sent += TABLE_ROWS
-                if sent % tenth < TABLE_ROWS:
-                    learned = 0
-                    while learned < sent:
-                        learned = json.loads(ask("status", "--json"))["critics"][0]["learned"]
-                        time.sleep(0.1)
-                    seconds = time.monotonic() - started
-                    print(f"{learned} rows learned, {resident_mib(daemon.pid):.1f} MiB resident, {seconds:.0f} s", flush=True)
+                # A session that begins while rows of the one before are under way would fence them.
+                while (status := json.loads(ask("status", "--json")))["critics"][0]["learned"] < sent:
+                    time.sleep(0.1)
+                seconds, kept = time.monotonic() - started, status["memory"]["kept_bytes_max"] / 2**20
+                print(
+                    f"{sent} rows learned, {resident_mib(daemon.pid):.1f} MiB resident, at most {kept:.0f} MiB kept,"
+                    f" {seconds:.0f} s",
+                    flush=True,
+                )
         finally:
             daemon.terminate()
             daemon.wait()
