@@ -717,3 +717,27 @@ fn commands_read_every_format() {
     };
     assert_ne!(score("never"), score("last"));
 }
+
+#[test]
+fn bench_measures_every_stage_and_leaves_nothing_behind() {
+    let bench = Bench::new();
+    let found = bench.json("bench --sizes 20 --dims 2 --seconds 0.02 --sync os --directory .");
+    assert_eq!(std::fs::read_dir(bench.directory.path()).unwrap().count(), 0);
+    let run = &found["runs"][0];
+    assert_eq!((&run["state_dim"], &run["dictionary_size"]), (&2.into(), &20.into()));
+    for form in ["batches", "single_steps"] {
+        for stage in ["decode", "journal", "learn", "publish"] {
+            assert!(run[form]["stages"][stage]["seconds_per_row"].as_f64().unwrap() > 0.0, "{form} {stage}: {found}");
+        }
+        assert!(run[form]["daemon"]["rows_per_second"].as_f64().unwrap() > 0.0, "{found}");
+    }
+    for key in ["single_s", "batch_s_per_state", "tcp_p50_s", "tcp_p99_s"] {
+        assert!(run["query"][key].as_f64().unwrap() > 0.0, "{key}: {found}");
+    }
+    let text = bench.text("bench --sizes 20 --dims 2 --seconds 0.02 --sync interval:10ms --directory .");
+    for word in ["D = 2, m = 20", "all on one thread", "daemon over tcp", "p99"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let (status, message) = bench.failure("bench --seconds 0");
+    assert!(status == 2 && message.contains("--seconds"), "{message}");
+}

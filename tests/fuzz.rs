@@ -21,7 +21,7 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    assert!(files.len() >= 10, "{} has only {} files", folder.display(), files.len());
+    assert!(!files.is_empty(), "{} is empty", folder.display());
     files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
@@ -73,20 +73,20 @@ fn run(name: &str, target: impl Fn(&[u8]), changes: usize) {
 
 #[test]
 fn any_message_is_understood_or_refused() {
-    run("wire", targets::wire, 20_000);
+    run("wire", targets::wire, 100_000);
 }
 
 #[test]
 fn the_gate_reads_the_same_however_it_is_cut() {
-    run("gate", targets::gate, 20_000);
+    run("gate", targets::gate, 100_000);
 }
 
 #[test]
 fn any_journal_is_taken_whole_or_refused() {
-    run("journal", targets::journal, 1000);
+    run("journal", targets::journal, 10_000);
 }
 
 #[test]
 fn any_checkpoint_is_of_use_or_passed_over() {
-    run("checkpoint", targets::checkpoint, 1000);
+    run("checkpoint", targets::checkpoint, 10_000);
 }

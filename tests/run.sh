@@ -55,7 +55,7 @@ else
     echo "No libzmq: encrypted sockets are not tested (Debian: libzmq3-dev, pkg-config)."
 fi
 
-suite() { # LOG FOLDER ARGUMENTS...
+suite() { # LOG FOLDERS ARGUMENTS...
     local log=$logs/$1 folder=$2 status=0
     shift 2
     echo "== pytest $folder"
@@ -94,7 +94,10 @@ elif ! install >"$logs/install" 2>&1; then
     tail -n 5 "$logs/install"
     skip "$python_files" "$python_files files of Python tests: their packages could not be installed (see $logs/install)"
 else
-    suite pytest tests/python "$@"
+    # These wait most of the time and look at no clock: several at once.
+    crowds=(tests/python/test_hostile_peers.py tests/python/test_soak.py)
+    suite pytest-crowds "${crowds[*]}" --numprocesses 4 "$@"
+    suite pytest tests/python "${crowds[@]/#/--ignore=}" "$@"
     suite pytest-package python/tests "$@"
 fi
 

@@ -121,8 +121,8 @@ def compile_krls(headers):
     return None, reason.split("error: ")[-1]
 
 
-def build_ours():
-    command = ["cargo", "bench", "--bench", "peers", "--no-run", "--message-format=json"]
+def build_ours(profile):
+    command = ["cargo", "bench", "--profile", profile, "--bench", "peers", "--no-run", "--message-format=json"]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     built = [json.loads(line) for line in done.stdout.splitlines()]
     return next(m["executable"] for m in built if m.get("target", {}).get("name") == "peers" and m.get("executable"))
@@ -138,6 +138,7 @@ def main():
     parser.add_argument("--all", action="store_true", help="GPyTorch and GPflow, too")
     parser.add_argument("--only", default="", help="rows of the table whose name has this in it")
     parser.add_argument("--rounds", type=int, default=3, help="turns, of which the median counts [3]")
+    parser.add_argument("--profile", default="release", help="our build; dev is the one for development [release]")
     parser.add_argument("--dlib", help="directory of dlib's sources")
     options = parser.parse_args()
     TARGET.mkdir(parents=True, exist_ok=True)
@@ -145,7 +146,7 @@ def main():
     krls, how = compile_krls(options.dlib)
     if krls is None:
         left_out["dlib"] = how
-    ours = build_ours()
+    ours = build_ours(options.profile)
     environment = {**os.environ, **{name: "1" for name in ONE_THREAD}}
 
     def seconds(command):

@@ -152,7 +152,8 @@ class Client:
 
     `endpoint` is that socket's, "tcp://127.0.0.1:5751" by default; or give the daemon's `data_dir`, where its endpoints
     are looked up, as they are in CRITICD_DATA_DIR if that is set and nothing is given. With `keys` the connection is
-    encrypted. Nothing is sent before the first request. Threads may share a client; their requests then wait for each other.
+    encrypted. Nothing is sent before the first request. Threads may share a client; their requests then wait for each
+    other.
 
     Requests that do not get an answer within `timeout_s` raise `Unreachable` or `NoReply`, those that the daemon turns
     down `Refused`. A client outlives restarts of the daemon.

@@ -21,8 +21,8 @@ class Keys:
     `public` and `secret` are our own pair; the daemon lists the public one under `clients`. `server` is the daemon's
     public key: nobody without its secret half can pass for it. The secret is not shown by `repr`.
 
-    Hand it to `Client`, `Sender` or `Subscriber` as `keys`, with the endpoints that the daemon has under `curve_control`,
-    `curve_ingest` and `curve_publish`, or its `data_dir`.
+    Hand it to `Client`, `Sender` or `Subscriber` as `keys`, with the endpoints that the daemon has under
+    `curve_control`, `curve_ingest` and `curve_publish`, or its `data_dir`.
     """
 
     public: str
@@ -37,9 +37,11 @@ class Keys:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], server: str | os.PathLike[str]) -> Keys:
-        """Our keys from the file NAME.key_secret, which nobody else may read; `server` is the daemon's public key, or the
-        file NAME.key that it is in. OSError if a file cannot be read, ValueError if it holds no key, or others may read
-        the secret one."""
+        """Our keys from the file NAME.key_secret, which nobody else may read.
+
+        `server` is the daemon's public key, or the file NAME.key that it is in. OSError if a file cannot be read;
+        ValueError if it holds no key, or others may read the secret one.
+        """
         file = Path(path)
         text = file.read_text()
         if stat.S_IMODE(file.stat().st_mode) & 0o077:

@@ -131,7 +131,8 @@ class Subscriber:
 
     `publish` and `control` are the daemon's endpoints, "tcp://127.0.0.1:5752" and "tcp://127.0.0.1:5751" by default; or
     give its `data_dir`, which CRITICD_DATA_DIR may do as well. `critic` is the daemon's first one unless it is named.
-    With `variance` models that were published without it are asked for whole; with `keys` both connections are encrypted.
+    With `variance` models that were published without it are asked for whole. With `keys` both connections are
+    encrypted.
 
     A thread listens. When it is late, has missed a message, or a model is too large to be published, it asks for the
     model on the control socket. It outlives restarts of the daemon; a model of before stays until there is a new one.

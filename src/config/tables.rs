@@ -123,12 +123,12 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 30] = [
     setting!(
         curve_ingest,
         Restart,
-        optional(tcp_endpoint),
+        tcp_endpoint,
         "A further endpoint for transitions, tcp://HOST:PORT, encrypted with CURVE, for clients with keys (a criticd \
          built with --features curve)."
     ),
-    setting!(curve_control, Restart, optional(tcp_endpoint), "A further endpoint for requests, as above."),
-    setting!(curve_publish, Restart, optional(tcp_endpoint), "A further endpoint for publications, as above."),
+    setting!(curve_control, Restart, tcp_endpoint, "A further endpoint for requests, as above."),
+    setting!(curve_publish, Restart, tcp_endpoint, "A further endpoint for publications, as above."),
     Setting {
         key: "curve_secret_key",
         when: When::Restart,
@@ -136,7 +136,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 30] = [
         get: |parts| written(&parts.curve_secret_key),
         // Never said again: what stands here by mistake may be the key.
         set: |parts, value| match read::<PathBuf>(value) {
-            Ok(path) if !path.to_str().is_some_and(|text| decode(text).is_some()) => {
+            Ok(path) if path.to_str().is_none_or(|text| decode(text).is_none()) => {
                 parts.curve_secret_key = Some(path);
                 Ok(())
             }
@@ -519,6 +519,6 @@ fn endpoint(endpoint: &str) -> Result<(), String> {
     host(endpoint).map(drop)
 }
 
-fn tcp_endpoint(endpoint: &String) -> Result<(), String> {
-    expect(matches!(host(endpoint), Ok(Some(_))), "tcp://HOST:PORT")
+fn tcp_endpoint(endpoint: &Option<String>) -> Result<(), String> {
+    expect(endpoint.as_deref().is_none_or(|text| matches!(host(text), Ok(Some(_)))), "tcp://HOST:PORT")
 }

@@ -389,6 +389,7 @@ fn prepare(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
 
 /// One connection, from its greeting to its end.
 async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: Behind, phase: watch::Receiver<Phase>) {
+    #[cfg_attr(not(feature = "curve"), expect(clippy::infallible_destructuring_match, reason = "there is one kind"))]
     let path = match behind {
         Behind::Plain(path) => path,
         #[cfg(feature = "curve")]

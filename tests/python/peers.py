@@ -117,7 +117,7 @@ class Crowd:
 
     def __init__(self, daemon: Daemon, count: int) -> None:
         self.selector, self.heard = selectors.DefaultSelector(), dict.fromkeys(range(count), 0)
-        self.gone, self.over, self.bytes = 0, threading.Event(), 0
+        self.gone, self.over = 0, threading.Event()
         self.peers = [subscriber(daemon, 1 << 16) for _ in range(count)]
         for number, peer in enumerate(self.peers):
             peer.socket.setblocking(False)
@@ -137,11 +137,10 @@ class Crowd:
                     self.selector.unregister(connection)
                     self.gone += 1
                 self.heard[key.data] += length
-                self.bytes += length
 
-    def silent(self) -> list[int]:
-        """Who has heard nothing yet."""
-        return [number for number, length in self.heard.items() if length == 0]
+    def heard_least(self) -> int:
+        """Bytes that have reached every one of them."""
+        return min(self.heard.values())
 
     def cut(self) -> int:
         """How many were cut off."""

@@ -84,7 +84,10 @@ class Encrypted:
     def __init__(self, daemon: Daemon, ring: Ring) -> None:
         self.daemon, self.ring = daemon, ring
 
-    def socket(self, kind: int, name: str, who: str = "all", server: str = "daemon", **options: int) -> Any:
+    def socket(
+        self, kind: int, name: str, who: str = "all", server: str = "daemon", events: bool = True, **options: int
+    ) -> Any:
+        """A socket on its way, and the events of its connection."""
         found: Any = zmq.Context.instance().socket(kind)
         self.daemon.sockets.append(found)
         found.setsockopt(zmq.LINGER, 0)
@@ -94,13 +97,13 @@ class Encrypted:
         found.curve_serverkey = self.ring.pair(server)[0]
         if kind == zmq.SUB:
             found.subscribe("")
-        monitor = watch(self.daemon, found)
+        monitor = watch(self.daemon, found) if events else None
         found.connect(self.daemon.endpoints[f"curve_{name}"])
         return found, monitor
 
     def control(self, who: str = "all", kind: int = zmq.DEALER, **options: int) -> Control:
         control = Control.__new__(Control)
-        control.socket, control.monitor = self.socket(kind, "control", who, **options)  # type: ignore[attr-defined]
+        control.socket = self.socket(kind, "control", who, events=False, **options)[0]
         control.count = 0
         return control
 
@@ -220,10 +223,9 @@ def test_what_a_producer_sent_arrives_although_it_left_at_once(start: Start) -> 
     encrypted = start("critic.refit_first_rows=0")
     rows = 0
     for i in range(30):
-        push, _ = encrypted.socket(zmq.PUSH, "ingest")
+        push, _ = encrypted.socket(zmq.PUSH, "ingest", events=False)
         for j in range(20):
             push.send(pack({"stream": f"s{i}", "seq": 10 * j, **walk(10)}))
-        push.disable_monitor()
         push.close(linger=30_000)
         rows += 200
     encrypted.control().wait_for_offset(rows)
@@ -421,7 +423,7 @@ def test_limits_hold_for_those_with_keys_too(start: Start) -> None:
 
 def test_connections_identities_and_silence_are_limited(start: Start) -> None:
     encrypted = start("limits.connections_max=3", "limits.idle_timeout_ms=1500")
-    first, monitor = encrypted.socket(zmq.DEALER, "control", RECONNECT_IVL=-1)
+    _, monitor = encrypted.socket(zmq.DEALER, "control", RECONNECT_IVL=-1)
     assert handshake(monitor) == zmq.EVENT_HANDSHAKE_SUCCEEDED
     monitors = [encrypted.socket(zmq.DEALER, "control", RECONNECT_IVL=-1)[1] for _ in range(2)]
     assert [handshake(monitor) for monitor in monitors] == [zmq.EVENT_HANDSHAKE_SUCCEEDED] * 2
@@ -530,7 +532,6 @@ def test_coming_and_going_leaves_nothing_behind(start: Start) -> None:
     for _ in range(300):
         control = encrypted.control()
         control.ask("ping")
-        control.socket.disable_monitor()
         control.close()
     wait(lambda: encrypted.descriptors() <= before + 8, "the descriptors are given back")
     assert encrypted.daemon.memory_mib() < memory + 32
@@ -577,7 +578,12 @@ def test_keys_are_made_once_and_for_their_owner_alone(tmp_path: Path) -> None:
     (directory / "leg.key_secret").chmod(0o644)
     document = json.loads(run("keys", "list", "--dir", directory, "--json").stdout)
     faults = {Path(entry["file"]).name: entry["fault"] for entry in document["keys"]}
-    assert faults == {"arm.key": None, "arm.key_secret": None, "leg.key": None, "leg.key_secret": faults["leg.key_secret"]}
+    assert faults == {
+        "arm.key": None,
+        "arm.key_secret": None,
+        "leg.key": None,
+        "leg.key_secret": faults["leg.key_secret"],
+    }
     assert "0644" in faults["leg.key_secret"]
     everything = made.stdout + made.stderr + again.stderr + listed.stdout + json.dumps(document)
     assert secret.decode() not in everything

@@ -20,32 +20,32 @@ def held(daemon: Daemon) -> float:
 
 def test_a_thousand_subscribers_of_which_a_hundred_never_read(start: Start) -> None:
     allow_descriptors(4096)
-    limits = ("limits.connections_per_address_max=2000", "limits.stall_timeout_ms=2000", "limits.saturated_timeout_ms=6000")
-    daemon = start(*limits, "snapshot_interval_ms=100")
+    # Small models, so that what is written to all of them is less than the test itself can read.
+    small = ("critic.dictionary_max=20", "critic.refit_first_rows=0", "snapshot_interval_ms=200")
+    daemon = start("limits.connections_per_address_max=2000", *small)
     control = daemon.control()
     control.ask("status")
     seq, open_before = append(daemon, 0, 2000), descriptors(daemon)
     after: list[float] = []
-    for _ in range(2):
+    for _ in range(3):
+        dead = [subscriber(daemon) for _ in range(100)]
         with Crowd(daemon, 900) as crowd:
-            dead = [subscriber(daemon) for _ in range(100)]
-            begun = seq
 
             def go_on() -> bool:
                 nonlocal seq
                 seq = append(daemon, seq, 500)
-                return len(crowd.silent()) == 0 and descriptors(daemon) <= open_before + 3 * 900
+                return crowd.heard_least() > 50_000
 
-            until("everybody hears something, and the dead are cut", go_on, 120)
-            assert control.ask("status")["offset"] == seq > begun
-            assert crowd.cut() == 0, "who reads stays"
-            assert len(dead) == 100
+            until("everybody hears 50 kB", go_on, 240)
+            assert control.ask("status")["offset"] == seq and crowd.cut() == 0
+        for peer in dead:
+            peer.close()
         until("as many descriptors as before", lambda: descriptors(daemon) <= open_before)
         after.append(held(daemon))
     most = daemon.memory_mib("VmHWM")
     print(f"\n{seq} rows acknowledged, {after} MiB after each round, {most:.0f} MiB at most")
     # What waits for all peers together is limited to 256 MiB.
-    assert most < 384 and after[1] - after[0] < FLAT_MIB
+    assert most < 320 and after[-1] - after[0] < FLAT_MIB
 
 
 def test_ten_thousand_streams(start: Start) -> None:
