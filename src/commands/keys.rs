@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// The daemon has a pair, and each client has one. Public keys are told to the other side; secret ones stay in files that only
 /// their owner may read, and are never shown.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  criticd keys make daemon --dir /etc/criticd\n  criticd keys list --dir /etc/criticd"
+)]
 pub(crate) struct Keys {
     #[command(subcommand)]
     command: Command,
