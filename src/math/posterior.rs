@@ -177,7 +177,7 @@ impl Posterior {
         solve_lower_transposed(self.system.factor().view(), both.view_mut());
         (0..rewards).for_each(|h| u.col_mut(h).copy_from_slice(both.col(h)));
         if chains > 0 {
-            let (f, z) = (running.features(), both.block(0, rewards, m, chains));
+            let (f, z) = (running.features.view(), both.block(0, rewards, m, chains));
             work.small.resize(chains, chains);
             multiply(work.small.view_mut(), false, -1.0, f, Op::Transposed, z, Op::Plain);
             (0..chains).for_each(|k| *work.small.at_mut(k, k) += 1.0);
@@ -206,7 +206,7 @@ impl Posterior {
             axpy(a.col_mut(j), -1.0, statistics.closed.coupling.col(j));
         }
         if running.chains() > 0 {
-            multiply(a.view_mut(), true, -1.0, running.traces(), Op::Plain, running.features(), Op::Transposed);
+            multiply(a.view_mut(), true, -1.0, running.traces(), Op::Plain, running.features.view(), Op::Transposed);
         }
         solve_general_into(a, &statistics.response, &mut self.feature_weights, &mut work.scratch)
     }

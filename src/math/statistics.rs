@@ -163,11 +163,6 @@ impl Running {
         self.sum.len()
     }
 
-    /// F (m, c).
-    pub(super) fn features(&self) -> View<'_> {
-        self.features.view()
-    }
-
     /// Z (m, c).
     pub(super) fn traces(&self) -> View<'_> {
         self.traces.view()

@@ -164,8 +164,8 @@ pub fn solve_lower_transposed(l: View<'_>, x: &mut [f64]) {
             while end > 0 {
                 let start = end.saturating_sub(PANEL);
                 let (head, tail) = x.split_at_mut(end);
-                for j in start..end {
-                    head[j] -= dot_lanes::<LANES>(&l.col(j)[end..], tail);
+                for (j, value) in head.iter_mut().enumerate().skip(start) {
+                    *value -= dot_lanes::<LANES>(&l.col(j)[end..], tail);
                 }
                 for j in (start..end).rev() {
                     let column = l.col(j);
