@@ -137,7 +137,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Take over `chains`, as many as [`Running::features`] has columns, of `rewards` reward columns each.
+    /// Take over `chains`, as many as `Running::features` has columns, of `rewards` reward columns each.
     pub fn close<'a>(&mut self, chains: impl Iterator<Item = &'a Chain>, rewards: usize) {
         let (m, count) = (self.features.rows(), self.features.cols());
         self.traces.resize(m, count);
