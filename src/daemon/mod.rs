@@ -1314,6 +1314,7 @@ impl Refits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Rights;
     use crate::client::Requester;
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transport::Peer;
@@ -1508,7 +1509,8 @@ mod tests {
         let ask = |id: u64, states: Vec<Vec<f64>>| {
             let fields = json!({"states": states, "variance": true, "arrays": "list"});
             let payload = wire::encode_request(id, "value", fields.as_object().unwrap()).into();
-            queue.send(Request { peer: Peer { connection: id, delimiter: false }, payload }).unwrap();
+            let connection = transport::peer_number(id, Rights::ALL);
+            queue.send(Request { peer: Peer { connection, delimiter: false }, payload }).unwrap();
         };
         ask(1, (0..3 * most + 5).map(state).collect());
         ask(2, (0..most + 1).map(state).chain([vec![1e300, 0.0]]).collect());
@@ -1518,7 +1520,7 @@ mod tests {
         control(requests, replies, Arc::clone(&board)).run();
         let mut answer = || {
             let Reply { peer, payload } = answers.try_recv().unwrap();
-            (peer.connection, wire::to_json(&payload).unwrap())
+            (peer.connection ^ transport::peer_number(0, Rights::ALL), wire::to_json(&payload).unwrap())
         };
         let (first, second, third, fourth) = (answer(), answer(), answer(), answer());
         assert_eq!([first.0, second.0], [3, 4], "what takes one slice comes first");

@@ -236,7 +236,7 @@ impl Peer {
 }
 
 /// The number under which a connection with these rights is known behind the gate.
-fn peer_number(connection: u64, rights: Rights) -> u64 {
+pub(crate) fn peer_number(connection: u64, rights: Rights) -> u64 {
     connection | u64::from(rights.to_byte()) << NUMBER_BITS
 }
 
