@@ -54,7 +54,9 @@ fn start(change: impl FnOnce(&mut ConfigParts)) -> Running {
     let mut parts = parts(&directory);
     change(&mut parts);
     let daemon = Daemon::start(Config::new(parts).unwrap()).unwrap();
-    Running { address: daemon.http_address().unwrap(), daemon, directory }
+    let running = Running { address: daemon.http_address().unwrap(), daemon, directory };
+    wait("a first status", || (running.get("/api/status").status == 200).then_some(()));
+    running
 }
 
 struct Answer {

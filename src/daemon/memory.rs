@@ -47,13 +47,14 @@ pub struct ModelFootprint {
 impl ModelFootprint {
     fn of(settings: &Settings, dim: usize) -> Self {
         let (m, rewards) = (settings.dictionary_max, settings.rewards.len());
-        // S, B and E of the statistics, the factor of the dictionary's kernel matrix, that of the system that gives the weights.
-        let squares = 5 + usize::from(settings.variance == VarianceKind::Clustered);
+        // S, B and E of the statistics, the factor of the dictionary's kernel matrix, that of the system that gives the weights
+        // and of the one before, the system with its cut chains and what that is factored in.
+        let squares = 8 + usize::from(settings.variance == VarianceKind::Clustered);
         // The variance of the snapshot that answers, and of the next one while both are there.
         let snapshots = 2;
         let slots = settings.backfill_rows + settings.refresh_rows;
-        // Features of recent rows, and of the states of one block: at most two for each row.
-        let columns = slots + 3 * settings.refresh_rows + 4 * dim + 6 * rewards + 8;
+        // Features of recent rows, of the states of one block (at most two for each row), and of its rows that are scored.
+        let columns = slots + 6 * settings.refresh_rows + 4 * dim + 6 * rewards + 8;
         let rest = slots * (2 * dim + rewards + 3) + 8 * settings.refresh_rows * dim;
         let bytes = NUMBER * (m * m * (squares + snapshots) + m * columns + rest);
         Self { critic: settings.name.clone(), elements: m, bytes }

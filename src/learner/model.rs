@@ -786,6 +786,14 @@ impl Model {
     }
 
     fn refresh_with(&mut self, work: &mut Work) {
+        self.resolve(work);
+        // Of a few chains it is kept from refresh to refresh, of more it would be most of what they take.
+        if work.running.chains() > self.dictionary.len() {
+            (work.running, work.successors, work.points) = Default::default();
+        }
+    }
+
+    fn resolve(&mut self, work: &mut Work) {
         let Work { running, successors, points, solve, spare, .. } = work;
         self.close_running(running, successors, points);
         if spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
