@@ -211,16 +211,36 @@ impl Drop for SocketFile {
 
 /// A directory that only our own user may enter, removed with what is in it when this is dropped.
 #[derive(Debug)]
-pub(super) struct PrivateDirectory(PathBuf);
+///
+/// A process that is killed leaves its directory behind; the next one to start removes it. Whose is still in use shows by a
+/// lock, since numbers of processes mean nothing where containers share the place.
+pub(super) struct PrivateDirectory {
+    path: PathBuf,
+    _lock: fs::File,
+}
+
+/// What the names of private directories begin with, and nothing else: data directories are not to be taken for them.
+const PRIVATE_PREFIX: &str = "criticd-io-";
+/// The file in them that is locked as long as they are used.
+const PRIVATE_LOCK: &str = "io.lock";
 
 impl PrivateDirectory {
     /// Create one among the system's temporary files.
     pub(super) fn create() -> io::Result<Self> {
+        let place = std::env::temp_dir();
+        remove_abandoned(&place);
         loop {
-            let name = format!("criticd-{:x}-{:016x}", std::process::id(), RandomState::new().hash_one(()));
-            let path = std::env::temp_dir().join(name);
+            let random = RandomState::new().hash_one(());
+            let path = place.join(format!("{PRIVATE_PREFIX}{:x}-{random:016x}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
+                Ok(()) => {
+                    // Under its name only once it is locked, so that nobody takes the directory for abandoned before.
+                    let making = path.join("making");
+                    let lock = fs::File::create_new(&making)?;
+                    lock.lock()?;
+                    fs::rename(making, path.join(PRIVATE_LOCK))?;
+                    return Ok(Self { path, _lock: lock });
+                }
                 // Whoever made it, it is not ours to use.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -229,20 +249,55 @@ impl PrivateDirectory {
     }
 
     pub(super) fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 }
 
 impl Drop for PrivateDirectory {
     fn drop(&mut self) {
         // A directory left behind holds only sockets that nobody listens on.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Remove private directories in `place` whose processes have ended. What cannot be removed is left: it belongs to others.
+fn remove_abandoned(place: &Path) {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PRIVATE_PREFIX)) {
+        let Ok(lock) = fs::File::open(entry.path().join(PRIVATE_LOCK)) else { continue };
+        if lock.try_lock().is_ok() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn private_directories_are_removed_once_nobody_uses_them() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = |name: &str| {
+            let path = place.path().join(name);
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        let (used, abandoned) = (directory("criticd-io-1-1"), directory("criticd-io-1-2"));
+        let (made, other) = (directory("criticd-io-2-1"), directory("criticd-data"));
+        let lock = fs::File::create_new(used.join(PRIVATE_LOCK)).unwrap();
+        lock.lock().unwrap();
+        for path in [&abandoned, &other] {
+            fs::write(path.join(PRIVATE_LOCK), "").unwrap();
+        }
+        fs::write(abandoned.join("ingest"), "").unwrap();
+        remove_abandoned(place.path());
+        assert_eq!([&used, &abandoned, &made, &other].map(|path| path.exists()), [true, false, true, true]);
+        drop(lock);
+        remove_abandoned(place.path());
+        assert!(!used.exists());
+        remove_abandoned(&place.path().join("nowhere"));
+    }
 
     #[test]
     fn endpoints_display_as_they_were_written() {
