@@ -442,8 +442,11 @@ impl Learner {
             head.extend(&rows, 0..warmup.min(rows.len()));
             let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
             let mut model = Model::new(self.settings.clone(), inputs, &guess);
-            model.learn(&rows, 0..rows.len(), first);
+            // The rows of the warm-up first, so that refreshes fall due at the same rows however rows were batched.
+            let known = head.len();
+            model.learn(&rows, 0..known, first);
             model.refresh();
+            model.learn(&rows, known..rows.len(), first + known as u64);
             self.model = Some(Box::new(model));
             self.generation = 1;
             events.push(Event::FirstModel);
