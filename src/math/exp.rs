@@ -1,12 +1,12 @@
 //! The exponential function over slices, written so that the compiler keeps it in vector registers.
 
-use pulp::{Arch, NullaryFnOnce};
+use pulp::{Arch, Simd, WithSimd};
 
 /// values\[i\] <- scale exp(values\[i\]), for arguments that are not NaN.
 ///
 /// exp is within 2 units in the last place for arguments in \[-708, 709\]. Below -708 it is zero (the true value is
-/// under 4e-308), above 709 it is that of 709. The width of the registers is chosen at run time; products and sums are
-/// never fused, so every machine computes the same bits wherever an entry stands in the slice.
+/// under 4e-308), above 709 it is that of 709. The width of the registers is chosen at run time, and products and sums are
+/// fused where the processor does that: last bits depend on the machine, but not on where an entry stands in the slice.
 pub fn scaled_exp(values: &mut [f64], scale: f64) {
     Arch::new().dispatch(ScaledExp { values, scale });
 }
@@ -14,7 +14,7 @@ pub fn scaled_exp(values: &mut [f64], scale: f64) {
 /// out\[i\] <- scale exp(-1/2 |x_i - y|^2) + level for the points i = `first`.. of `columns`.
 ///
 /// Point i has coordinate w at `columns[w * stride + i]`, so that one coordinate of many points lies in a row; `y` holds one
-/// number for each coordinate. Bits do not depend on the machine, as for [`scaled_exp`].
+/// number for each coordinate. Bits depend on the machine and on nothing else, as for [`scaled_exp`].
 ///
 /// # Panics
 /// If there are fewer points than `first + out.len()`.
@@ -35,11 +35,11 @@ struct Gaussian<'a> {
 /// Points whose distances are held in registers at once.
 const LANES: usize = 32;
 
-impl NullaryFnOnce for Gaussian<'_> {
+impl WithSimd for Gaussian<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn call(self) {
+    fn with_simd<S: Simd>(self, _: S) {
         let Self { out, columns, stride, first, y, scale, level } = self;
         let mut start = first;
         let mut whole = out.chunks_exact_mut(LANES);
@@ -52,7 +52,7 @@ impl NullaryFnOnce for Gaussian<'_> {
                 }
             }
             for k in 0..LANES {
-                out[k] = scale * exp(-0.5 * squared[k]) + level;
+                out[k] = scale * exp::<S>(-0.5 * squared[k]) + level;
             }
             start += LANES;
         }
@@ -65,7 +65,7 @@ impl NullaryFnOnce for Gaussian<'_> {
             }
         }
         for value in rest {
-            *value = scale * exp(-0.5 * *value) + level;
+            *value = scale * exp::<S>(-0.5 * *value) + level;
         }
     }
 }
@@ -75,13 +75,13 @@ struct ScaledExp<'a> {
     scale: f64,
 }
 
-impl NullaryFnOnce for ScaledExp<'_> {
+impl WithSimd for ScaledExp<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn call(self) {
+    fn with_simd<S: Simd>(self, _: S) {
         for value in self.values {
-            *value = self.scale * exp(*value);
+            *value = self.scale * exp::<S>(*value);
         }
     }
 }
@@ -89,33 +89,39 @@ impl NullaryFnOnce for ScaledExp<'_> {
 /// exp x = 2^k exp r with k = round(x / ln 2) and |r| <= ln 2 / 2, exp r by its Taylor polynomial of degree 13
 /// (truncation error under 1e-17). No branch, no call: one entry is one lane.
 #[inline(always)]
-fn exp(x: f64) -> f64 {
+fn exp<S: Simd>(x: f64) -> f64 {
     // Adding 1.5 * 2^52 rounds to the nearest integer and leaves that integer in the low bits of the sum.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     // ln 2 in two parts; the first has 32 significant bits, so that its product with k is exact.
     const LN2_HIGH: f64 = f64::from_bits(0x3fe6_2e42_fee0_0000);
     const LN2_LOW: f64 = f64::from_bits(0x3dea_39ef_3579_3c76);
     let clamped = x.clamp(-708.0, 709.0);
-    let sum = clamped * std::f64::consts::LOG2_E + ROUND;
+    let sum = add_product::<S>(clamped, std::f64::consts::LOG2_E, ROUND);
     let k = sum - ROUND;
-    let r = (clamped - k * LN2_HIGH) - k * LN2_LOW;
+    let r = add_product::<S>(-k, LN2_LOW, add_product::<S>(-k, LN2_HIGH, clamped));
     let mut poly = 1.0 / 6_227_020_800.0;
-    poly = poly * r + 1.0 / 479_001_600.0;
-    poly = poly * r + 1.0 / 39_916_800.0;
-    poly = poly * r + 1.0 / 3_628_800.0;
-    poly = poly * r + 1.0 / 362_880.0;
-    poly = poly * r + 1.0 / 40_320.0;
-    poly = poly * r + 1.0 / 5_040.0;
-    poly = poly * r + 1.0 / 720.0;
-    poly = poly * r + 1.0 / 120.0;
-    poly = poly * r + 1.0 / 24.0;
-    poly = poly * r + 1.0 / 6.0;
-    poly = poly * r + 0.5;
+    poly = add_product::<S>(poly, r, 1.0 / 479_001_600.0);
+    poly = add_product::<S>(poly, r, 1.0 / 39_916_800.0);
+    poly = add_product::<S>(poly, r, 1.0 / 3_628_800.0);
+    poly = add_product::<S>(poly, r, 1.0 / 362_880.0);
+    poly = add_product::<S>(poly, r, 1.0 / 40_320.0);
+    poly = add_product::<S>(poly, r, 1.0 / 5_040.0);
+    poly = add_product::<S>(poly, r, 1.0 / 720.0);
+    poly = add_product::<S>(poly, r, 1.0 / 120.0);
+    poly = add_product::<S>(poly, r, 1.0 / 24.0);
+    poly = add_product::<S>(poly, r, 1.0 / 6.0);
+    poly = add_product::<S>(poly, r, 0.5);
     // The large term last, so that it is rounded once.
-    let value = 1.0 + (r + r * r * poly);
+    let value = 1.0 + add_product::<S>(r * r, poly, r);
     // 2^k: the low bits of `sum` hold k, in -1021..=1023; moved to the exponent's place they drop what lies above.
     let power = f64::from_bits(sum.to_bits().wrapping_add(1023) << 52);
     if x < -708.0 { 0.0 } else { value * power }
+}
+
+/// a b + c, fused where the registers are those of a processor that fuses: elsewhere that would be a call for each entry.
+#[inline(always)]
+fn add_product<S: Simd>(a: f64, b: f64, c: f64) -> f64 {
+    if S::IS_SCALAR { a * b + c } else { a.mul_add(b, c) }
 }
 
 #[cfg(test)]

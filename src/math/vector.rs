@@ -4,7 +4,7 @@
 //! bits. Short vectors stay where they are: asking for wider registers would cost more than they take.
 
 use super::dense::View;
-use pulp::Arch;
+use pulp::{Arch, NullaryFnOnce};
 use std::sync::LazyLock;
 
 static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
@@ -16,17 +16,39 @@ const LANES: usize = 32;
 /// Columns of a triangular matrix that are worked off together, so that the right-hand side is read once for all of them.
 const PANEL: usize = 4;
 
+/// A function whose body is compiled for each width of registers. A closure would not do: it is compiled on its own, for the
+/// narrowest, and called.
+macro_rules! wide {
+    ($(#[$about:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $out:ty $body:block) => {
+        $(#[$about])*
+        fn $name<'a>($($argument: $kind),*) -> $out {
+            struct Op<'a> {
+                $($argument: $kind),*
+            }
+            impl<'a> NullaryFnOnce for Op<'a> {
+                type Output = $out;
+
+                #[inline(always)]
+                fn call(self) -> $out {
+                    let Self { $($argument),* } = self;
+                    $body
+                }
+            }
+            ARCH.dispatch(Op { $($argument),* })
+        }
+    };
+}
+
 /// Sum of products of two vectors of one length, in interleaved partial sums.
 #[inline]
 pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len(), "vectors of different lengths");
-    if a.len() < LONG {
-        dot_lanes::<4>(a, b)
-    } else {
-        ARCH.dispatch(
-            #[inline(always)]
-            || dot_lanes::<LANES>(a, b),
-        )
+    if a.len() < LONG { dot_lanes::<4>(a, b) } else { long_dot(a, b) }
+}
+
+wide! {
+    fn long_dot(a: &'a [f64], b: &'a [f64]) -> f64 {
+        dot_lanes::<LANES>(a, b)
     }
 }
 
@@ -50,18 +72,19 @@ fn dot_lanes<const N: usize>(a: &[f64], b: &[f64]) -> f64 {
 /// Sum of a vector, in interleaved partial sums.
 #[inline]
 pub fn sum(a: &[f64]) -> f64 {
-    ARCH.dispatch(
-        #[inline(always)]
-        || {
-            let mut sums = [0.0; LANES];
-            for chunk in a.chunks(LANES) {
-                for (sum, x) in sums.iter_mut().zip(chunk) {
-                    *sum += x;
-                }
+    wide_sum(a)
+}
+
+wide! {
+    fn wide_sum(a: &'a [f64]) -> f64 {
+        let mut sums = [0.0; LANES];
+        for chunk in a.chunks(LANES) {
+            for (sum, x) in sums.iter_mut().zip(chunk) {
+                *sum += x;
             }
-            fold(sums)
-        },
-    )
+        }
+        fold(sums)
+    }
 }
 
 /// The sum of an array whose length is a power of two, in a tree.
@@ -81,13 +104,12 @@ fn fold<const N: usize>(mut sums: [f64; N]) -> f64 {
 #[inline]
 pub fn axpy(y: &mut [f64], alpha: f64, x: &[f64]) {
     assert_eq!(x.len(), y.len(), "vectors of different lengths");
-    if x.len() < LONG {
-        axpy_lanes(y, alpha, x)
-    } else {
-        ARCH.dispatch(
-            #[inline(always)]
-            || axpy_lanes(y, alpha, x),
-        )
+    if x.len() < LONG { axpy_lanes(y, alpha, x) } else { long_axpy(y, alpha, x) }
+}
+
+wide! {
+    fn long_axpy(y: &'a mut [f64], alpha: f64, x: &'a [f64]) -> () {
+        axpy_lanes(y, alpha, x);
     }
 }
 
@@ -102,16 +124,17 @@ fn axpy_lanes(y: &mut [f64], alpha: f64, x: &[f64]) {
 #[inline]
 pub fn trace_step(z: &mut [f64], decay: f64, x: &[f64], y: &mut [f64], alpha: f64) {
     assert!(z.len() == x.len() && z.len() == y.len(), "vectors of different lengths");
-    ARCH.dispatch(
-        #[inline(always)]
-        || {
-            for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
-                let next = decay * *z + x;
-                *z = next;
-                *y += alpha * next;
-            }
-        },
-    );
+    wide_trace_step(z, decay, x, y, alpha);
+}
+
+wide! {
+    fn wide_trace_step(z: &'a mut [f64], decay: f64, x: &'a [f64], y: &'a mut [f64], alpha: f64) -> () {
+        for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
+            let next = decay * *z + x;
+            *z = next;
+            *y += alpha * next;
+        }
+    }
 }
 
 /// x <- l^-1 x for a lower triangular l (m, m); its upper triangle is not read.
@@ -120,35 +143,36 @@ pub fn trace_step(z: &mut [f64], decay: f64, x: &[f64], y: &mut [f64], alpha: f6
 /// If x is not as long as l.
 pub fn solve_lower(l: View<'_>, x: &mut [f64]) {
     assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
-    ARCH.dispatch(
-        #[inline(always)]
-        || {
-            let m = x.len();
-            let mut start = 0;
-            while start + PANEL <= m {
-                let (head, tail) = x[start..].split_at_mut(PANEL);
-                for j in 0..PANEL {
-                    let column = &l.col(start + j)[start..];
-                    head[j] /= column[j];
-                    for i in j + 1..PANEL {
-                        head[i] -= head[j] * column[i];
-                    }
+    wide_solve_lower(l, x);
+}
+
+wide! {
+    fn wide_solve_lower(l: View<'a>, x: &'a mut [f64]) -> () {
+        let m = x.len();
+        let mut start = 0;
+        while start + PANEL <= m {
+            let (head, tail) = x[start..].split_at_mut(PANEL);
+            for j in 0..PANEL {
+                let column = &l.col(start + j)[start..];
+                head[j] /= column[j];
+                for i in j + 1..PANEL {
+                    head[i] -= head[j] * column[i];
                 }
-                let below = |j: usize| &l.col(start + j)[start + PANEL..][..tail.len()];
-                let (c0, c1, c2, c3) = (below(0), below(1), below(2), below(3));
-                for (i, value) in tail.iter_mut().enumerate() {
-                    *value -= (c0[i] * head[0] + c1[i] * head[1]) + (c2[i] * head[2] + c3[i] * head[3]);
-                }
-                start += PANEL;
             }
-            for j in start..m {
-                let column = l.col(j);
-                x[j] /= column[j];
-                let (done, rest) = x.split_at_mut(j + 1);
-                axpy_lanes(rest, -done[j], &column[j + 1..]);
+            let below = |j: usize| &l.col(start + j)[start + PANEL..][..tail.len()];
+            let (c0, c1, c2, c3) = (below(0), below(1), below(2), below(3));
+            for (i, value) in tail.iter_mut().enumerate() {
+                *value -= (c0[i] * head[0] + c1[i] * head[1]) + (c2[i] * head[2] + c3[i] * head[3]);
             }
-        },
-    );
+            start += PANEL;
+        }
+        for j in start..m {
+            let column = l.col(j);
+            x[j] /= column[j];
+            let (done, rest) = x.split_at_mut(j + 1);
+            axpy_lanes(rest, -done[j], &column[j + 1..]);
+        }
+    }
 }
 
 /// x <- l^-T x for a lower triangular l (m, m); its upper triangle is not read.
@@ -157,27 +181,28 @@ pub fn solve_lower(l: View<'_>, x: &mut [f64]) {
 /// If x is not as long as l.
 pub fn solve_lower_transposed(l: View<'_>, x: &mut [f64]) {
     assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
-    ARCH.dispatch(
-        #[inline(always)]
-        || {
-            let mut end = x.len();
-            while end > 0 {
-                let start = end.saturating_sub(PANEL);
-                let (head, tail) = x.split_at_mut(end);
-                for (j, value) in head.iter_mut().enumerate().skip(start) {
-                    *value -= dot_lanes::<LANES>(&l.col(j)[end..], tail);
-                }
-                for j in (start..end).rev() {
-                    let column = l.col(j);
-                    for i in j + 1..end {
-                        head[j] -= head[i] * column[i];
-                    }
-                    head[j] /= column[j];
-                }
-                end = start;
+    wide_solve_lower_transposed(l, x);
+}
+
+wide! {
+    fn wide_solve_lower_transposed(l: View<'a>, x: &'a mut [f64]) -> () {
+        let mut end = x.len();
+        while end > 0 {
+            let start = end.saturating_sub(PANEL);
+            let (head, tail) = x.split_at_mut(end);
+            for (j, value) in head.iter_mut().enumerate().skip(start) {
+                *value -= dot_lanes::<LANES>(&l.col(j)[end..], tail);
             }
-        },
-    );
+            for j in (start..end).rev() {
+                let column = l.col(j);
+                for i in j + 1..end {
+                    head[j] -= head[i] * column[i];
+                }
+                head[j] /= column[j];
+            }
+            end = start;
+        }
+    }
 }
 
 #[cfg(test)]
