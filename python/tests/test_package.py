@@ -18,6 +18,7 @@ PACKAGE = ROOT / "python"
 
 
 def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
+    # The one marked `with-keys` needs a daemon that has some: test_keys.py has it.
     snippets = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
     assert len(snippets) == 3
     first, second = start(), start("critic.discount=0.9")
