@@ -1,6 +1,7 @@
 //! A published value function: plain data, and how anybody evaluates it.
 
-use crate::math::kernel::{Hyperparameters, Kernel, Points};
+use crate::math::dense::{Matrix, Op, View, dot, multiply};
+use crate::math::kernel::{Hyperparameters, Points};
 use crate::transition::{Invalid, InvalidCode, MAGNITUDE_MAX};
 use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};
@@ -110,24 +111,45 @@ impl Snapshot {
             let message = format!("{:e} is beyond {MAGNITUDE_MAX:e} in magnitude", states[k]);
             return Err(Invalid::at(InvalidCode::OutOfRange, "states", k / dim, message));
         }
-        let kernel = &self.hyperparameters.kernel;
-        let rows = kernel_rows(kernel, &self.dictionary, &self.inputs.normalise(states), dim);
-        let mean = rows.transpose() * &self.weights;
-        let variance = self.variance.as_ref().filter(|_| variance).map(|c| {
-            let product = c * &rows;
+        let (kernel, m, count) = (&self.hyperparameters.kernel, self.dictionary.nrows(), states.len() / dim);
+        let width = kernel.projected_dim(dim);
+        let basis = Points::new(width, &kernel.project(dim, self.dictionary.transpose().as_slice()));
+        let points = kernel.project(dim, &self.inputs.normalise(states));
+        let mut mean = DMatrix::zeros(count, self.weights.ncols());
+        let mut spread = self.variance.as_ref().filter(|_| variance).map(|_| Vec::with_capacity(count));
+        let most = BLOCK.min(count);
+        let (mut rows, mut products) = (Matrix::zeros(m, most), Matrix::default());
+        for start in (0..count).step_by(BLOCK) {
+            let len = BLOCK.min(count - start);
+            kernel.block(&basis, &points[start * width..(start + len) * width], &mut rows.block_mut(0, 0, m, len));
+            for j in 0..len {
+                for (h, weights) in self.weights.column_iter().enumerate() {
+                    mean[(start + j, h)] = dot(rows.col(j), weights.as_slice());
+                }
+            }
+            let (Some(c), Some(spread)) = (&self.variance, &mut spread) else { continue };
+            let diagonal = kernel.diagonal();
             // Rounding may leave a variance a hair below zero next to a dictionary element.
-            (0..rows.ncols()).map(|j| (kernel.diagonal() - rows.column(j).dot(&product.column(j))).max(0.0)).collect()
-        });
-        Ok(Evaluation { mean, variance })
+            if len < FEW {
+                spread.extend((0..len).map(|j| (diagonal - quadratic_form(c, rows.col(j))).max(0.0)));
+            } else {
+                products.resize(m, len);
+                let (c, k) = (View::from_columns(m, m, c.as_slice()), rows.block(0, 0, m, len));
+                multiply(products.view_mut(), false, 1.0, c, Op::Plain, k, Op::Plain);
+                spread.extend((0..len).map(|j| (diagonal - dot(rows.col(j), products.col(j))).max(0.0)));
+            }
+        }
+        Ok(Evaluation { mean, variance: spread })
     }
 }
 
-/// k_m(z) for each of n normalised states: (m, n).
-fn kernel_rows(kernel: &Kernel, dictionary: &DMatrix<f64>, states: &[f64], dim: usize) -> DMatrix<f64> {
-    let basis = Points::new(kernel.projected_dim(dim), &kernel.project(dim, dictionary.transpose().as_slice()));
-    let points = kernel.project(dim, states);
-    let (m, n) = (dictionary.nrows(), states.len() / dim);
-    let mut out = DMatrix::zeros(m, n);
-    kernel.block(&basis, &points, &mut crate::math::dense::ViewMut::from_columns(m, n, out.as_mut_slice()));
-    out
+/// States that are evaluated at once.
+const BLOCK: usize = 256;
+/// Fewer states than this are not worth a product of matrices.
+const FEW: usize = 8;
+
+/// k' C k for a symmetric C (m, m), of which the lower triangle is read.
+fn quadratic_form(c: &DMatrix<f64>, k: &[f64]) -> f64 {
+    let column = |(j, column): (usize, &[f64])| k[j] * (2.0 * dot(&column[j..], &k[j..]) - column[j] * k[j]);
+    c.as_slice().chunks_exact(k.len().max(1)).enumerate().map(column).sum()
 }

@@ -167,9 +167,18 @@ impl Kernel {
             Metric::Factor { relevance, factors } => (relevance, factors),
         };
         assert_eq!(relevance.len(), dim, "the metric is of another dimension");
-        for x in states.chunks_exact(dim) {
-            out.extend(x.iter().zip(relevance).map(|(v, a)| v * a.sqrt()));
-            out.extend(factors.iter().map(|f| f.iter().zip(x).map(|(a, b)| a * b).sum::<f64>()));
+        let (first, width) = (out.len(), dim + factors.len());
+        out.resize(first + states.len() / dim * width, 0.0);
+        // Coordinate by coordinate: a root is not cheap.
+        for (d, root) in relevance.iter().map(|a| a.sqrt()).enumerate() {
+            for (out, x) in out[first..].chunks_exact_mut(width).zip(states.chunks_exact(dim)) {
+                out[d] = x[d] * root;
+            }
+        }
+        for (k, factor) in factors.iter().enumerate() {
+            for (out, x) in out[first..].chunks_exact_mut(width).zip(states.chunks_exact(dim)) {
+                out[dim + k] = factor.iter().zip(x).map(|(a, b)| a * b).sum();
+            }
         }
     }
 
