@@ -13,6 +13,8 @@ static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
 const LONG: usize = 24;
 /// Partial sums of a long sum of products.
 const LANES: usize = 32;
+/// Entries worked off together of what is left behind whole blocks of partial sums.
+const PIECE: usize = 4;
 /// Columns of a triangular matrix that are worked off together, so that the right-hand side is read once for all of them.
 const PANEL: usize = 4;
 
@@ -62,8 +64,15 @@ fn dot_lanes<const N: usize>(a: &[f64], b: &[f64]) -> f64 {
             sums[k] += x[k] * y[k];
         }
     }
-    // What is left goes into the same partial sums, so that the loop over it has no chain of additions.
-    for (sum, (x, y)) in sums.iter_mut().zip(tail_a.iter().zip(tail_b)) {
+    // What is left goes into the same partial sums, by pieces that still fill a register.
+    let (pieces_a, pieces_b) = (tail_a.chunks_exact(PIECE), tail_b.chunks_exact(PIECE));
+    let (rest_a, rest_b) = (pieces_a.remainder(), pieces_b.remainder());
+    for (x, y) in pieces_a.zip(pieces_b) {
+        for (k, sum) in sums.iter_mut().enumerate().take(PIECE) {
+            *sum += x[k] * y[k];
+        }
+    }
+    for (sum, (x, y)) in sums.iter_mut().zip(rest_a.iter().zip(rest_b)) {
         *sum += x * y;
     }
     fold(sums)
