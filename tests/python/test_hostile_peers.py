@@ -154,7 +154,8 @@ def test_clients_that_never_read_their_replies(start: Start) -> None:
 def test_subscribers_that_never_read(start: Start) -> None:
     daemon = start("limits.stall_timeout_ms=1500", "limits.saturated_timeout_ms=4000", "snapshot_interval_ms=20")
     generator = random.Random(0)
-    with unharmed(daemon, 128) as ask:
+    # For each of them wait at most 16 MiB.
+    with unharmed(daemon, 10 * 16 + 64) as ask:
         dead = [subscriber(daemon) for _ in range(10)]
         push, reader = daemon.push(), daemon.subscribe("snapshot.")
         seq, read = 0, 0
