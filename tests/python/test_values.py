@@ -87,7 +87,10 @@ def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noi
 def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> None:
     discount, horizon, noise, rows = 0.95, 100, 0.5, 24_000
     assert discount**horizon < 0.01
-    daemon = start(f"critic.discount={discount}")
+    # Models are selected at the same rows however fast the machine is, so that the test has one outcome. Returns of one
+    # episode share their noise: the clustered variance knows that, the model's own covers less (0.79 of Pendulum's returns).
+    fixed = ("critic.refit_first_rows=0", "critic.refit_score_drop=0.0", "critic.variance=clustered")
+    daemon = start(f"critic.discount={discount}", *fixed)
     push, control = daemon.push(), daemon.control()
     streams = [Stream(name, 100 + number, noise) for number in range(4)]
     sent = 0
@@ -95,13 +98,12 @@ def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> 
         for number, stream in enumerate(streams):
             push.send(pack({"stream": f"copy-{number}", "session": "run", **stream.batch(100)}))
             sent += 100
-        control.wait_for_offset(sent - 2000)
+        control.wait_for_offset(sent)
+        if sent in (rows // 4, rows):
+            control.ask("optimise", wait=True, timeout_s=60)
     status = control.wait_for_offset(rows)
     assert status["rejected"] == {}
-    while (critic := control.ask("status")["critics"][0])["refit"]["adopted"] < 2 or critic["refit"]["running"]:
-        if not critic["refit"]["running"]:
-            control.ask("optimise")
-        time.sleep(0.1)
+    critic = control.ask("status")["critics"][0]
     control.ask("value", states=streams[0].state[None], min_offset=rows)
     # The status knows of an adoption a moment before answers come from the new model.
     deadline = time.monotonic() + 10.0
