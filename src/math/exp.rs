@@ -1,6 +1,7 @@
 //! The exponential function over slices, written so that the compiler keeps it in vector registers.
 
-use pulp::{Arch, Simd, WithSimd};
+use super::vector::ARCH;
+use pulp::{Simd, WithSimd};
 
 /// values\[i\] <- scale exp(values\[i\]), for arguments that are not NaN.
 ///
@@ -8,7 +9,7 @@ use pulp::{Arch, Simd, WithSimd};
 /// under 4e-308), above 709 it is that of 709. The width of the registers is chosen at run time, and products and sums are
 /// fused where the processor does that: last bits depend on the machine, but not on where an entry stands in the slice.
 pub fn scaled_exp(values: &mut [f64], scale: f64) {
-    Arch::new().dispatch(ScaledExp { values, scale });
+    ARCH.dispatch(ScaledExp { values, scale });
 }
 
 /// out\[i\] <- scale exp(-1/2 |x_i - y|^2) + level for the points i = `first`.. of `columns`.
@@ -19,7 +20,7 @@ pub fn scaled_exp(values: &mut [f64], scale: f64) {
 /// # Panics
 /// If there are fewer points than `first + out.len()`.
 pub fn gaussian(out: &mut [f64], columns: &[f64], stride: usize, first: usize, y: &[f64], scale: f64, level: f64) {
-    Arch::new().dispatch(Gaussian { out, columns, stride, first, y, scale, level });
+    ARCH.dispatch(Gaussian { out, columns, stride, first, y, scale, level });
 }
 
 struct Gaussian<'a> {

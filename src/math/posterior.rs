@@ -168,7 +168,7 @@ impl Posterior {
     ) -> Result<(), Singular> {
         let (m, rewards, chains) = (statistics.features(), statistics.rewards(), running.chains());
         let u = &mut self.feature_weights;
-        u.assign(&statistics.response);
+        u.resize(m, rewards);
         let both = &mut work.system;
         both.resize(m, rewards + chains);
         (0..rewards).for_each(|h| both.col_mut(h).copy_from_slice(statistics.response.col(h)));

@@ -7,7 +7,8 @@ use super::dense::View;
 use pulp::{Arch, NullaryFnOnce};
 use std::sync::LazyLock;
 
-static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
+/// What the processor can do, asked once.
+pub(super) static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
 
 /// Length from which wider registers are worth asking for.
 const LONG: usize = 24;
