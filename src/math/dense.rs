@@ -295,6 +295,14 @@ impl Serialize for Matrix {
     }
 }
 
+/// Write a matrix without the room it has: of one that is made anew in the memory of another that room is history, and what
+/// learned the same would be written differently.
+pub(super) fn tight<S: Serializer>(matrix: &Matrix, serializer: S) -> Result<S::Ok, S::Error> {
+    let entries = (0..matrix.cols).flat_map(|j| matrix.col(j).iter().copied()).collect();
+    let (rows, cols) = (matrix.rows, matrix.cols);
+    Written { rows, cols, stride: rows, room: cols, entries }.serialize(serializer)
+}
+
 impl<'de> Deserialize<'de> for Matrix {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Written { rows, cols, stride, room, entries } = Written::deserialize(deserializer)?;
@@ -540,6 +548,7 @@ impl fmt::Debug for Scratch {
 /// The lower Cholesky factor of a symmetric positive definite matrix.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Cholesky {
+    #[serde(serialize_with = "tight")]
     factor: Matrix,
 }
 

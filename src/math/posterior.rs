@@ -10,7 +10,7 @@
 
 use super::dense::{
     Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, axpy, dot, multiply, rank_k,
-    solve_general_into, solve_lower, solve_lower_transposed,
+    solve_general_into, solve_lower, solve_lower_transposed, tight,
 };
 use super::dictionary::Dictionary;
 use super::raw;
@@ -96,8 +96,10 @@ impl From<Singular> for SolveError {
 pub struct Posterior {
     scale: Scale,
     rows: u64,
+    #[serde(serialize_with = "tight")]
     feature_weights: Matrix,
     system: Cholesky,
+    #[serde(serialize_with = "tight")]
     response: Matrix,
     #[serde(with = "raw")]
     energy: Vec<f64>,
