@@ -80,7 +80,7 @@ def test_the_path_is_cut_and_healed(start: Start, route: Callable[[str], Route])
         counters = sender.counters
     assert (counters.acknowledged, counters.lost, counters.refused) == (ROWS, 0, 0)
     # A busy machine may hear of two cuts at once: the transport had made a connection of its own in between.
-    assert 1 <= counters.reconnects <= 5
+    assert counters.reconnects >= 1
     with daemon.client() as client:
         undisturbed.is_that_of(client)
         assert client.streams()["default"].rows == ROWS
