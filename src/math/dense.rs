@@ -413,6 +413,13 @@ impl<'a> ViewMut<'a> {
         &mut self.data[j * self.stride..j * self.stride + self.rows]
     }
 
+    /// The columns from number `first` on, to be written beside each other.
+    pub(super) fn columns_mut(&mut self, first: usize) -> impl Iterator<Item = &mut [f64]> {
+        let (rows, stride) = (self.rows, self.stride.max(1));
+        let start = (first * stride).min(self.data.len());
+        self.data[start..].chunks_mut(stride).take(self.cols - first).map(move |column| &mut column[..rows])
+    }
+
     fn faer(self) -> MatMut<'a, f64> {
         MatMut::from_column_major_slice_with_stride_mut(self.data, self.rows, self.cols, self.stride.max(self.rows))
     }
@@ -573,6 +580,23 @@ impl Cholesky {
             *self.factor.at_mut(i, i) += ridge;
         }
         self.factorise(scratch)
+    }
+
+    /// Become the factor of the matrix plus `x` x': O(m^2). What is left of `x` means nothing.
+    ///
+    /// # Errors
+    /// If a pivot is not finite; what is left then means nothing.
+    ///
+    /// # Panics
+    /// If `x` is of another length.
+    pub fn add_rank_one(&mut self, x: &mut [f64]) -> Result<(), NotPositiveDefinite> {
+        vector::add_rank_one(self.factor.view_mut(), x);
+        let size = self.factor.rows;
+        // Pivots are norms: they grow, unless something was not finite.
+        match (0..size).find(|&i| !self.factor.at(i, i).is_finite()) {
+            Some(index) => Err(NotPositiveDefinite { index, size }),
+            None => Ok(()),
+        }
     }
 
     fn factorise(&mut self, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
