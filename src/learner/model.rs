@@ -348,8 +348,8 @@ impl Model {
             + self.chains.len() * chain * size_of::<f64>()
     }
 
-    /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. Rows that are neither scored nor
-    /// novel cost no allocation beyond those of their block.
+    /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. With a full dictionary nothing is allocated
+    /// but where noise and scale are tuned (tests/allocations.rs).
     pub fn learn(&mut self, rows: &Rows, range: Range<usize>, offset: u64) {
         let mut start = range.start;
         while start < range.end {
@@ -720,15 +720,14 @@ impl Model {
         if self.slots[slot].cluster.rows >= cluster_rows(discount) {
             self.flush_cluster(slot, Some((features, decay)));
         }
-        let predicted: Vec<f64> = (0..rewards.len()).map(|h| self.value(features, h)).collect();
-        let cluster = &mut self.slots[slot].cluster;
+        let (posterior, cluster) = (self.posterior.as_ref(), &mut self.slots[slot].cluster);
         let decay = if cluster.rows == 0 { 0.0 } else { decay };
         for (z, phi) in cluster.trace.iter_mut().zip(features) {
             *z = decay * *z + phi;
         }
         for (h, &r) in rewards.iter().enumerate() {
             axpy(cluster.scores.col_mut(h), r, &cluster.trace);
-            axpy(cluster.scores.col_mut(h), -predicted[h], features);
+            axpy(cluster.scores.col_mut(h), -value(posterior, features, h), features);
         }
         cluster.rows += 1;
     }
@@ -739,7 +738,7 @@ impl Model {
         if self.slots[slot].cluster.rows > 0 {
             if let Some((features, discount)) = closing {
                 for h in 0..self.settings.rewards.len() {
-                    let value = self.value(features, h);
+                    let value = value(self.posterior.as_ref(), features, h);
                     let cluster = &mut self.slots[slot].cluster;
                     axpy(cluster.scores.col_mut(h), discount * value, &cluster.trace);
                 }
@@ -751,14 +750,6 @@ impl Model {
             cluster.rows = 0;
         }
         self.scatter = Some(scatter);
-    }
-
-    /// Value under the weights of the last refresh; features admitted since weigh nothing.
-    fn value(&self, features: &[f64], h: usize) -> f64 {
-        self.posterior.as_ref().map_or(0.0, |posterior| {
-            let u = posterior.feature_weights().col(h);
-            dot(&features[..u.len()], u)
-        })
     }
 
     /// The running chains as they would be closed now, valued at their last successors.
@@ -944,6 +935,14 @@ impl Model {
             score: self.score.mean(),
         })
     }
+}
+
+/// Value under the weights of the last refresh; features admitted since weigh nothing.
+fn value(posterior: Option<&Posterior>, features: &[f64], h: usize) -> f64 {
+    posterior.map_or(0.0, |posterior| {
+        let u = posterior.feature_weights().col(h);
+        dot(&features[..u.len()], u)
+    })
 }
 
 /// Rows of one cluster: a few effective horizons, beyond which returns hardly share noise.
