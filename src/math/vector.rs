@@ -1,10 +1,10 @@
 //! Loops over vectors and single right-hand sides, in registers whose width is chosen at run time.
 //!
-//! Products and sums are never fused and every sum has a fixed number of partial sums, so every machine computes the same
-//! bits. Short vectors stay where they are: asking for wider registers would cost more than they take.
+//! But for triangular solves, products and sums are not fused and every sum has a fixed number of partial sums, so that every
+//! machine computes the same bits. Short vectors stay where they are: asking for wider registers would cost more than they take.
 
 use super::dense::{View, ViewMut};
-use pulp::{Arch, NullaryFnOnce};
+use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
 use std::sync::LazyLock;
 
 /// What the processor can do, asked once.
@@ -150,17 +150,39 @@ wide! {
     }
 }
 
-/// x <- l^-1 x for a lower triangular l (m, m); its upper triangle is not read.
+/// x <- l^-1 x for a lower triangular l (m, m); its upper triangle is not read. Products and sums are fused where the
+/// processor does that.
 ///
 /// # Panics
 /// If x is not as long as l.
 pub fn solve_lower(l: View<'_>, x: &mut [f64]) {
     assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
-    wide_solve_lower(l, x);
+    ARCH.dispatch(SolveLower { l, x });
 }
 
-wide! {
-    fn wide_solve_lower(l: View<'a>, x: &'a mut [f64]) -> () {
+/// x <- l^-T x for a lower triangular l (m, m); its upper triangle is not read. Products and sums are fused where the
+/// processor does that.
+///
+/// # Panics
+/// If x is not as long as l.
+pub fn solve_lower_transposed(l: View<'_>, x: &mut [f64]) {
+    assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
+    ARCH.dispatch(SolveLowerTransposed { l, x });
+}
+
+// Registers by name here, and not loops for the compiler to find them in: of eight columns at once it makes a muddle.
+
+struct SolveLower<'a> {
+    l: View<'a>,
+    x: &'a mut [f64],
+}
+
+impl WithSimd for SolveLower<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { l, x } = self;
         // What is left over of whole panels goes first, so that behind each panel there are whole registers.
         let odd = x.len() % PANEL;
         for j in 0..odd {
@@ -171,7 +193,7 @@ wide! {
         }
         for start in (odd..x.len()).step_by(PANEL) {
             let (head, tail) = x[start..].split_at_mut(PANEL);
-            let columns: [&[f64]; PANEL] = std::array::from_fn(|j| &l.col(start + j)[start..][..PANEL + tail.len()]);
+            let columns = panel(l, start);
             let mut h: [f64; PANEL] = copied(head);
             let inverse = inverse_pivots(&columns);
             for j in 0..PANEL {
@@ -181,45 +203,48 @@ wide! {
                 }
             }
             head.copy_from_slice(&h);
-            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns.map(|column| &column[PANEL..][..tail.len()]);
-            for (i, value) in tail.iter_mut().enumerate() {
-                *value -= ((c0[i] * h[0] + c1[i] * h[1]) + (c2[i] * h[2] + c3[i] * h[3]))
-                    + ((c4[i] * h[4] + c5[i] * h[5]) + (c6[i] * h[6] + c7[i] * h[7]));
+            let (tail, _) = S::as_mut_simd_f64s(tail);
+            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns.map(|column| &below::<S>(column)[..tail.len()]);
+            let [h0, h1, h2, h3, h4, h5, h6, h7] = h.map(|h| simd.splat_f64s(-h));
+            for (k, value) in tail.iter_mut().enumerate() {
+                let (mut even, mut odd) = (simd.mul_add_e_f64s(c0[k], h0, *value), simd.mul_f64s(c1[k], h1));
+                (even, odd) = (simd.mul_add_e_f64s(c2[k], h2, even), simd.mul_add_e_f64s(c3[k], h3, odd));
+                (even, odd) = (simd.mul_add_e_f64s(c4[k], h4, even), simd.mul_add_e_f64s(c5[k], h5, odd));
+                (even, odd) = (simd.mul_add_e_f64s(c6[k], h6, even), simd.mul_add_e_f64s(c7[k], h7, odd));
+                *value = simd.add_f64s(even, odd);
             }
         }
     }
 }
 
-/// x <- l^-T x for a lower triangular l (m, m); its upper triangle is not read.
-///
-/// # Panics
-/// If x is not as long as l.
-pub fn solve_lower_transposed(l: View<'_>, x: &mut [f64]) {
-    assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
-    wide_solve_lower_transposed(l, x);
+struct SolveLowerTransposed<'a> {
+    l: View<'a>,
+    x: &'a mut [f64],
 }
 
-wide! {
-    fn wide_solve_lower_transposed(l: View<'a>, x: &'a mut [f64]) -> () {
+impl WithSimd for SolveLowerTransposed<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { l, x } = self;
         let odd = x.len() % PANEL;
         for start in (odd..x.len()).step_by(PANEL).rev() {
             let (head, tail) = x[start..].split_at_mut(PANEL);
-            let columns: [&[f64]; PANEL] = std::array::from_fn(|j| &l.col(start + j)[start..][..PANEL + tail.len()]);
+            let columns = panel(l, start);
+            let (tail, _) = S::as_simd_f64s(tail);
+            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns.map(|column| &below::<S>(column)[..tail.len()]);
+            let zero = simd.splat_f64s(0.0);
+            let [mut s0, mut s1, mut s2, mut s3, mut s4, mut s5, mut s6, mut s7] = [zero; PANEL];
+            for (k, &value) in tail.iter().enumerate() {
+                (s0, s1) = (simd.mul_add_e_f64s(c0[k], value, s0), simd.mul_add_e_f64s(c1[k], value, s1));
+                (s2, s3) = (simd.mul_add_e_f64s(c2[k], value, s2), simd.mul_add_e_f64s(c3[k], value, s3));
+                (s4, s5) = (simd.mul_add_e_f64s(c4[k], value, s4), simd.mul_add_e_f64s(c5[k], value, s5));
+                (s6, s7) = (simd.mul_add_e_f64s(c6[k], value, s6), simd.mul_add_e_f64s(c7[k], value, s7));
+            }
             let mut h: [f64; PANEL] = copied(head);
-            // Four at a time: that many sums stay in registers, of whatever width.
-            for first in [0, 4] {
-                let [c0, c1, c2, c3]: [&[f64]; 4] = std::array::from_fn(|j| &columns[first + j][PANEL..]);
-                let mut sums = [[0.0; PANEL]; 4];
-                for (k, x) in tail.chunks_exact(PANEL).enumerate() {
-                    let piece = k * PANEL..(k + 1) * PANEL;
-                    add_products(&mut sums[0], &c0[piece.clone()], x);
-                    add_products(&mut sums[1], &c1[piece.clone()], x);
-                    add_products(&mut sums[2], &c2[piece.clone()], x);
-                    add_products(&mut sums[3], &c3[piece], x);
-                }
-                for (value, sum) in h[first..].iter_mut().zip(sums) {
-                    *value -= fold(sum);
-                }
+            for (value, sum) in h.iter_mut().zip([s0, s1, s2, s3, s4, s5, s6, s7]) {
+                *value -= simd.reduce_sum_f64s(sum);
             }
             let inverse = inverse_pivots(&columns);
             for j in (0..PANEL).rev() {
@@ -238,6 +263,19 @@ wide! {
     }
 }
 
+/// The columns from number `start` on, from the diagonal down.
+#[inline(always)]
+fn panel(l: View<'_>, start: usize) -> [&[f64]; PANEL] {
+    let column = |j: usize| &l.col(start + j)[start..];
+    [column(0), column(1), column(2), column(3), column(4), column(5), column(6), column(7)]
+}
+
+/// What of a panel's column stands below its diagonal block.
+#[inline(always)]
+fn below<S: Simd>(column: &[f64]) -> &[S::f64s] {
+    S::as_simd_f64s(&column[PANEL..]).0
+}
+
 /// The head of a panel, out of memory: there each step would wait for the one before it to be written.
 #[inline(always)]
 fn copied<const N: usize>(head: &[f64]) -> [f64; N] {
@@ -246,15 +284,9 @@ fn copied<const N: usize>(head: &[f64]) -> [f64; N] {
 
 /// One over each pivot of a panel: divisions that wait for nothing here, and would wait for each other later.
 #[inline(always)]
-fn inverse_pivots(columns: &[&[f64]; PANEL]) -> [f64; PANEL] {
-    std::array::from_fn(|j| 1.0 / columns[j][j])
-}
-
-#[inline(always)]
-fn add_products(sums: &mut [f64; PANEL], a: &[f64], b: &[f64]) {
-    for k in 0..PANEL {
-        sums[k] += a[k] * b[k];
-    }
+fn inverse_pivots(c: &[&[f64]; PANEL]) -> [f64; PANEL] {
+    let one_over = |j: usize| 1.0 / c[j][j];
+    [one_over(0), one_over(1), one_over(2), one_over(3), one_over(4), one_over(5), one_over(6), one_over(7)]
 }
 
 /// l <- the lower triangular factor of l l' + x x' (m, m), by one rotation for each column; its upper triangle is not touched.
