@@ -8,7 +8,7 @@ use criticd::daemon::core::{Core, Now};
 use criticd::daemon::telemetry::{Stage, Stages, thread_seconds};
 use criticd::journal::checkpoint::Directory;
 use criticd::journal::store::SqliteStorage;
-use criticd::snapshot::Snapshot;
+use criticd::snapshot::{Evaluation, Evaluator, Scratch as Memory};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct OneThread {
     /// Dictionary elements.
     pub(super) dictionary: usize,
     /// The model at the end, with its variance.
-    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) model: Arc<Evaluator>,
 }
 
 /// A whole daemon that is sent to as fast as it takes it.
@@ -96,11 +96,11 @@ pub(super) fn one_thread(
     while since.elapsed().as_secs_f64() < seconds || stages.rows(Stage::Publish) == 0 {
         round(&stages)?;
     }
-    let snapshot = board.get(0).ok_or_else(|| Failure::new("the stream has made no model"))?;
+    let model = board.evaluator(0).ok_or_else(|| Failure::new("the stream has made no model"))?;
     let all = stages.rows(Stage::Decode) as f64;
     // Snapshots are made now and then: their cost is shared by all rows.
     let stages = Stage::ALL.map(|stage| (stage, stages.seconds(stage) / all)).to_vec();
-    Ok(OneThread { stages, dictionary: snapshot.dictionary.nrows(), snapshot })
+    Ok(OneThread { stages, dictionary: model.snapshot().dictionary.nrows(), model })
 }
 
 /// A daemon with all its threads and sockets, and a sender on the same machine.
@@ -163,11 +163,13 @@ fn status(requester: &mut Requester) -> Result<Value, Failure> {
 }
 
 /// Mean and variance of V: seconds for one state alone, and for each of many.
-pub(super) fn library_queries(case: &Case, snapshot: &Snapshot, seconds: f64) -> Result<(f64, f64), Failure> {
+pub(super) fn library_queries(case: &Case, model: &Evaluator, seconds: f64) -> Result<(f64, f64), Failure> {
     let states = case.states(QUERY_ROWS);
     let mut singles = states.chunks_exact(case.dim).cycle();
-    let single = repeat(seconds, || snapshot.evaluate(singles.next().expect("there is always another"), true))?;
-    let batch = repeat(seconds, || snapshot.evaluate(&states, true))?;
+    let (mut memory, mut out) = (Memory::default(), Evaluation::default());
+    let mut evaluate = |states: &[f64]| model.evaluate_into(std::hint::black_box(states), true, &mut memory, &mut out);
+    let single = repeat(seconds, || evaluate(singles.next().expect("there is always another")))?;
+    let batch = repeat(seconds, || evaluate(&states))?;
     Ok((single, batch / QUERY_ROWS as f64))
 }
 

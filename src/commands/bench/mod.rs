@@ -103,7 +103,7 @@ impl Bench {
         next();
         let single = (single, measure::whole(&case, &steps, self.seconds, scratch)?);
         next();
-        let library = measure::library_queries(&case, &batched.0.snapshot, self.seconds / 2.0)?;
+        let library = measure::library_queries(&case, &batched.0.model, self.seconds / 2.0)?;
         next();
         let socket = measure::socket_queries(&case, &batches, self.seconds, scratch)?;
         bar.inc(1);
