@@ -1,11 +1,11 @@
 //! Opaque frames in and out of the daemon over ZeroMQ: three sockets, bounded queues, and a gate in front.
 //!
 //! ```text
-//!            gate thread                      one thread each                     the daemon
-//! PUSH   ->  listener, limits  -> unix -> ingest:  PULL                      ->  Transport::ingest
-//! DEALER <-> listener, limits <-> unix <-> control: ROUTER                   ->  Transport::control
+//!            gate thread                      on a thread of                      the daemon
+//! PUSH   ->  listener, limits  -> unix -> ingest:  PULL, its own             ->  Transport::ingest
+//! DEALER <-> listener, limits <-> unix <-> control: ROUTER, the gate         ->  Transport::control
 //!                                                                            <-  Transport::replies
-//! SUB    <-  listener, limits <-  unix <-  publish: PUB                      <-  Transport::publish
+//! SUB    <-  listener, limits <-  unix <-  publish: PUB, its own             <-  Transport::publish
 //! ```
 //!
 //! The crate `zeromq` makes the sockets but never meets a peer: it binds unix sockets in a private directory, and the
@@ -622,6 +622,8 @@ struct Running {
     /// Dropped to say to threads that wait on queues of the daemon: closing.
     closing: Option<Sender<Never>>,
     threads: Vec<JoinHandle<()>>,
+    /// Disconnected once the control socket has sent what it had to.
+    control_is_over: Receiver<Never>,
     gate: Option<JoinHandle<()>>,
     directory: PrivateDirectory,
 }
@@ -651,7 +653,9 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
     let counters = Arc::new(Counters::default());
     let (phase, watch) = tokio::sync::watch::channel(Phase::Running);
     let (closing, closing_watch) = crossbeam_channel::bounded(0);
-    let mut running = Running { phase, closing: Some(closing), threads: Vec::new(), gate: None, directory };
+    let (over, control_is_over) = crossbeam_channel::bounded(0);
+    let mut running =
+        Running { phase, closing: Some(closing), threads: Vec::new(), control_is_over, gate: None, directory };
 
     let (inbox, ingest_queue) = crossbeam_channel::bounded(settings.inbox_messages);
     let (requests, control_queue) = crossbeam_channel::bounded(settings.requests);
@@ -699,10 +703,12 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
     let threads = &mut running.threads;
     behind.start_ingest(&doors.ingest.1, inbox, threads)?;
     let (replies, replies_queue) = Outbox::new(settings.replies);
-    behind.start_control(&doors.control.1, requests, replies_queue, elsewhere, threads)?;
+    let runtime = zmq::runtime()?;
+    let control = behind.open_control(&runtime, &doors.control.1, requests, replies_queue, elsewhere, over)?;
     let (publish, publications) = Outbox::new(settings.publications);
     behind.start_publish(&doors.publish.1, publications, also, threads)?;
-    running.gate = Some(gate::start(doors, settings.access, settings.limits, Arc::clone(&counters), watch)?);
+    running.gate =
+        Some(gate::start(runtime, control, doors, settings.access, settings.limits, Arc::clone(&counters), watch)?);
 
     let endpoints = Endpoints { ingest: ingest_endpoint, control: control_endpoint, publish: publish_endpoint };
     log::info!(
@@ -773,6 +779,7 @@ impl Running {
         drop(self.closing.take());
         // A thread that panicked has said so; there is nothing to add.
         self.threads.drain(..).for_each(|t| drop(t.join()));
+        let Err(_) = self.control_is_over.recv();
         self.advance(Phase::Closed);
         drop(self.gate.take().map(JoinHandle::join));
     }

@@ -1,4 +1,6 @@
-//! The three sockets of the crate `zeromq`, each on a thread and a runtime of its own, behind the gate.
+//! The three sockets of the crate `zeromq`, behind the gate: PULL and PUB each on a thread and a runtime of its own, since a
+//! full inbox or a large publication holds them up. The ROUTER never waits for anybody and runs on the gate's thread: a
+//! request and its reply are spared a change of thread each.
 //!
 //! What was found about version 0.7 and is heeded here: nothing is flushed when a socket closes; `recv` gives an error
 //! when one peer misbehaves, and the next call goes on; a ROUTER's `send` that waits for a full peer which then leaves
@@ -71,6 +73,11 @@ async fn draining(phase: &mut watch::Receiver<Phase>) {
     let _ = phase.wait_for(|p| *p != Phase::Running).await;
 }
 
+/// Wait until nothing more is handed over to be sent.
+async fn closing(phase: &mut watch::Receiver<Phase>) {
+    let _ = phase.wait_for(|p| matches!(p, Phase::Closing(_) | Phase::Closed)).await;
+}
+
 impl Behind {
     /// PULL: one thread that receives, and waits while `inbox` is full.
     pub(super) fn start_ingest(
@@ -95,31 +102,29 @@ impl Behind {
         Ok(())
     }
 
-    /// ROUTER: one thread that receives and sends. Replies that `elsewhere` does not give back are not for this socket.
-    pub(super) fn start_control(
+    /// ROUTER: a future that receives and sends, for `runtime`, whose thread it never blocks. Replies that `elsewhere` does not
+    /// give back are not for this socket. When it is over, or dropped, `over` is.
+    pub(super) fn open_control(
         &self,
+        runtime: &Runtime,
         path: &Path,
         requests: Sender<Request>,
         replies: mpsc::Receiver<Reply>,
         elsewhere: impl Fn(Reply) -> Option<Reply> + Send + 'static,
-        threads: &mut Vec<JoinHandle<()>>,
-    ) -> Result<(), StartError> {
-        let runtime = runtime()?;
+        over: Sender<Never>,
+    ) -> Result<impl Future<Output = ()> + Send + 'static, StartError> {
         let mut socket = runtime.block_on(async { RouterSocket::new() });
-        bind(&runtime, &mut socket, path)?;
+        bind(runtime, &mut socket, path)?;
         let mut silent = runtime.block_on(async { DealerSocket::new() });
         runtime.block_on(silent.connect(&format!("ipc://{}", path.display()))).map_err(internal)?;
         let (counters, phase, closing) = (Arc::clone(&self.counters), self.phase.clone(), self.closing.clone());
-        threads.push(spawn("criticd-control", move || {
-            runtime.block_on(async {
-                let (send, receive) = socket.split();
-                let receive = take_requests(receive, requests, closing, phase.clone(), Arc::clone(&counters));
-                let send = send_replies(send, replies, elsewhere, phase.clone(), &counters);
-                tokio::join!(receive, send);
-                drop(silent);
-            });
-        })?);
-        Ok(())
+        Ok(async move {
+            let (send, receive) = socket.split();
+            let receive = take_requests(receive, requests, closing, phase.clone(), Arc::clone(&counters));
+            let send = send_replies(send, replies, elsewhere, phase.clone(), &counters);
+            tokio::join!(receive, send);
+            drop((silent, over));
+        })
     }
 
     /// PUB: one thread that sends; `also` is shown each publication.
@@ -162,7 +167,7 @@ async fn next<T>(queue: &mut mpsc::Receiver<T>, phase: &mut watch::Receiver<Phas
     tokio::select! {
         biased;
         item = queue.recv() => item,
-        _ = phase.wait_for(|p| matches!(p, Phase::Closing(_) | Phase::Closed)) => {
+        () = closing(phase) => {
             // Whoever waits for room is told that there will be none.
             queue.close();
             queue.recv().await
@@ -314,10 +319,8 @@ async fn publish(
 /// Wait until nothing has left the gate towards the peers of `socket` for a while, or closing may take no longer: the
 /// crate sends nothing after its socket is closed and does not say what it still holds.
 async fn settle(socket: SocketName, phase: &watch::Receiver<Phase>, counters: &Counters) {
-    let deadline = match *phase.borrow() {
-        Phase::Closing(deadline) => deadline,
-        _ => return,
-    };
+    let now = *phase.borrow();
+    let Phase::Closing(deadline) = now else { return };
     let socket = counters.socket(socket);
     let mut sent = socket.bytes_out.get();
     let mut quiet_since = Instant::now();
