@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 const WARMUP_ROWS: usize = 1 << 14;
 /// States of one batch of queries.
 const QUERY_ROWS: usize = 1024;
+/// Times that a daemon is left idle and then made to select a model.
+const ROUNDS: u32 = 4;
+/// Seconds of queries between two looks whether the model is there.
+const SLICE: f64 = 0.005;
 /// How long a daemon on this machine may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -47,6 +51,7 @@ pub(super) struct Whole {
 pub(super) struct Latency {
     pub(super) median: f64,
     pub(super) p99: f64,
+    pub(super) p999: f64,
 }
 
 fn clock(started: Instant) -> Now {
@@ -115,46 +120,30 @@ pub(super) fn whole(case: &Case, messages: &[Vec<u8>], seconds: f64, scratch: &S
 fn loaded(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Whole, Failure> {
     let sender = Sender::connect(&daemon.endpoints.ingest.to_string(), PATIENCE)?;
     let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE)?;
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let push = || {
-            let mut messages = messages.iter().cycle();
-            while !stop.load(Ordering::Relaxed) {
-                let message = messages.next().expect("there is always another").clone();
-                // The daemon has stopped early: whoever measures will be told by its own requests.
-                if sender.send(message).is_err() {
-                    return;
-                }
-            }
+    flooded(&sender, messages, || {
+        let mut learned = || -> Result<(f64, u64), Failure> {
+            let status = status(&mut requester)?;
+            let critic = &status["critics"][0];
+            let size = critic["dictionary_size"].as_u64().unwrap_or(0);
+            Ok((critic["learned"].as_f64().unwrap_or(0.0), size))
         };
-        std::thread::Builder::new().name("bench-sender".into()).spawn_scoped(scope, push)?;
-        let measured = (|| {
-            let mut learned = || -> Result<(f64, u64), Failure> {
-                let status = status(&mut requester)?;
-                let critic = &status["critics"][0];
-                let size = critic["dictionary_size"].as_u64().unwrap_or(0);
-                Ok((critic["learned"].as_f64().unwrap_or(0.0), size))
-            };
-            loop {
-                let (rows, size) = learned()?;
-                if size >= case.size as u64 || rows >= WARMUP_ROWS as f64 {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(10));
+        loop {
+            let (rows, size) = learned()?;
+            if size >= case.size as u64 || rows >= WARMUP_ROWS as f64 {
+                break;
             }
-            let (started, spent_before, (rows_before, _)) = (Instant::now(), thread_seconds(), learned()?);
-            std::thread::sleep(Duration::from_secs_f64(seconds));
-            let rows = learned()?.0 - rows_before;
-            let (elapsed, spent) = (started.elapsed().as_secs_f64(), thread_seconds());
-            let per_row = |(name, seconds): (String, f64)| {
-                let before = spent_before.get(&name).copied().unwrap_or(0.0);
-                (name, (seconds - before) / rows)
-            };
-            let threads = spent.into_iter().map(per_row).filter(|(_, seconds)| *seconds > 0.0).collect();
-            Ok(Whole { rows_per_second: rows / elapsed, threads })
-        })();
-        stop.store(true, Ordering::Relaxed);
-        measured
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (started, spent_before, (rows_before, _)) = (Instant::now(), thread_seconds(), learned()?);
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        let rows = learned()?.0 - rows_before;
+        let (elapsed, spent) = (started.elapsed().as_secs_f64(), thread_seconds());
+        let per_row = |(name, seconds): (String, f64)| {
+            let before = spent_before.get(&name).copied().unwrap_or(0.0);
+            (name, (seconds - before) / rows)
+        };
+        let threads = spent.into_iter().map(per_row).filter(|(_, seconds)| *seconds > 0.0).collect();
+        Ok(Whole { rows_per_second: rows / elapsed, threads })
     })
 }
 
@@ -188,14 +177,24 @@ fn repeat<T, E: std::error::Error>(seconds: f64, mut call: impl FnMut() -> Resul
     }
 }
 
-/// Time from sending a query for one state, mean and variance, until its answer is there, with a daemon that has learned and
-/// does nothing else.
+/// Time from sending a query for one state, mean and variance, until its answer is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answers {
+    /// A daemon that has learned and does nothing else.
+    pub(super) idle: Latency,
+    /// One that selects a model.
+    pub(super) selecting: Latency,
+    /// One that learns as fast as it may.
+    pub(super) learning: Latency,
+}
+
+/// Ask a daemon over tcp in different circumstances, one query after the other.
 pub(super) fn socket_queries(
     case: &Case,
     messages: &[Vec<u8>],
     seconds: f64,
     scratch: &Scratch,
-) -> Result<Latency, Failure> {
+) -> Result<Answers, Failure> {
     let directory = scratch.empty("queries")?;
     let daemon = Daemon::start(case.config(&directory)?)?;
     let outcome = asked(&daemon, case, messages, seconds);
@@ -203,25 +202,80 @@ pub(super) fn socket_queries(
     outcome
 }
 
-fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Latency, Failure> {
+fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Answers, Failure> {
     let sender = Sender::connect(&daemon.endpoints.ingest.to_string(), PATIENCE)?;
     for message in messages {
         sender.send(message.clone())?;
     }
-    sender.close(PATIENCE)?;
     let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE)?;
     let states = case.states(1);
     let learned = json!({"states": [states], "min_offset": super::workload::ROWS});
     requester.ask("value", learned, PATIENCE)?;
-    let mut times = Vec::new();
+    let (mut idle, mut selecting) = (Vec::new(), Vec::new());
+    // In turns, so that whatever else the machine does meets both.
+    for _ in 0..ROUNDS {
+        query(&mut requester, &states, seconds / f64::from(ROUNDS), &mut idle)?;
+        let mut left = seconds / f64::from(ROUNDS);
+        while left > 0.0 {
+            let since = Instant::now();
+            let refit = requester.post("optimise", json!({"wait": true}))?;
+            while since.elapsed().as_secs_f64() < left && !requester.has_arrived(refit)? {
+                query(&mut requester, &states, SLICE, &mut selecting)?;
+            }
+            left -= since.elapsed().as_secs_f64();
+            // Not before it is over is the daemon idle again, or free for the next.
+            requester.reply(refit, PATIENCE)?;
+        }
+    }
+    let learning = flooded(&sender, messages, || {
+        let mut times = Vec::new();
+        query(&mut requester, &states, seconds, &mut times)?;
+        Ok(times)
+    })?;
+    Ok(Answers { idle: Latency::of(idle), selecting: Latency::of(selecting), learning: Latency::of(learning) })
+}
+
+/// Seconds of answers, one query at a time, appended to `times`.
+fn query(requester: &mut Requester, state: &[f64], seconds: f64, times: &mut Vec<f64>) -> Result<(), Failure> {
     let started = Instant::now();
     while started.elapsed().as_secs_f64() < seconds {
         let asked = Instant::now();
-        let id = requester.post("value", json!({"states": [states], "variance": true}))?;
+        let id = requester.post("value", json!({"states": [state], "variance": true}))?;
         requester.reply(id, PATIENCE)?;
         times.push(asked.elapsed().as_secs_f64());
     }
-    times.sort_by(f64::total_cmp);
-    let quantile = |q: f64| times[((times.len() - 1) as f64 * q).round() as usize];
-    Ok(Latency { median: quantile(0.5), p99: quantile(0.99) })
+    Ok(())
+}
+
+/// What `measure` gives while another thread sends messages as fast as they are taken.
+fn flooded<T>(
+    sender: &Sender,
+    messages: &[Vec<u8>],
+    measure: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let push = || {
+            let mut messages = messages.iter().cycle();
+            while !stop.load(Ordering::Relaxed) {
+                let message = messages.next().expect("there is always another").clone();
+                // The daemon has stopped early: whoever measures will be told by its own requests.
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("bench-sender".into()).spawn_scoped(scope, push)?;
+        let measured = measure();
+        stop.store(true, Ordering::Relaxed);
+        measured
+    })
+}
+
+impl Latency {
+    fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let quantile = |q: f64| times[((times.len() - 1) as f64 * q).round() as usize];
+        Self { median: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999) }
+    }
 }
