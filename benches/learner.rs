@@ -116,6 +116,30 @@ fn rows(c: &mut Criterion) {
     }
 }
 
+/// As [`rows`], but one at a time, and weights after each.
+fn single_rows(c: &mut Criterion) {
+    const ROWS: u64 = 2048;
+    let mut group = c.benchmark_group(format!("learner, D = {DIM}, one row at a time, weights after each"));
+    group.throughput(Throughput::Elements(ROWS));
+    for m in [100, 300] {
+        let (mut learner, mut window) = warm(m, 1);
+        learner.step(&window);
+        let mut walk = Walk::new();
+        let mut more = Window::new(DIM, 1, 2 * ROWS as usize);
+        walk.extend(&mut more, ROWS);
+        let rows = more.flatten();
+        group.bench_function(BenchmarkId::new("m", m), |bench| {
+            bench.iter(|| {
+                for i in 0..rows.len() {
+                    window.extend(&rows, i..i + 1);
+                    learner.step(&window);
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
 fn queries(c: &mut Criterion) {
     /// States of one batch.
     const STATES: usize = 1024;
@@ -150,6 +174,6 @@ fn queries(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10);
-    targets = matrix_product, rows, queries
+    targets = matrix_product, rows, single_rows, queries
 }
 criterion_main!(benches);

@@ -796,7 +796,15 @@ impl Model {
     fn resolve(&mut self, work: &mut Work) {
         let Work { running, successors, points, solve, spare, .. } = work;
         self.close_running(running, successors, points);
-        if spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
+        // A few rows since the last refresh are gained by its factor; more, or other circumstances, ask for one of its own.
+        let gained =
+            self.posterior.as_mut().filter(|before| before.can_gain(&self.statistics, self.scale)).is_some_and(
+                |before| {
+                    let rows = self.recent.last(self.statistics.rows - before.rows());
+                    rows.is_some_and(|rows| spare.gain(before, rows, &self.statistics, running, solve).is_ok())
+                },
+            );
+        if !gained && spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
             self.counts.failed_refreshes += 1;
             return;
         }

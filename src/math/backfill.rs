@@ -127,6 +127,12 @@ impl Recent {
         self.end
     }
 
+    /// Features of what the last `count` rows observed (m,), oldest first; none if not so many are kept.
+    pub fn last(&self, count: u64) -> Option<impl Iterator<Item = &[f64]>> {
+        let from = self.end.checked_sub(count).filter(|&from| from >= self.start)?;
+        Some((from..self.end).map(|k| self.features.col((k % self.slots as u64) as usize)))
+    }
+
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
         let numbers = self.points.len() + self.next_points.len() + self.rewards.len() + 2 * self.slots;

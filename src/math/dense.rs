@@ -295,6 +295,14 @@ impl Serialize for Matrix {
     }
 }
 
+/// Write a matrix without the room it has: of one that is made anew in the memory of another that room is history, and what
+/// learned the same would be written differently.
+pub(super) fn tight<S: Serializer>(matrix: &Matrix, serializer: S) -> Result<S::Ok, S::Error> {
+    let entries = (0..matrix.cols).flat_map(|j| matrix.col(j).iter().copied()).collect();
+    let (rows, cols) = (matrix.rows, matrix.cols);
+    Written { rows, cols, stride: rows, room: cols, entries }.serialize(serializer)
+}
+
 impl<'de> Deserialize<'de> for Matrix {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Written { rows, cols, stride, room, entries } = Written::deserialize(deserializer)?;
@@ -403,6 +411,13 @@ impl<'a> ViewMut<'a> {
     pub fn col_mut(&mut self, j: usize) -> &mut [f64] {
         assert!(j < self.cols, "column out of range");
         &mut self.data[j * self.stride..j * self.stride + self.rows]
+    }
+
+    /// The columns from number `first` on, to be written beside each other.
+    pub(super) fn columns_mut(&mut self, first: usize) -> impl Iterator<Item = &mut [f64]> {
+        let (rows, stride) = (self.rows, self.stride.max(1));
+        let start = (first * stride).min(self.data.len());
+        self.data[start..].chunks_mut(stride).take(self.cols - first).map(move |column| &mut column[..rows])
     }
 
     fn faer(self) -> MatMut<'a, f64> {
@@ -540,6 +555,7 @@ impl fmt::Debug for Scratch {
 /// The lower Cholesky factor of a symmetric positive definite matrix.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Cholesky {
+    #[serde(serialize_with = "tight")]
     factor: Matrix,
 }
 
@@ -564,6 +580,23 @@ impl Cholesky {
             *self.factor.at_mut(i, i) += ridge;
         }
         self.factorise(scratch)
+    }
+
+    /// Become the factor of the matrix plus `x` x': O(m^2). What is left of `x` means nothing.
+    ///
+    /// # Errors
+    /// If a pivot is not finite; what is left then means nothing.
+    ///
+    /// # Panics
+    /// If `x` is of another length.
+    pub fn add_rank_one(&mut self, x: &mut [f64]) -> Result<(), NotPositiveDefinite> {
+        vector::add_rank_one(self.factor.view_mut(), x);
+        let size = self.factor.rows;
+        // Pivots are norms: they grow, unless something was not finite.
+        match (0..size).find(|&i| !self.factor.at(i, i).is_finite()) {
+            Some(index) => Err(NotPositiveDefinite { index, size }),
+            None => Ok(()),
+        }
     }
 
     fn factorise(&mut self, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {

@@ -3,7 +3,7 @@
 //! Products and sums are never fused and every sum has a fixed number of partial sums, so every machine computes the same
 //! bits. Short vectors stay where they are: asking for wider registers would cost more than they take.
 
-use super::dense::View;
+use super::dense::{View, ViewMut};
 use pulp::{Arch, Simd, WithSimd};
 use std::sync::LazyLock;
 
@@ -249,6 +249,60 @@ wide! {
     }
 }
 
+/// l <- the lower triangular factor of l l' + x x' (m, m), by one rotation for each column; its upper triangle is not touched.
+/// What is left of x means nothing. O(m^2).
+///
+/// # Panics
+/// If x is not as long as l.
+pub fn add_rank_one(l: ViewMut<'_>, x: &mut [f64]) {
+    assert!(l.rows() == x.len() && l.cols() == x.len(), "a vector of another length");
+    wide_add_rank_one(l, x);
+}
+
+wide! {
+    fn wide_add_rank_one(_simd, l: ViewMut<'a>, x: &'a mut [f64]) -> () {
+        let (m, mut l) = (x.len(), l);
+        let mut start = 0;
+        while start < m {
+            let width = PANEL.min(m - start);
+            let (head, tail) = x[start..].split_at_mut(width);
+            let mut columns = l.columns_mut(start);
+            // What is missing of a narrow last panel has no rows either.
+            let [c0, c1, c2, c3]: [&mut [f64]; PANEL] =
+                std::array::from_fn(|_| columns.next().map_or(&mut [][..], |column| &mut column[start..]));
+            let mut rotations = [(1.0, 0.0); PANEL];
+            for (j, column) in [&mut *c0, &mut *c1, &mut *c2, &mut *c3].into_iter().enumerate().take(width) {
+                let pivot = (column[j] * column[j] + head[j] * head[j]).sqrt();
+                let inverse = 1.0 / pivot;
+                let (cos, sin) = (column[j] * inverse, head[j] * inverse);
+                column[j] = pivot;
+                for i in j + 1..width {
+                    (column[i], head[i]) = rotated(column[i], head[i], cos, sin);
+                }
+                rotations[j] = (cos, sin);
+            }
+            if width == PANEL {
+                let [(cos0, sin0), (cos1, sin1), (cos2, sin2), (cos3, sin3)] = rotations;
+                let below = [c0, c1, c2, c3].map(|column| &mut column[PANEL..][..tail.len()]);
+                let [c0, c1, c2, c3] = below;
+                for (i, value) in tail.iter_mut().enumerate() {
+                    (c0[i], *value) = rotated(c0[i], *value, cos0, sin0);
+                    (c1[i], *value) = rotated(c1[i], *value, cos1, sin1);
+                    (c2[i], *value) = rotated(c2[i], *value, cos2, sin2);
+                    (c3[i], *value) = rotated(c3[i], *value, cos3, sin3);
+                }
+            }
+            start += width;
+        }
+    }
+}
+
+/// (a, b) turned.
+#[inline(always)]
+fn rotated(a: f64, b: f64, cos: f64, sin: f64) -> (f64, f64) {
+    (cos * a + sin * b, cos * b - sin * a)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::dense::{self, Matrix, Op, product};
@@ -280,6 +334,33 @@ mod tests {
         for n in [0, 1, 31, 32, 33, 64, 100, 301] {
             let (a, b) = (sample(n, 1.0), sample(n, 7.0));
             assert_eq!(long_dot(&a, &b), dot_lanes::<LANES>(&a, &b), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_factor_gains_a_term() {
+        for n in [1, 2, 3, 4, 5, 8, 31, 64, 102] {
+            let mut l = Matrix::zeros(n, n);
+            for j in 0..n {
+                l.col_mut(j)[j..].copy_from_slice(&sample(n - j, j as f64));
+                *l.at_mut(j, j) = 1.0 + 0.1 * n as f64;
+            }
+            let mut expected = product(l.view(), Op::Plain, l.view(), Op::Transposed);
+            let x = sample(n, 5.0);
+            dense::rank_k(expected.view_mut(), 1.0, View::column(&x), Op::Plain);
+            for j in 0..n {
+                l.col_mut(j)[..j].fill(7.0); // never touched
+            }
+            add_rank_one(l.view_mut(), &mut x.clone());
+            for j in 0..n {
+                assert!(l.col_mut(j)[..j].iter_mut().all(|v| std::mem::take(v) == 7.0), "{n} {j}");
+            }
+            let found = product(l.view(), Op::Plain, l.view(), Op::Transposed);
+            for j in 0..n {
+                for i in j..n {
+                    assert!((found.at(i, j) - expected.at(i, j)).abs() < 1e-12 * n as f64, "{n}: {i} {j}");
+                }
+            }
         }
     }
 
