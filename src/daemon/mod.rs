@@ -67,6 +67,11 @@ const LARGE_QUERIES: usize = 64;
 const BETWEEN_SLICES: usize = 64;
 /// Multiplications of one slice of a large query: a fraction of a millisecond.
 const SLICE_WORK: usize = 20_000_000;
+/// Queries of at most so many multiplications are answered where they arrive: some microseconds, as long as it takes to hand
+/// them over. Those for mean and variance of one state, with a dictionary of some four hundred elements.
+const AT_ONCE_WORK: usize = 200_000;
+/// Longer requests are not even looked at there.
+const AT_ONCE_BYTES: usize = 4096;
 /// Encoded snapshots kept for clients that fetch them page by page.
 const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
@@ -275,13 +280,16 @@ impl Daemon {
             Some(warm) => warm_start::plan(warm, &config, &core, &mut checking).map_err(StartError::WarmStart)?,
             None => None,
         };
-        let transport = transport::start(transport_settings(&config, keys.as_ref())?).map_err(StartError::Transport)?;
-        let board = core.board();
-        let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
+        let (board, timings) = (core.board(), Timings::default());
+        let mut at_once = AtOnce::new(Arc::clone(&board), &config, timings.clone());
+        let settings = transport_settings(&config, keys.as_ref())?;
+        let transport = transport::start_answering(settings, move |request| at_once.answer(request));
+        let transport = transport.map_err(StartError::Transport)?;
+        let pulse = Arc::new(Pulse::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
         let http_restarts = Restarts::default();
         let sources = http::Sources {
-            board: core.board(),
+            board: Arc::clone(&board),
             notices,
             pulse: Arc::clone(&pulse),
             timings: timings.clone(),
@@ -940,6 +948,47 @@ impl Learning {
     }
 }
 
+/// Answers small queries where they arrive, on the transport's thread: that takes no longer than handing them over, and spares
+/// them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
+/// whatever is wrong with a query.
+struct AtOnce {
+    board: Arc<Board>,
+    limits: wire::Limits,
+    timings: Timings,
+    scratch: Scratch,
+    evaluation: Evaluation,
+}
+
+impl AtOnce {
+    fn new(board: Arc<Board>, config: &Config, timings: Timings) -> Self {
+        let limits = config.limits.wire();
+        Self { board, limits, timings, scratch: Scratch::default(), evaluation: Evaluation::default() }
+    }
+
+    fn answer(&mut self, request: &Request) -> Option<Vec<u8>> {
+        let payload = &request.payload;
+        if payload.len() > AT_ONCE_BYTES || !wire::is_query(payload) {
+            return None;
+        }
+        let started = Instant::now();
+        let wire::Request { id, arrays, op } = wire::decode_request(payload, &self.limits).ok()?;
+        op.permitted(request.peer.rights()).ok()?;
+        let Op::Value { states, rows, dim, critic, variance, min_offset } = &op else { return None };
+        let model = self.board.evaluator(self.board.critic(critic.as_deref()).ok()?)?;
+        let snapshot = model.snapshot();
+        let learned = min_offset.is_none_or(|needed| snapshot.offset >= needed);
+        if *dim != snapshot.dim() || !learned || rows * state_work(snapshot, *variance) > AT_ONCE_WORK {
+            return None;
+        }
+        model.evaluate_into(states, *variance, &mut self.scratch, &mut self.evaluation).ok()?;
+        let (generation, offset) = (snapshot.generation, snapshot.offset);
+        let reply = wire::Reply::Value { evaluation: &self.evaluation, generation, offset };
+        let payload = wire::encode_reply(&id, arrays, &reply);
+        self.timings.query.observe(started.elapsed().as_secs_f64());
+        Some(payload)
+    }
+}
+
 /// The thread that answers clients: queries itself, the rest through the core.
 struct Control {
     requests: Receiver<Request>,
@@ -1229,10 +1278,14 @@ impl Control {
 fn slice_rows(snapshot: &Snapshot, variance: bool) -> usize {
     /// At least so many: blocks are faster than single states.
     const LEAST: usize = 16;
-    // A kernel takes a few dozen multiplications.
+    (SLICE_WORK / state_work(snapshot, variance)).max(LEAST)
+}
+
+/// Multiplications that a state takes, about; at least 1.
+fn state_work(snapshot: &Snapshot, variance: bool) -> usize {
+    // A kernel takes a few dozen.
     let (size, kernel) = (snapshot.dictionary.nrows(), 32 + snapshot.dim());
-    let work = size.max(1) * if variance { kernel + size } else { kernel };
-    (SLICE_WORK / work).max(LEAST)
+    size.max(1) * if variance { kernel + size } else { kernel }
 }
 
 impl LargeQuery {
@@ -1323,11 +1376,12 @@ impl Refits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Rights;
+    use crate::access::{Right, Rights};
     use crate::client::Requester;
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transport::Peer;
     use crate::wire::Id;
+    use serde_json::Value;
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {
         let config = Arc::new(Config::default());
@@ -1547,6 +1601,58 @@ mod tests {
             assert_eq!(found, expected, "{key} {at}");
         }
         assert_eq!(fourth.1["mean"].as_array().unwrap().len(), 3 * most + 5);
+    }
+
+    #[test]
+    fn small_queries_are_answered_where_they_arrive_and_no_others() {
+        let config = Config::default();
+        let mut core = Core::new(Arc::new(config.clone()));
+        let board = core.board();
+        let mut at_once = AtOnce::new(Arc::clone(&board), &config, Timings::default());
+        let mut ask = |op: &str, fields: Value, rights: Rights| {
+            let payload = wire::encode_request(7, op, fields.as_object().unwrap()).into();
+            let peer = Peer { connection: transport::peer_number(1, rights), delimiter: false };
+            at_once.answer(&Request { peer, payload }).map(|payload| wire::to_json(&payload).unwrap())
+        };
+        let value = |states: Value| json!({"states": states, "variance": true, "arrays": "list"});
+        assert_eq!(ask("value", value(json!([[0.5, 1.0]])), Rights::ALL), None, "there is no model yet");
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..500).map(|_| pendulum.step()).collect();
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+        core.step(now);
+        core.refresh(now, &|| now);
+        let answer = ask("value", value(json!([[0.5, 1.0], [0.1, 0.2]])), Rights::ALL).unwrap();
+        let expected = board.get(0).unwrap().evaluate(&[0.5, 1.0, 0.1, 0.2], true).unwrap();
+        assert_eq!(answer["mean"], json!(expected.mean.as_slice()));
+        assert_eq!(answer["variance"], json!(expected.variance));
+        assert_eq!((&answer["id"], &answer["offset"]), (&json!(7), &json!(500)));
+        let with = |key: &str, field: Value| {
+            let mut fields = value(json!([[0.5, 1.0]]));
+            fields[key] = field;
+            fields
+        };
+        assert!(ask("value", with("min_offset", json!(500)), Rights::ALL).is_some());
+        for left in [
+            with("min_offset", json!(501)),
+            with("critic", json!("nobody")),
+            with("states", json!([[0.5, 1e300]])),
+            with("states", json!([[0.5]])),
+            with("states", json!([])),
+            with("states", json!("none")),
+            with("states", json!(vec![[0.5, 1.0]; 200])),
+        ] {
+            assert_eq!(ask("value", left.clone(), Rights::ALL), None, "{left}");
+        }
+        assert_eq!(ask("value", value(json!([[0.5, 1.0]])), vec![Right::Append].into()), None, "it may not ask");
+        for op in ["ping", "snapshot", "status"] {
+            assert_eq!(ask(op, json!({}), Rights::ALL), None, "{op}");
+        }
+        let noise = |payload: &'static [u8]| {
+            let peer = Peer { connection: transport::peer_number(1, Rights::ALL), delimiter: false };
+            at_once.answer(&Request { peer, payload: Bytes::from_static(payload) })
+        };
+        assert!([&b""[..], b"value", b"\x82\xa2op\xa5value", b"\x81\xa2op"].map(noise).iter().all(Option::is_none));
     }
 
     #[test]

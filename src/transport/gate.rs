@@ -113,8 +113,12 @@ pub(super) fn start(
             for door in doors {
                 tokio::spawn(door.accept_all(Arc::clone(&gate), phase.clone()));
             }
+            // A task, which wakes itself without a call to the system.
+            if let Err(ended) = tokio::spawn(control).await {
+                std::panic::resume_unwind(ended.into_panic());
+            }
             // The other end only goes away with the transport.
-            let _ = tokio::join!(control, closed.wait_for(|p| *p == Phase::Closed));
+            let _ = closed.wait_for(|p| *p == Phase::Closed).await;
         });
         // Dropping the runtime closes every connection.
     })

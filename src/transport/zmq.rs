@@ -8,7 +8,7 @@
 //! peer that never speaks stays connected; a receive loop that never yields starves the other peers.
 
 use super::endpoint::listen_at;
-use super::{Count, Counters, Never, Peer, Phase, Publication, Reply, Request, SocketName, StartError};
+use super::{Count, Counters, Never, Outbox, Peer, Phase, Publication, Reply, Request, SocketName, StartError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, select};
 use std::io;
@@ -103,11 +103,13 @@ impl Behind {
     }
 
     /// ROUTER: a future that receives and sends, for `runtime`, whose thread it never blocks. Replies that `elsewhere` does not
-    /// give back are not for this socket. When it is over, or dropped, `over` is.
+    /// give back are not for this socket; requests that `at_once` answers are not handed over. When it is over, or dropped,
+    /// `over` is.
     pub(super) fn open_control(
         &self,
         runtime: &Runtime,
         path: &Path,
+        (at_once, answers): (impl FnMut(&Request) -> Option<Vec<u8>> + Send + 'static, Outbox<Reply>),
         requests: Sender<Request>,
         replies: mpsc::Receiver<Reply>,
         elsewhere: impl Fn(Reply) -> Option<Reply> + Send + 'static,
@@ -120,7 +122,8 @@ impl Behind {
         let (counters, phase, closing) = (Arc::clone(&self.counters), self.phase.clone(), self.closing.clone());
         Ok(async move {
             let (send, receive) = socket.split();
-            let receive = take_requests(receive, requests, closing, phase.clone(), Arc::clone(&counters));
+            let at_once = (at_once, answers);
+            let receive = take_requests(receive, at_once, requests, closing, phase.clone(), Arc::clone(&counters));
             let send = send_replies(send, replies, elsewhere, phase.clone(), &counters);
             tokio::join!(receive, send);
             drop((silent, over));
@@ -204,6 +207,7 @@ async fn pull(socket: &mut PullSocket, inbox: &Sender<Bytes>, closing: &Receiver
 /// Receive requests until no further may be taken. While `requests` is full the socket is not read, and replies go out.
 async fn take_requests(
     mut socket: RouterRecvHalf,
+    (mut at_once, answers): (impl FnMut(&Request) -> Option<Vec<u8>>, Outbox<Reply>),
     requests: Sender<Request>,
     closing: Receiver<Never>,
     mut phase: watch::Receiver<Phase>,
@@ -220,6 +224,7 @@ async fn take_requests(
             received = socket.recv() => received,
         };
         match received.map(parse_request) {
+            Ok(Some(request)) if is_answered(&request, &mut at_once, &answers) => counters.requests.add(1),
             Ok(Some(request)) => match requests.try_send(request) {
                 Ok(()) => counters.requests.add(1),
                 Err(TrySendError::Disconnected(_)) => return,
@@ -236,6 +241,17 @@ async fn take_requests(
             Err(_) => tokio::task::yield_now().await,
         }
     }
+}
+
+/// Whether a request had an answer at once that is on its way.
+fn is_answered(
+    request: &Request,
+    at_once: &mut impl FnMut(&Request) -> Option<Vec<u8>>,
+    answers: &Outbox<Reply>,
+) -> bool {
+    let answer = at_once(request).map(|payload| answers.try_send(Reply { peer: request.peer, payload }));
+    // Where there is no room for it the daemon answers, and waits.
+    matches!(answer, Some(Ok(())))
 }
 
 /// The connection's number, perhaps an empty frame, the payload; anything else is no request.

@@ -23,6 +23,8 @@ const QUERY_ROWS: usize = 1024;
 const ROUNDS: u32 = 4;
 /// Seconds of queries between two looks whether the model is there.
 const SLICE: f64 = 0.005;
+/// Seconds of one round of queries in the library.
+const ROUND: f64 = 5e-4;
 /// How long a daemon on this machine may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -157,24 +159,35 @@ pub(super) fn library_queries(case: &Case, model: &Evaluator, seconds: f64) -> R
     let mut singles = states.chunks_exact(case.dim).cycle();
     let (mut memory, mut out) = (Memory::default(), Evaluation::default());
     let mut evaluate = |states: &[f64]| model.evaluate_into(std::hint::black_box(states), true, &mut memory, &mut out);
-    let single = repeat(seconds, || evaluate(singles.next().expect("there is always another")))?;
-    let batch = repeat(seconds, || evaluate(&states))?;
+    let single = repeat(seconds, 16, || evaluate(singles.next().expect("there is always another")))?;
+    let batch = repeat(seconds, 1, || evaluate(&states))?;
     Ok((single, batch / QUERY_ROWS as f64))
 }
 
-/// Seconds that one of many calls takes.
-fn repeat<T, E: std::error::Error>(seconds: f64, mut call: impl FnMut() -> Result<T, E>) -> Result<f64, Failure> {
-    let (started, mut count) = (Instant::now(), 0u32);
-    loop {
-        for _ in 0..16 {
-            std::hint::black_box(call()?);
-        }
-        count += 16;
-        let elapsed = started.elapsed().as_secs_f64();
-        if elapsed >= seconds {
-            return Ok(elapsed / f64::from(count));
-        }
+/// Seconds that one of many calls takes: the median of rounds of [`ROUND`], so that what interrupts a few does not count.
+/// The clock is read after every `together` calls.
+fn repeat<T, E: std::error::Error>(
+    seconds: f64,
+    together: u32,
+    mut call: impl FnMut() -> Result<T, E>,
+) -> Result<f64, Failure> {
+    let (started, mut rounds) = (Instant::now(), Vec::new());
+    while started.elapsed().as_secs_f64() < seconds {
+        let (since, mut count) = (Instant::now(), 0u32);
+        let elapsed = loop {
+            for _ in 0..together {
+                std::hint::black_box(call()?);
+            }
+            count += together;
+            let elapsed = since.elapsed().as_secs_f64();
+            if elapsed >= ROUND {
+                break elapsed;
+            }
+        };
+        rounds.push(elapsed / f64::from(count));
     }
+    rounds.sort_by(f64::total_cmp);
+    Ok(rounds[rounds.len() / 2])
 }
 
 /// Time from sending a query for one state, mean and variance, until its answer is there.
