@@ -343,9 +343,8 @@ mod tests {
                             let (mean, expected) = plain(&model, x);
                             let scale = 1.0 + m as f64;
                             assert!((variance[j] - expected).abs() < 1e-12 * scale, "{dim} {m} {j}: {variance:?}");
-                            for h in 0..2 {
-                                assert!((found.mean[(j, h)] - mean[h]).abs() < 1e-14 * scale, "{dim} {m} {j}");
-                            }
+                            let close = |(found, mean): (&f64, &f64)| (found - mean).abs() < 1e-14 * scale;
+                            assert!(found.mean.row(j).iter().zip(&mean).all(close), "{dim} {m} {j}: {mean:?}");
                         }
                     }
                 }

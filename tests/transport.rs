@@ -510,7 +510,7 @@ fn replies_go_out_while_requests_wait() {
 
 #[test]
 fn what_is_answered_at_once_is_not_handed_over() {
-    let at_once = |request: &transport::Request| (request.payload[0] % 2 == 0).then(|| request.payload.to_vec());
+    let at_once = |request: &transport::Request| request.payload[0].is_multiple_of(2).then(|| request.payload.to_vec());
     let transport = transport::start_answering(Settings { requests: 1, ..settings() }, at_once).unwrap();
     let mut client = Client::connect(&transport.endpoints.control, "DEALER");
     for i in (0..200_u8).step_by(2) {

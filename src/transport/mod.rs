@@ -717,8 +717,9 @@ pub fn start_answering(
     behind.start_ingest(&doors.ingest.1, inbox, threads)?;
     let (replies, replies_queue) = Outbox::new(settings.replies);
     let runtime = zmq::runtime()?;
-    let at_once = (at_once, replies.clone());
-    let control = behind.open_control(&runtime, &doors.control.1, at_once, requests, replies_queue, elsewhere, over)?;
+    let answers = replies.clone();
+    let ends = zmq::ControlEnds { at_once, answers, requests, replies: replies_queue, elsewhere, over };
+    let control = behind.open_control(&runtime, &doors.control.1, ends)?;
     let (publish, publications) = Outbox::new(settings.publications);
     behind.start_publish(&doors.publish.1, publications, also, threads)?;
     running.gate =

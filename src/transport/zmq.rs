@@ -47,6 +47,20 @@ pub(super) struct Behind {
     pub(super) closing: Receiver<Never>,
 }
 
+/// Where the control socket's requests go and its replies come from.
+pub(super) struct ControlEnds<A, E> {
+    /// What it answers is not handed over ...
+    pub(super) at_once: A,
+    /// ... but put here.
+    pub(super) answers: Outbox<Reply>,
+    pub(super) requests: Sender<Request>,
+    pub(super) replies: mpsc::Receiver<Reply>,
+    /// Replies that it does not give back are not for this socket.
+    pub(super) elsewhere: E,
+    /// Dropped when all is over.
+    pub(super) over: Sender<Never>,
+}
+
 /// A runtime that runs on the thread that blocks on it, with input, output and time.
 pub(super) fn runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::internal("runtime"))
@@ -102,28 +116,27 @@ impl Behind {
         Ok(())
     }
 
-    /// ROUTER: a future that receives and sends, for `runtime`, whose thread it never blocks. Replies that `elsewhere` does not
-    /// give back are not for this socket; requests that `at_once` answers are not handed over. When it is over, or dropped,
-    /// `over` is.
-    pub(super) fn open_control(
+    /// ROUTER: a future that receives and sends, for `runtime`, whose thread it never blocks.
+    pub(super) fn open_control<A, E>(
         &self,
         runtime: &Runtime,
         path: &Path,
-        (at_once, answers): (impl FnMut(&Request) -> Option<Vec<u8>> + Send + 'static, Outbox<Reply>),
-        requests: Sender<Request>,
-        replies: mpsc::Receiver<Reply>,
-        elsewhere: impl Fn(Reply) -> Option<Reply> + Send + 'static,
-        over: Sender<Never>,
-    ) -> Result<impl Future<Output = ()> + Send + 'static, StartError> {
+        ends: ControlEnds<A, E>,
+    ) -> Result<impl Future<Output = ()> + Send + use<A, E>, StartError>
+    where
+        A: FnMut(&Request) -> Option<Vec<u8>> + Send + 'static,
+        E: Fn(Reply) -> Option<Reply> + Send + 'static,
+    {
         let mut socket = runtime.block_on(async { RouterSocket::new() });
         bind(runtime, &mut socket, path)?;
         let mut silent = runtime.block_on(async { DealerSocket::new() });
         runtime.block_on(silent.connect(&format!("ipc://{}", path.display()))).map_err(internal)?;
         let (counters, phase, closing) = (Arc::clone(&self.counters), self.phase.clone(), self.closing.clone());
+        let ControlEnds { at_once, answers, requests, replies, elsewhere, over } = ends;
         Ok(async move {
             let (send, receive) = socket.split();
-            let at_once = (at_once, answers);
-            let receive = take_requests(receive, at_once, requests, closing, phase.clone(), Arc::clone(&counters));
+            let receive =
+                take_requests(receive, (at_once, answers), requests, closing, phase.clone(), Arc::clone(&counters));
             let send = send_replies(send, replies, elsewhere, phase.clone(), &counters);
             tokio::join!(receive, send);
             drop((silent, over));
