@@ -474,7 +474,9 @@ pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
     );
 }
 
-/// Columns from which a triangular solve is worth doing by products ...
+/// Columns up to which a triangular solve goes column by column.
+const NARROW: usize = 4;
+/// Columns from which it is worth doing by products ...
 const WIDE: usize = 48;
 /// ... with the inverses of diagonal blocks of this size: smaller pieces would leave the processor idle.
 const PANEL: usize = 64;
@@ -482,8 +484,9 @@ const PANEL: usize = 64;
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
     let (size, cols) = (rhs.rows, rhs.cols);
-    if cols == 1 {
-        vector::solve_lower(l, &mut rhs.data[..size]);
+    if cols <= NARROW {
+        let mut rhs = rhs;
+        (0..cols).for_each(|j| vector::solve_lower(l, rhs.col_mut(j)));
         return;
     }
     if cols < WIDE || size <= PANEL / 2 {
@@ -512,8 +515,9 @@ pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
 
 /// rhs <- l^-T rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower_transposed(l: View<'_>, rhs: ViewMut<'_>) {
-    if rhs.cols == 1 {
-        vector::solve_lower_transposed(l, &mut rhs.data[..rhs.rows]);
+    if rhs.cols <= NARROW {
+        let mut rhs = rhs;
+        (0..rhs.cols).for_each(|j| vector::solve_lower_transposed(l, rhs.col_mut(j)));
         return;
     }
     triangular_solve::solve_upper_triangular_in_place(l.faer().transpose(), rhs.faer(), Par::Seq);
