@@ -144,7 +144,7 @@ fn queries(c: &mut Criterion) {
     const STATES: usize = 1024;
     let mut group = c.benchmark_group(format!("queries, mean and variance, D = {DIM}"));
     for m in [100, 300] {
-        let (learner, _) = warm(m, 256);
+        let (learner, ..) = warm(m, 256);
         let snapshot = Arc::new(learner.snapshot(true).expect("a posterior"));
         group.throughput(Throughput::Elements(1));
         group.bench_function(BenchmarkId::new("snapshot made, m", m), |bench| bench.iter(|| learner.snapshot(true)));
