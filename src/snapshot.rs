@@ -125,8 +125,8 @@ pub struct Scratch {
 }
 
 impl Evaluator {
-    /// Lay a snapshot out, its variance as well if it carries one. O(m (m + D)), about a hundredth of what it takes to make
-    /// the snapshot.
+    /// Lay a snapshot out, its variance as well if it carries one. O(m (m + D)), some hundredths of what it takes to make the
+    /// snapshot.
     pub fn new(snapshot: impl Into<Arc<Snapshot>>) -> Self {
         let snapshot = snapshot.into();
         Self { layout: Layout::new(&snapshot, true), snapshot }
