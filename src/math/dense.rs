@@ -222,6 +222,14 @@ impl Matrix {
         self.cols = cols;
     }
 
+    /// Become a matrix of this size, in the memory that is there if it is enough. Its entries mean nothing.
+    pub fn renew(&mut self, rows: usize, cols: usize) {
+        if self.data.len() < rows * cols {
+            self.data = vec![0.0; rows * cols];
+        }
+        (self.rows, self.cols, self.stride) = (rows, cols, rows);
+    }
+
     /// Become a copy of `other`, in the memory that is there if it is enough.
     pub fn assign(&mut self, other: &Self) {
         if other.rows > self.stride || other.cols * self.stride > self.data.len() {
@@ -510,6 +518,69 @@ pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
         matmul::matmul(below.as_mut(), Accum::Add, coupling, panel.as_ref(), -1.0, Par::Seq);
         rest = below;
         start += len;
+    }
+}
+
+/// Inverses of the diagonal blocks of a lower triangular matrix that grows row by row and is solved with again and again.
+#[derive(Clone, Debug, Default)]
+pub struct PanelInverses {
+    /// Rows of the triangular matrix.
+    size: usize,
+    /// (PANEL, PANEL) each, the last of which may be incomplete; zero where nothing is known.
+    blocks: Vec<Matrix>,
+}
+
+impl PanelInverses {
+    /// Those of l (m, m).
+    pub fn of(l: &Matrix) -> Self {
+        let mut out = Self::default();
+        (0..l.rows()).for_each(|_| out.grow(l));
+        out
+    }
+
+    /// Take in one more row of l. O(PANEL^2).
+    pub fn grow(&mut self, l: &Matrix) {
+        let (row, at) = (self.size, self.size % PANEL);
+        if at == 0 {
+            self.blocks.push(Matrix::zeros(PANEL, PANEL));
+        }
+        let inverse = self.blocks.last_mut().expect("pushed with its first row");
+        let pivot = 1.0 / l.at(row, row);
+        for j in 0..at {
+            let known: f64 = (j..at).map(|k| l.at(row, row - at + k) * inverse.at(k, j)).sum();
+            *inverse.at_mut(at, j) = -known * pivot;
+        }
+        *inverse.at_mut(at, at) = pivot;
+        self.size += 1;
+    }
+
+    /// Whether [`PanelInverses::solve_lower`] is the faster way for so many columns.
+    pub fn are_worth_it(&self, cols: usize) -> bool {
+        cols >= WIDE && self.size > PANEL / 2
+    }
+
+    /// out <- l^-1 rhs for the l whose rows were taken in. What is left of `rhs` means nothing.
+    ///
+    /// # Panics
+    /// If sizes differ.
+    pub fn solve_lower(&self, l: View<'_>, rhs: ViewMut<'_>, out: ViewMut<'_>) {
+        assert!(l.rows == self.size && (rhs.rows, rhs.cols) == (out.rows, out.cols), "sizes differ");
+        let (l, mut rest, mut out) = (l.faer(), rhs.faer(), out.faer());
+        for (k, inverse) in self.blocks.iter().enumerate() {
+            let (start, len) = (k * PANEL, PANEL.min(self.size - k * PANEL));
+            let (panel, mut below) = rest.split_at_row_mut(len);
+            let (mut solved, other) = out.split_at_row_mut(len);
+            let inverse = inverse.block(0, 0, len, len).faer();
+            matmul::matmul(solved.as_mut(), Accum::Replace, inverse, panel.as_ref(), 1.0, Par::Seq);
+            let coupling = l.submatrix(start + len, start, self.size - start - len, len);
+            matmul::matmul(below.as_mut(), Accum::Add, coupling, solved.as_ref(), -1.0, Par::Seq);
+            (rest, out) = (below, other);
+        }
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        self.blocks.iter().map(Matrix::bytes).sum()
     }
 }
 
@@ -861,6 +932,9 @@ mod tests {
                 solve_lower(l.view(), ViewMut::column(&mut one));
                 assert!(one.iter().zip(wide.col(j)).all(|(a, b)| (a - b).abs() < 1e-13), "{size}, column {j}");
             }
+            let (mut left, mut out) = (rhs.clone(), Matrix::zeros(size, WIDE));
+            PanelInverses::of(&l).solve_lower(l.view(), left.view_mut(), out.view_mut());
+            assert!(distance(&out, &wide) < 1e-13, "{size}");
         }
     }
 

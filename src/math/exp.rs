@@ -49,7 +49,7 @@ impl WithSimd for Gaussian<'_> {
             for (w, y) in y.iter().enumerate() {
                 let xs = &columns[w * stride + start..][..LANES];
                 for k in 0..LANES {
-                    squared[k] += (xs[k] - y) * (xs[k] - y);
+                    squared[k] = add_product::<S>(xs[k] - y, xs[k] - y, squared[k]);
                 }
             }
             for k in 0..LANES {
@@ -62,7 +62,7 @@ impl WithSimd for Gaussian<'_> {
         for (w, y) in y.iter().enumerate() {
             let xs = &columns[w * stride + start..][..rest.len()];
             for (squared, x) in rest.iter_mut().zip(xs) {
-                *squared += (x - y) * (x - y);
+                *squared = add_product::<S>(x - y, x - y, *squared);
             }
         }
         for value in rest {

@@ -112,8 +112,8 @@ pub struct Posterior {
 
 /// Rows that a factor gains one by one before it is made anew, so that rounding does not add up.
 const GAINED_MAX: u64 = 256;
-/// So many times the rows gained at once may not exceed m: beyond, factoring anew costs less.
-const GAINED_COST: u64 = 16;
+/// Factoring anew costs as much as gaining m over this many rows.
+const GAINED_COST: usize = 16;
 
 /// What solving needs besides its result, kept so that one solve after the other allocates nothing.
 #[derive(Clone, Debug, Default)]
@@ -156,10 +156,15 @@ impl Posterior {
         self.weigh(statistics, running, work)
     }
 
+    /// Rows up to which a factor of m features gains them one by one: to factor anew would cost more.
+    pub fn gains_most(features: usize) -> usize {
+        features / GAINED_COST
+    }
+
     /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it.
     pub fn can_gain(&self, statistics: &Statistics, scale: Scale) -> bool {
         let m = statistics.features();
-        let few = |rows| rows > 0 && GAINED_COST * rows <= m as u64 && self.gained + rows <= GAINED_MAX;
+        let few = |rows| rows > 0 && rows <= Self::gains_most(m) as u64 && self.gained + rows <= GAINED_MAX;
         self.scale == scale
             && self.system.factor().rows() == m
             && statistics.rows.checked_sub(self.rows).is_some_and(few)
