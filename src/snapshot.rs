@@ -95,8 +95,8 @@ impl Snapshot {
         self.inputs.dim()
     }
 
-    /// Mean and, if asked for and carried by the snapshot, variance of V at states (n, D), row-major. The model is laid out
-    /// anew on each call, which takes as long as some ten states: whoever asks again and again keeps an [`Evaluator`].
+    /// Mean and, if asked for and carried by the snapshot, variance of V at states (n, D), row-major. The model is laid
+    /// out anew on each call, which takes as long as some ten states: whoever asks again and again keeps an [`Evaluator`].
     ///
     /// # Errors
     /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
@@ -125,8 +125,8 @@ pub struct Scratch {
 }
 
 impl Evaluator {
-    /// Lay a snapshot out, its variance as well if it carries one. O(m (m + D)), some hundredths of what it takes to make the
-    /// snapshot.
+    /// Lay a snapshot out, its variance as well if it carries one. O(m (m + D)), some hundredths of what it takes to make
+    /// the snapshot.
     pub fn new(snapshot: impl Into<Arc<Snapshot>>) -> Self {
         let snapshot = snapshot.into();
         Self { layout: Layout::new(&snapshot, true), snapshot }
@@ -163,8 +163,8 @@ impl Evaluator {
     }
 }
 
-/// States that are evaluated at once: few enough for their kernel rows to stay near the processor, and a multiple of all
-/// numbers of vectors that the quadratic form takes together.
+/// States that are evaluated at once: few enough for their kernel rows to stay near the processor, and a multiple of
+/// all numbers of vectors that the quadratic form takes together.
 const BLOCK: usize = 48;
 
 /// What a snapshot holds, as evaluating reads it.

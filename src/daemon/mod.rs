@@ -67,8 +67,8 @@ const LARGE_QUERIES: usize = 64;
 const BETWEEN_SLICES: usize = 64;
 /// Multiplications of one slice of a large query: a fraction of a millisecond.
 const SLICE_WORK: usize = 20_000_000;
-/// Queries of at most so many multiplications are answered where they arrive: some microseconds, as long as it takes to hand
-/// them over. Those for mean and variance of one state, with a dictionary of some four hundred elements.
+/// Queries of at most so many multiplications are answered where they arrive: some microseconds, as long as it takes to
+/// hand them over. Those for mean and variance of one state, with a dictionary of some four hundred elements.
 const AT_ONCE_WORK: usize = 200_000;
 /// Longer requests are not even looked at there.
 const AT_ONCE_BYTES: usize = 4096;
@@ -948,8 +948,8 @@ impl Learning {
     }
 }
 
-/// Answers small queries where they arrive, on the transport's thread: that takes no longer than handing them over, and spares
-/// them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
+/// Answers small queries where they arrive, on the transport's thread: that takes no longer than handing them over, and
+/// spares them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
 /// whatever is wrong with a query.
 struct AtOnce {
     board: Arc<Board>,

@@ -18,8 +18,8 @@ struct Row([f64; WIDTH]);
 
 /// C (m, m), symmetric, laid out so that k' C k reads half of it, once, from end to end.
 ///
-/// k' C k = k' T' k, where T is lower triangular with twice the entries of C, and those of its diagonal once. Panel p holds
-/// columns 16 p .. 16 p + 16 of T, row by row from row 16 p on; what is above the diagonal is zero.
+/// k' C k = k' T' k, where T is lower triangular with twice the entries of C, and those of its diagonal once. Panel p
+/// holds columns 16 p .. 16 p + 16 of T, row by row from row 16 p on; what is above the diagonal is zero.
 #[derive(Clone, Debug, Default)]
 pub struct QuadraticForm {
     size: usize,
@@ -60,8 +60,8 @@ impl QuadraticForm {
         (0..size).step_by(WIDTH).map(|first| size - first).sum()
     }
 
-    /// out\[j\] = k_j' C k_j for the vectors k_j, each of [`stride`] numbers, those beyond m zero. The bits of one result
-    /// depend on the machine and on its vector alone, not on the others.
+    /// out\[j\] = k_j' C k_j for the vectors k_j, each of [`stride`] numbers, those beyond m zero. The bits of one
+    /// result depend on the machine and on its vector alone, not on the others.
     ///
     /// # Panics
     /// If `vectors` does not hold as many as `out`.

@@ -22,8 +22,8 @@ const PANEL: usize = 8;
 /// Columns that are turned together: each keeps two numbers in registers.
 const TURNED: usize = 4;
 
-/// A function whose body is compiled for each width of registers, which its first argument names. A closure would not do: it is
-/// compiled on its own, for the narrowest, and called.
+/// A function whose body is compiled for each width of registers, which its first argument names. A closure would not do: it
+/// is compiled on its own, for the narrowest, and called.
 macro_rules! wide {
     ($(#[$about:meta])* fn $name:ident($simd:ident, $($argument:ident: $kind:ty),*) -> $out:ty $body:block) => {
         $(#[$about])*

@@ -1,5 +1,5 @@
-//! The three sockets of the crate `zeromq`, behind the gate: PULL and PUB each on a thread and a runtime of its own, since a
-//! full inbox or a large publication holds them up. The ROUTER never waits for anybody and runs on the gate's thread: a
+//! The three sockets of the crate `zeromq`, behind the gate: PULL and PUB each on a thread and a runtime of its own, since
+//! a full inbox or a large publication holds them up. The ROUTER never waits for anybody and runs on the gate's thread: a
 //! request and its reply are spared a change of thread each.
 //!
 //! What was found about version 0.7 and is heeded here: nothing is flushed when a socket closes; `recv` gives an error

@@ -164,8 +164,8 @@ pub(super) fn library_queries(case: &Case, model: &Evaluator, seconds: f64) -> R
     Ok((single, batch / QUERY_ROWS as f64))
 }
 
-/// Seconds that one of many calls takes: the median of rounds of [`ROUND`], so that what interrupts a few does not count.
-/// The clock is read after every `together` calls.
+/// Seconds that one of many calls takes: the median of rounds of [`ROUND`], so that what interrupts a few does not
+/// count. The clock is read after every `together` calls.
 fn repeat<T, E: std::error::Error>(
     seconds: f64,
     together: u32,
