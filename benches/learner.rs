@@ -1,4 +1,5 @@
-//! What the learner takes per row with a full dictionary, beside what 2 m^2 operations take in a matrix product.
+//! What the learner takes per row with a full dictionary, beside what 2 m^2 operations take in a matrix product; and what its
+//! model takes to be laid out for queries, and to answer them with mean and variance.
 //!
 //! `cargo bench --bench learner`
 
@@ -6,10 +7,12 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use criticd::learner::window::Window;
 use criticd::learner::{Learner, Settings};
 use criticd::math::dense::{Matrix, Op, product};
+use criticd::snapshot::{Evaluation, Evaluator, Scratch};
 use criticd::transition::{Batch, BatchParts};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::hint::black_box;
+use std::sync::Arc;
 
 /// Dimension of the states.
 const DIM: usize = 4;
@@ -136,9 +139,40 @@ fn single_rows(c: &mut Criterion) {
     group.finish();
 }
 
+fn queries(c: &mut Criterion) {
+    /// States of one batch.
+    const STATES: usize = 1024;
+    let mut group = c.benchmark_group(format!("queries, mean and variance, D = {DIM}"));
+    for m in [100, 300] {
+        let (learner, ..) = warm(m, 256);
+        let snapshot = Arc::new(learner.snapshot(true).expect("a posterior"));
+        group.throughput(Throughput::Elements(1));
+        group.bench_function(BenchmarkId::new("snapshot made, m", m), |bench| bench.iter(|| learner.snapshot(true)));
+        group.bench_function(BenchmarkId::new("laid out, m", m), |bench| {
+            bench.iter(|| Evaluator::new(Arc::clone(black_box(&snapshot))));
+        });
+        let model = Evaluator::new(snapshot);
+        let mut rng = ChaCha8Rng::seed_from_u64(2);
+        let states: Vec<f64> = (0..STATES * DIM).map(|_| rng.random_range(-1.7..1.7)).collect();
+        let (mut scratch, mut out) = (Scratch::default(), Evaluation::default());
+        let mut singles = states.chunks_exact(DIM).cycle();
+        group.bench_function(BenchmarkId::new("one state, m", m), |bench| {
+            bench.iter(|| {
+                let state = singles.next().expect("there is always another");
+                model.evaluate_into(black_box(state), true, &mut scratch, &mut out)
+            });
+        });
+        group.throughput(Throughput::Elements(STATES as u64));
+        group.bench_function(BenchmarkId::new(format!("{STATES} states, m"), m), |bench| {
+            bench.iter(|| model.evaluate_into(black_box(&states), true, &mut scratch, &mut out));
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10);
-    targets = matrix_product, rows, single_rows
+    targets = matrix_product, rows, single_rows, queries
 }
 criterion_main!(benches);

@@ -183,6 +183,19 @@ impl Requester {
         Ok(id)
     }
 
+    /// Whether the reply to request `id` is here, without waiting for it.
+    ///
+    /// # Errors
+    /// If the connection has gone, or what came is no reply.
+    pub fn has_arrived(&mut self, id: u64) -> Result<bool, ClientError> {
+        while let Some(bytes) = self.socket.receive(Duration::ZERO)? {
+            if let Some(other) = wire::decode_reply(&bytes)?.id {
+                self.early.insert(other, bytes);
+            }
+        }
+        Ok(self.early.contains_key(&id))
+    }
+
     /// The whole reply to request `id`, as it came.
     ///
     /// # Errors

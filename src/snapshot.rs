@@ -1,10 +1,12 @@
 //! A published value function: plain data, and how anybody evaluates it.
 
-use crate::math::dense::{Matrix, Op, View, dot, multiply};
+use crate::math::dense::dot;
+use crate::math::form::{QuadraticForm, stride};
 use crate::math::kernel::{Hyperparameters, Points};
 use crate::transition::{Invalid, InvalidCode, MAGNITUDE_MAX};
 use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// z = (x - shift) / scale, coordinate by coordinate: from the environment's states to those of the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,63 +95,305 @@ impl Snapshot {
         self.inputs.dim()
     }
 
-    /// Mean and, if asked for and carried by the snapshot, variance of V at states (n, D), row-major.
+    /// Mean and, if asked for and carried by the snapshot, variance of V at states (n, D), row-major. The model is laid
+    /// out anew on each call, which takes as long as some ten states: whoever asks again and again keeps an [`Evaluator`].
     ///
     /// # Errors
     /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
     pub fn evaluate(&self, states: &[f64], variance: bool) -> Result<Evaluation, Invalid> {
-        let dim = self.dim();
-        if !states.len().is_multiple_of(dim) {
-            let message = format!("states must have rows of {dim} numbers");
-            return Err(Invalid::new(InvalidCode::WrongDimension, "states", message));
-        }
-        if let Some(k) = states.iter().position(|v| !v.is_finite()) {
-            let message = format!("{} is not a finite number", states[k]);
-            return Err(Invalid::at(InvalidCode::NotFinite, "states", k / dim, message));
-        }
-        if let Some(k) = states.iter().position(|v| v.abs() > MAGNITUDE_MAX) {
-            let message = format!("{:e} is beyond {MAGNITUDE_MAX:e} in magnitude", states[k]);
-            return Err(Invalid::at(InvalidCode::OutOfRange, "states", k / dim, message));
-        }
-        let (kernel, m, count) = (&self.hyperparameters.kernel, self.dictionary.nrows(), states.len() / dim);
-        let width = kernel.projected_dim(dim);
-        let basis = Points::new(width, &kernel.project(dim, self.dictionary.transpose().as_slice()));
-        let points = kernel.project(dim, &self.inputs.normalise(states));
-        let mut mean = DMatrix::zeros(count, self.weights.ncols());
-        let mut spread = self.variance.as_ref().filter(|_| variance).map(|_| Vec::with_capacity(count));
-        let most = BLOCK.min(count);
-        let (mut rows, mut products) = (Matrix::zeros(m, most), Matrix::default());
-        for start in (0..count).step_by(BLOCK) {
-            let len = BLOCK.min(count - start);
-            kernel.block(&basis, &points[start * width..(start + len) * width], &mut rows.block_mut(0, 0, m, len));
-            for j in 0..len {
-                for (h, weights) in self.weights.column_iter().enumerate() {
-                    mean[(start + j, h)] = dot(rows.col(j), weights.as_slice());
-                }
-            }
-            let (Some(c), Some(spread)) = (&self.variance, &mut spread) else { continue };
-            let diagonal = kernel.diagonal();
-            // Rounding may leave a variance a hair below zero next to a dictionary element.
-            if len < FEW {
-                spread.extend((0..len).map(|j| (diagonal - quadratic_form(c, rows.col(j))).max(0.0)));
-            } else {
-                products.resize(m, len);
-                let (c, k) = (View::from_columns(m, m, c.as_slice()), rows.block(0, 0, m, len));
-                multiply(products.view_mut(), false, 1.0, c, Op::Plain, k, Op::Plain);
-                spread.extend((0..len).map(|j| (diagonal - dot(rows.col(j), products.col(j))).max(0.0)));
-            }
-        }
-        Ok(Evaluation { mean, variance: spread })
+        let mut out = Evaluation::default();
+        Layout::new(self, variance).evaluate(self, states, variance, &mut Scratch::default(), &mut out)?;
+        Ok(out)
     }
 }
 
-/// States that are evaluated at once.
-const BLOCK: usize = 256;
-/// Fewer states than this are not worth a product of matrices.
-const FEW: usize = 8;
+/// A snapshot laid out for those who ask it again and again: made once, and shared by them all.
+#[derive(Clone, Debug)]
+pub struct Evaluator {
+    snapshot: Arc<Snapshot>,
+    layout: Layout,
+}
 
-/// k' C k for a symmetric C (m, m), of which the lower triangle is read.
-fn quadratic_form(c: &DMatrix<f64>, k: &[f64]) -> f64 {
-    let column = |(j, column): (usize, &[f64])| k[j] * (2.0 * dot(&column[j..], &k[j..]) - column[j] * k[j]);
-    c.as_slice().chunks_exact(k.len().max(1)).enumerate().map(column).sum()
+/// Memory that evaluations work in, kept from one to the next.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    /// States of a block: normalised, then projected.
+    normalised: Vec<f64>,
+    points: Vec<f64>,
+    /// k_m of each of them.
+    rows: Vec<f64>,
+}
+
+impl Evaluator {
+    /// Lay a snapshot out, its variance as well if it carries one. O(m (m + D)), some hundredths of what it takes to make
+    /// the snapshot.
+    pub fn new(snapshot: impl Into<Arc<Snapshot>>) -> Self {
+        let snapshot = snapshot.into();
+        Self { layout: Layout::new(&snapshot, true), snapshot }
+    }
+
+    /// The snapshot.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// Mean and, if asked for and carried by the snapshot, variance of V at states (n, D), row-major. What is said of a
+    /// state depends on that state alone, to the last bit, not on the others; last bits may differ between machines.
+    ///
+    /// # Errors
+    /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
+    pub fn evaluate(&self, states: &[f64], variance: bool) -> Result<Evaluation, Invalid> {
+        let mut out = Evaluation::default();
+        self.evaluate_into(states, variance, &mut Scratch::default(), &mut out)?;
+        Ok(out)
+    }
+
+    /// [`Evaluator::evaluate`] in memory that is there: after some calls nothing is allocated.
+    ///
+    /// # Errors
+    /// As [`Evaluator::evaluate`]; `out` is left as it was.
+    pub fn evaluate_into(
+        &self,
+        states: &[f64],
+        variance: bool,
+        scratch: &mut Scratch,
+        out: &mut Evaluation,
+    ) -> Result<(), Invalid> {
+        self.layout.evaluate(&self.snapshot, states, variance, scratch, out)
+    }
+}
+
+/// States that are evaluated at once: few enough for their kernel rows to stay near the processor, and a multiple of
+/// all numbers of vectors that the quadratic form takes together.
+const BLOCK: usize = 48;
+
+/// What a snapshot holds, as evaluating reads it.
+#[derive(Clone, Debug)]
+struct Layout {
+    /// The dictionary, projected.
+    basis: Points,
+    /// Of C.
+    form: Option<QuadraticForm>,
+}
+
+impl Layout {
+    fn new(snapshot: &Snapshot, variance: bool) -> Self {
+        let (kernel, dim, m) = (&snapshot.hyperparameters.kernel, snapshot.dim(), snapshot.dictionary.nrows());
+        let basis = kernel.project(dim, snapshot.dictionary.transpose().as_slice());
+        let basis = Points::new(kernel.projected_dim(dim), &basis);
+        let carried = snapshot.variance.as_ref().filter(|_| variance);
+        Self { basis, form: carried.map(|c| QuadraticForm::new(m, c.as_slice())) }
+    }
+
+    fn evaluate(
+        &self,
+        snapshot: &Snapshot,
+        states: &[f64],
+        variance: bool,
+        scratch: &mut Scratch,
+        out: &mut Evaluation,
+    ) -> Result<(), Invalid> {
+        let dim = snapshot.dim();
+        check(states, dim)?;
+        let (count, heads, m) = (states.len() / dim, snapshot.weights.ncols(), self.basis.len());
+        let kernel = &snapshot.hyperparameters.kernel;
+        out.reset(count, heads, variance && self.form.is_some());
+        let Scratch { normalised, points, rows } = scratch;
+        for (block, states) in states.chunks(BLOCK * dim).enumerate() {
+            let (first, len) = (block * BLOCK, states.len() / dim);
+            normalised.clear();
+            snapshot.inputs.normalise_into(states, normalised);
+            points.clear();
+            kernel.project_into(dim, normalised, points);
+            rows.resize(len * stride(m), 0.0);
+            kernel.block_apart(&self.basis, points, stride(m), rows);
+            for (h, weights) in snapshot.weights.column_iter().enumerate() {
+                let mean = &mut out.mean.as_mut_slice()[h * count + first..][..len];
+                for (j, mean) in mean.iter_mut().enumerate() {
+                    *mean = dot(&rows[j * stride(m)..][..m], weights.as_slice());
+                }
+            }
+            if let (Some(form), Some(variance)) = (&self.form, &mut out.variance) {
+                let variance = &mut variance[first..first + len];
+                form.evaluate(rows, variance);
+                // Rounding may leave a variance a hair below zero next to a dictionary element.
+                let diagonal = kernel.diagonal();
+                variance.iter_mut().for_each(|v| *v = (diagonal - *v).max(0.0));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Evaluation {
+    /// Zeros of these sizes, in the memory that is there.
+    fn reset(&mut self, count: usize, heads: usize, variance: bool) {
+        let zeros = |mut memory: Vec<f64>, len: usize| {
+            memory.clear();
+            memory.resize(len, 0.0);
+            memory
+        };
+        let mean = std::mem::replace(&mut self.mean, DMatrix::zeros(0, 0));
+        self.mean = DMatrix::from_vec(count, heads, zeros(mean.data.into(), count * heads));
+        self.variance = variance.then(|| zeros(self.variance.take().unwrap_or_default(), count));
+    }
+}
+
+impl Default for Evaluation {
+    /// Of no state.
+    fn default() -> Self {
+        Self { mean: DMatrix::zeros(0, 0), variance: None }
+    }
+}
+
+fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
+    if !states.len().is_multiple_of(dim) {
+        let message = format!("states must have rows of {dim} numbers");
+        return Err(Invalid::new(InvalidCode::WrongDimension, "states", message));
+    }
+    // Neither what is too large nor what is no number passes this.
+    if states.iter().all(|v| v.abs() <= MAGNITUDE_MAX) {
+        return Ok(());
+    }
+    if let Some(k) = states.iter().position(|v| !v.is_finite()) {
+        let message = format!("{} is not a finite number", states[k]);
+        return Err(Invalid::at(InvalidCode::NotFinite, "states", k / dim, message));
+    }
+    let k = states.iter().position(|v| v.abs() > MAGNITUDE_MAX).expect("it did not pass");
+    let message = format!("{:e} is beyond {MAGNITUDE_MAX:e} in magnitude", states[k]);
+    Err(Invalid::at(InvalidCode::OutOfRange, "states", k / dim, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::kernel::{Kernel, Metric, NoiseModel};
+
+    fn sample(n: usize, salt: f64) -> Vec<f64> {
+        (0..n).map(|k| ((k as f64 + salt) * 0.618_033_988_749_895).fract() - 0.5).collect()
+    }
+
+    fn metrics(dim: usize) -> [Metric; 3] {
+        let relevance: Vec<f64> = (0..dim).map(|d| 0.5 * d as f64 + 0.25).collect();
+        let factors = vec![sample(dim, 2.0), sample(dim, 9.0)];
+        [Metric::Isotropic(0.7), Metric::Ard(relevance.clone()), Metric::Factor { relevance, factors }]
+    }
+
+    /// A model of size m with H = 2 whose C is `sign` times a random positive definite matrix, within 1 of V's prior.
+    fn model(dim: usize, m: usize, metric: Metric, sign: f64) -> Snapshot {
+        let root = DMatrix::from_vec(m, m, sample(m * m, 4.0));
+        let c = (&root * root.transpose()) * (sign / (m * m).max(1) as f64);
+        Snapshot {
+            critic: "c".into(),
+            generation: 1,
+            revision: 1,
+            offset: 1,
+            transitions: 1,
+            time: 0.0,
+            discount: 0.9,
+            hyperparameters: Hyperparameters {
+                kernel: Kernel { signal_variance: 2.5, bias_variance: 0.25, metric },
+                noise: NoiseModel::Correlated,
+                noise_variance: 1.0,
+            },
+            inputs: Inputs { shift: vec![0.3; dim], scale: vec![1.5; dim], names: None },
+            dictionary: DMatrix::from_vec(m, dim, sample(m * dim, 1.0).iter().map(|v| 4.0 * v).collect()),
+            weights: DMatrix::from_vec(m, 2, sample(2 * m, 3.0)),
+            variance: Some(c),
+            log_evidence: 0.0,
+            score: None,
+        }
+    }
+
+    /// Mean and variance at one state, by the formula and nothing else.
+    fn plain(model: &Snapshot, x: &[f64]) -> (Vec<f64>, f64) {
+        let (m, dim, kernel) = (model.dictionary.nrows(), model.dim(), &model.hyperparameters.kernel);
+        let omega = kernel.metric.matrix(dim);
+        let z: Vec<f64> = (0..dim).map(|d| (x[d] - model.inputs.shift[d]) / model.inputs.scale[d]).collect();
+        let k = |i: usize| {
+            let apart: Vec<f64> = (0..dim).map(|d| model.dictionary[(i, d)] - z[d]).collect();
+            let squared: f64 =
+                (0..dim * dim).map(|at| apart[at % dim] * omega.at(at % dim, at / dim) * apart[at / dim]).sum();
+            kernel.signal_variance * (-0.5 * squared).exp() + kernel.bias_variance
+        };
+        let k: Vec<f64> = (0..m).map(k).collect();
+        let mean = (0..2).map(|h| (0..m).map(|i| k[i] * model.weights[(i, h)]).sum()).collect();
+        let c = model.variance.as_ref().unwrap();
+        let explained: f64 = (0..m * m).map(|at| k[at % m] * c[(at % m, at / m)] * k[at / m]).sum();
+        (mean, (kernel.signal_variance + kernel.bias_variance - explained).max(0.0))
+    }
+
+    #[test]
+    fn what_is_said_of_states_is_the_formula() {
+        let mut scratch = Scratch::default();
+        let mut found = Evaluation::default();
+        for (dim, m) in [(1, 0), (1, 1), (1, 40), (2, 16), (3, 33), (5, 100)] {
+            for metric in metrics(dim) {
+                // A C that is not positive definite, as rounding or a clustered variance may give, is taken as it is.
+                for sign in [1.0, -1.0] {
+                    let model = model(dim, m, metric.clone(), sign);
+                    let evaluator = Evaluator::new(model.clone());
+                    for count in [1, 2, 7, 12, 61, 100] {
+                        let states: Vec<f64> = sample(count * dim, 7.0).iter().map(|v| 5.0 * v).collect();
+                        evaluator.evaluate_into(&states, true, &mut scratch, &mut found).unwrap();
+                        assert_eq!(found, model.evaluate(&states, true).unwrap(), "one door or the other");
+                        let variance = found.variance.as_ref().unwrap();
+                        assert_eq!((found.mean.shape(), variance.len()), ((count, 2), count));
+                        for (j, x) in states.chunks_exact(dim).enumerate() {
+                            let (mean, expected) = plain(&model, x);
+                            let scale = 1.0 + m as f64;
+                            assert!((variance[j] - expected).abs() < 1e-12 * scale, "{dim} {m} {j}: {variance:?}");
+                            let close = |(found, mean): (&f64, &f64)| (found - mean).abs() < 1e-14 * scale;
+                            assert!(found.mean.row(j).iter().zip(&mean).all(close), "{dim} {m} {j}: {mean:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_is_judged_by_itself_to_the_last_bit() {
+        for metric in metrics(4) {
+            let evaluator = Evaluator::new(model(4, 77, metric, 1.0));
+            let states = sample(131 * 4, 1.0);
+            let all = evaluator.evaluate(&states, true).unwrap();
+            for (j, x) in states.chunks_exact(4).enumerate() {
+                let alone = evaluator.evaluate(x, true).unwrap();
+                assert_eq!(alone.mean.row(0), all.mean.row(j));
+                assert_eq!(alone.variance.unwrap()[0], all.variance.as_ref().unwrap()[j]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_variance_is_given_where_it_is_carried_and_asked_for() {
+        let whole = model(2, 9, Metric::Isotropic(1.0), 1.0);
+        let without = Evaluator::new(Snapshot { variance: None, ..whole.clone() });
+        let (whole, states) = (Evaluator::new(whole), [0.1, 0.2, 0.3, 0.4]);
+        let (mut scratch, mut out) = (Scratch::default(), Evaluation::default());
+        for (evaluator, asked, given) in [(&whole, true, true), (&whole, false, false), (&without, true, false)] {
+            evaluator.evaluate_into(&states, asked, &mut scratch, &mut out).unwrap();
+            assert_eq!(out.variance.is_some(), given);
+            assert_eq!(out.mean, whole.evaluate(&states, true).unwrap().mean);
+        }
+        assert_eq!(whole.evaluate(&[], true).unwrap().variance, Some(Vec::new()));
+    }
+
+    #[test]
+    fn states_that_are_none_leave_the_last_answer() {
+        let evaluator = Evaluator::new(model(2, 9, Metric::Isotropic(1.0), 1.0));
+        let (mut scratch, mut out) = (Scratch::default(), evaluator.evaluate(&[0.5, 1.0], true).unwrap());
+        let before = out.clone();
+        for (states, code, index) in [
+            (&[1.0][..], InvalidCode::WrongDimension, None),
+            (&[1.0, 2.0, 1e10, f64::NAN], InvalidCode::NotFinite, Some(1)),
+            (&[1.0, 2.0, -1e10, 3.0], InvalidCode::OutOfRange, Some(1)),
+            (&[1e300, 2.0, f64::INFINITY, 3.0], InvalidCode::NotFinite, Some(1)),
+        ] {
+            let refused = evaluator.evaluate_into(states, true, &mut scratch, &mut out).unwrap_err();
+            assert_eq!((refused.code, refused.index), (code, index));
+            assert_eq!(out, before);
+        }
+    }
 }

@@ -4,6 +4,7 @@ use criticd::config::{Config, ConfigParts};
 use criticd::daemon::core::{Core, Now};
 use criticd::daemon::memory::Footprint;
 use criticd::learner::Settings;
+use criticd::snapshot::{Evaluation, Scratch};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire;
 use parking_lot::Mutex;
@@ -117,4 +118,26 @@ fn rows_without_end_take_no_more_memory() {
     let (late, rows) = after(1 << 18);
     assert_eq!(rows, (1 << 16) + (1 << 18));
     assert!(late <= early + 4096, "{early} bytes after 65536 rows, {late} after {rows}");
+}
+
+#[test]
+fn queries_work_in_memory_that_is_kept() {
+    let _alone = ALONE.lock();
+    let mut core = Core::new(config(|_| {}));
+    let mut producer = Producer::new();
+    feed(&mut core, (0..10).map(|_| producer.message("robot", 250)), &mut 0.0);
+    let model = core.board().evaluator(0).unwrap();
+    let states: Vec<f64> = (0..1000 * DIM).map(|_| 2.0 * producer.rng.random::<f64>() - 1.0).collect();
+    let (mut scratch, mut out) = (Scratch::default(), Evaluation::default());
+    let mut rise = || {
+        ALLOCATED.reset_peak_usage();
+        let before = ALLOCATED.peak_usage();
+        for states in [&states[..], &states[..DIM], &states[..]] {
+            model.evaluate_into(states, true, &mut scratch, &mut out).unwrap();
+        }
+        ALLOCATED.peak_usage() - before
+    };
+    // What the harness writes meanwhile is small beside the kernel rows of one block of states.
+    let (first, later) = (rise(), rise());
+    assert!(first > 30_000 && later < 8_000, "{first} bytes at first, {later} later");
 }

@@ -508,6 +508,26 @@ fn replies_go_out_while_requests_wait() {
     }
 }
 
+#[test]
+fn what_is_answered_at_once_is_not_handed_over() {
+    let at_once = |request: &transport::Request| request.payload[0].is_multiple_of(2).then(|| request.payload.to_vec());
+    let transport = transport::start_answering(Settings { requests: 1, ..settings() }, at_once).unwrap();
+    let mut client = Client::connect(&transport.endpoints.control, "DEALER");
+    for i in (0..200_u8).step_by(2) {
+        client.send(&[&[i]]);
+        assert_eq!(client.receive(), [[i]]);
+    }
+    client.send(&[&[7]]);
+    let request = transport.control.recv_timeout(DEADLINE).unwrap();
+    assert_eq!(request.payload[..], [7]);
+    client.send(&[&[8]]);
+    assert_eq!(client.receive(), [[8]], "it does not wait for the one before");
+    transport.replies.send(Reply { peer: request.peer, payload: vec![7] }).unwrap();
+    assert_eq!(client.receive(), [[7]]);
+    assert_eq!(transport.counters.requests.get(), 102);
+    transport.shutdown(DEADLINE);
+}
+
 // ---- what others cannot do ----
 
 #[test]

@@ -14,7 +14,7 @@ use crate::learner::refit::{Candidate, RefitJob, RefitReport};
 use crate::learner::window::Window;
 use crate::learner::{Event, Learner, Verdict};
 use crate::math::posterior::Scale;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Evaluator, Snapshot};
 use crate::transition::{Batch, BatchParts, Rows};
 use crate::transport::{Peer, Publication, Reply};
 use crate::wire::{self, ArrayForm, ErrorCode, Id, Op, Optimised, WireError};
@@ -67,10 +67,10 @@ pub struct Now {
     pub unix: f64,
 }
 
-/// The snapshots that queries are answered from: one slot per critic, replaced whole.
+/// The snapshots that queries are answered from, laid out for that: one slot per critic, replaced whole.
 #[derive(Debug, Default)]
 pub struct Board {
-    slots: Vec<(String, RwLock<Option<Arc<Snapshot>>>)>,
+    slots: Vec<(String, RwLock<Option<Arc<Evaluator>>>)>,
 }
 
 impl Board {
@@ -93,11 +93,20 @@ impl Board {
 
     /// The present snapshot of a critic, if it has one.
     pub fn get(&self, critic: usize) -> Option<Arc<Snapshot>> {
+        self.slots[critic].1.read().as_ref().map(|evaluator| Arc::clone(evaluator.snapshot()))
+    }
+
+    /// What evaluates it.
+    pub fn evaluator(&self, critic: usize) -> Option<Arc<Evaluator>> {
         self.slots[critic].1.read().clone()
     }
 
-    fn set(&self, critic: usize, snapshot: Arc<Snapshot>) {
-        *self.slots[critic].1.write() = Some(snapshot);
+    fn set(&self, critic: usize, snapshot: Snapshot) {
+        // Laid out here, once, and not by the first who asks: that one would wait for it.
+        let evaluator = Arc::new(Evaluator::new(snapshot));
+        // The old one is dropped after the lock is given back.
+        let old = self.slots[critic].1.write().replace(evaluator);
+        drop(old);
     }
 }
 
@@ -1230,7 +1239,7 @@ impl Core {
             critic.unpublished = true;
         }
         let generation = snapshot.generation;
-        self.board.set(index, Arc::new(snapshot));
+        self.board.set(index, snapshot);
         let critic = &mut self.critics[index];
         answer(&mut critic.waiting_for_answers, &Optimised::Adopted { generation }, &mut self.out);
     }

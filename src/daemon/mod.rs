@@ -35,7 +35,7 @@ use crate::keys::{KeyError, KeyPair};
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
-use crate::snapshot::{Evaluation, Snapshot};
+use crate::snapshot::{Evaluation, Evaluator, Scratch, Snapshot};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
 use crate::transport::{self, Endpoint, Endpoints, Outbox, Publication, Reply, Request, SocketName, Transport};
@@ -65,8 +65,13 @@ const QUERIES_WAITING: usize = 1024;
 const LARGE_QUERIES: usize = 64;
 /// Requests that are looked at between two slices of a large query.
 const BETWEEN_SLICES: usize = 64;
-/// Multiplications of one slice of a large query: some milliseconds.
+/// Multiplications of one slice of a large query: a fraction of a millisecond.
 const SLICE_WORK: usize = 20_000_000;
+/// Queries of at most so many multiplications are answered where they arrive: some microseconds, as long as it takes to
+/// hand them over. Those for mean and variance of one state, with a dictionary of some four hundred elements.
+const AT_ONCE_WORK: usize = 200_000;
+/// Longer requests are not even looked at there.
+const AT_ONCE_BYTES: usize = 4096;
 /// Encoded snapshots kept for clients that fetch them page by page.
 const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
@@ -275,13 +280,16 @@ impl Daemon {
             Some(warm) => warm_start::plan(warm, &config, &core, &mut checking).map_err(StartError::WarmStart)?,
             None => None,
         };
-        let transport = transport::start(transport_settings(&config, keys.as_ref())?).map_err(StartError::Transport)?;
-        let board = core.board();
-        let (pulse, timings) = (Arc::new(Pulse::default()), Timings::default());
+        let (board, timings) = (core.board(), Timings::default());
+        let mut at_once = AtOnce::new(Arc::clone(&board), &config, timings.clone());
+        let settings = transport_settings(&config, keys.as_ref())?;
+        let transport = transport::start_answering(settings, move |request| at_once.answer(request));
+        let transport = transport.map_err(StartError::Transport)?;
+        let pulse = Arc::new(Pulse::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
         let http_restarts = Restarts::default();
         let sources = http::Sources {
-            board: core.board(),
+            board: Arc::clone(&board),
             notices,
             pulse: Arc::clone(&pulse),
             timings: timings.clone(),
@@ -326,6 +334,8 @@ impl Daemon {
             waiting: Vec::new(),
             large: VecDeque::new(),
             paged: VecDeque::new(),
+            scratch: Scratch::default(),
+            evaluation: Evaluation::default(),
         };
         let warm = match plan {
             Some(plan) => {
@@ -938,6 +948,47 @@ impl Learning {
     }
 }
 
+/// Answers small queries where they arrive, on the transport's thread: that takes no longer than handing them over, and
+/// spares them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
+/// whatever is wrong with a query.
+struct AtOnce {
+    board: Arc<Board>,
+    limits: wire::Limits,
+    timings: Timings,
+    scratch: Scratch,
+    evaluation: Evaluation,
+}
+
+impl AtOnce {
+    fn new(board: Arc<Board>, config: &Config, timings: Timings) -> Self {
+        let limits = config.limits.wire();
+        Self { board, limits, timings, scratch: Scratch::default(), evaluation: Evaluation::default() }
+    }
+
+    fn answer(&mut self, request: &Request) -> Option<Vec<u8>> {
+        let payload = &request.payload;
+        if payload.len() > AT_ONCE_BYTES || !wire::is_query(payload) {
+            return None;
+        }
+        let started = Instant::now();
+        let wire::Request { id, arrays, op } = wire::decode_request(payload, &self.limits).ok()?;
+        op.permitted(request.peer.rights()).ok()?;
+        let Op::Value { states, rows, dim, critic, variance, min_offset } = &op else { return None };
+        let model = self.board.evaluator(self.board.critic(critic.as_deref()).ok()?)?;
+        let snapshot = model.snapshot();
+        let learned = min_offset.is_none_or(|needed| snapshot.offset >= needed);
+        if *dim != snapshot.dim() || !learned || rows * state_work(snapshot, *variance) > AT_ONCE_WORK {
+            return None;
+        }
+        model.evaluate_into(states, *variance, &mut self.scratch, &mut self.evaluation).ok()?;
+        let (generation, offset) = (snapshot.generation, snapshot.offset);
+        let reply = wire::Reply::Value { evaluation: &self.evaluation, generation, offset };
+        let payload = wire::encode_reply(&id, arrays, &reply);
+        self.timings.query.observe(started.elapsed().as_secs_f64());
+        Some(payload)
+    }
+}
+
 /// The thread that answers clients: queries itself, the rest through the core.
 struct Control {
     requests: Receiver<Request>,
@@ -954,12 +1005,15 @@ struct Control {
     /// Queries of many states: each is answered a slice at a time, in turns, and all others go in between.
     large: VecDeque<LargeQuery>,
     paged: VecDeque<Paged>,
+    /// Kept, so that an answer allocates nothing but its message.
+    scratch: Scratch,
+    evaluation: Evaluation,
 }
 
 /// A query that is being answered slice by slice, from one snapshot.
 struct LargeQuery {
     query: Query,
-    snapshot: Arc<Snapshot>,
+    model: Arc<Evaluator>,
     started: Instant,
     /// Rows of `evaluation` that are done.
     done: usize,
@@ -1031,8 +1085,8 @@ impl Control {
             }
             Op::Snapshot { critic, variance, page, revision } => {
                 let payload = match page {
-                    None => self.snapshot(critic.as_deref()).map(|snapshot| {
-                        let reply = wire::Reply::Snapshot { snapshot: &snapshot, variance: *variance };
+                    None => self.model(critic.as_deref()).map(|model| {
+                        let reply = wire::Reply::Snapshot { snapshot: model.snapshot(), variance: *variance };
                         wire::encode_reply(&call.id, call.form, &reply)
                     }),
                     Some(page) => self.page(&call, critic.as_deref(), *variance, *page, *revision),
@@ -1067,9 +1121,9 @@ impl Control {
         }
     }
 
-    fn snapshot(&self, critic: Option<&str>) -> Result<Arc<Snapshot>, WireError> {
+    fn model(&self, critic: Option<&str>) -> Result<Arc<Evaluator>, WireError> {
         let index = self.board.critic(critic)?;
-        self.board.get(index).ok_or_else(|| {
+        self.board.evaluator(index).ok_or_else(|| {
             let needed = self.config.critics[index].warmup_rows;
             WireError::new(ErrorCode::NotReady, format!("there is no model before {needed} rows have arrived"))
         })
@@ -1091,10 +1145,11 @@ impl Control {
         };
         // Without a revision the newest is meant. Answers are refreshed more often than they are published, so that one revision
         // may have several contents: clients that fetch the same one share its first encoding.
-        let newest = if revision.is_none() { Some(self.snapshot(critic)?) } else { None };
-        let kept = |kept: &Paged| fits(kept) && newest.as_ref().is_none_or(|s| s.revision == kept.revision);
+        let newest = if revision.is_none() { Some(self.model(critic)?) } else { None };
+        let kept = |kept: &Paged| fits(kept) && newest.as_ref().is_none_or(|m| m.snapshot().revision == kept.revision);
         if !self.paged.iter().any(kept) {
-            let snapshot = newest.map_or_else(|| self.snapshot(critic), Ok)?;
+            let model = newest.map_or_else(|| self.model(critic), Ok)?;
+            let snapshot = model.snapshot();
             if let Some(asked) = revision.filter(|&revision| revision != snapshot.revision) {
                 let message =
                     format!("revision {asked} is not kept any more; start again at page 0 without a revision");
@@ -1103,7 +1158,7 @@ impl Control {
             if self.paged.len() == PAGED_MAX {
                 self.paged.pop_front();
             }
-            let bytes = wire::encode_snapshot(&snapshot, call.form, variance);
+            let bytes = wire::encode_snapshot(snapshot, call.form, variance);
             let (revision, form) = (snapshot.revision, call.form);
             self.paged.push_back(Paged { critic: index, variance, form, revision, bytes });
         }
@@ -1135,14 +1190,14 @@ impl Control {
             self.answer_waiting();
         }
         let Some(mut large) = self.large.pop_front() else { return open };
-        match large.advance() {
+        match large.advance(&mut self.scratch, &mut self.evaluation) {
             Ok(false) => self.large.push_back(large),
             Ok(true) => {
-                let LargeQuery { query, snapshot, evaluation, .. } = &large;
-                self.answer_value(&query.call, snapshot, Ok(evaluation));
+                let LargeQuery { query, model, evaluation, .. } = &large;
+                self.answer_value(&query.call, model.snapshot(), Ok(evaluation));
                 self.timings.query.observe(large.started.elapsed().as_secs_f64());
             }
-            Err(error) => self.answer_value(&large.query.call, &large.snapshot, Err(error)),
+            Err(error) => self.answer_value(&large.query.call, large.model.snapshot(), Err(error)),
         }
         open || !self.large.is_empty()
     }
@@ -1153,28 +1208,30 @@ impl Control {
             unreachable!("only value requests come here")
         };
         let started = Instant::now();
-        let snapshot = self.snapshot(critic.as_deref()).and_then(|snapshot| {
+        let model = self.model(critic.as_deref()).and_then(|model| {
+            let snapshot = model.snapshot();
             if *dim != snapshot.dim() {
                 let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
                 return Err(WireError::of(ErrorCode::WrongDimension, "states", message));
             }
-            Ok(Some(snapshot).filter(|snapshot| snapshot.offset >= query.min_offset))
+            Ok((snapshot.offset >= query.min_offset).then_some(model))
         });
-        let snapshot = match snapshot {
+        let model = match model {
             // Rows that are to be waited for may be the ones that make the first model.
             Err(e) if e.code == ErrorCode::NotReady && min_offset.is_some() => Ok(None),
             other => other,
         };
-        let payload = match snapshot {
-            Ok(Some(snapshot)) if *rows > slice_rows(&snapshot, *variance) => {
+        let payload = match model {
+            Ok(Some(model)) if *rows > slice_rows(model.snapshot(), *variance) => {
                 if self.large.len() < LARGE_QUERIES {
-                    return self.large.push_back(LargeQuery::new(query, snapshot, started));
+                    return self.large.push_back(LargeQuery::new(query, model, started));
                 }
                 wire::encode_error(&query.call.id, &WireError::overloaded(RETRY_MS))
             }
-            Ok(Some(snapshot)) => {
-                let evaluation = snapshot.evaluate(states, *variance).map_err(WireError::from);
-                self.answer_value(&query.call, &snapshot, evaluation.as_ref().map_err(Clone::clone));
+            Ok(Some(model)) => {
+                let done = model.evaluate_into(states, *variance, &mut self.scratch, &mut self.evaluation);
+                let evaluation = done.map(|()| &self.evaluation).map_err(WireError::from);
+                self.answer_value(&query.call, model.snapshot(), evaluation);
                 return self.timings.query.observe(started.elapsed().as_secs_f64());
             }
             Ok(None) if query.since.elapsed() > WAIT_MAX => {
@@ -1221,28 +1278,33 @@ impl Control {
 fn slice_rows(snapshot: &Snapshot, variance: bool) -> usize {
     /// At least so many: blocks are faster than single states.
     const LEAST: usize = 16;
-    // A kernel takes a few dozen multiplications.
+    (SLICE_WORK / state_work(snapshot, variance)).max(LEAST)
+}
+
+/// Multiplications that a state takes, about; at least 1.
+fn state_work(snapshot: &Snapshot, variance: bool) -> usize {
+    // A kernel takes a few dozen.
     let (size, kernel) = (snapshot.dictionary.nrows(), 32 + snapshot.dim());
-    let work = size.max(1) * if variance { kernel + size } else { kernel };
-    (SLICE_WORK / work).max(LEAST)
+    size.max(1) * if variance { kernel + size } else { kernel }
 }
 
 impl LargeQuery {
-    fn new(query: Query, snapshot: Arc<Snapshot>, started: Instant) -> Self {
+    fn new(query: Query, model: Arc<Evaluator>, started: Instant) -> Self {
         let Op::Value { rows, variance, .. } = query.call.op else { unreachable!("only value requests come here") };
+        let snapshot = model.snapshot();
         let variance = (variance && snapshot.variance.is_some()).then(|| vec![0.0; rows]);
         let evaluation = Evaluation { mean: DMatrix::zeros(rows, snapshot.weights.ncols()), variance };
-        Self { query, snapshot, started, done: 0, evaluation }
+        Self { query, model, started, done: 0, evaluation }
     }
 
     /// Evaluate the next slice; whether that was the last.
-    fn advance(&mut self) -> Result<bool, WireError> {
+    fn advance(&mut self, scratch: &mut Scratch, found: &mut Evaluation) -> Result<bool, WireError> {
         let Op::Value { states, rows, dim, variance, .. } = &self.query.call.op else {
             unreachable!("only value requests come here")
         };
-        let count = slice_rows(&self.snapshot, *variance).min(rows - self.done);
+        let count = slice_rows(self.model.snapshot(), *variance).min(rows - self.done);
         let slice = &states[self.done * dim..(self.done + count) * dim];
-        let found = self.snapshot.evaluate(slice, *variance).map_err(|fault| {
+        self.model.evaluate_into(slice, *variance, scratch, found).map_err(|fault| {
             let index = fault.index.map(|index| index + self.done);
             WireError { index, ..fault.into() }
         })?;
@@ -1314,11 +1376,12 @@ impl Refits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Rights;
+    use crate::access::{Right, Rights};
     use crate::client::Requester;
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::transport::Peer;
     use crate::wire::Id;
+    use serde_json::Value;
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {
         let config = Arc::new(Config::default());
@@ -1488,6 +1551,8 @@ mod tests {
             waiting: Vec::new(),
             large: VecDeque::new(),
             paged: VecDeque::new(),
+            scratch: Scratch::default(),
+            evaluation: Evaluation::default(),
         }
     }
 
@@ -1533,10 +1598,61 @@ mod tests {
             let alone = snapshot.evaluate(&state(at), true).unwrap();
             let expected = if key == "mean" { alone.mean[0] } else { alone.variance.unwrap()[0] };
             let found = fourth.1[key][at].as_f64().unwrap();
-            // A variance is what is left of a much larger number: blocks of another size round it otherwise.
-            assert!((found - expected).abs() < 1e-5 * (1.0 + expected.abs()), "{key} {at}: {found} {expected}");
+            assert_eq!(found, expected, "{key} {at}");
         }
         assert_eq!(fourth.1["mean"].as_array().unwrap().len(), 3 * most + 5);
+    }
+
+    #[test]
+    fn small_queries_are_answered_where_they_arrive_and_no_others() {
+        let config = Config::default();
+        let mut core = Core::new(Arc::new(config.clone()));
+        let board = core.board();
+        let mut at_once = AtOnce::new(Arc::clone(&board), &config, Timings::default());
+        let mut ask = |op: &str, fields: Value, rights: Rights| {
+            let payload = wire::encode_request(7, op, fields.as_object().unwrap()).into();
+            let peer = Peer { connection: transport::peer_number(1, rights), delimiter: false };
+            at_once.answer(&Request { peer, payload }).map(|payload| wire::to_json(&payload).unwrap())
+        };
+        let value = |states: Value| json!({"states": states, "variance": true, "arrays": "list"});
+        assert_eq!(ask("value", value(json!([[0.5, 1.0]])), Rights::ALL), None, "there is no model yet");
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..500).map(|_| pendulum.step()).collect();
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+        core.step(now);
+        core.refresh(now, &|| now);
+        let answer = ask("value", value(json!([[0.5, 1.0], [0.1, 0.2]])), Rights::ALL).unwrap();
+        let expected = board.get(0).unwrap().evaluate(&[0.5, 1.0, 0.1, 0.2], true).unwrap();
+        assert_eq!(answer["mean"], json!(expected.mean.as_slice()));
+        assert_eq!(answer["variance"], json!(expected.variance));
+        assert_eq!((&answer["id"], &answer["offset"]), (&json!(7), &json!(500)));
+        let with = |key: &str, field: Value| {
+            let mut fields = value(json!([[0.5, 1.0]]));
+            fields[key] = field;
+            fields
+        };
+        assert!(ask("value", with("min_offset", json!(500)), Rights::ALL).is_some());
+        for left in [
+            with("min_offset", json!(501)),
+            with("critic", json!("nobody")),
+            with("states", json!([[0.5, 1e300]])),
+            with("states", json!([[0.5]])),
+            with("states", json!([])),
+            with("states", json!("none")),
+            with("states", json!(vec![[0.5, 1.0]; 200])),
+        ] {
+            assert_eq!(ask("value", left.clone(), Rights::ALL), None, "{left}");
+        }
+        assert_eq!(ask("value", value(json!([[0.5, 1.0]])), vec![Right::Append].into()), None, "it may not ask");
+        for op in ["ping", "snapshot", "status"] {
+            assert_eq!(ask(op, json!({}), Rights::ALL), None, "{op}");
+        }
+        let noise = |payload: &'static [u8]| {
+            let peer = Peer { connection: transport::peer_number(1, Rights::ALL), delimiter: false };
+            at_once.answer(&Request { peer, payload: Bytes::from_static(payload) })
+        };
+        assert!([&b""[..], b"value", b"\x82\xa2op\xa5value", b"\x81\xa2op"].map(noise).iter().all(Option::is_none));
     }
 
     #[test]

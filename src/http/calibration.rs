@@ -4,7 +4,7 @@ use super::history::number;
 use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::math::kernel::NoiseModel;
-use crate::snapshot::Snapshot;
+use crate::snapshot::Evaluator;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -63,7 +63,7 @@ pub(super) struct Calibration {
     discount: f64,
     column: usize,
     /// The model that predicts: it has not learned the rows that come next.
-    model: Option<Arc<Snapshot>>,
+    model: Option<Arc<Evaluator>>,
     chains: HashMap<u32, Chain>,
     pairs: VecDeque<Pair>,
     /// Pairs added since they were last told.
@@ -87,7 +87,7 @@ impl Calibration {
 
     /// Follow the rows that have arrived. `newest` is the model as it is now: it closes returns that were cut off, and
     /// predicts what comes next time.
-    pub(super) fn take(&mut self, window: &Window, newest: Option<Arc<Snapshot>>) {
+    pub(super) fn take(&mut self, window: &Window, newest: Option<Arc<Evaluator>>) {
         if window.start() > self.next {
             // Rows are missing: what they brought nobody knows.
             self.chains.clear();
@@ -136,11 +136,13 @@ impl Calibration {
 
     /// Some of the new rows, evenly spread, each with what the model says of its state.
     fn choose(&self, window: &Window, from: u64) -> Vec<(u64, Sample)> {
-        let Some(model) = self.model.as_ref().filter(|model| model.dim() == window.dim()) else { return Vec::new() };
-        let unlearned = from.max(model.offset)..window.end();
+        let Some(model) = self.model.as_ref().filter(|model| model.snapshot().dim() == window.dim()) else {
+            return Vec::new();
+        };
+        let unlearned = from.max(model.snapshot().offset)..window.end();
         let open: usize = self.chains.values().map(|chain| chain.samples.len()).sum();
         // A variance costs the square of the dictionary.
-        let m = model.dictionary.nrows().max(1);
+        let m = model.snapshot().dictionary.nrows().max(1);
         let affordable = (50_000_000 / (m * m)).clamp(1, SAMPLES);
         let places = spread(unlearned, affordable.min(OPEN.saturating_sub(open)));
         let mut states = Vec::new();
@@ -160,10 +162,10 @@ impl Calibration {
     }
 
     /// Returns that are over, with what the model says of the rest.
-    fn close(&mut self, cut: Vec<(Sample, Vec<f64>)>, model: &Snapshot) {
+    fn close(&mut self, cut: Vec<(Sample, Vec<f64>)>, model: &Evaluator) {
         let states: Vec<f64> = cut.iter().flat_map(|(_, state)| state.iter().copied()).collect();
         let Ok(rest) = model.evaluate(&states, false) else { return };
-        let noise = &model.hyperparameters;
+        let noise = &model.snapshot().hyperparameters;
         for (k, (sample, _)) in cut.iter().enumerate() {
             let realised = sample.collected + sample.factor * rest.mean[(k, 0)];
             let share = if noise.noise == NoiseModel::White { sample.squares } else { 1.0 };
@@ -225,13 +227,13 @@ fn spread(range: Range<u64>, count: usize) -> Vec<u64> {
 mod tests {
     use super::*;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric};
-    use crate::snapshot::Inputs;
+    use crate::snapshot::{Inputs, Snapshot};
     use crate::transition::{Batch, BatchParts};
     use nalgebra::DMatrix;
 
     /// V(x) is about 10 near x = 0, with a variance of 1 and noise of 3.
-    fn model(offset: u64) -> Arc<Snapshot> {
-        Arc::new(Snapshot {
+    fn model(offset: u64) -> Arc<Evaluator> {
+        Arc::new(Evaluator::new(Snapshot {
             critic: "c".into(),
             generation: 1,
             revision: 1,
@@ -250,7 +252,7 @@ mod tests {
             variance: Some(DMatrix::zeros(1, 1)),
             log_evidence: 0.0,
             score: None,
-        })
+        }))
     }
 
     fn push(window: &mut Window, stream: u32, starts: bool, reward: f64, terminated: bool, truncated: bool) {

@@ -1,6 +1,6 @@
 //! Heat maps and curves: a snapshot evaluated on a grid over one or two state variables.
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::Evaluator;
 use crate::transition::Invalid;
 use serde::Deserialize;
 use serde_json::json;
@@ -14,8 +14,6 @@ const COARSE: (usize, usize) = (12, 9);
 const CURVE: usize = 240;
 /// Products for the variance of a whole map, about: some ten milliseconds.
 const PRODUCTS: usize = 600_000_000;
-/// Numbers held at a time while evaluating.
-const BLOCK: usize = 1 << 20;
 /// Points of the dictionary that are shown.
 const DICTIONARY: usize = 1000;
 
@@ -113,9 +111,10 @@ impl Grid {
     /// If the ranges hold numbers that no state may have.
     pub(super) fn draw<'a>(
         &self,
-        snapshot: &Snapshot,
+        model: &Evaluator,
         recent: impl Iterator<Item = &'a [f64]>,
     ) -> Result<Vec<u8>, Invalid> {
+        let snapshot = model.snapshot();
         let m = snapshot.dictionary.nrows().max(1);
         let (columns, rows) = if self.y.is_some() { (COLUMNS, ROWS) } else { (CURVE, 1) };
         let share = (PRODUCTS as f64 / (m * m * columns * rows) as f64).min(1.0);
@@ -128,10 +127,10 @@ impl Grid {
         };
         let (coarse_columns, coarse_rows) = (coarse_columns.max(COARSE.0), coarse_rows.max(COARSE.1.min(rows)));
         let (mean, mut deviation) = if (coarse_columns, coarse_rows) == (columns, rows) {
-            self.evaluate(snapshot, columns, rows, true)?
+            self.evaluate(model, columns, rows, true)?
         } else {
-            let (mean, _) = self.evaluate(snapshot, columns, rows, false)?;
-            (mean, self.evaluate(snapshot, coarse_columns, coarse_rows, true)?.1)
+            let (mean, _) = self.evaluate(model, columns, rows, false)?;
+            (mean, self.evaluate(model, coarse_columns, coarse_rows, true)?.1)
         };
         if snapshot.variance.is_none() {
             deviation.clear();
@@ -170,19 +169,14 @@ impl Grid {
     /// Value and, if asked for, standard deviation at the cells.
     fn evaluate(
         &self,
-        snapshot: &Snapshot,
+        model: &Evaluator,
         columns: usize,
         rows: usize,
         variance: bool,
     ) -> Result<(Vec<f32>, Vec<f32>), Invalid> {
-        let states = self.states(columns, rows);
-        let block = (BLOCK / snapshot.dictionary.nrows().max(1)).max(1);
-        let (mut mean, mut deviation) = (Vec::new(), Vec::new());
-        for states in states.chunks(block * self.at.len()) {
-            let evaluation = snapshot.evaluate(states, variance)?;
-            mean.extend(evaluation.mean.column(self.head).iter().map(|v| *v as f32));
-            deviation.extend(evaluation.variance.iter().flatten().map(|v| v.sqrt() as f32));
-        }
+        let found = model.evaluate(&self.states(columns, rows), variance)?;
+        let mean = found.mean.column(self.head).iter().map(|v| *v as f32).collect();
+        let deviation = found.variance.iter().flatten().map(|v| v.sqrt() as f32).collect();
         Ok((mean, deviation))
     }
 }
@@ -191,7 +185,7 @@ impl Grid {
 mod tests {
     use super::*;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-    use crate::snapshot::Inputs;
+    use crate::snapshot::{Inputs, Snapshot};
     use nalgebra::DMatrix;
     use serde_json::Value;
 
@@ -235,7 +229,7 @@ mod tests {
         let model = model(10);
         let grid = View { head: 1, ..view(2, Some(0), "-1,1,0,3") }.grid(3, 2).unwrap();
         let recent = [[1.0, 0.0, 0.5], [9.0, 0.0, 0.5]];
-        let (head, numbers) = parts(&grid.draw(&model, recent.iter().map(|s| &s[..])).unwrap());
+        let (head, numbers) = parts(&grid.draw(&Evaluator::new(model.clone()), recent.iter().map(|s| &s[..])).unwrap());
         assert_eq!((head["columns"].as_u64(), head["rows"].as_u64()), (Some(96), Some(72)));
         assert_eq!(head["recent"], json!([[0.5, 1.0]]), "those outside the axes are left out");
         assert_eq!((&head["generation"], &head["prior_deviation"]), (&json!(3), &json!(2.0)));
@@ -250,10 +244,11 @@ mod tests {
 
     #[test]
     fn one_axis_gives_a_curve_and_large_dictionaries_a_coarser_deviation() {
-        let (head, numbers) = parts(&view(1, None, "0,1").grid(3, 2).unwrap().draw(&model(5), [].into_iter()).unwrap());
+        let (head, numbers) =
+            parts(&view(1, None, "0,1").grid(3, 2).unwrap().draw(&Evaluator::new(model(5)), [].into_iter()).unwrap());
         assert_eq!((&head["columns"], &head["rows"], numbers.len()), (&json!(CURVE), &json!(1), 2 * CURVE));
 
-        let large = model(1500);
+        let large = Evaluator::new(model(1500));
         let (head, numbers) =
             parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&large, [].into_iter()).unwrap());
         let side = |name: &str| head[name].as_u64().unwrap() as usize;
@@ -261,7 +256,7 @@ mod tests {
         assert!((108..300).contains(&coarse), "{coarse}");
         assert_eq!(numbers.len(), COLUMNS * ROWS + coarse);
 
-        let without = Snapshot { variance: None, ..model(5) };
+        let without = Evaluator::new(Snapshot { variance: None, ..model(5) });
         let (head, numbers) =
             parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&without, [].into_iter()).unwrap());
         assert_eq!((&head["deviation_columns"], numbers.len()), (&json!(0), COLUMNS * ROWS));
@@ -278,6 +273,6 @@ mod tests {
         assert!(error(View { at: "1,2".into(), ..view(1, None, "0,1") }).starts_with("at"));
         assert!(error(View { head: 2, ..view(1, None, "0,1") }).starts_with("head"));
         // Numbers beyond what a state may hold are refused by the model itself.
-        assert!(view(1, None, "0,1e30").grid(3, 2).unwrap().draw(&model(2), [].into_iter()).is_err());
+        assert!(view(1, None, "0,1e30").grid(3, 2).unwrap().draw(&Evaluator::new(model(2)), [].into_iter()).is_err());
     }
 }

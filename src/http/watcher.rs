@@ -181,7 +181,7 @@ impl Watcher {
             }
         }
         for (index, calibration) in self.calibrations.iter_mut().enumerate() {
-            calibration.take(window, self.board.get(index));
+            calibration.take(window, self.board.evaluator(index));
         }
     }
 
@@ -314,7 +314,8 @@ impl Watcher {
     /// The picture of a view: that of the newest model if time allows, else one that was drawn before.
     fn picture(&mut self, view: View) -> Result<Bytes, Refusal> {
         let index = self.board.critic(view.critic.as_deref()).map_err(|e| Refusal::Invalid(e.message))?;
-        let snapshot = self.board.get(index).ok_or(Refusal::NotReady)?;
+        let model = self.board.evaluator(index).ok_or(Refusal::NotReady)?;
+        let snapshot = Arc::clone(model.snapshot());
         let now = Instant::now();
         let passed = now.duration_since(std::mem::replace(&mut self.counted, now)).as_secs_f64();
         self.budget = (self.budget + SHARE * passed).min(SAVED);
@@ -330,7 +331,7 @@ impl Watcher {
         let grid = view.grid(snapshot.dim(), snapshot.weights.ncols()).map_err(Refusal::Invalid)?;
         let recent = self.states.iter().rev().filter(|state| state.len() == snapshot.dim()).take(STATES_SHOWN);
         let bytes: Bytes =
-            grid.draw(&snapshot, recent.map(Vec::as_slice)).map_err(|e| Refusal::Invalid(e.to_string()))?.into();
+            grid.draw(&model, recent.map(Vec::as_slice)).map_err(|e| Refusal::Invalid(e.to_string()))?.into();
         self.budget -= now.elapsed().as_secs_f64();
         self.counted = Instant::now();
         if let Some(known) = known {

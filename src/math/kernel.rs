@@ -200,6 +200,22 @@ impl Kernel {
         }
     }
 
+    /// [`Kernel::block`] into columns that begin `stride` numbers apart; what is left between them becomes zero.
+    ///
+    /// # Panics
+    /// If the columns do not fit `out`.
+    pub fn block_apart(&self, a: &Points, b: &[f64], stride: usize, out: &mut [f64]) {
+        assert!(a.len() <= stride && b.len() * stride == out.len() * a.width, "columns that do not fit");
+        if stride == 0 {
+            return;
+        }
+        for (y, column) in b.chunks_exact(a.width).zip(out.chunks_exact_mut(stride)) {
+            let (column, between) = column.split_at_mut(a.len());
+            a.covariances(self, 0, y, self.bias_variance, column);
+            between.fill(0.0);
+        }
+    }
+
     /// out\[i\] = k(x_i, y) for projected points `x`, row-major, and one `y`. For points that stand together only once: it is
     /// slower than [`Kernel::block`].
     ///

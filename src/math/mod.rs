@@ -32,6 +32,7 @@ pub mod dictionary;
 pub mod evidence;
 pub mod exact;
 pub mod exp;
+pub mod form;
 pub mod kernel;
 pub mod optimise;
 pub mod posterior;

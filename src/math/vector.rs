@@ -4,7 +4,7 @@
 //! machine computes the same bits. Short vectors stay where they are: asking for wider registers would cost more than they take.
 
 use super::dense::{View, ViewMut};
-use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
+use pulp::{Arch, Simd, WithSimd};
 use std::sync::LazyLock;
 
 /// What the processor can do, asked once.
@@ -22,20 +22,20 @@ const PANEL: usize = 8;
 /// Columns that are turned together: each keeps two numbers in registers.
 const TURNED: usize = 4;
 
-/// A function whose body is compiled for each width of registers. A closure would not do: it is compiled on its own, for the
-/// narrowest, and called.
+/// A function whose body is compiled for each width of registers, which its first argument names. A closure would not do: it
+/// is compiled on its own, for the narrowest, and called.
 macro_rules! wide {
-    ($(#[$about:meta])* fn $name:ident($($argument:ident: $kind:ty),*) -> $out:ty $body:block) => {
+    ($(#[$about:meta])* fn $name:ident($simd:ident, $($argument:ident: $kind:ty),*) -> $out:ty $body:block) => {
         $(#[$about])*
         fn $name<'a>($($argument: $kind),*) -> $out {
             struct Op<'a> {
                 $($argument: $kind),*
             }
-            impl<'a> NullaryFnOnce for Op<'a> {
+            impl<'a> WithSimd for Op<'a> {
                 type Output = $out;
 
                 #[inline(always)]
-                fn call(self) -> $out {
+                fn with_simd<S: Simd>(self, $simd: S) -> $out {
                     let Self { $($argument),* } = self;
                     $body
                 }
@@ -53,9 +53,37 @@ pub fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 wide! {
-    fn long_dot(a: &'a [f64], b: &'a [f64]) -> f64 {
-        dot_lanes::<LANES>(a, b)
+    fn long_dot(simd, a: &'a [f64], b: &'a [f64]) -> f64 {
+        dot_registers(simd, a, b)
     }
+}
+
+/// The sum of [`dot_lanes`] with [`LANES`] partial sums, which stay in registers.
+#[inline(always)]
+fn dot_registers<S: Simd>(simd: S, a: &[f64], b: &[f64]) -> f64 {
+    let ((whole_a, tail_a), (whole_b, tail_b)) = (a.as_chunks(), b.as_chunks());
+    let sums = match S::F64_LANES {
+        8 => partial_sums::<S, 4>(simd, whole_a, whole_b),
+        4 => partial_sums::<S, 8>(simd, whole_a, whole_b),
+        2 => partial_sums::<S, 16>(simd, whole_a, whole_b),
+        _ => return dot_lanes::<LANES>(a, b),
+    };
+    with_tail(sums, tail_a, tail_b)
+}
+
+/// Sums of products in the `V` registers that [`LANES`] numbers take.
+#[inline(always)]
+fn partial_sums<S: Simd, const V: usize>(simd: S, a: &[[f64; LANES]], b: &[[f64; LANES]]) -> [f64; LANES] {
+    let mut registers = [simd.splat_f64s(0.0); V];
+    for (x, y) in a.iter().zip(b) {
+        let ((x, _), (y, _)) = (S::as_simd_f64s(x), S::as_simd_f64s(y));
+        for v in 0..V {
+            registers[v] = simd.add_f64s(registers[v], simd.mul_f64s(x[v], y[v]));
+        }
+    }
+    let mut sums = [0.0; LANES];
+    S::as_mut_simd_f64s(&mut sums).0.copy_from_slice(&registers);
+    sums
 }
 
 #[inline(always)]
@@ -68,6 +96,12 @@ fn dot_lanes<const N: usize>(a: &[f64], b: &[f64]) -> f64 {
             sums[k] += x[k] * y[k];
         }
     }
+    with_tail(sums, tail_a, tail_b)
+}
+
+/// The sum of partial sums and of what is left behind whole blocks of them.
+#[inline(always)]
+fn with_tail<const N: usize>(mut sums: [f64; N], tail_a: &[f64], tail_b: &[f64]) -> f64 {
     // What is left goes into the same partial sums, by pieces that still fill a register.
     let (pieces_a, pieces_b) = (tail_a.chunks_exact(PIECE), tail_b.chunks_exact(PIECE));
     let (rest_a, rest_b) = (pieces_a.remainder(), pieces_b.remainder());
@@ -89,7 +123,7 @@ pub fn sum(a: &[f64]) -> f64 {
 }
 
 wide! {
-    fn wide_sum(a: &'a [f64]) -> f64 {
+    fn wide_sum(_simd, a: &'a [f64]) -> f64 {
         let mut sums = [0.0; LANES];
         for chunk in a.chunks(LANES) {
             for (sum, x) in sums.iter_mut().zip(chunk) {
@@ -121,7 +155,7 @@ pub fn axpy(y: &mut [f64], alpha: f64, x: &[f64]) {
 }
 
 wide! {
-    fn long_axpy(y: &'a mut [f64], alpha: f64, x: &'a [f64]) -> () {
+    fn long_axpy(_simd, y: &'a mut [f64], alpha: f64, x: &'a [f64]) -> () {
         axpy_lanes(y, alpha, x);
     }
 }
@@ -141,7 +175,7 @@ pub fn trace_step(z: &mut [f64], decay: f64, x: &[f64], y: &mut [f64], alpha: f6
 }
 
 wide! {
-    fn wide_trace_step(z: &'a mut [f64], decay: f64, x: &'a [f64], y: &'a mut [f64], alpha: f64) -> () {
+    fn wide_trace_step(_simd, z: &'a mut [f64], decay: f64, x: &'a [f64], y: &'a mut [f64], alpha: f64) -> () {
         for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
             let next = decay * *z + x;
             *z = next;
@@ -157,7 +191,7 @@ wide! {
 /// If x is not as long as l.
 pub fn solve_lower(l: View<'_>, x: &mut [f64]) {
     assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
-    ARCH.dispatch(SolveLower { l, x });
+    wide_solve_lower(l, x);
 }
 
 /// x <- l^-T x for a lower triangular l (m, m); its upper triangle is not read. Products and sums are fused where the
@@ -167,22 +201,13 @@ pub fn solve_lower(l: View<'_>, x: &mut [f64]) {
 /// If x is not as long as l.
 pub fn solve_lower_transposed(l: View<'_>, x: &mut [f64]) {
     assert!(l.rows() == x.len() && l.cols() == x.len(), "a right-hand side of another length");
-    ARCH.dispatch(SolveLowerTransposed { l, x });
+    wide_solve_lower_transposed(l, x);
 }
 
 // Registers by name here, and not loops for the compiler to find them in: of eight columns at once it makes a muddle.
 
-struct SolveLower<'a> {
-    l: View<'a>,
-    x: &'a mut [f64],
-}
-
-impl WithSimd for SolveLower<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Self { l, x } = self;
+wide! {
+    fn wide_solve_lower(simd, l: View<'a>, x: &'a mut [f64]) -> () {
         // What is left over of whole panels goes first, so that behind each panel there are whole registers.
         let odd = x.len() % PANEL;
         for j in 0..odd {
@@ -217,17 +242,8 @@ impl WithSimd for SolveLower<'_> {
     }
 }
 
-struct SolveLowerTransposed<'a> {
-    l: View<'a>,
-    x: &'a mut [f64],
-}
-
-impl WithSimd for SolveLowerTransposed<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Self { l, x } = self;
+wide! {
+    fn wide_solve_lower_transposed(simd, l: View<'a>, x: &'a mut [f64]) -> () {
         let odd = x.len() % PANEL;
         for start in (odd..x.len()).step_by(PANEL).rev() {
             let (head, tail) = x[start..].split_at_mut(PANEL);
@@ -300,7 +316,7 @@ pub fn add_rank_one(l: ViewMut<'_>, x: &mut [f64]) {
 }
 
 wide! {
-    fn wide_add_rank_one(l: ViewMut<'a>, x: &'a mut [f64]) -> () {
+    fn wide_add_rank_one(_simd, l: ViewMut<'a>, x: &'a mut [f64]) -> () {
         let mut l = l;
         let odd = x.len() % TURNED;
         for j in 0..odd {
@@ -382,6 +398,14 @@ mod tests {
             trace_step(&mut z, 0.9, &b, &mut p, -0.2);
             let expected = |k: usize| 0.9 * a[k] + b[k];
             assert!((0..n).all(|k| z[k] == expected(k) && p[k] == b[k] + -0.2 * expected(k)), "{n}");
+        }
+    }
+
+    #[test]
+    fn sums_are_the_same_bits_whatever_the_registers() {
+        for n in [0, 1, 31, 32, 33, 64, 100, 301] {
+            let (a, b) = (sample(n, 1.0), sample(n, 7.0));
+            assert_eq!(long_dot(&a, &b), dot_lanes::<LANES>(&a, &b), "{n}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! What stands in front of the sockets: the public listeners, and for each connection a link that checks and pipes.
 //!
-//! One thread with a runtime of its own, so that it goes on while a socket behind it waits. A link is a small state
+//! One thread with a runtime of its own, so that it goes on while a socket behind it waits; only the control socket,
+//! which waits for nobody, shares it. A link is a small state
 //! machine over four halves of streams:
 //!
 //! ```text
@@ -14,7 +15,7 @@
 #[cfg(feature = "curve")]
 use super::curve;
 use super::endpoint::{Listener, SocketFile};
-use super::zmq::{connection_identity, runtime, spawn};
+use super::zmq::{connection_identity, spawn};
 use super::zmtp::{self, Filter, Introduced, Introduction, Scanner};
 use super::{Counters, Limits, Phase, Reason, SocketName, StartError, peer_number};
 use crate::access::{Access, Rights};
@@ -36,6 +37,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Sleep;
 
@@ -73,8 +75,10 @@ pub(super) struct Doors {
     pub(super) curve: Vec<(SocketName, Listener, curve::Front)>,
 }
 
-/// Start the gate's thread.
+/// Start the gate's thread, which runs `runtime`, and on it `control`, the socket behind that door.
 pub(super) fn start(
+    runtime: Runtime,
+    control: impl Future<Output = ()> + Send + 'static,
     doors: Doors,
     access: Access,
     mut limits: Limits,
@@ -82,7 +86,6 @@ pub(super) fn start(
     phase: watch::Receiver<Phase>,
 ) -> Result<JoinHandle<()>, StartError> {
     limits.connections_max = affordable_connections(limits.connections_max);
-    let runtime = runtime()?;
     let gate = Arc::new(Gate {
         access,
         limits,
@@ -109,6 +112,10 @@ pub(super) fn start(
             let mut closed = phase.clone();
             for door in doors {
                 tokio::spawn(door.accept_all(Arc::clone(&gate), phase.clone()));
+            }
+            // A task, which wakes itself without a call to the system.
+            if let Err(ended) = tokio::spawn(control).await {
+                std::panic::resume_unwind(ended.into_panic());
             }
             // The other end only goes away with the transport.
             let _ = closed.wait_for(|p| *p == Phase::Closed).await;

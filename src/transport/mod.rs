@@ -1,11 +1,11 @@
 //! Opaque frames in and out of the daemon over ZeroMQ: three sockets, bounded queues, and a gate in front.
 //!
 //! ```text
-//!            gate thread                      one thread each                     the daemon
-//! PUSH   ->  listener, limits  -> unix -> ingest:  PULL                      ->  Transport::ingest
-//! DEALER <-> listener, limits <-> unix <-> control: ROUTER                   ->  Transport::control
+//!            gate thread                      on a thread of                      the daemon
+//! PUSH   ->  listener, limits  -> unix -> ingest:  PULL, its own             ->  Transport::ingest
+//! DEALER <-> listener, limits <-> unix <-> control: ROUTER, the gate         ->  Transport::control
 //!                                                                            <-  Transport::replies
-//! SUB    <-  listener, limits <-  unix <-  publish: PUB                      <-  Transport::publish
+//! SUB    <-  listener, limits <-  unix <-  publish: PUB, its own             <-  Transport::publish
 //! ```
 //!
 //! The crate `zeromq` makes the sockets but never meets a peer: it binds unix sockets in a private directory, and the
@@ -394,7 +394,7 @@ pub struct Counters {
     pub ingest_messages: Count,
     /// Messages on ingest that were dropped because they had more than one frame.
     pub ingest_malformed: Count,
-    /// Requests handed to [`Transport::control`].
+    /// Requests answered at once, or handed to [`Transport::control`].
     pub requests: Count,
     /// Messages on control that were dropped because their frames were not a request.
     pub control_malformed: Count,
@@ -622,6 +622,8 @@ struct Running {
     /// Dropped to say to threads that wait on queues of the daemon: closing.
     closing: Option<Sender<Never>>,
     threads: Vec<JoinHandle<()>>,
+    /// Disconnected once the control socket has sent what it had to.
+    control_is_over: Receiver<Never>,
     gate: Option<JoinHandle<()>>,
     directory: PrivateDirectory,
 }
@@ -634,6 +636,19 @@ enum Never {}
 /// # Errors
 /// [`StartError`]; it names the socket, and nothing stays bound.
 pub fn start(settings: Settings) -> Result<Transport, StartError> {
+    start_answering(settings, |_| None)
+}
+
+/// [`start`], with `at_once` shown every request that is not encrypted, on the thread where it arrives: what it answers
+/// is spared two changes of thread and never comes to [`Transport::control`]. Everybody's bytes wait for it, so it must take
+/// no longer than handing a request over does, some microseconds, and wait for nothing.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_answering(
+    settings: Settings,
+    at_once: impl FnMut(&Request) -> Option<Vec<u8>> + Send + 'static,
+) -> Result<Transport, StartError> {
     let bind = |socket, endpoint: &Endpoint| {
         Listener::bind(endpoint, settings.allow_remote).map_err(|error| StartError::bind(socket, endpoint, error))
     };
@@ -651,7 +666,9 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
     let counters = Arc::new(Counters::default());
     let (phase, watch) = tokio::sync::watch::channel(Phase::Running);
     let (closing, closing_watch) = crossbeam_channel::bounded(0);
-    let mut running = Running { phase, closing: Some(closing), threads: Vec::new(), gate: None, directory };
+    let (over, control_is_over) = crossbeam_channel::bounded(0);
+    let mut running =
+        Running { phase, closing: Some(closing), threads: Vec::new(), control_is_over, gate: None, directory };
 
     let (inbox, ingest_queue) = crossbeam_channel::bounded(settings.inbox_messages);
     let (requests, control_queue) = crossbeam_channel::bounded(settings.requests);
@@ -699,10 +716,14 @@ pub fn start(settings: Settings) -> Result<Transport, StartError> {
     let threads = &mut running.threads;
     behind.start_ingest(&doors.ingest.1, inbox, threads)?;
     let (replies, replies_queue) = Outbox::new(settings.replies);
-    behind.start_control(&doors.control.1, requests, replies_queue, elsewhere, threads)?;
+    let runtime = zmq::runtime()?;
+    let answers = replies.clone();
+    let ends = zmq::ControlEnds { at_once, answers, requests, replies: replies_queue, elsewhere, over };
+    let control = behind.open_control(&runtime, &doors.control.1, ends)?;
     let (publish, publications) = Outbox::new(settings.publications);
     behind.start_publish(&doors.publish.1, publications, also, threads)?;
-    running.gate = Some(gate::start(doors, settings.access, settings.limits, Arc::clone(&counters), watch)?);
+    running.gate =
+        Some(gate::start(runtime, control, doors, settings.access, settings.limits, Arc::clone(&counters), watch)?);
 
     let endpoints = Endpoints { ingest: ingest_endpoint, control: control_endpoint, publish: publish_endpoint };
     log::info!(
@@ -773,6 +794,7 @@ impl Running {
         drop(self.closing.take());
         // A thread that panicked has said so; there is nothing to add.
         self.threads.drain(..).for_each(|t| drop(t.join()));
+        let Err(_) = self.control_is_over.recv();
         self.advance(Phase::Closed);
         drop(self.gate.take().map(JoinHandle::join));
     }

@@ -1,4 +1,6 @@
-//! The three sockets of the crate `zeromq`, each on a thread and a runtime of its own, behind the gate.
+//! The three sockets of the crate `zeromq`, behind the gate: PULL and PUB each on a thread and a runtime of its own, since
+//! a full inbox or a large publication holds them up. The ROUTER never waits for anybody and runs on the gate's thread: a
+//! request and its reply are spared a change of thread each.
 //!
 //! What was found about version 0.7 and is heeded here: nothing is flushed when a socket closes; `recv` gives an error
 //! when one peer misbehaves, and the next call goes on; a ROUTER's `send` that waits for a full peer which then leaves
@@ -6,7 +8,7 @@
 //! peer that never speaks stays connected; a receive loop that never yields starves the other peers.
 
 use super::endpoint::listen_at;
-use super::{Count, Counters, Never, Peer, Phase, Publication, Reply, Request, SocketName, StartError};
+use super::{Count, Counters, Never, Outbox, Peer, Phase, Publication, Reply, Request, SocketName, StartError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, select};
 use std::io;
@@ -45,6 +47,20 @@ pub(super) struct Behind {
     pub(super) closing: Receiver<Never>,
 }
 
+/// Where the control socket's requests go and its replies come from.
+pub(super) struct ControlEnds<A, E> {
+    /// What it answers is not handed over ...
+    pub(super) at_once: A,
+    /// ... but put here.
+    pub(super) answers: Outbox<Reply>,
+    pub(super) requests: Sender<Request>,
+    pub(super) replies: mpsc::Receiver<Reply>,
+    /// Replies that it does not give back are not for this socket.
+    pub(super) elsewhere: E,
+    /// Dropped when all is over.
+    pub(super) over: Sender<Never>,
+}
+
 /// A runtime that runs on the thread that blocks on it, with input, output and time.
 pub(super) fn runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::internal("runtime"))
@@ -71,6 +87,11 @@ async fn draining(phase: &mut watch::Receiver<Phase>) {
     let _ = phase.wait_for(|p| *p != Phase::Running).await;
 }
 
+/// Wait until nothing more is handed over to be sent.
+async fn closing(phase: &mut watch::Receiver<Phase>) {
+    let _ = phase.wait_for(|p| matches!(p, Phase::Closing(_) | Phase::Closed)).await;
+}
+
 impl Behind {
     /// PULL: one thread that receives, and waits while `inbox` is full.
     pub(super) fn start_ingest(
@@ -95,31 +116,31 @@ impl Behind {
         Ok(())
     }
 
-    /// ROUTER: one thread that receives and sends. Replies that `elsewhere` does not give back are not for this socket.
-    pub(super) fn start_control(
+    /// ROUTER: a future that receives and sends, for `runtime`, whose thread it never blocks.
+    pub(super) fn open_control<A, E>(
         &self,
+        runtime: &Runtime,
         path: &Path,
-        requests: Sender<Request>,
-        replies: mpsc::Receiver<Reply>,
-        elsewhere: impl Fn(Reply) -> Option<Reply> + Send + 'static,
-        threads: &mut Vec<JoinHandle<()>>,
-    ) -> Result<(), StartError> {
-        let runtime = runtime()?;
+        ends: ControlEnds<A, E>,
+    ) -> Result<impl Future<Output = ()> + Send + use<A, E>, StartError>
+    where
+        A: FnMut(&Request) -> Option<Vec<u8>> + Send + 'static,
+        E: Fn(Reply) -> Option<Reply> + Send + 'static,
+    {
         let mut socket = runtime.block_on(async { RouterSocket::new() });
-        bind(&runtime, &mut socket, path)?;
+        bind(runtime, &mut socket, path)?;
         let mut silent = runtime.block_on(async { DealerSocket::new() });
         runtime.block_on(silent.connect(&format!("ipc://{}", path.display()))).map_err(internal)?;
         let (counters, phase, closing) = (Arc::clone(&self.counters), self.phase.clone(), self.closing.clone());
-        threads.push(spawn("criticd-control", move || {
-            runtime.block_on(async {
-                let (send, receive) = socket.split();
-                let receive = take_requests(receive, requests, closing, phase.clone(), Arc::clone(&counters));
-                let send = send_replies(send, replies, elsewhere, phase.clone(), &counters);
-                tokio::join!(receive, send);
-                drop(silent);
-            });
-        })?);
-        Ok(())
+        let ControlEnds { at_once, answers, requests, replies, elsewhere, over } = ends;
+        Ok(async move {
+            let (send, receive) = socket.split();
+            let receive =
+                take_requests(receive, (at_once, answers), requests, closing, phase.clone(), Arc::clone(&counters));
+            let send = send_replies(send, replies, elsewhere, phase.clone(), &counters);
+            tokio::join!(receive, send);
+            drop((silent, over));
+        })
     }
 
     /// PUB: one thread that sends; `also` is shown each publication.
@@ -162,7 +183,7 @@ async fn next<T>(queue: &mut mpsc::Receiver<T>, phase: &mut watch::Receiver<Phas
     tokio::select! {
         biased;
         item = queue.recv() => item,
-        _ = phase.wait_for(|p| matches!(p, Phase::Closing(_) | Phase::Closed)) => {
+        () = closing(phase) => {
             // Whoever waits for room is told that there will be none.
             queue.close();
             queue.recv().await
@@ -199,6 +220,7 @@ async fn pull(socket: &mut PullSocket, inbox: &Sender<Bytes>, closing: &Receiver
 /// Receive requests until no further may be taken. While `requests` is full the socket is not read, and replies go out.
 async fn take_requests(
     mut socket: RouterRecvHalf,
+    (mut at_once, answers): (impl FnMut(&Request) -> Option<Vec<u8>>, Outbox<Reply>),
     requests: Sender<Request>,
     closing: Receiver<Never>,
     mut phase: watch::Receiver<Phase>,
@@ -215,6 +237,7 @@ async fn take_requests(
             received = socket.recv() => received,
         };
         match received.map(parse_request) {
+            Ok(Some(request)) if is_answered(&request, &mut at_once, &answers) => counters.requests.add(1),
             Ok(Some(request)) => match requests.try_send(request) {
                 Ok(()) => counters.requests.add(1),
                 Err(TrySendError::Disconnected(_)) => return,
@@ -231,6 +254,17 @@ async fn take_requests(
             Err(_) => tokio::task::yield_now().await,
         }
     }
+}
+
+/// Whether a request had an answer at once that is on its way.
+fn is_answered(
+    request: &Request,
+    at_once: &mut impl FnMut(&Request) -> Option<Vec<u8>>,
+    answers: &Outbox<Reply>,
+) -> bool {
+    let answer = at_once(request).map(|payload| answers.try_send(Reply { peer: request.peer, payload }));
+    // Where there is no room for it the daemon answers, and waits.
+    matches!(answer, Some(Ok(())))
 }
 
 /// The connection's number, perhaps an empty frame, the payload; anything else is no request.
@@ -314,10 +348,8 @@ async fn publish(
 /// Wait until nothing has left the gate towards the peers of `socket` for a while, or closing may take no longer: the
 /// crate sends nothing after its socket is closed and does not say what it still holds.
 async fn settle(socket: SocketName, phase: &watch::Receiver<Phase>, counters: &Counters) {
-    let deadline = match *phase.borrow() {
-        Phase::Closing(deadline) => deadline,
-        _ => return,
-    };
+    let now = *phase.borrow();
+    let Phase::Closing(deadline) = now else { return };
     let socket = counters.socket(socket);
     let mut sent = socket.bytes_out.get();
     let mut quiet_since = Instant::now();

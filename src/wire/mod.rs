@@ -25,7 +25,7 @@ pub use model::{
 };
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
-pub use v1::{decode_ingest, decode_ingest_into, decode_request};
+pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
 
 use crate::access::{Right, Rights};
 use crate::transition::{Batch, Invalid, InvalidCode};

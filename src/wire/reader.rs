@@ -137,6 +137,11 @@ impl<'a> Reader<'a> {
         Ok(&before[..before.len() - self.rest.len()])
     }
 
+    /// Past the next value; false where there is none whole.
+    pub(super) fn pass(&mut self) -> bool {
+        self.skip(DEPTH_MAX).is_ok()
+    }
+
     fn skip(&mut self, depth: usize) -> Result<(), WireError> {
         let values = match self.head()? {
             Head::Array(len) => len,

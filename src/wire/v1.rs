@@ -1,6 +1,6 @@
 //! Messages to the daemon: transitions, batches and requests.
 
-use super::reader::{Field, Fields};
+use super::reader::{Field, Fields, Head, Reader};
 use super::tensor::{Element, Shape, Tensor};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, Request, RequestError, VERSION, WireError, excerpt};
 use crate::transition::{Batch, BatchParts};
@@ -109,6 +109,20 @@ pub fn decode_request(bytes: &[u8], limits: &Limits) -> Result<Request, RequestE
         Ok((arrays, op)) => Ok(Request { id, arrays, op }),
         Err(error) => Err(RequestError { id, error }),
     }
+}
+
+/// Whether a message looks like a `value` request, told at a glance: nothing else of it is checked.
+pub fn is_query(bytes: &[u8]) -> bool {
+    let mut reader = Reader::new(bytes);
+    let Ok(Head::Map(pairs)) = reader.head() else { return false };
+    for _ in 0..pairs {
+        match reader.head() {
+            Ok(Head::Str(b"op")) => return reader.head() == Ok(Head::Str(b"value")),
+            Ok(Head::Str(_)) if reader.pass() => {}
+            _ => return false,
+        }
+    }
+    false
 }
 
 fn check_size(bytes: &[u8], limits: &Limits) -> Result<(), WireError> {

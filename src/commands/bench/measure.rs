@@ -8,7 +8,7 @@ use criticd::daemon::core::{Core, Now};
 use criticd::daemon::telemetry::{Stage, Stages, thread_seconds};
 use criticd::journal::checkpoint::Directory;
 use criticd::journal::store::SqliteStorage;
-use criticd::snapshot::Snapshot;
+use criticd::snapshot::{Evaluation, Evaluator, Scratch as Memory};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +19,12 @@ use std::time::{Duration, Instant};
 const WARMUP_ROWS: usize = 1 << 14;
 /// States of one batch of queries.
 const QUERY_ROWS: usize = 1024;
+/// Times that a daemon is left idle and then made to select a model.
+const ROUNDS: u32 = 4;
+/// Seconds of queries between two looks whether the model is there.
+const SLICE: f64 = 0.005;
+/// Seconds of one round of queries in the library.
+const ROUND: f64 = 5e-4;
 /// How long a daemon on this machine may take for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -30,7 +36,7 @@ pub(super) struct OneThread {
     /// Dictionary elements.
     pub(super) dictionary: usize,
     /// The model at the end, with its variance.
-    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) model: Arc<Evaluator>,
 }
 
 /// A whole daemon that is sent to as fast as it takes it.
@@ -47,6 +53,7 @@ pub(super) struct Whole {
 pub(super) struct Latency {
     pub(super) median: f64,
     pub(super) p99: f64,
+    pub(super) p999: f64,
 }
 
 fn clock(started: Instant) -> Now {
@@ -96,11 +103,11 @@ pub(super) fn one_thread(
     while since.elapsed().as_secs_f64() < seconds || stages.rows(Stage::Publish) == 0 {
         round(&stages)?;
     }
-    let snapshot = board.get(0).ok_or_else(|| Failure::new("the stream has made no model"))?;
+    let model = board.evaluator(0).ok_or_else(|| Failure::new("the stream has made no model"))?;
     let all = stages.rows(Stage::Decode) as f64;
     // Snapshots are made now and then: their cost is shared by all rows.
     let stages = Stage::ALL.map(|stage| (stage, stages.seconds(stage) / all)).to_vec();
-    Ok(OneThread { stages, dictionary: snapshot.dictionary.nrows(), snapshot })
+    Ok(OneThread { stages, dictionary: model.snapshot().dictionary.nrows(), model })
 }
 
 /// A daemon with all its threads and sockets, and a sender on the same machine.
@@ -115,6 +122,150 @@ pub(super) fn whole(case: &Case, messages: &[Vec<u8>], seconds: f64, scratch: &S
 fn loaded(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Whole, Failure> {
     let sender = Sender::connect(&daemon.endpoints.ingest.to_string(), PATIENCE)?;
     let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE)?;
+    flooded(&sender, messages, || {
+        let mut learned = || -> Result<(f64, u64), Failure> {
+            let status = status(&mut requester)?;
+            let critic = &status["critics"][0];
+            let size = critic["dictionary_size"].as_u64().unwrap_or(0);
+            Ok((critic["learned"].as_f64().unwrap_or(0.0), size))
+        };
+        loop {
+            let (rows, size) = learned()?;
+            if size >= case.size as u64 || rows >= WARMUP_ROWS as f64 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (started, spent_before, (rows_before, _)) = (Instant::now(), thread_seconds(), learned()?);
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        let rows = learned()?.0 - rows_before;
+        let (elapsed, spent) = (started.elapsed().as_secs_f64(), thread_seconds());
+        let per_row = |(name, seconds): (String, f64)| {
+            let before = spent_before.get(&name).copied().unwrap_or(0.0);
+            (name, (seconds - before) / rows)
+        };
+        let threads = spent.into_iter().map(per_row).filter(|(_, seconds)| *seconds > 0.0).collect();
+        Ok(Whole { rows_per_second: rows / elapsed, threads })
+    })
+}
+
+fn status(requester: &mut Requester) -> Result<Value, Failure> {
+    Ok(requester.ask("status", json!({}), PATIENCE)?)
+}
+
+/// Mean and variance of V: seconds for one state alone, and for each of many.
+pub(super) fn library_queries(case: &Case, model: &Evaluator, seconds: f64) -> Result<(f64, f64), Failure> {
+    let states = case.states(QUERY_ROWS);
+    let mut singles = states.chunks_exact(case.dim).cycle();
+    let (mut memory, mut out) = (Memory::default(), Evaluation::default());
+    let mut evaluate = |states: &[f64]| model.evaluate_into(std::hint::black_box(states), true, &mut memory, &mut out);
+    let single = repeat(seconds, 16, || evaluate(singles.next().expect("there is always another")))?;
+    let batch = repeat(seconds, 1, || evaluate(&states))?;
+    Ok((single, batch / QUERY_ROWS as f64))
+}
+
+/// Seconds that one of many calls takes: the median of rounds of [`ROUND`], so that what interrupts a few does not
+/// count. The clock is read after every `together` calls.
+fn repeat<T, E: std::error::Error>(
+    seconds: f64,
+    together: u32,
+    mut call: impl FnMut() -> Result<T, E>,
+) -> Result<f64, Failure> {
+    let (started, mut rounds) = (Instant::now(), Vec::new());
+    while started.elapsed().as_secs_f64() < seconds {
+        let (since, mut count) = (Instant::now(), 0u32);
+        let elapsed = loop {
+            for _ in 0..together {
+                std::hint::black_box(call()?);
+            }
+            count += together;
+            let elapsed = since.elapsed().as_secs_f64();
+            if elapsed >= ROUND {
+                break elapsed;
+            }
+        };
+        rounds.push(elapsed / f64::from(count));
+    }
+    rounds.sort_by(f64::total_cmp);
+    Ok(rounds[rounds.len() / 2])
+}
+
+/// Time from sending a query for one state, mean and variance, until its answer is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answers {
+    /// A daemon that has learned and does nothing else.
+    pub(super) idle: Latency,
+    /// One that selects a model.
+    pub(super) selecting: Latency,
+    /// One that learns as fast as it may.
+    pub(super) learning: Latency,
+}
+
+/// Ask a daemon over tcp in different circumstances, one query after the other.
+pub(super) fn socket_queries(
+    case: &Case,
+    messages: &[Vec<u8>],
+    seconds: f64,
+    scratch: &Scratch,
+) -> Result<Answers, Failure> {
+    let directory = scratch.empty("queries")?;
+    let daemon = Daemon::start(case.config(&directory)?)?;
+    let outcome = asked(&daemon, case, messages, seconds);
+    daemon.stop();
+    outcome
+}
+
+fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Answers, Failure> {
+    let sender = Sender::connect(&daemon.endpoints.ingest.to_string(), PATIENCE)?;
+    for message in messages {
+        sender.send(message.clone())?;
+    }
+    let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE)?;
+    let states = case.states(1);
+    let learned = json!({"states": [states], "min_offset": super::workload::ROWS});
+    requester.ask("value", learned, PATIENCE)?;
+    let (mut idle, mut selecting) = (Vec::new(), Vec::new());
+    // In turns, so that whatever else the machine does meets both.
+    for _ in 0..ROUNDS {
+        query(&mut requester, &states, seconds / f64::from(ROUNDS), &mut idle)?;
+        let mut left = seconds / f64::from(ROUNDS);
+        while left > 0.0 {
+            let since = Instant::now();
+            let refit = requester.post("optimise", json!({"wait": true}))?;
+            while since.elapsed().as_secs_f64() < left && !requester.has_arrived(refit)? {
+                query(&mut requester, &states, SLICE, &mut selecting)?;
+            }
+            left -= since.elapsed().as_secs_f64();
+            // Not before it is over is the daemon idle again, or free for the next.
+            requester.reply(refit, PATIENCE)?;
+        }
+    }
+    let learning = flooded(&sender, messages, || {
+        let mut times = Vec::new();
+        query(&mut requester, &states, seconds, &mut times)?;
+        Ok(times)
+    })?;
+    Ok(Answers { idle: Latency::of(idle), selecting: Latency::of(selecting), learning: Latency::of(learning) })
+}
+
+/// Seconds of answers, one query at a time, appended to `times`.
+fn query(requester: &mut Requester, state: &[f64], seconds: f64, times: &mut Vec<f64>) -> Result<(), Failure> {
+    let started = Instant::now();
+    while started.elapsed().as_secs_f64() < seconds {
+        let asked = Instant::now();
+        let id = requester.post("value", json!({"states": [state], "variance": true}))?;
+        requester.reply(id, PATIENCE)?;
+        times.push(asked.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// What `measure` gives while another thread sends messages as fast as they are taken.
+fn flooded<T>(
+    sender: &Sender,
+    messages: &[Vec<u8>],
+    measure: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let push = || {
@@ -128,98 +279,16 @@ fn loaded(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> R
             }
         };
         std::thread::Builder::new().name("bench-sender".into()).spawn_scoped(scope, push)?;
-        let measured = (|| {
-            let mut learned = || -> Result<(f64, u64), Failure> {
-                let status = status(&mut requester)?;
-                let critic = &status["critics"][0];
-                let size = critic["dictionary_size"].as_u64().unwrap_or(0);
-                Ok((critic["learned"].as_f64().unwrap_or(0.0), size))
-            };
-            loop {
-                let (rows, size) = learned()?;
-                if size >= case.size as u64 || rows >= WARMUP_ROWS as f64 {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            let (started, spent_before, (rows_before, _)) = (Instant::now(), thread_seconds(), learned()?);
-            std::thread::sleep(Duration::from_secs_f64(seconds));
-            let rows = learned()?.0 - rows_before;
-            let (elapsed, spent) = (started.elapsed().as_secs_f64(), thread_seconds());
-            let per_row = |(name, seconds): (String, f64)| {
-                let before = spent_before.get(&name).copied().unwrap_or(0.0);
-                (name, (seconds - before) / rows)
-            };
-            let threads = spent.into_iter().map(per_row).filter(|(_, seconds)| *seconds > 0.0).collect();
-            Ok(Whole { rows_per_second: rows / elapsed, threads })
-        })();
+        let measured = measure();
         stop.store(true, Ordering::Relaxed);
         measured
     })
 }
 
-fn status(requester: &mut Requester) -> Result<Value, Failure> {
-    Ok(requester.ask("status", json!({}), PATIENCE)?)
-}
-
-/// Mean and variance of V: seconds for one state alone, and for each of many.
-pub(super) fn library_queries(case: &Case, snapshot: &Snapshot, seconds: f64) -> Result<(f64, f64), Failure> {
-    let states = case.states(QUERY_ROWS);
-    let mut singles = states.chunks_exact(case.dim).cycle();
-    let single = repeat(seconds, || snapshot.evaluate(singles.next().expect("there is always another"), true))?;
-    let batch = repeat(seconds, || snapshot.evaluate(&states, true))?;
-    Ok((single, batch / QUERY_ROWS as f64))
-}
-
-/// Seconds that one of many calls takes.
-fn repeat<T, E: std::error::Error>(seconds: f64, mut call: impl FnMut() -> Result<T, E>) -> Result<f64, Failure> {
-    let (started, mut count) = (Instant::now(), 0u32);
-    loop {
-        for _ in 0..16 {
-            std::hint::black_box(call()?);
-        }
-        count += 16;
-        let elapsed = started.elapsed().as_secs_f64();
-        if elapsed >= seconds {
-            return Ok(elapsed / f64::from(count));
-        }
+impl Latency {
+    fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let quantile = |q: f64| times[((times.len() - 1) as f64 * q).round() as usize];
+        Self { median: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999) }
     }
-}
-
-/// Time from sending a query for one state, mean and variance, until its answer is there, with a daemon that has learned and
-/// does nothing else.
-pub(super) fn socket_queries(
-    case: &Case,
-    messages: &[Vec<u8>],
-    seconds: f64,
-    scratch: &Scratch,
-) -> Result<Latency, Failure> {
-    let directory = scratch.empty("queries")?;
-    let daemon = Daemon::start(case.config(&directory)?)?;
-    let outcome = asked(&daemon, case, messages, seconds);
-    daemon.stop();
-    outcome
-}
-
-fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Result<Latency, Failure> {
-    let sender = Sender::connect(&daemon.endpoints.ingest.to_string(), PATIENCE)?;
-    for message in messages {
-        sender.send(message.clone())?;
-    }
-    sender.close(PATIENCE)?;
-    let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE)?;
-    let states = case.states(1);
-    let learned = json!({"states": [states], "min_offset": super::workload::ROWS});
-    requester.ask("value", learned, PATIENCE)?;
-    let mut times = Vec::new();
-    let started = Instant::now();
-    while started.elapsed().as_secs_f64() < seconds {
-        let asked = Instant::now();
-        let id = requester.post("value", json!({"states": [states], "variance": true}))?;
-        requester.reply(id, PATIENCE)?;
-        times.push(asked.elapsed().as_secs_f64());
-    }
-    times.sort_by(f64::total_cmp);
-    let quantile = |q: f64| times[((times.len() - 1) as f64 * q).round() as usize];
-    Ok(Latency { median: quantile(0.5), p99: quantile(0.99) })
 }

@@ -8,7 +8,7 @@ use super::output::{columns, print, print_json};
 use criticd::daemon::ledger::SyncMode;
 use criticd::daemon::telemetry::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
-use measure::{Latency, OneThread, Whole};
+use measure::{Answers, Latency, OneThread, Whole};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const PROGRESS: Duration = Duration::from_millis(100);
 /// (decode), writing them to the journal on the disk where the daemon keeps its data, learning, making snapshots (publish).
 /// Then a whole daemon over tcp, with a sender on the same machine that sends as fast as it may: rows per second by the clock,
 /// and how long each of the threads was on a processor for a row. Last queries for mean and variance, in the library and over
-/// the socket of a daemon that does nothing else.
+/// the socket of a daemon that does nothing else, that selects a model, and that learns as fast as it may.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Reading the result:\n  The slowest of the threads sets the pace of the whole daemon, unless the processors are all busy: the sender needs\n  one, too. A learner that takes most of the time is made faster by a smaller dictionary (critic.dictionary_max), a journal\n  by sync = \"interval:10ms\", single steps by sending several rows in a message.\n\nExamples:\n  criticd bench\n  criticd bench --sizes 500 --dims 12 --sync os\n  criticd bench --directory /mnt/ssd --seconds 5 --json > bench.json"
@@ -41,7 +41,7 @@ pub(crate) struct Bench {
     /// When rows are made durable, as the setting of that name: always, os, interval:10ms
     #[arg(long, value_name = "WHEN", default_value = "always")]
     sync: SyncMode,
-    /// How long each measurement takes; there are eight for each pair of m and D
+    /// How long each measurement takes; there are ten for each pair of m and D
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     seconds: f64,
     /// Where the journal is written; what is written is removed again [default: beside the daemon's data directory]
@@ -60,7 +60,7 @@ struct Run {
     single: (OneThread, Whole),
     /// Seconds: one state alone, one of many.
     library: (f64, f64),
-    socket: Latency,
+    socket: Answers,
 }
 
 impl Bench {
@@ -103,7 +103,7 @@ impl Bench {
         next();
         let single = (single, measure::whole(&case, &steps, self.seconds, scratch)?);
         next();
-        let library = measure::library_queries(&case, &batched.0.snapshot, self.seconds / 2.0)?;
+        let library = measure::library_queries(&case, &batched.0.model, self.seconds / 2.0)?;
         next();
         let socket = measure::socket_queries(&case, &batches, self.seconds, scratch)?;
         bar.inc(1);
@@ -142,11 +142,17 @@ impl Bench {
             }
             let (single, batch) = run.library;
             text += &format!(
-                "  query, mean and variance: {} µs for one state, {} states/s in batches; over tcp p50 {} µs, p99 {} µs\n",
+                "  query, mean and variance: {} µs for one state, {} states/s in batches\n",
                 micros(single),
-                count(1.0 / batch),
-                micros(run.socket.median),
-                micros(run.socket.p99)
+                count(1.0 / batch)
+            );
+            let quantiles = |of: Latency| [of.median, of.p99, of.p999].map(micros).join(" / ");
+            let Answers { idle, selecting, learning } = run.socket;
+            text += &format!(
+                "  query over tcp, p50 / p99 / p99.9 in µs: idle {}, while a model is selected {}, while it learns {}\n",
+                quantiles(idle),
+                quantiles(selecting),
+                quantiles(learning)
             );
         }
         text
@@ -167,6 +173,7 @@ impl Bench {
                 "daemon": {"rows_per_second": whole.rows_per_second, "thread_seconds_per_row": whole.threads},
             })
         };
+        let quantiles = |of: Latency| json!({"p50_s": of.median, "p99_s": of.p99, "p999_s": of.p999});
         let runs: Vec<Value> = runs
             .iter()
             .map(|run| {
@@ -179,8 +186,11 @@ impl Bench {
                     "query": {
                         "single_s": run.library.0,
                         "batch_s_per_state": run.library.1,
-                        "tcp_p50_s": run.socket.median,
-                        "tcp_p99_s": run.socket.p99,
+                        "tcp": {
+                            "idle": quantiles(run.socket.idle),
+                            "selecting": quantiles(run.socket.selecting),
+                            "learning": quantiles(run.socket.learning),
+                        },
                     },
                 })
             })

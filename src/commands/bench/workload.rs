@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub(super) const ROWS: usize = 1 << 14;
 /// Steps of one episode.
 const EPISODE: usize = 200;
+/// What model selection may take where it is asked for.
+const REFIT_BUDGET_S: f64 = 2.0;
 /// How far a state falls back, and how far it is pushed at each step: the states fill a cloud of D dimensions.
 const DECAY: f64 = 0.9;
 const PUSH: f64 = 1.0;
@@ -40,6 +42,7 @@ impl Case {
             tolerance: 1e-6,
             refit_first_rows: 0,
             refit_score_drop: 0.0,
+            refit_budget_s: REFIT_BUDGET_S,
             ..Settings::default()
         };
         let parts = ConfigParts {
