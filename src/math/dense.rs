@@ -475,23 +475,45 @@ pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
         triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
         return;
     }
-    let (l, mut rest) = (l.faer(), rhs.faer());
-    let mut solved = Matrix::zeros(PANEL.min(size), cols);
-    let mut inverse = Matrix::zeros(PANEL.min(size), PANEL.min(size));
-    let mut start = 0;
-    while start < size {
-        let len = PANEL.min(size - start);
-        let (mut panel, mut below) = rest.split_at_row_mut(len);
-        let mut inverse = inverse.block_mut(0, 0, len, len).faer();
-        inverse.fill(0.0);
-        triangular_inverse::invert_lower_triangular(inverse.as_mut(), l.submatrix(start, start, len, len), Par::Seq);
-        let mut solved = solved.block_mut(0, 0, len, cols).faer();
-        matmul::matmul(solved.as_mut(), Accum::Replace, inverse.as_ref(), panel.as_ref(), 1.0, Par::Seq);
-        panel.copy_from(solved.as_ref());
-        let coupling = l.submatrix(start + len, start, size - start - len, len);
-        matmul::matmul(below.as_mut(), Accum::Add, coupling, panel.as_ref(), -1.0, Par::Seq);
-        rest = below;
-        start += len;
+    LowerSolver::new(l).solve(rhs, &mut Matrix::default());
+}
+
+/// A lower triangular matrix (m, m), made ready for solves with many columns, again and again.
+pub struct LowerSolver<'a> {
+    l: View<'a>,
+    /// Inverses of the blocks of [`PANEL`] rows on the diagonal, beside each other.
+    inverses: Matrix,
+}
+
+impl<'a> LowerSolver<'a> {
+    /// For `l`, whose upper triangle is not read.
+    pub fn new(l: View<'a>) -> Self {
+        let mut inverses = Matrix::zeros(PANEL.min(l.rows), l.rows);
+        for start in (0..l.rows).step_by(PANEL) {
+            let len = PANEL.min(l.rows - start);
+            let block = l.faer().submatrix(start, start, len, len);
+            let inverse = inverses.block_mut(0, start, len, len).faer();
+            triangular_inverse::invert_lower_triangular(inverse, block, Par::Seq);
+        }
+        Self { l, inverses }
+    }
+
+    /// rhs <- l^-1 rhs; `panel` is memory that is kept between solves.
+    pub fn solve(&self, rhs: ViewMut<'_>, panel: &mut Matrix) {
+        let (size, cols) = (rhs.rows, rhs.cols);
+        panel.resize(PANEL.min(size), cols);
+        let mut rest = rhs.faer();
+        for start in (0..size).step_by(PANEL) {
+            let len = PANEL.min(size - start);
+            let (mut head, mut below) = rest.split_at_row_mut(len);
+            let inverse = self.inverses.block(0, start, len, len).faer();
+            let mut solved = panel.block_mut(0, 0, len, cols).faer();
+            matmul::matmul(solved.as_mut(), Accum::Replace, inverse, head.as_ref(), 1.0, Par::Seq);
+            head.copy_from(solved.as_ref());
+            let coupling = self.l.faer().submatrix(start + len, start, size - start - len, len);
+            matmul::matmul(below.as_mut(), Accum::Add, coupling, head.as_ref(), -1.0, Par::Seq);
+            rest = below;
+        }
     }
 }
 
@@ -567,22 +589,9 @@ impl Cholesky {
     }
 
     fn factorise(&mut self, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
-        let a = &mut self.factor;
-        assert_eq!(a.rows, a.cols, "only square matrices have a Cholesky factor");
-        let size = a.rows;
-        if size > 0 {
-            let needed = llt::factor::cholesky_in_place_scratch::<f64>(size, Par::Seq, Default::default());
-            let stack = Scratch::stack(&mut scratch.memory, needed);
-            let faer = a.view_mut().faer();
-            llt::factor::cholesky_in_place(faer, Default::default(), Par::Seq, stack, Default::default())
-                .map_err(|llt::factor::LltError::NonPositivePivot { index }| NotPositiveDefinite { index, size })?;
-        }
-        // A NaN slips through comparisons inside the library.
-        if let Some(index) = (0..size).find(|&i| !(a.at(i, i) > 0.0 && a.at(i, i).is_finite())) {
-            return Err(NotPositiveDefinite { index, size });
-        }
-        for j in 1..size {
-            a.col_mut(j)[..j].fill(0.0);
+        factorise(&mut self.factor, scratch)?;
+        for j in 1..self.factor.rows {
+            self.factor.col_mut(j)[..j].fill(0.0);
         }
         Ok(())
     }
@@ -594,7 +603,7 @@ impl Cholesky {
 
     /// log |L L'|.
     pub fn log_determinant(&self) -> f64 {
-        2.0 * (0..self.factor.rows).map(|i| self.factor.at(i, i).ln()).sum::<f64>()
+        log_determinant(&self.factor)
     }
 
     /// rhs <- (L L')^-1 rhs.
@@ -613,19 +622,55 @@ impl Cholesky {
 
     /// The lower triangle of (L L')^-1; what stands above it means nothing.
     pub fn inverse_lower(&self) -> Matrix {
-        let size = self.factor.rows;
-        let mut out = Matrix::zeros(size, size);
-        if size > 0 {
-            let mut memory = MemBuffer::new(llt::inverse::inverse_scratch::<f64>(size, Par::Seq));
-            llt::inverse::inverse(
-                out.view_mut().faer(),
-                self.factor.view().faer(),
-                Par::Seq,
-                MemStack::new(&mut memory),
-            );
-        }
+        let mut out = self.factor.clone();
+        invert(&mut out, &mut Matrix::default());
         out
     }
+}
+
+/// `a` becomes its Cholesky factor, all in the lower triangle; the upper one is left alone.
+///
+/// # Errors
+/// The first pivot that is not positive (or not a number); what `a` holds then means nothing.
+pub fn factorise(a: &mut Matrix, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
+    assert_eq!(a.rows, a.cols, "only square matrices have a Cholesky factor");
+    let size = a.rows;
+    if size > 0 {
+        let needed = llt::factor::cholesky_in_place_scratch::<f64>(size, Par::Seq, Default::default());
+        let stack = Scratch::stack(&mut scratch.memory, needed);
+        let faer = a.view_mut().faer();
+        llt::factor::cholesky_in_place(faer, Default::default(), Par::Seq, stack, Default::default())
+            .map_err(|llt::factor::LltError::NonPositivePivot { index }| NotPositiveDefinite { index, size })?;
+    }
+    // A NaN slips through comparisons inside the library.
+    match (0..size).find(|&i| !(a.at(i, i) > 0.0 && a.at(i, i).is_finite())) {
+        Some(index) => Err(NotPositiveDefinite { index, size }),
+        None => Ok(()),
+    }
+}
+
+/// log |L L'| of a lower triangular `factor`.
+pub fn log_determinant(factor: &Matrix) -> f64 {
+    2.0 * (0..factor.rows).map(|i| factor.at(i, i).ln()).sum::<f64>()
+}
+
+/// `factor`, a lower triangular L, becomes the lower triangle of (L L')^-1, and that of `half` L^-1. Upper triangles are not
+/// read and mean nothing afterwards.
+pub fn invert(factor: &mut Matrix, half: &mut Matrix) {
+    half.resize(factor.rows, factor.cols);
+    triangular_inverse::invert_lower_triangular(half.view_mut().faer(), factor.view().faer(), Par::Seq);
+    let half = half.view().faer();
+    matmul::triangular::matmul(
+        factor.view_mut().faer(),
+        BlockStructure::TriangularLower,
+        Accum::Replace,
+        half.transpose(),
+        BlockStructure::TriangularUpper,
+        half,
+        BlockStructure::TriangularLower,
+        1.0,
+        Par::Seq,
+    );
 }
 
 /// Solve a x = rhs by LU with partial pivoting, once refined.

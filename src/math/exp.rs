@@ -33,7 +33,7 @@ struct Gaussian<'a> {
     level: f64,
 }
 
-/// Points whose distances are held in registers at once.
+/// Entries whose exponentials are taken together; what is left of a slice is filled up to as many.
 const LANES: usize = 32;
 
 impl WithSimd for Gaussian<'_> {
@@ -42,32 +42,22 @@ impl WithSimd for Gaussian<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Self { out, columns, stride, first, y, scale, level } = self;
-        let mut start = first;
-        let mut whole = out.chunks_exact_mut(LANES);
-        for out in &mut whole {
-            let mut squared = [0.0; LANES];
-            for (w, y) in y.iter().enumerate() {
-                let xs = &columns[w * stride + start..][..LANES];
-                for k in 0..LANES {
-                    squared[k] += (xs[k] - y) * (xs[k] - y);
-                }
-            }
-            for k in 0..LANES {
-                out[k] = scale * exp::<S>(-0.5 * squared[k]) + level;
-            }
-            start += LANES;
+        let points = out.len();
+        // Coordinate after coordinate: with the loops the other way round the compiler leaves vector registers unused.
+        let Some((y0, others)) = y.split_first() else {
+            out.fill(scale + level);
+            return;
+        };
+        for (squared, x) in out.iter_mut().zip(&columns[first..][..points]) {
+            *squared = (x - y0) * (x - y0);
         }
-        let rest = whole.into_remainder();
-        rest.fill(0.0);
-        for (w, y) in y.iter().enumerate() {
-            let xs = &columns[w * stride + start..][..rest.len()];
-            for (squared, x) in rest.iter_mut().zip(xs) {
-                *squared += (x - y) * (x - y);
+        for (w, y) in others.iter().enumerate() {
+            let xs = &columns[(w + 1) * stride + first..][..points];
+            for (squared, x) in out.iter_mut().zip(xs) {
+                *squared = add_product::<S>(x - y, x - y, *squared);
             }
         }
-        for value in rest {
-            *value = scale * exp::<S>(-0.5 * *value) + level;
-        }
+        blocks::<S>(out, -0.5, scale, level);
     }
 }
 
@@ -81,9 +71,26 @@ impl WithSimd for ScaledExp<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        for value in self.values {
-            *value = self.scale * exp::<S>(*value);
+        blocks::<S>(self.values, 1.0, self.scale, 0.0);
+    }
+}
+
+/// values\[i\] <- scale exp(factor values\[i\]) + level.
+#[inline(always)]
+fn blocks<S: Simd>(values: &mut [f64], factor: f64, scale: f64, level: f64) {
+    let (whole, rest) = values.as_chunks_mut::<LANES>();
+    for block in whole {
+        for value in block {
+            *value = add_product::<S>(scale, exp::<S>(factor * *value), level);
         }
+    }
+    if !rest.is_empty() {
+        let mut block = [0.0; LANES];
+        block[..rest.len()].copy_from_slice(rest);
+        for value in &mut block {
+            *value = add_product::<S>(scale, exp::<S>(factor * *value), level);
+        }
+        rest.copy_from_slice(&block[..rest.len()]);
     }
 }
 
