@@ -335,6 +335,24 @@ fn refits_by_rows_can_be_switched_while_running() {
 }
 
 #[test]
+fn a_refit_finds_the_same_on_any_number_of_threads() {
+    let (window, _) = episodes(600, |i| (i as f64).sin());
+    // Few rows for the exact evidence, so that the bound of all is climbed as well.
+    let settings = Settings { evidence_rows: 100, starts: 4, ..Settings::default() };
+    let mut learner = Learner::new(settings, None);
+    learner.step(&window);
+    let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
+    let find = || refit::run(&job, &|| true, &|| true).unwrap();
+    let alone = find();
+    for threads in [1, 2, 4] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let found = pool.install(find);
+        assert_eq!(found.model.hyperparameters(), alone.model.hyperparameters(), "{threads} threads");
+        assert_eq!(found.report.ascents, alone.report.ascents, "{threads} threads");
+    }
+}
+
+#[test]
 fn an_adoption_learns_no_row_twice() {
     let (window, rows) = episodes(600, |i| (i as f64).sin());
     let settings = Settings { evidence_rows: 60, starts: 1, ..Settings::default() };

@@ -26,8 +26,8 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use std::fmt;
 
-/// Asked now and then whether to go on; `false` ends the computation with [`EvidenceError::Stopped`].
-pub type KeepGoing<'a> = &'a dyn Fn() -> bool;
+/// Asked now and then, from any thread, whether to go on; `false` ends the computation with [`EvidenceError::Stopped`].
+pub type KeepGoing<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Rows of one block of the sparse evidence.
 const BLOCK: usize = 256;
@@ -1056,6 +1056,7 @@ mod tests {
     use crate::math::kernel::NoiseModel;
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     const GO: KeepGoing<'static> = &|| true;
 
@@ -1166,11 +1167,8 @@ mod tests {
     fn stops_when_told_and_says_what_failed() {
         let (problem, mut hyper) = small();
         let dictionary: Vec<f64> = problem.nodes()[..20].to_vec();
-        let calls = std::cell::Cell::new(0);
-        let count = || {
-            calls.set(calls.get() + 1);
-            calls.get() < 3
-        };
+        let calls = AtomicUsize::new(0);
+        let count = || calls.fetch_add(1, Ordering::Relaxed) < 2;
         let stopped = sparse(&problem, &hyper, &dictionary, Sparse::Variational, 1e-6, &count);
         assert_eq!(stopped, Err(EvidenceError::Stopped));
         assert_eq!(exact(&problem, &hyper, &|| false), Err(EvidenceError::Stopped));
@@ -1179,6 +1177,33 @@ mod tests {
         assert!(matches!(failed, Err(EvidenceError::NotPositiveDefinite(_))), "{failed:?}");
         hyper.noise_variance = f64::NAN;
         assert!(exact(&problem, &hyper, GO).is_err());
+    }
+
+    #[test]
+    fn the_number_of_threads_changes_no_bit() {
+        let states: Vec<f64> = (0..4 * 3000).map(|i| (f64::from(i) * 0.618_033_988_749_895).fract() * 3.0).collect();
+        let observed = states.chunks_exact(4).map(|x| x[0].sin() * x[1]).collect();
+        let dictionary = states[..4 * 70].to_vec();
+        let problem = Problem::correlated(4, states, Matrix::from_columns(3000, 1, observed));
+        let (_, mut hyper) = small();
+        hyper.kernel.metric = Metric::Ard(vec![1.0, 0.5, 0.2, 0.1]);
+        let evaluate = || sparse(&problem, &hyper, &dictionary, Sparse::Variational, 1e-6, GO).unwrap();
+        let alone = evaluate();
+        for threads in [1, 2, 4] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            assert_eq!(pool.install(evaluate), alone, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn memory_kept_from_other_problems_changes_no_bit() {
+        let (problem, hyper) = small();
+        let observed = Matrix::from_columns(50, 1, problem.observed().col(0)[..50].to_vec());
+        let few = Problem::correlated(1, problem.nodes()[..50].to_vec(), observed);
+        let mut evaluator = Evaluator::default();
+        for problem in [&few, &problem, &few] {
+            assert_eq!(evaluator.exact(problem, &hyper, GO), exact(problem, &hyper, GO));
+        }
     }
 
     #[test]
