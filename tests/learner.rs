@@ -11,6 +11,7 @@ use criticd::transition::{Batch, BatchParts, Rows};
 use proptest::prelude::*;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 fn any_settings() -> impl Strategy<Value = Settings> {
     let kinds = (
@@ -194,8 +195,8 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
                 Err(e) => panic!("no job: {e}"),
             }),
             Some(Work::Fit(job)) => {
-                let left = std::cell::Cell::new(200);
-                let time_left = || left.replace(left.get() - 1) > 0;
+                let left = AtomicI32::new(200);
+                let time_left = || left.fetch_sub(1, Ordering::Relaxed) > 0;
                 match refit::run(&job, &|| true, &time_left) {
                     Ok(candidate) => {
                         from = job.window.start();
