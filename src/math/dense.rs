@@ -462,7 +462,7 @@ pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
 /// Columns from which a triangular solve is worth doing by products ...
 const WIDE: usize = 48;
 /// ... with the inverses of diagonal blocks of this size: smaller pieces would leave the processor idle.
-const PANEL: usize = 64;
+const PANEL: usize = 32;
 
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
