@@ -7,12 +7,12 @@ little.
     benches/peers/run.py --all              and GPyTorch and GPflow: some gigabytes
     benches/peers/run.py --only learner     rows of the table whose name has this in it
 
-Where a log evidence is computed, whoever is more than a thousandth away from ours is left out: its time would be of something
-else.
+Where a log evidence is computed, whoever is more than 3 in a thousand away from ours is left out: its time would be of
+something else. (GPyTorch adds nothing to the diagonal of the dictionary's Gram matrix, where GPflow and ours add 1e-6.)
 
-Needs `venv`; packages go to two environments of their own under `target/`, since what `--all` adds wants an older NumPy. dlib's `krls` is a template: it is compiled with
-`c++` against the headers of `libdlib-dev` where they are, else against `--dlib DIRECTORY` (dlib's sources). What cannot be
-had is left out, and said so with the reason.
+Needs `venv`; packages go to two environments of their own under `target/`, since what `--all` adds wants an older NumPy.
+dlib's `krls` is a template: it is compiled with `c++` against the headers of `libdlib-dev` where they are, else against
+`--dlib DIRECTORY` (dlib's sources). What cannot be had is left out, and said so with the reason.
 """
 
 import argparse
@@ -182,7 +182,7 @@ def main():
                 ]
                 try:
                     spent, *theirs_value = measure(command)
-                    if any(abs(b - a) > 1e-3 * abs(a) for a, b in zip(value, theirs_value, strict=True)):
+                    if any(abs(b - a) > 3e-3 * abs(a) for a, b in zip(value, theirs_value, strict=True)):
                         raise ValueError(f"its log evidence is {theirs_value[0]:.3f}, ours {value[0]:.3f}")
                     found[name].append(spent)
                 except (RuntimeError, ValueError, IndexError) as error:

@@ -597,7 +597,7 @@ fn sparse_with(
         let mut product = products.block_mut(0, 0, m, len);
         dense::multiply(product.reborrow(), false, 1.0, cross.view(), Op::Plain, features, Op::Plain);
         dense::multiply(product, true, 1.0 / noise, along.view(), Op::Plain, observed, Op::Transposed);
-        sides.add(pull, problem, start, len, products, block);
+        sides.add(pull, problem, kernel.bias_variance, start, len, products, block);
         for row in start..start + len {
             pull.own(kernel, problem.node(row), problem.successor(row), -0.5 * paid * hs / noise);
         }
@@ -652,8 +652,13 @@ impl Projected {
 
     /// out\[i\] = v0 exp(-1/2 |x_i - y_j|^2) for the points x from `first` on and point j of `other`.
     pub(super) fn signal(&self, kernel: &Kernel, first: usize, other: &Projected, j: usize, out: &mut [f64]) {
+        self.covariances(kernel, first, other, j, 0.0, out);
+    }
+
+    /// The same with `level` added.
+    fn covariances(&self, kernel: &Kernel, first: usize, other: &Projected, j: usize, level: f64, out: &mut [f64]) {
         let width = other.rows.len() / other.len();
-        self.points.covariances(kernel, first, &other.rows[j * width..(j + 1) * width], 0.0, out);
+        self.points.covariances(kernel, first, &other.rows[j * width..(j + 1) * width], level, out);
     }
 }
 
@@ -731,9 +736,10 @@ fn sandwich(l: &Matrix, x: &mut Matrix) {
 
 /// Kernel values of a block of rows against the dictionary.
 struct Block {
-    /// v0 C between dictionary (rows) and the states of the block's rows (columns).
+    /// v0 C between dictionary (rows) and the states of the block's rows (columns); empty unless rows are differences, since
+    /// otherwise features are that and the bias.
     signal: Matrix,
-    /// The same for their successors; empty unless rows are differences.
+    /// The same for their successors.
     next: Matrix,
     /// The functionals of k_m, to be whitened in place.
     features: Matrix,
@@ -742,7 +748,7 @@ struct Block {
 impl Block {
     fn new(m: usize, differences: bool) -> Self {
         let width = if differences { BLOCK } else { 0 };
-        Self { signal: Matrix::zeros(m, BLOCK), next: Matrix::zeros(m, width), features: Matrix::zeros(m, BLOCK) }
+        Self { signal: Matrix::zeros(m, width), next: Matrix::zeros(m, width), features: Matrix::zeros(m, BLOCK) }
     }
 
     /// Fill in rows `start..start + len`; gives the sum of their prior variances.
@@ -755,10 +761,13 @@ impl Block {
         };
         let points = gather(&|row| Some(problem.node(row)));
         let next = (self.next.cols() > 0).then(|| gather(&|row| problem.successor(row).map(|(state, _)| state)));
-        let mut prior = 0.0;
+        let (mut prior, bias) = (0.0, kernel.bias_variance);
+        if next.is_none() {
+            (0..len).for_each(|i| basis.covariances(kernel, 0, &points, i, bias, self.features.col_mut(i)));
+            return len as f64 * kernel.diagonal();
+        }
         for i in 0..len {
             basis.signal(kernel, 0, &points, i, self.signal.col_mut(i));
-            let bias = kernel.bias_variance;
             for (feature, signal) in self.features.col_mut(i).iter_mut().zip(self.signal.col(i)) {
                 *feature = signal + bias;
             }
@@ -854,7 +863,7 @@ impl Pull {
                 let signal = &signal.col(j)[j..];
                 let (diagonal, below) = column.split_first_mut().expect("the column has its diagonal");
                 let (own, others) = sums[j..].split_first_mut().expect("the column has its diagonal");
-                let (weight, weighted) = weigh(below, scale, &signal[1..], others);
+                let (weight, weighted) = weigh(below, scale, &signal[1..], 0.0, others);
                 *own += weighted;
                 self.bias += scale * *diagonal + 2.0 * weight;
                 self.signal += scale * *diagonal * signal[0] + 2.0 * weighted;
@@ -905,17 +914,18 @@ impl Pull {
     }
 }
 
-/// w <- scale w .* k, and sums <- sums + that; gives scale times the sum of w before, and the sum of w after. Bits depend on the
-/// machine's registers.
-fn weigh(w: &mut [f64], scale: f64, k: &[f64], sums: &mut [f64]) -> (f64, f64) {
+/// w <- scale w .* (k - level), and sums <- sums + that; gives scale times the sum of w before, and the sum of w after. Bits
+/// depend on the machine's registers.
+fn weigh(w: &mut [f64], scale: f64, k: &[f64], level: f64, sums: &mut [f64]) -> (f64, f64) {
     assert!(w.len() == k.len() && w.len() == sums.len(), "vectors of different lengths");
-    ARCH.dispatch(Weigh { w, scale, k, sums })
+    ARCH.dispatch(Weigh { w, scale, k, level, sums })
 }
 
 struct Weigh<'a> {
     w: &'a mut [f64],
     scale: f64,
     k: &'a [f64],
+    level: f64,
     sums: &'a mut [f64],
 }
 
@@ -927,18 +937,18 @@ impl WithSimd for Weigh<'_> {
         let (wide_w, rest_w) = S::as_mut_simd_f64s(self.w);
         let (wide_k, rest_k) = S::as_simd_f64s(self.k);
         let (wide_sums, rest_sums) = S::as_mut_simd_f64s(self.sums);
-        let scale = simd.splat_f64s(self.scale);
+        let (scale, level) = (simd.splat_f64s(self.scale), simd.splat_f64s(self.level));
         let (mut before, mut after) = (simd.splat_f64s(0.0), simd.splat_f64s(0.0));
         for ((w, k), sum) in wide_w.iter_mut().zip(wide_k).zip(wide_sums) {
             before = simd.add_f64s(before, *w);
-            *w = simd.mul_f64s(*w, simd.mul_f64s(scale, *k));
+            *w = simd.mul_f64s(*w, simd.mul_f64s(scale, simd.sub_f64s(*k, level)));
             after = simd.add_f64s(after, *w);
             *sum = simd.add_f64s(*sum, *w);
         }
         let (mut before, mut after) = (simd.reduce_sum_f64s(before), simd.reduce_sum_f64s(after));
         for ((w, k), sum) in rest_w.iter_mut().zip(rest_k).zip(rest_sums) {
             before += *w;
-            *w *= self.scale * k;
+            *w *= self.scale * (k - self.level);
             after += *w;
             *sum += *w;
         }
@@ -975,29 +985,33 @@ impl CrossWeights {
         Self { mean, basis, sums: vec![0.0; m], states, spare: Matrix::default(), scaled: others.clone(), others }
     }
 
-    /// `weights` (m, B) of `len` rows from `start` on against the dictionary, whose kernel values are in `block`. What is left
-    /// of the weights means nothing.
+    /// `weights` (m, B) of `len` rows from `start` on against the dictionary, whose kernel values are in `block`, with a kernel
+    /// of this `bias`. What is left of the weights means nothing.
     fn add(
         &mut self,
         pull: &mut Pull,
         problem: &Problem,
+        bias: f64,
         start: usize,
         len: usize,
         weights: &mut Matrix,
         block: &Block,
     ) {
-        if problem.differences.is_some() {
-            let mut spare = std::mem::take(&mut self.spare);
-            spare.assign(weights);
-            let successor = |i: usize| problem.successor(start + i).map(|(state, discount)| (state, -discount));
-            self.add_side(pull, len, successor, &mut spare, &block.next);
-            self.spare = spare;
+        let state = |i: usize| Some((problem.node(start + i), 1.0));
+        if problem.differences.is_none() {
+            self.add_side(pull, len, state, weights, &block.features, bias);
+            return;
         }
-        self.add_side(pull, len, |i| Some((problem.node(start + i), 1.0)), weights, &block.signal);
+        let mut spare = std::mem::take(&mut self.spare);
+        spare.assign(weights);
+        let successor = |i: usize| problem.successor(start + i).map(|(state, discount)| (state, -discount));
+        self.add_side(pull, len, successor, &mut spare, &block.next, 0.0);
+        self.spare = spare;
+        self.add_side(pull, len, state, weights, &block.signal, 0.0);
     }
 
-    /// One side of the functionals, where the kernel without bias is `signal` (m, B). `other` gives each column's state and a
-    /// factor for its weights; a column without a state does not count.
+    /// One side of the functionals, where the kernel without bias is `values` (m, B) less `level`. `other` gives each column's
+    /// state and a factor for its weights; a column without a state does not count.
     /// ```text
     /// sum_j M_j (x - z_j)(x - z_j)',  of which  sum_j M_j x x'  is added here and the rest, for all rows at once, in `finish`
     /// ```
@@ -1007,13 +1021,14 @@ impl CrossWeights {
         len: usize,
         other: impl Fn(usize) -> Option<(&'a [f64], f64)>,
         weights: &mut Matrix,
-        signal: &Matrix,
+        values: &Matrix,
+        level: f64,
     ) {
         let dim = self.mean.len();
         for i in 0..len {
             let (weight, weighted, state) = match other(i) {
                 Some((state, scale)) => {
-                    let (weight, weighted) = weigh(weights.col_mut(i), scale, signal.col(i), &mut self.sums);
+                    let (weight, weighted) = weigh(weights.col_mut(i), scale, values.col(i), level, &mut self.sums);
                     (weight, weighted, state)
                 }
                 None => {

@@ -40,24 +40,61 @@ impl WithSimd for Gaussian<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
+        // As many registers as hold the squares of LANES distances.
+        match S::F64_LANES {
+            8 => self.in_registers::<S, 4>(simd),
+            4 => self.in_registers::<S, 8>(simd),
+            2 => self.in_registers::<S, 16>(simd),
+            _ => self.in_registers::<S, LANES>(simd),
+        }
+    }
+}
+
+impl Gaussian<'_> {
+    #[inline(always)]
+    fn in_registers<S: Simd, const V: usize>(self, simd: S) {
         let Self { out, columns, stride, first, y, scale, level } = self;
         let points = out.len();
-        // Coordinate after coordinate: with the loops the other way round the compiler leaves vector registers unused.
-        let Some((y0, others)) = y.split_first() else {
-            out.fill(scale + level);
-            return;
-        };
-        for (squared, x) in out.iter_mut().zip(&columns[first..][..points]) {
-            *squared = (x - y0) * (x - y0);
-        }
-        for (w, y) in others.iter().enumerate() {
-            let xs = &columns[(w + 1) * stride + first..][..points];
-            for (squared, x) in out.iter_mut().zip(xs) {
-                *squared = add_product::<S>(x - y, x - y, *squared);
+        let (whole, rest) = out.as_chunks_mut::<LANES>();
+        for (k, out) in whole.iter_mut().enumerate() {
+            let mut squares = [simd.splat_f64s(0.0); V];
+            for (w, y) in y.iter().enumerate() {
+                add_squares(simd, &mut squares, &columns[w * stride + first + k * LANES..][..LANES], *y);
             }
+            S::as_mut_simd_f64s(out).0.copy_from_slice(&squares);
+            covariances::<S>(out, scale, level);
         }
-        blocks::<S>(out, -0.5, scale, level);
+        if !rest.is_empty() {
+            let mut squares = [simd.splat_f64s(0.0); V];
+            for (w, y) in y.iter().enumerate() {
+                let mut xs = [0.0; LANES];
+                xs[..rest.len()].copy_from_slice(&columns[w * stride + first..][points - rest.len()..points]);
+                add_squares(simd, &mut squares, &xs, *y);
+            }
+            let mut block = [0.0; LANES];
+            S::as_mut_simd_f64s(&mut block).0.copy_from_slice(&squares);
+            covariances::<S>(&mut block, scale, level);
+            rest.copy_from_slice(&block[..rest.len()]);
+        }
+    }
+}
+
+/// squares <- squares + (x - y)^2 for the points x of a block.
+#[inline(always)]
+fn add_squares<S: Simd, const V: usize>(simd: S, squares: &mut [S::f64s; V], xs: &[f64], y: f64) {
+    let y = simd.splat_f64s(y);
+    for (square, x) in squares.iter_mut().zip(S::as_simd_f64s(xs).0) {
+        let step = simd.sub_f64s(*x, y);
+        *square = simd.mul_add_f64s(step, step, *square);
+    }
+}
+
+/// block\[i\] <- scale exp(-1/2 block\[i\]) + level.
+#[inline(always)]
+fn covariances<S: Simd>(block: &mut [f64; LANES], scale: f64, level: f64) {
+    for value in block {
+        *value = add_product::<S>(scale, exp::<S>(-0.5 * *value), level);
     }
 }
 
@@ -71,24 +108,17 @@ impl WithSimd for ScaledExp<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        blocks::<S>(self.values, 1.0, self.scale, 0.0);
-    }
-}
-
-/// values\[i\] <- scale exp(factor values\[i\]) + level.
-#[inline(always)]
-fn blocks<S: Simd>(values: &mut [f64], factor: f64, scale: f64, level: f64) {
-    let (whole, rest) = values.as_chunks_mut::<LANES>();
-    for block in whole {
-        for value in block {
-            *value = add_product::<S>(scale, exp::<S>(factor * *value), level);
+        let scale = self.scale;
+        let (whole, rest) = self.values.as_chunks_mut::<LANES>();
+        for block in whole {
+            for value in block {
+                *value = scale * exp::<S>(*value);
+            }
         }
-    }
-    if !rest.is_empty() {
         let mut block = [0.0; LANES];
         block[..rest.len()].copy_from_slice(rest);
         for value in &mut block {
-            *value = add_product::<S>(scale, exp::<S>(factor * *value), level);
+            *value = scale * exp::<S>(*value);
         }
         rest.copy_from_slice(&block[..rest.len()]);
     }
