@@ -69,8 +69,8 @@ impl Walk {
     }
 }
 
-/// A learner whose dictionary of `m` elements is full after [`WARM`] rows, and a window with [`ROWS`] rows more.
-fn warm(m: usize, refresh_rows: usize) -> (Learner, Window) {
+/// A learner whose dictionary of `m` elements is full after [`WARM`] rows, a window with [`ROWS`] rows more, and the walk.
+fn warm(m: usize, refresh_rows: usize) -> (Learner, Window, Walk) {
     let settings =
         Settings { dictionary_max: m, tolerance: 1e-6, refresh_rows, refit_first_rows: 0, ..Settings::default() };
     let mut learner = Learner::new(settings, None);
@@ -80,7 +80,7 @@ fn warm(m: usize, refresh_rows: usize) -> (Learner, Window) {
     learner.step(&window);
     assert_eq!(learner.model().map(|model| model.dictionary().len()), Some(m), "a full dictionary");
     walk.extend(&mut window, ROWS);
-    (learner, window)
+    (learner, window, walk)
 }
 
 /// n^3 multiplications with as many additions: the unit that goals are stated in.
@@ -100,7 +100,7 @@ fn rows(c: &mut Criterion) {
         let mut group = c.benchmark_group(format!("learner, D = {DIM}, weights {title}"));
         group.throughput(Throughput::Elements(ROWS));
         for m in [100, 300, 500] {
-            let (learner, window) = warm(m, refresh_rows);
+            let (learner, window, _) = warm(m, refresh_rows);
             group.bench_function(BenchmarkId::new("m", m), |bench| {
                 let step = |mut learner: Learner| {
                     learner.step(&window);
@@ -113,9 +113,32 @@ fn rows(c: &mut Criterion) {
     }
 }
 
+/// As [`rows`], but one at a time, and weights after each.
+fn single_rows(c: &mut Criterion) {
+    const ROWS: u64 = 2048;
+    let mut group = c.benchmark_group(format!("learner, D = {DIM}, one row at a time, weights after each"));
+    group.throughput(Throughput::Elements(ROWS));
+    for m in [100, 300] {
+        let (mut learner, mut window, mut walk) = warm(m, 1);
+        learner.step(&window);
+        let mut more = Window::new(DIM, 1, 2 * ROWS as usize);
+        walk.extend(&mut more, ROWS);
+        let rows = more.flatten();
+        group.bench_function(BenchmarkId::new("m", m), |bench| {
+            bench.iter(|| {
+                for i in 0..rows.len() {
+                    window.extend(&rows, i..i + 1);
+                    learner.step(&window);
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10);
-    targets = matrix_product, rows
+    targets = matrix_product, rows, single_rows
 }
 criterion_main!(benches);

@@ -4,6 +4,7 @@ mod support;
 
 use criticd::learner::Settings;
 use criticd::learner::model::Model;
+use criticd::math::dense::Matrix;
 use criticd::math::dictionary::Dictionary;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::math::posterior::{Posterior, Scale};
@@ -249,6 +250,36 @@ fn backfill_over_everything_equals_batch_and_no_backfill_does_not_move_predictio
     dictionary.admit(&far, phi.col(0));
     statistics.grow();
     assert!(distance(&predict(&dictionary, &statistics), &before) < 1e-12);
+}
+
+#[test]
+fn weights_that_follow_single_rows_are_those_of_a_factor_of_its_own() {
+    for noise in [NoiseModel::Correlated, NoiseModel::White] {
+        let h = hyperparameters(noise);
+        let elements: Vec<f64> = (0..160).map(|k| 3.0 * ((k * k) as f64 * 0.7).sin()).collect();
+        let basis = Dictionary::from_elements(h.kernel.clone(), 2, &elements).unwrap();
+        let followed = Settings { refresh_rows: 1, ..settings(0.9) };
+        let mut rows = wander(900, 3, 1, 5);
+        rows.truncated.fill(false); // a chain that is cut asks for a system of its own
+        let mut model = Model::with_dictionary(followed, Inputs::identity(2), &h, basis);
+        let mut most = 0;
+        for i in 0..rows.len() {
+            model.learn(&rows, i..i + 1, i as u64);
+            let (found, expected) = (model.posterior().unwrap(), model.solve().unwrap());
+            if found.rows() < expected.rows() {
+                continue; // there is a refresh for as many rows as there are streams
+            }
+            most = most.max(found.gained());
+            let near = |a: &Matrix, b: &Matrix| {
+                let difference = (a.to_nalgebra() - b.to_nalgebra()).amax();
+                assert!(difference <= 1e-10 * b.to_nalgebra().amax(), "{noise:?}, row {i}: {difference:e}");
+            };
+            near(found.feature_weights(), expected.feature_weights());
+            near(found.system().factor(), expected.system().factor());
+            assert!((found.log_evidence() - expected.log_evidence()).abs() < 1e-10 * expected.log_evidence().abs());
+        }
+        assert!((250..=256).contains(&most), "{most}: made anew now and then, not at every row");
+    }
 }
 
 #[test]

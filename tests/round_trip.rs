@@ -56,6 +56,7 @@ fn a_learner_goes_on_after_a_round_trip_as_if_nothing_had_happened() {
         ("plain", settings()),
         ("clustered", Settings { variance: VarianceKind::Clustered, rewards: vec![1, 0], ..settings() }),
         ("white", Settings { noise: NoiseModel::White, kernel: KernelKind::Isotropic, ..settings() }),
+        ("weights after every row", Settings { refresh_rows: 1, ..settings() }),
         ("fixed noise, small", Settings { tune_noise: false, dictionary_max: 3, ..settings() }),
     ] {
         let rows = wander(3000, 5, 2, 11);

@@ -53,8 +53,9 @@ impl ModelFootprint {
         // The variance of the snapshot that answers, and of the next one while both are there.
         let snapshots = 2;
         let slots = settings.backfill_rows + settings.refresh_rows;
-        // Features of recent rows, of the states of one block (at most two for each row), and of its rows that are scored.
-        let columns = slots + 6 * settings.refresh_rows + 4 * dim + 6 * rewards + 8;
+        // Features of recent rows, of the states of one block (at most two for each row) and what they are made in, those of its
+        // rows that are scored, and the inverses of the factor's diagonal blocks.
+        let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 64;
         let rest = slots * (2 * dim + rewards + 3) + 8 * settings.refresh_rows * dim;
         let bytes = NUMBER * (m * m * (squares + snapshots) + m * columns + rest);
         Self { critic: settings.name.clone(), elements: m, bytes }

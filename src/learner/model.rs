@@ -133,6 +133,8 @@ struct Work {
     /// Row of the block that each node belongs to.
     node_rows: Vec<usize>,
     features: Matrix,
+    /// Scratch of features.
+    covariances: Matrix,
     residuals: Vec<f64>,
     /// Whether what the block's rows observe stands in `observed`, and not in `features`.
     observed_apart: bool,
@@ -340,13 +342,14 @@ impl Model {
             + self.recent.bytes()
             + self.dictionary.factor().bytes()
             + self.work.features.bytes()
+            + self.work.covariances.bytes()
             + self.work.observed.bytes()
             + self.posterior.as_ref().map_or(0, |_| (m * m + 3 * m) * 8)
             + self.chains.len() * chain * size_of::<f64>()
     }
 
-    /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. Rows that are neither scored nor
-    /// novel cost no allocation beyond those of their block.
+    /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. With a full dictionary nothing is allocated
+    /// but where noise and scale are tuned (tests/allocations.rs).
     pub fn learn(&mut self, rows: &Rows, range: Range<usize>, offset: u64) {
         let mut start = range.start;
         while start < range.end {
@@ -381,6 +384,11 @@ impl Model {
         self.score_rows(rows, block.clone(), offset, &mut work);
         self.absorb(rows, block, &mut work);
         self.work = work;
+        if self.dictionary.is_full() && !self.recent.is_settled() {
+            // From here on the rows since the last refresh are of use, where its factor may gain them, and no others.
+            let few = Posterior::gains_most(self.dictionary.len());
+            self.recent.settle(if self.settings.refresh_rows <= few { few } else { 0 });
+        }
     }
 
     /// The states of the block whose features are needed, in arrival order.
@@ -459,7 +467,7 @@ impl Model {
             work.features = Matrix::with_capacity(self.dictionary.max(), 2 * self.settings.refresh_rows);
         }
         work.features.resize(self.dictionary.len(), nodes);
-        self.dictionary.features_into(&work.points, work.features.view_mut());
+        self.dictionary.features_into(&work.points, &mut work.covariances, work.features.view_mut());
         work.residuals.clear();
         work.residuals.extend((0..nodes).map(|k| self.dictionary.residual(work.features.col(k))));
     }
@@ -551,7 +559,7 @@ impl Model {
         next_points.clear();
         kernel.project_into(dim, &work.successors, next_points);
         next.resize(m, work.successors.len() / dim);
-        self.dictionary.features_into(next_points, next.view_mut());
+        self.dictionary.features_into(next_points, &mut work.covariances, next.view_mut());
         // Features admitted since the refresh have their prior variance of one.
         let known = posterior.feature_weights().rows();
         difference.resize(m, scored.len());
@@ -712,15 +720,14 @@ impl Model {
         if self.slots[slot].cluster.rows >= cluster_rows(discount) {
             self.flush_cluster(slot, Some((features, decay)));
         }
-        let predicted: Vec<f64> = (0..rewards.len()).map(|h| self.value(features, h)).collect();
-        let cluster = &mut self.slots[slot].cluster;
+        let (posterior, cluster) = (self.posterior.as_ref(), &mut self.slots[slot].cluster);
         let decay = if cluster.rows == 0 { 0.0 } else { decay };
         for (z, phi) in cluster.trace.iter_mut().zip(features) {
             *z = decay * *z + phi;
         }
         for (h, &r) in rewards.iter().enumerate() {
             axpy(cluster.scores.col_mut(h), r, &cluster.trace);
-            axpy(cluster.scores.col_mut(h), -predicted[h], features);
+            axpy(cluster.scores.col_mut(h), -value(posterior, features, h), features);
         }
         cluster.rows += 1;
     }
@@ -731,7 +738,7 @@ impl Model {
         if self.slots[slot].cluster.rows > 0 {
             if let Some((features, discount)) = closing {
                 for h in 0..self.settings.rewards.len() {
-                    let value = self.value(features, h);
+                    let value = value(self.posterior.as_ref(), features, h);
                     let cluster = &mut self.slots[slot].cluster;
                     axpy(cluster.scores.col_mut(h), discount * value, &cluster.trace);
                 }
@@ -745,23 +752,21 @@ impl Model {
         self.scatter = Some(scatter);
     }
 
-    /// Value under the weights of the last refresh; features admitted since weigh nothing.
-    fn value(&self, features: &[f64], h: usize) -> f64 {
-        self.posterior.as_ref().map_or(0.0, |posterior| {
-            let u = posterior.feature_weights().col(h);
-            dot(&features[..u.len()], u)
-        })
-    }
-
     /// The running chains as they would be closed now, valued at their last successors.
-    fn close_running(&self, running: &mut Running, states: &mut Vec<f64>, points: &mut Vec<f64>) {
+    fn close_running(
+        &self,
+        running: &mut Running,
+        states: &mut Vec<f64>,
+        points: &mut Vec<f64>,
+        covariances: &mut Matrix,
+    ) {
         let chains = || self.chains.iter().zip(&self.slots).filter(|(chain, _)| chain.rows > 0);
         states.clear();
         chains().for_each(|(_, slot)| states.extend_from_slice(&slot.next_state));
         points.clear();
         self.dictionary.kernel().project_into(self.inputs.dim(), states, points);
         running.features.resize(self.dictionary.len(), states.len() / self.inputs.dim());
-        self.dictionary.features_into(points, running.features.view_mut());
+        self.dictionary.features_into(points, covariances, running.features.view_mut());
         running.close(chains().map(|(chain, _)| chain), self.settings.rewards.len());
     }
 
@@ -771,11 +776,11 @@ impl Model {
     /// If the system cannot be solved; the model is as it was.
     pub fn solve(&self) -> Result<Posterior, SolveError> {
         let mut running = Running::default();
-        self.close_running(&mut running, &mut Vec::new(), &mut Vec::new());
+        self.close_running(&mut running, &mut Vec::new(), &mut Vec::new(), &mut Matrix::default());
         Posterior::solve(&self.statistics, &running, self.scale)
     }
 
-    /// Refresh the weights that score incoming rows and, where the rows have grown by a sixteenth or the dictionary has
+    /// Refresh the weights that score incoming rows and, where the rows have grown by an eighth or the dictionary has
     /// grown, noise and scale: in between S has hardly moved. A solve that fails leaves the last weights in place.
     pub fn refresh(&mut self) {
         self.rows_since_refresh = 0;
@@ -794,15 +799,23 @@ impl Model {
     }
 
     fn resolve(&mut self, work: &mut Work) {
-        let Work { running, successors, points, solve, spare, .. } = work;
-        self.close_running(running, successors, points);
-        if spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
+        let Work { running, successors, points, covariances, solve, spare, .. } = work;
+        self.close_running(running, successors, points, covariances);
+        // A few rows since the last refresh are gained by its factor; more, or other circumstances, ask for one of its own.
+        let gained =
+            self.posterior.as_mut().filter(|before| before.can_gain(&self.statistics, self.scale)).is_some_and(
+                |before| {
+                    let rows = self.recent.last(self.statistics.rows - before.rows());
+                    rows.is_some_and(|rows| spare.gain(before, rows, &self.statistics, running, solve).is_ok())
+                },
+            );
+        if !gained && spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
             self.counts.failed_refreshes += 1;
             return;
         }
         let rows = self.statistics.rows;
         let grown =
-            rows > self.rows_at_tuning + self.rows_at_tuning / 16 || self.dictionary.len() > self.features_at_tuning;
+            rows > self.rows_at_tuning + self.rows_at_tuning / 8 || self.dictionary.len() > self.features_at_tuning;
         if self.settings.tune_noise && rows >= TUNE_ROWS_MIN && grown {
             let before = self.scale;
             self.scale = spare.tuned_scale(&self.statistics, self.settings.noise_floor);
@@ -922,6 +935,14 @@ impl Model {
             score: self.score.mean(),
         })
     }
+}
+
+/// Value under the weights of the last refresh; features admitted since weigh nothing.
+fn value(posterior: Option<&Posterior>, features: &[f64], h: usize) -> f64 {
+    posterior.map_or(0.0, |posterior| {
+        let u = posterior.feature_weights().col(h);
+        dot(&features[..u.len()], u)
+    })
 }
 
 /// Rows of one cluster: a few effective horizons, beyond which returns hardly share noise.

@@ -55,6 +55,9 @@ pub struct Recent {
     /// Rows ever pushed; row i stands in column i % slots.
     end: u64,
     start: u64,
+    /// Whether nothing will be backfilled any more.
+    #[serde(default)]
+    settled: bool,
     features: Matrix,
     #[serde(with = "raw")]
     points: Vec<f64>,
@@ -86,6 +89,7 @@ impl Recent {
             rewards_per_row,
             end: 0,
             start: 0,
+            settled: false,
             features: ring,
             points: vec![0.0; slots * width],
             next_points: vec![0.0; slots * width],
@@ -101,15 +105,16 @@ impl Recent {
     /// Whether its parts are of sizes that fit m features, projected states (`width`,), H rewards and so many chains.
     pub(crate) fn holds_together(&self, m: usize, width: usize, rewards: usize, chains: usize) -> bool {
         let slots = self.slots;
+        let points = if self.settled { 0 } else { slots };
         slots as u64 >= self.keep
-            && slots > 0
+            && (slots > 0 || self.settled)
             && (self.width, self.rewards_per_row) == (width, rewards)
             && self.end.checked_sub(self.start).is_some_and(|rows| rows <= slots as u64)
             && self.features.cols() == slots
             && (self.features.rows() == m || (self.end == 0 && self.features.rows() <= m))
-            && (self.points.len(), self.next_points.len()) == (slots * width, slots * width)
-            && (self.weights.len(), self.decays.len(), self.chain_slots.len()) == (slots, slots, slots)
-            && self.rewards.len() == slots * rewards
+            && (self.points.len(), self.next_points.len()) == (points * width, points * width)
+            && (self.weights.len(), self.decays.len(), self.chain_slots.len()) == (points, points, points)
+            && self.rewards.len() == points * rewards
             && self.chain_slots.iter().all(|&slot| (slot as usize) < chains || self.end == 0)
             && self.cuts.iter().all(|cut| {
                 let chain = (cut.chain.trace.len(), cut.chain.weighted_target.len()) == (m, rewards);
@@ -127,15 +132,51 @@ impl Recent {
         self.end
     }
 
+    /// Features of what the last `count` rows observed (m,), oldest first; none if not so many are kept.
+    pub fn last(&self, count: u64) -> Option<impl Iterator<Item = &[f64]>> {
+        let from = self.end.checked_sub(count).filter(|&from| from >= self.start)?;
+        Some((from..self.end).map(|k| self.features.col((k % self.slots as u64) as usize)))
+    }
+
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
-        let numbers = self.points.len() + self.next_points.len() + self.rewards.len() + 2 * self.slots;
+        let numbers = self.points.len() + self.next_points.len() + self.rewards.len() + 2 * self.weights.len();
         let cut = self.features.rows() * 2 + self.width + self.rewards_per_row;
         self.features.bytes() + size_of::<f64>() * (numbers + cut * (self.cuts.len() + self.spare.len()))
     }
 
+    /// Keep the features of the last `slots` rows and nothing else from now on: the dictionary has all the elements that it will
+    /// ever have.
+    pub fn settle(&mut self, slots: usize) {
+        if self.settled {
+            return;
+        }
+        let (m, kept) = (self.features.rows(), (self.end - self.start).min(slots as u64));
+        let mut features = Matrix::zeros(m, slots);
+        for k in self.end - kept..self.end {
+            let column = (k % slots as u64) as usize;
+            features.col_mut(column).copy_from_slice(self.features.col((k % self.slots as u64) as usize));
+        }
+        let (end, width, rewards_per_row) = (self.end, self.width, self.rewards_per_row);
+        *self = Self { end, start: end - kept, settled: true, features, ..Self::new(0, 0, 0, width, rewards_per_row) };
+        self.slots = slots;
+    }
+
+    /// Whether nothing will be backfilled any more.
+    pub fn is_settled(&self) -> bool {
+        self.settled
+    }
+
     /// Remember a row that has just been absorbed; the oldest makes room.
     pub fn push(&mut self, row: Observed<'_>) {
+        if self.settled {
+            if let Some(k) = self.end.checked_rem(self.slots as u64) {
+                self.features.col_mut(k as usize).copy_from_slice(row.features);
+            }
+            self.end += 1;
+            self.start = self.start.max(self.end.saturating_sub(self.slots as u64));
+            return;
+        }
         if self.end - self.start == self.slots as u64 {
             self.start += 1;
             while self.cuts.front().is_some_and(|cut| cut.position <= self.start) {
@@ -161,6 +202,9 @@ impl Recent {
     /// Remember that the chain in `slot` is about to be closed, by row number `row`, with the value at `point`, whose
     /// features are `features`.
     pub fn push_cut(&mut self, slot: usize, row: u64, chain: &Chain, features: &[f64], point: &[f64]) {
+        if self.settled {
+            return;
+        }
         let mut record = self.spare.pop().unwrap_or_default();
         record.position = self.end;
         record.row = row;

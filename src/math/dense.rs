@@ -222,6 +222,14 @@ impl Matrix {
         self.cols = cols;
     }
 
+    /// Become a matrix of this size, in the memory that is there if it is enough. Its entries mean nothing.
+    pub fn renew(&mut self, rows: usize, cols: usize) {
+        if self.data.len() < rows * cols {
+            self.data = vec![0.0; rows * cols];
+        }
+        (self.rows, self.cols, self.stride) = (rows, cols, rows);
+    }
+
     /// Become a copy of `other`, in the memory that is there if it is enough.
     pub fn assign(&mut self, other: &Self) {
         if other.rows > self.stride || other.cols * self.stride > self.data.len() {
@@ -293,6 +301,14 @@ impl Serialize for Matrix {
         let room = self.data.len().checked_div(self.stride).unwrap_or(0);
         Written { rows: self.rows, cols: self.cols, stride: self.stride, room, entries }.serialize(serializer)
     }
+}
+
+/// Write a matrix without the room it has: of one that is made anew in the memory of another that room is history, and what
+/// learned the same would be written differently.
+pub(super) fn tight<S: Serializer>(matrix: &Matrix, serializer: S) -> Result<S::Ok, S::Error> {
+    let entries = (0..matrix.cols).flat_map(|j| matrix.col(j).iter().copied()).collect();
+    let (rows, cols) = (matrix.rows, matrix.cols);
+    Written { rows, cols, stride: rows, room: cols, entries }.serialize(serializer)
 }
 
 impl<'de> Deserialize<'de> for Matrix {
@@ -405,6 +421,13 @@ impl<'a> ViewMut<'a> {
         &mut self.data[j * self.stride..j * self.stride + self.rows]
     }
 
+    /// The columns from number `first` on, to be written beside each other.
+    pub(super) fn columns_mut(&mut self, first: usize) -> impl Iterator<Item = &mut [f64]> {
+        let (rows, stride) = (self.rows, self.stride.max(1));
+        let start = (first * stride).min(self.data.len());
+        self.data[start..].chunks_mut(stride).take(self.cols - first).map(move |column| &mut column[..rows])
+    }
+
     fn faer(self) -> MatMut<'a, f64> {
         MatMut::from_column_major_slice_with_stride_mut(self.data, self.rows, self.cols, self.stride.max(self.rows))
     }
@@ -459,7 +482,9 @@ pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
     );
 }
 
-/// Columns from which a triangular solve is worth doing by products ...
+/// Columns up to which a triangular solve goes column by column.
+const NARROW: usize = 4;
+/// Columns from which it is worth doing by products ...
 const WIDE: usize = 48;
 /// ... with the inverses of diagonal blocks of this size: smaller pieces would leave the processor idle.
 const PANEL: usize = 32;
@@ -467,60 +492,103 @@ const PANEL: usize = 32;
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
     let (size, cols) = (rhs.rows, rhs.cols);
-    if cols == 1 {
-        vector::solve_lower(l, &mut rhs.data[..size]);
+    if cols <= NARROW {
+        let mut rhs = rhs;
+        (0..cols).for_each(|j| vector::solve_lower(l, rhs.col_mut(j)));
         return;
     }
     if cols < WIDE || size <= PANEL / 2 {
         triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
         return;
     }
-    LowerSolver::new(l).solve(rhs, &mut Matrix::default());
+    let (l, mut rest) = (l.faer(), rhs.faer());
+    let mut solved = Matrix::zeros(PANEL.min(size), cols);
+    let mut inverse = Matrix::zeros(PANEL.min(size), PANEL.min(size));
+    let mut start = 0;
+    while start < size {
+        let len = PANEL.min(size - start);
+        let (mut panel, mut below) = rest.split_at_row_mut(len);
+        let mut inverse = inverse.block_mut(0, 0, len, len).faer();
+        inverse.fill(0.0);
+        triangular_inverse::invert_lower_triangular(inverse.as_mut(), l.submatrix(start, start, len, len), Par::Seq);
+        let mut solved = solved.block_mut(0, 0, len, cols).faer();
+        matmul::matmul(solved.as_mut(), Accum::Replace, inverse.as_ref(), panel.as_ref(), 1.0, Par::Seq);
+        panel.copy_from(solved.as_ref());
+        let coupling = l.submatrix(start + len, start, size - start - len, len);
+        matmul::matmul(below.as_mut(), Accum::Add, coupling, panel.as_ref(), -1.0, Par::Seq);
+        rest = below;
+        start += len;
+    }
 }
 
-/// A lower triangular matrix (m, m), made ready for solves with many columns, again and again.
-pub struct LowerSolver<'a> {
-    l: View<'a>,
-    /// Inverses of the blocks of [`PANEL`] rows on the diagonal, beside each other.
-    inverses: Matrix,
+/// Inverses of the diagonal blocks of a lower triangular matrix that grows row by row and is solved with again and again.
+#[derive(Clone, Debug, Default)]
+pub struct PanelInverses {
+    /// Rows of the triangular matrix.
+    size: usize,
+    /// (PANEL, PANEL) each, the last of which may be incomplete; zero where nothing is known.
+    blocks: Vec<Matrix>,
 }
 
-impl<'a> LowerSolver<'a> {
-    /// For `l`, whose upper triangle is not read.
-    pub fn new(l: View<'a>) -> Self {
-        let mut inverses = Matrix::zeros(PANEL.min(l.rows), l.rows);
-        for start in (0..l.rows).step_by(PANEL) {
-            let len = PANEL.min(l.rows - start);
-            let block = l.faer().submatrix(start, start, len, len);
-            let inverse = inverses.block_mut(0, start, len, len).faer();
-            triangular_inverse::invert_lower_triangular(inverse, block, Par::Seq);
-        }
-        Self { l, inverses }
+impl PanelInverses {
+    /// Those of l (m, m).
+    pub fn of(l: &Matrix) -> Self {
+        let mut out = Self::default();
+        (0..l.rows()).for_each(|_| out.grow(l));
+        out
     }
 
-    /// rhs <- l^-1 rhs; `panel` is memory that is kept between solves.
-    pub fn solve(&self, rhs: ViewMut<'_>, panel: &mut Matrix) {
-        let (size, cols) = (rhs.rows, rhs.cols);
-        panel.resize(PANEL.min(size), cols);
-        let mut rest = rhs.faer();
-        for start in (0..size).step_by(PANEL) {
-            let len = PANEL.min(size - start);
-            let (mut head, mut below) = rest.split_at_row_mut(len);
-            let inverse = self.inverses.block(0, start, len, len).faer();
-            let mut solved = panel.block_mut(0, 0, len, cols).faer();
-            matmul::matmul(solved.as_mut(), Accum::Replace, inverse, head.as_ref(), 1.0, Par::Seq);
-            head.copy_from(solved.as_ref());
-            let coupling = self.l.faer().submatrix(start + len, start, size - start - len, len);
-            matmul::matmul(below.as_mut(), Accum::Add, coupling, head.as_ref(), -1.0, Par::Seq);
-            rest = below;
+    /// Take in one more row of l. O(PANEL^2).
+    pub fn grow(&mut self, l: &Matrix) {
+        let (row, at) = (self.size, self.size % PANEL);
+        if at == 0 {
+            self.blocks.push(Matrix::zeros(PANEL, PANEL));
         }
+        let inverse = self.blocks.last_mut().expect("pushed with its first row");
+        let pivot = 1.0 / l.at(row, row);
+        for j in 0..at {
+            let known: f64 = (j..at).map(|k| l.at(row, row - at + k) * inverse.at(k, j)).sum();
+            *inverse.at_mut(at, j) = -known * pivot;
+        }
+        *inverse.at_mut(at, at) = pivot;
+        self.size += 1;
+    }
+
+    /// Whether [`PanelInverses::solve_lower`] is the faster way for so many columns.
+    pub fn are_worth_it(&self, cols: usize) -> bool {
+        cols >= WIDE && self.size > PANEL / 2
+    }
+
+    /// out <- l^-1 rhs for the l whose rows were taken in. What is left of `rhs` means nothing.
+    ///
+    /// # Panics
+    /// If sizes differ.
+    pub fn solve_lower(&self, l: View<'_>, rhs: ViewMut<'_>, out: ViewMut<'_>) {
+        assert!(l.rows == self.size && (rhs.rows, rhs.cols) == (out.rows, out.cols), "sizes differ");
+        let (l, mut rest, mut out) = (l.faer(), rhs.faer(), out.faer());
+        for (k, inverse) in self.blocks.iter().enumerate() {
+            let (start, len) = (k * PANEL, PANEL.min(self.size - k * PANEL));
+            let (panel, mut below) = rest.split_at_row_mut(len);
+            let (mut solved, other) = out.split_at_row_mut(len);
+            let inverse = inverse.block(0, 0, len, len).faer();
+            matmul::matmul(solved.as_mut(), Accum::Replace, inverse, panel.as_ref(), 1.0, Par::Seq);
+            let coupling = l.submatrix(start + len, start, self.size - start - len, len);
+            matmul::matmul(below.as_mut(), Accum::Add, coupling, solved.as_ref(), -1.0, Par::Seq);
+            (rest, out) = (below, other);
+        }
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        self.blocks.iter().map(Matrix::bytes).sum()
     }
 }
 
 /// rhs <- l^-T rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower_transposed(l: View<'_>, rhs: ViewMut<'_>) {
-    if rhs.cols == 1 {
-        vector::solve_lower_transposed(l, &mut rhs.data[..rhs.rows]);
+    if rhs.cols <= NARROW {
+        let mut rhs = rhs;
+        (0..rhs.cols).for_each(|j| vector::solve_lower_transposed(l, rhs.col_mut(j)));
         return;
     }
     triangular_solve::solve_upper_triangular_in_place(l.faer().transpose(), rhs.faer(), Par::Seq);
@@ -562,6 +630,7 @@ impl fmt::Debug for Scratch {
 /// The lower Cholesky factor of a symmetric positive definite matrix.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Cholesky {
+    #[serde(serialize_with = "tight")]
     factor: Matrix,
 }
 
@@ -586,6 +655,23 @@ impl Cholesky {
             *self.factor.at_mut(i, i) += ridge;
         }
         self.factorise(scratch)
+    }
+
+    /// Become the factor of the matrix plus `x` x': O(m^2). What is left of `x` means nothing.
+    ///
+    /// # Errors
+    /// If a pivot is not finite; what is left then means nothing.
+    ///
+    /// # Panics
+    /// If `x` is of another length.
+    pub fn add_rank_one(&mut self, x: &mut [f64]) -> Result<(), NotPositiveDefinite> {
+        vector::add_rank_one(self.factor.view_mut(), x);
+        let size = self.factor.rows;
+        // Pivots are norms: they grow, unless something was not finite.
+        match (0..size).find(|&i| !self.factor.at(i, i).is_finite()) {
+            Some(index) => Err(NotPositiveDefinite { index, size }),
+            None => Ok(()),
+        }
     }
 
     fn factorise(&mut self, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
@@ -869,6 +955,9 @@ mod tests {
                 solve_lower(l.view(), ViewMut::column(&mut one));
                 assert!(one.iter().zip(wide.col(j)).all(|(a, b)| (a - b).abs() < 1e-13), "{size}, column {j}");
             }
+            let (mut left, mut out) = (rhs.clone(), Matrix::zeros(size, WIDE));
+            PanelInverses::of(&l).solve_lower(l.view(), left.view_mut(), out.view_mut());
+            assert!(distance(&out, &wide) < 1e-13, "{size}");
         }
     }
 

@@ -8,7 +8,7 @@
 //! ```
 //! Online, states are tested once, in arrival order; in batch, the largest residual goes first.
 
-use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply, solve_lower};
+use super::dense::{Matrix, Op, PanelInverses, View, ViewMut, axpy, dot, multiply, solve_lower};
 use super::evidence::KeepGoing;
 use super::kernel::{Kernel, Points};
 use super::raw;
@@ -30,6 +30,9 @@ pub struct Dictionary {
     #[serde(skip)]
     points: Points,
     factor: Matrix,
+    /// Of the factor's diagonal blocks: every state that is looked at is solved with them.
+    #[serde(skip)]
+    inverses: PanelInverses,
 }
 
 /// What a dictionary is read from.
@@ -54,7 +57,9 @@ impl From<Written> for Dictionary {
             && kernel.metric.factors().iter().all(|along| along.len() == dim);
         let rows = if fits { kernel.project(dim, &basis) } else { Vec::new() };
         let points = Points::new(kernel.projected_dim(dim), &rows);
-        Self { kernel, dim, tolerance, max, basis, points, factor }
+        let inverses =
+            if factor.rows() == factor.cols() { PanelInverses::of(&factor) } else { PanelInverses::default() };
+        Self { kernel, dim, tolerance, max, basis, points, factor, inverses }
     }
 }
 
@@ -83,7 +88,7 @@ impl Dictionary {
         assert!(tolerance > 0.0, "a tolerance is positive: pivots are divided by");
         let factor = Matrix::with_capacity(max.min(4096), max.min(4096));
         let points = Points::new(kernel.projected_dim(dim), &[]);
-        Self { kernel, dim, tolerance, max, basis: Vec::new(), points, factor }
+        Self { kernel, dim, tolerance, max, basis: Vec::new(), points, factor, inverses: PanelInverses::default() }
     }
 
     /// Exactly these elements (m, D), row-major, whatever their residuals, as long as K_mm is positive definite.
@@ -176,19 +181,25 @@ impl Dictionary {
         &self.factor
     }
 
-    /// out (m, n) <- phi of n projected states, row-major.
+    /// out (m, n) <- phi of n projected states, row-major. `covariances` is scratch.
     ///
     /// # Panics
     /// If `out` is not (m, n).
-    pub fn features_into(&self, projected: &[f64], mut out: ViewMut<'_>) {
-        self.kernel.block(&self.points, projected, &mut out);
-        solve_lower(self.factor.view(), out);
+    pub fn features_into(&self, projected: &[f64], covariances: &mut Matrix, mut out: ViewMut<'_>) {
+        if self.inverses.are_worth_it(out.cols()) {
+            covariances.renew(self.len(), out.cols());
+            self.kernel.block(&self.points, projected, &mut covariances.view_mut());
+            self.inverses.solve_lower(self.factor.view(), covariances.view_mut(), out);
+        } else {
+            self.kernel.block(&self.points, projected, &mut out);
+            solve_lower(self.factor.view(), out);
+        }
     }
 
     /// phi of n projected states, row-major, as a new matrix (m, n).
     pub fn features(&self, projected: &[f64]) -> Matrix {
         let mut out = Matrix::zeros(self.len(), projected.len() / self.kernel.projected_dim(self.dim));
-        self.features_into(projected, out.view_mut());
+        self.features_into(projected, &mut Matrix::default(), out.view_mut());
         out
     }
 
@@ -214,6 +225,7 @@ impl Dictionary {
             *self.factor.at_mut(m, j) = value;
         }
         *self.factor.at_mut(m, m) = delta;
+        self.inverses.grow(&self.factor);
         Admitted { point, features: features.to_vec(), delta }
     }
 

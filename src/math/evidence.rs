@@ -19,7 +19,7 @@
 //!
 //! Parameters stand in one order everywhere: [`parameter_names`].
 
-use super::dense::{self, Cholesky, LowerSolver, Matrix, NotPositiveDefinite, Op, Scratch, Singular, View, dot, sum};
+use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, PanelInverses, Scratch, Singular, View, dot, sum};
 use super::kernel::{Hyperparameters, Kernel, Metric, Points};
 use super::vector::ARCH;
 use pulp::{Simd, WithSimd};
@@ -523,13 +523,15 @@ fn sparse_with(
     let factor = Cholesky::new(gram)?;
     let factor = factor.factor();
 
-    let solver = LowerSolver::new(factor.view());
+    let inverses = PanelInverses::of(factor);
     let mut lanes: Vec<Lane> = (0..LANES.min(n.div_ceil(BLOCK))).map(|_| Lane::new(problem, dictionary)).collect();
     over_blocks(&mut lanes, n, keep_going, |lane, start, len| {
         lane.prior += lane.block.fill(problem, kernel, &basis, start, len);
-        let Lane { block, panel, s, p, .. } = lane;
-        solver.solve(block.features.block_mut(0, 0, m, len), panel);
-        let phi = block.features.block(0, 0, m, len);
+        let Lane { block, products, s, p, .. } = lane;
+        products.renew(m, BLOCK);
+        let values = block.values.block_mut(0, 0, m, len);
+        inverses.solve_lower(factor.view(), values, products.block_mut(0, 0, m, len));
+        let phi = products.block(0, 0, m, len);
         dense::rank_k(s.view_mut(), 1.0, phi, Op::Plain);
         let observed = problem.observed.block(start, 0, len, columns);
         dense::multiply(p.view_mut(), true, 1.0, phi, Op::Plain, observed, Op::Plain);
@@ -591,11 +593,11 @@ fn sparse_with(
     over_blocks(&mut lanes, n, keep_going, |lane, start, len| {
         lane.block.fill(problem, kernel, &basis, start, len);
         let Lane { block, pull, sides, products, .. } = lane;
-        let features = block.features.block(0, 0, m, len);
+        let values = block.values.block(0, 0, m, len);
         let observed = problem.observed.block(start, 0, len, columns);
-        products.resize(m, BLOCK);
+        products.renew(m, BLOCK);
         let mut product = products.block_mut(0, 0, m, len);
-        dense::multiply(product.reborrow(), false, 1.0, cross.view(), Op::Plain, features, Op::Plain);
+        dense::multiply(product.reborrow(), false, 1.0, cross.view(), Op::Plain, values, Op::Plain);
         dense::multiply(product, true, 1.0 / noise, along.view(), Op::Plain, observed, Op::Transposed);
         sides.add(pull, problem, kernel.bias_variance, start, len, products, block);
         for row in start..start + len {
@@ -666,15 +668,13 @@ impl Projected {
 /// added up in their order: how many threads there are changes no bit.
 struct Lane {
     block: Block,
-    /// Memory of the triangular solve.
-    panel: Matrix,
     /// Sum of phi phi' (m, m), lower triangle.
     s: Matrix,
     /// Sum of phi d' (m, H).
     p: Matrix,
     /// Sum of prior variances.
     prior: f64,
-    /// Weights of a block against the dictionary (m, B).
+    /// Features of a block, then its weights against the dictionary (m, B).
     products: Matrix,
     pull: Pull,
     sides: CrossWeights,
@@ -685,7 +685,6 @@ impl Lane {
         let m = dictionary.len() / problem.dim;
         Self {
             block: Block::new(m, problem.differences.is_some()),
-            panel: Matrix::default(),
             s: Matrix::zeros(m, m),
             p: Matrix::zeros(m, problem.observed.cols()),
             prior: 0.0,
@@ -737,18 +736,18 @@ fn sandwich(l: &Matrix, x: &mut Matrix) {
 /// Kernel values of a block of rows against the dictionary.
 struct Block {
     /// v0 C between dictionary (rows) and the states of the block's rows (columns); empty unless rows are differences, since
-    /// otherwise features are that and the bias.
+    /// otherwise `values` are that and the bias.
     signal: Matrix,
     /// The same for their successors.
     next: Matrix,
-    /// The functionals of k_m, to be whitened in place.
-    features: Matrix,
+    /// The functionals of k_m.
+    values: Matrix,
 }
 
 impl Block {
     fn new(m: usize, differences: bool) -> Self {
         let width = if differences { BLOCK } else { 0 };
-        Self { signal: Matrix::zeros(m, width), next: Matrix::zeros(m, width), features: Matrix::zeros(m, BLOCK) }
+        Self { signal: Matrix::zeros(m, width), next: Matrix::zeros(m, width), values: Matrix::zeros(m, BLOCK) }
     }
 
     /// Fill in rows `start..start + len`; gives the sum of their prior variances.
@@ -763,18 +762,18 @@ impl Block {
         let next = (self.next.cols() > 0).then(|| gather(&|row| problem.successor(row).map(|(state, _)| state)));
         let (mut prior, bias) = (0.0, kernel.bias_variance);
         if next.is_none() {
-            (0..len).for_each(|i| basis.covariances(kernel, 0, &points, i, bias, self.features.col_mut(i)));
+            (0..len).for_each(|i| basis.covariances(kernel, 0, &points, i, bias, self.values.col_mut(i)));
             return len as f64 * kernel.diagonal();
         }
         for i in 0..len {
             basis.signal(kernel, 0, &points, i, self.signal.col_mut(i));
-            for (feature, signal) in self.features.col_mut(i).iter_mut().zip(self.signal.col(i)) {
+            for (feature, signal) in self.values.col_mut(i).iter_mut().zip(self.signal.col(i)) {
                 *feature = signal + bias;
             }
             prior += kernel.diagonal();
             if let (Some(next), Some((state, discount))) = (&next, problem.successor(start + i)) {
                 basis.signal(kernel, 0, next, i, self.next.col_mut(i));
-                for (feature, signal) in self.features.col_mut(i).iter_mut().zip(self.next.col(i)) {
+                for (feature, signal) in self.values.col_mut(i).iter_mut().zip(self.next.col(i)) {
                     *feature -= discount * (signal + bias);
                 }
                 let own = signal_between(kernel, problem.node(start + i), state);
@@ -999,7 +998,7 @@ impl CrossWeights {
     ) {
         let state = |i: usize| Some((problem.node(start + i), 1.0));
         if problem.differences.is_none() {
-            self.add_side(pull, len, state, weights, &block.features, bias);
+            self.add_side(pull, len, state, weights, &block.values, bias);
             return;
         }
         let mut spare = std::mem::take(&mut self.spare);

@@ -10,7 +10,7 @@
 
 use super::dense::{
     Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, axpy, dot, multiply, rank_k,
-    solve_general_into, solve_lower, solve_lower_transposed,
+    solve_general_into, solve_lower, solve_lower_transposed, tight,
 };
 use super::dictionary::Dictionary;
 use super::raw;
@@ -96,14 +96,24 @@ impl From<Singular> for SolveError {
 pub struct Posterior {
     scale: Scale,
     rows: u64,
+    #[serde(serialize_with = "tight")]
     feature_weights: Matrix,
     system: Cholesky,
+    #[serde(serialize_with = "tight")]
     response: Matrix,
     #[serde(with = "raw")]
     energy: Vec<f64>,
     #[serde(with = "raw")]
     mean_target: Vec<f64>,
+    /// Rows that the factor has gained one by one since it was made of the whole matrix.
+    #[serde(default)]
+    gained: u64,
 }
+
+/// Rows that a factor gains one by one before it is made anew, so that rounding does not add up.
+const GAINED_MAX: u64 = 256;
+/// Factoring anew costs as much as gaining m over this many rows.
+const GAINED_COST: usize = 16;
 
 /// What solving needs besides its result, kept so that one solve after the other allocates nothing.
 #[derive(Clone, Debug, Default)]
@@ -111,6 +121,8 @@ pub struct SolveWork {
     scratch: Scratch,
     /// A - B where it is a full matrix; else p and Z solved with A, side by side.
     system: Matrix,
+    /// Features of a row that the factor gains.
+    row: Vec<f64>,
     /// I - F' A^-1 Z and F' A^-1 p.
     small: Matrix,
     small_rhs: Matrix,
@@ -139,8 +151,63 @@ impl Posterior {
         scale: Scale,
         work: &mut SolveWork,
     ) -> Result<(), SolveError> {
-        (self.scale, self.rows) = (scale, statistics.rows);
+        (self.scale, self.gained) = (scale, 0);
         self.system.renew(&statistics.gram, scale.ratio, &mut work.scratch)?;
+        self.weigh(statistics, running, work)
+    }
+
+    /// Rows up to which a factor of m features gains them one by one: to factor anew would cost more.
+    pub fn gains_most(features: usize) -> usize {
+        features / GAINED_COST
+    }
+
+    /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it.
+    pub fn can_gain(&self, statistics: &Statistics, scale: Scale) -> bool {
+        let m = statistics.features();
+        let few = |rows| rows > 0 && rows <= Self::gains_most(m) as u64 && self.gained + rows <= GAINED_MAX;
+        self.scale == scale
+            && self.system.factor().rows() == m
+            && statistics.rows.checked_sub(self.rows).is_some_and(few)
+    }
+
+    /// Become what [`Posterior::solve`] gives where `before` was that of `statistics` without their last rows, whose features
+    /// are `features` (m,) each: the factor, which is taken from `before`, gains them one by one. O(m^2) a row where no chain
+    /// has been cut.
+    ///
+    /// # Errors
+    /// As [`Posterior::solve`]; `before` then keeps its weights, and its factor as far as it got: nothing more can be gained
+    /// from it.
+    pub fn gain<'a>(
+        &mut self,
+        before: &mut Self,
+        features: impl Iterator<Item = &'a [f64]>,
+        statistics: &Statistics,
+        running: &Running,
+        work: &mut SolveWork,
+    ) -> Result<(), SolveError> {
+        (self.scale, self.gained) = (before.scale, before.gained);
+        std::mem::swap(&mut self.system, &mut before.system);
+        let gained = self.absorb(features, &mut work.row).and_then(|()| self.weigh(statistics, running, work));
+        if gained.is_err() {
+            std::mem::swap(&mut self.system, &mut before.system);
+            before.gained = GAINED_MAX;
+        }
+        gained
+    }
+
+    fn absorb<'a>(&mut self, rows: impl Iterator<Item = &'a [f64]>, row: &mut Vec<f64>) -> Result<(), SolveError> {
+        for features in rows {
+            row.clear();
+            row.extend_from_slice(features);
+            self.system.add_rank_one(row)?;
+            self.gained += 1;
+        }
+        Ok(())
+    }
+
+    /// The weights that the factor gives, and what follows from them.
+    fn weigh(&mut self, statistics: &Statistics, running: &Running, work: &mut SolveWork) -> Result<(), SolveError> {
+        self.rows = statistics.rows;
         // Few running chains are a correction of low rank to the factor that is there; otherwise a system of its own.
         if statistics.closed.chains == 0 && 4 * running.chains() <= statistics.features() {
             self.solve_corrected(statistics, running, work)?;
@@ -240,6 +307,11 @@ impl Posterior {
     /// Rows behind it.
     pub fn rows(&self) -> u64 {
         self.rows
+    }
+
+    /// Rows that the factor of A has gained one by one since it was made of the whole matrix.
+    pub fn gained(&self) -> u64 {
+        self.gained
     }
 
     /// Variance of the (bootstrapped) targets about their mean, averaged over rewards, reward^2.

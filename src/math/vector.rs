@@ -3,7 +3,7 @@
 //! Products and sums are never fused and every sum has a fixed number of partial sums, so every machine computes the same
 //! bits. Short vectors stay where they are: asking for wider registers would cost more than they take.
 
-use super::dense::View;
+use super::dense::{View, ViewMut};
 use pulp::{Arch, NullaryFnOnce};
 use std::sync::LazyLock;
 
@@ -16,8 +16,11 @@ const LONG: usize = 24;
 const LANES: usize = 32;
 /// Entries worked off together of what is left behind whole blocks of partial sums.
 const PIECE: usize = 4;
-/// Columns of a triangular matrix that are worked off together, so that the right-hand side is read once for all of them.
-const PANEL: usize = 4;
+/// Columns of a triangular matrix that are worked off together, so that the right-hand side is read once for all of them; and
+/// entries of a column that are, since that many fill the widest register.
+const PANEL: usize = 8;
+/// Columns that are turned together: each keeps two numbers in registers.
+const TURNED: usize = 4;
 
 /// A function whose body is compiled for each width of registers. A closure would not do: it is compiled on its own, for the
 /// narrowest, and called.
@@ -158,29 +161,31 @@ pub fn solve_lower(l: View<'_>, x: &mut [f64]) {
 
 wide! {
     fn wide_solve_lower(l: View<'a>, x: &'a mut [f64]) -> () {
-        let m = x.len();
-        let mut start = 0;
-        while start + PANEL <= m {
+        // What is left over of whole panels goes first, so that behind each panel there are whole registers.
+        let odd = x.len() % PANEL;
+        for j in 0..odd {
+            let column = &l.col(j)[j..];
+            let (head, tail) = x[j..].split_at_mut(1);
+            head[0] /= column[0];
+            axpy_lanes(tail, -head[0], &column[1..]);
+        }
+        for start in (odd..x.len()).step_by(PANEL) {
             let (head, tail) = x[start..].split_at_mut(PANEL);
+            let columns: [&[f64]; PANEL] = std::array::from_fn(|j| &l.col(start + j)[start..][..PANEL + tail.len()]);
+            let mut h: [f64; PANEL] = copied(head);
+            let inverse = inverse_pivots(&columns);
             for j in 0..PANEL {
-                let column = &l.col(start + j)[start..];
-                head[j] /= column[j];
+                h[j] *= inverse[j];
                 for i in j + 1..PANEL {
-                    head[i] -= head[j] * column[i];
+                    h[i] -= h[j] * columns[j][i];
                 }
             }
-            let below = |j: usize| &l.col(start + j)[start + PANEL..][..tail.len()];
-            let (c0, c1, c2, c3) = (below(0), below(1), below(2), below(3));
+            head.copy_from_slice(&h);
+            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns.map(|column| &column[PANEL..][..tail.len()]);
             for (i, value) in tail.iter_mut().enumerate() {
-                *value -= (c0[i] * head[0] + c1[i] * head[1]) + (c2[i] * head[2] + c3[i] * head[3]);
+                *value -= ((c0[i] * h[0] + c1[i] * h[1]) + (c2[i] * h[2] + c3[i] * h[3]))
+                    + ((c4[i] * h[4] + c5[i] * h[5]) + (c6[i] * h[6] + c7[i] * h[7]));
             }
-            start += PANEL;
-        }
-        for j in start..m {
-            let column = l.col(j);
-            x[j] /= column[j];
-            let (done, rest) = x.split_at_mut(j + 1);
-            axpy_lanes(rest, -done[j], &column[j + 1..]);
         }
     }
 }
@@ -196,23 +201,130 @@ pub fn solve_lower_transposed(l: View<'_>, x: &mut [f64]) {
 
 wide! {
     fn wide_solve_lower_transposed(l: View<'a>, x: &'a mut [f64]) -> () {
-        let mut end = x.len();
-        while end > 0 {
-            let start = end.saturating_sub(PANEL);
-            let (head, tail) = x.split_at_mut(end);
-            for (j, value) in head.iter_mut().enumerate().skip(start) {
-                *value -= dot_lanes::<LANES>(&l.col(j)[end..], tail);
-            }
-            for j in (start..end).rev() {
-                let column = l.col(j);
-                for i in j + 1..end {
-                    head[j] -= head[i] * column[i];
+        let odd = x.len() % PANEL;
+        for start in (odd..x.len()).step_by(PANEL).rev() {
+            let (head, tail) = x[start..].split_at_mut(PANEL);
+            let columns: [&[f64]; PANEL] = std::array::from_fn(|j| &l.col(start + j)[start..][..PANEL + tail.len()]);
+            let mut h: [f64; PANEL] = copied(head);
+            // Four at a time: that many sums stay in registers, of whatever width.
+            for first in [0, 4] {
+                let [c0, c1, c2, c3]: [&[f64]; 4] = std::array::from_fn(|j| &columns[first + j][PANEL..]);
+                let mut sums = [[0.0; PANEL]; 4];
+                for (k, x) in tail.chunks_exact(PANEL).enumerate() {
+                    let piece = k * PANEL..(k + 1) * PANEL;
+                    add_products(&mut sums[0], &c0[piece.clone()], x);
+                    add_products(&mut sums[1], &c1[piece.clone()], x);
+                    add_products(&mut sums[2], &c2[piece.clone()], x);
+                    add_products(&mut sums[3], &c3[piece], x);
                 }
-                head[j] /= column[j];
+                for (value, sum) in h[first..].iter_mut().zip(sums) {
+                    *value -= fold(sum);
+                }
             }
-            end = start;
+            let inverse = inverse_pivots(&columns);
+            for j in (0..PANEL).rev() {
+                h[j] *= inverse[j];
+                for i in 0..j {
+                    h[i] -= h[j] * columns[i][j];
+                }
+            }
+            head.copy_from_slice(&h);
+        }
+        for j in (0..odd).rev() {
+            let column = &l.col(j)[j..];
+            let (head, tail) = x[j..].split_at_mut(1);
+            head[0] = (head[0] - dot_lanes::<PANEL>(&column[1..], tail)) / column[0];
         }
     }
+}
+
+/// The head of a panel, out of memory: there each step would wait for the one before it to be written.
+#[inline(always)]
+fn copied<const N: usize>(head: &[f64]) -> [f64; N] {
+    head.try_into().expect("as long as a panel")
+}
+
+/// One over each pivot of a panel: divisions that wait for nothing here, and would wait for each other later.
+#[inline(always)]
+fn inverse_pivots(columns: &[&[f64]; PANEL]) -> [f64; PANEL] {
+    std::array::from_fn(|j| 1.0 / columns[j][j])
+}
+
+#[inline(always)]
+fn add_products(sums: &mut [f64; PANEL], a: &[f64], b: &[f64]) {
+    for k in 0..PANEL {
+        sums[k] += a[k] * b[k];
+    }
+}
+
+/// l <- the lower triangular factor of l l' + x x' (m, m), by one rotation for each column; its upper triangle is not touched.
+/// What is left of x means nothing. O(m^2).
+///
+/// # Panics
+/// If x is not as long as l.
+pub fn add_rank_one(l: ViewMut<'_>, x: &mut [f64]) {
+    assert!(l.rows() == x.len() && l.cols() == x.len(), "a vector of another length");
+    wide_add_rank_one(l, x);
+}
+
+wide! {
+    fn wide_add_rank_one(l: ViewMut<'a>, x: &'a mut [f64]) -> () {
+        let mut l = l;
+        let odd = x.len() % TURNED;
+        for j in 0..odd {
+            let column = &mut l.col_mut(j)[j..];
+            let (head, tail) = x[j..].split_at_mut(1);
+            let (cos, sin) = rotation(&mut column[0], head[0]);
+            for (entry, value) in column[1..].iter_mut().zip(tail) {
+                (*entry, *value) = rotated(*entry, *value, cos, sin);
+            }
+        }
+        for start in (odd..x.len()).step_by(TURNED) {
+            let (head, tail) = x[start..].split_at_mut(TURNED);
+            let mut columns = l.columns_mut(start);
+            let columns: [&mut [f64]; TURNED] =
+                std::array::from_fn(|_| &mut columns.next().expect("a whole panel")[start..][..TURNED + tail.len()]);
+            let [(top0, c0), (top1, c1), (top2, c2), (top3, c3)] = columns.map(|column| column.split_at_mut(TURNED));
+            let mut h: [f64; TURNED] = copied(head);
+            let mut rotations = [(1.0, 0.0); TURNED];
+            for (j, top) in [top0, top1, top2, top3].into_iter().enumerate() {
+                let mut column: [f64; TURNED] = copied(top);
+                let (cos, sin) = rotation(&mut column[j], h[j]);
+                for i in j + 1..TURNED {
+                    (column[i], h[i]) = rotated(column[i], h[i], cos, sin);
+                }
+                top[j..].copy_from_slice(&column[j..]);
+                rotations[j] = (cos, sin);
+            }
+            let [(cos0, sin0), (cos1, sin1), (cos2, sin2), (cos3, sin3)] = rotations;
+            for (i, value) in tail.iter_mut().enumerate() {
+                let mut x = *value;
+                (c0[i], x) = rotated(c0[i], x, cos0, sin0);
+                (c1[i], x) = rotated(c1[i], x, cos1, sin1);
+                (c2[i], x) = rotated(c2[i], x, cos2, sin2);
+                (c3[i], x) = rotated(c3[i], x, cos3, sin3);
+                *value = x;
+            }
+        }
+    }
+}
+
+/// Cosine and sine of the rotation that takes (pivot, x) to (norm, 0); the pivot becomes that norm.
+#[inline(always)]
+fn rotation(pivot: &mut f64, x: f64) -> (f64, f64) {
+    let squared = *pivot * *pivot + x * x;
+    let norm = squared.sqrt();
+    // Root and division side by side, and not one after the other.
+    let inverse = norm * (1.0 / squared);
+    let turned = (*pivot * inverse, x * inverse);
+    *pivot = norm;
+    turned
+}
+
+/// (a, b) turned.
+#[inline(always)]
+fn rotated(a: f64, b: f64, cos: f64, sin: f64) -> (f64, f64) {
+    (cos * a + sin * b, cos * b - sin * a)
 }
 
 #[cfg(test)]
@@ -238,6 +350,33 @@ mod tests {
             trace_step(&mut z, 0.9, &b, &mut p, -0.2);
             let expected = |k: usize| 0.9 * a[k] + b[k];
             assert!((0..n).all(|k| z[k] == expected(k) && p[k] == b[k] + -0.2 * expected(k)), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_factor_gains_a_term() {
+        for n in [1, 2, 3, 4, 5, 8, 31, 64, 102] {
+            let mut l = Matrix::zeros(n, n);
+            for j in 0..n {
+                l.col_mut(j)[j..].copy_from_slice(&sample(n - j, j as f64));
+                *l.at_mut(j, j) = 1.0 + 0.1 * n as f64;
+            }
+            let mut expected = product(l.view(), Op::Plain, l.view(), Op::Transposed);
+            let x = sample(n, 5.0);
+            dense::rank_k(expected.view_mut(), 1.0, View::column(&x), Op::Plain);
+            for j in 0..n {
+                l.col_mut(j)[..j].fill(7.0); // never touched
+            }
+            add_rank_one(l.view_mut(), &mut x.clone());
+            for j in 0..n {
+                assert!(l.col_mut(j)[..j].iter_mut().all(|v| std::mem::take(v) == 7.0), "{n} {j}");
+            }
+            let found = product(l.view(), Op::Plain, l.view(), Op::Transposed);
+            for j in 0..n {
+                for i in j..n {
+                    assert!((found.at(i, j) - expected.at(i, j)).abs() < 1e-12 * n as f64, "{n}: {i} {j}");
+                }
+            }
         }
     }
 

@@ -1,0 +1,64 @@
+//! Learning allocates nothing per transition once the dictionary is full and everything has been met once.
+
+mod support;
+
+use criticd::learner::window::Window;
+use criticd::learner::{Learner, Settings, VarianceKind};
+use criticd::math::kernel::NoiseModel;
+use criticd::transition::Rows;
+use support::wander;
+
+const WARM: usize = 6000;
+
+fn settings() -> Settings {
+    Settings {
+        discount: 0.9,
+        dictionary_max: 60,
+        tolerance: 1e-6,
+        refit_first_rows: 0,
+        // It reduces a matrix to tridiagonal form in memory of its own, where the rows have grown by an eighth.
+        tune_noise: false,
+        ..Settings::default()
+    }
+}
+
+/// Allocations while a learner that has met the first `WARM` of `rows` learns the rest in groups of `group`.
+fn allocations(settings: Settings, rows: &Rows, group: usize) -> u64 {
+    let mut window = Window::new(2, 2, rows.len());
+    let mut learner = Learner::new(settings.clone(), None);
+    for at in (0..WARM).step_by(group) {
+        window.extend(rows, at..WARM.min(at + group));
+        learner.step(&window);
+    }
+    let model = learner.model().expect("enough rows for a model");
+    assert_eq!(model.dictionary().len(), settings.dictionary_max, "the dictionary is full");
+    let mut counted = 0;
+    for at in (WARM..rows.len()).step_by(group) {
+        window.extend(rows, at..rows.len().min(at + group));
+        counted += allocation_counter::measure(|| drop(learner.step(&window))).count_total;
+    }
+    assert_eq!(learner.learned(), rows.len() as u64);
+    counted
+}
+
+#[test]
+fn a_full_dictionary_learns_without_allocating() {
+    let rows = wander(WARM + 3000, 5, 2, 21);
+    for (name, settings) in [
+        ("plain", settings()),
+        ("weights often", Settings { refresh_rows: 16, ..settings() }),
+        ("white noise", Settings { noise: NoiseModel::White, ..settings() }),
+        ("two rewards", Settings { rewards: vec![0, 1], ..settings() }),
+        ("clustered", Settings { variance: VarianceKind::Clustered, ..settings() }),
+    ] {
+        for group in [1, 7, 256] {
+            assert_eq!(allocations(settings.clone(), &rows, group), 0, "{name}, groups of {group}");
+        }
+    }
+}
+
+#[test]
+fn the_count_counts() {
+    let counted = allocation_counter::measure(|| drop(std::hint::black_box(vec![0_u8; 100])));
+    assert_eq!(counted.count_total, 1);
+}
