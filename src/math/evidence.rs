@@ -524,7 +524,8 @@ fn sparse_with(
     let factor = factor.factor();
 
     let inverses = PanelInverses::of(factor);
-    let mut lanes: Vec<Lane> = (0..LANES.min(n.div_ceil(BLOCK))).map(|_| Lane::new(problem, dictionary)).collect();
+    let mut lanes: Vec<Lane> =
+        (0..LANES.min(n.div_ceil(BLOCK))).map(|_| Lane::new(problem, kernel.bias_variance, dictionary)).collect();
     over_blocks(&mut lanes, n, keep_going, |lane, start, len| {
         lane.prior += lane.block.fill(problem, kernel, &basis, start, len);
         let Lane { block, products, s, p, .. } = lane;
@@ -599,7 +600,7 @@ fn sparse_with(
         let mut product = products.block_mut(0, 0, m, len);
         dense::multiply(product.reborrow(), false, 1.0, cross.view(), Op::Plain, values, Op::Plain);
         dense::multiply(product, true, 1.0 / noise, along.view(), Op::Plain, observed, Op::Transposed);
-        sides.add(pull, problem, kernel.bias_variance, start, len, products, block);
+        sides.add(pull, problem, start, len, products, block);
         for row in start..start + len {
             pull.own(kernel, problem.node(row), problem.successor(row), -0.5 * paid * hs / noise);
         }
@@ -681,10 +682,10 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(problem: &Problem, dictionary: &[f64]) -> Self {
+    fn new(problem: &Problem, bias: f64, dictionary: &[f64]) -> Self {
         let m = dictionary.len() / problem.dim;
         Self {
-            block: Block::new(m, problem.differences.is_some()),
+            block: Block::new(m, bias, problem.differences.is_some()),
             s: Matrix::zeros(m, m),
             p: Matrix::zeros(m, problem.observed.cols()),
             prior: 0.0,
@@ -742,12 +743,14 @@ struct Block {
     next: Matrix,
     /// The functionals of k_m.
     values: Matrix,
+    /// The kernel's b.
+    bias: f64,
 }
 
 impl Block {
-    fn new(m: usize, differences: bool) -> Self {
+    fn new(m: usize, bias: f64, differences: bool) -> Self {
         let width = if differences { BLOCK } else { 0 };
-        Self { signal: Matrix::zeros(m, width), next: Matrix::zeros(m, width), values: Matrix::zeros(m, BLOCK) }
+        Self { signal: Matrix::zeros(m, width), next: Matrix::zeros(m, width), values: Matrix::zeros(m, BLOCK), bias }
     }
 
     /// Fill in rows `start..start + len`; gives the sum of their prior variances.
@@ -760,7 +763,7 @@ impl Block {
         };
         let points = gather(&|row| Some(problem.node(row)));
         let next = (self.next.cols() > 0).then(|| gather(&|row| problem.successor(row).map(|(state, _)| state)));
-        let (mut prior, bias) = (0.0, kernel.bias_variance);
+        let (mut prior, bias) = (0.0, self.bias);
         if next.is_none() {
             (0..len).for_each(|i| basis.covariances(kernel, 0, &points, i, bias, self.values.col_mut(i)));
             return len as f64 * kernel.diagonal();
@@ -984,13 +987,12 @@ impl CrossWeights {
         Self { mean, basis, sums: vec![0.0; m], states, spare: Matrix::default(), scaled: others.clone(), others }
     }
 
-    /// `weights` (m, B) of `len` rows from `start` on against the dictionary, whose kernel values are in `block`, with a kernel
-    /// of this `bias`. What is left of the weights means nothing.
+    /// `weights` (m, B) of `len` rows from `start` on against the dictionary, whose kernel values are in `block`. What is left
+    /// of the weights means nothing.
     fn add(
         &mut self,
         pull: &mut Pull,
         problem: &Problem,
-        bias: f64,
         start: usize,
         len: usize,
         weights: &mut Matrix,
@@ -998,7 +1000,7 @@ impl CrossWeights {
     ) {
         let state = |i: usize| Some((problem.node(start + i), 1.0));
         if problem.differences.is_none() {
-            self.add_side(pull, len, state, weights, &block.values, bias);
+            self.add_side(pull, len, state, weights, &block.values, block.bias);
             return;
         }
         let mut spare = std::mem::take(&mut self.spare);
