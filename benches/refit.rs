@@ -7,7 +7,7 @@ use criticd::learner::refit::{self, Candidate};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, Settings, Verdict};
 use criticd::sim::{self, Step, pendulum::Pendulum};
-use std::cell::Cell;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -117,20 +117,22 @@ fn adopt(learner: &mut Learner, candidate: Candidate, window: &Window) {
 /// The candidate, seconds in all, seconds until the search ended, and the longest time between two looks at the stop flag.
 fn timed(job: &refit::RefitJob) -> (Candidate, f64, f64, f64) {
     let started = Instant::now();
-    let (looked, longest) = (Cell::new(Instant::now()), Cell::new(0.0f64));
-    let search = Cell::new(0.0f64);
+    // The last look, and the longest time between two.
+    let looks = Mutex::new((Instant::now(), 0.0f64));
+    let search = Mutex::new(0.0f64);
     let keep_going = || {
-        longest.set(longest.get().max(looked.get().elapsed().as_secs_f64()));
-        looked.set(Instant::now());
+        let (last, longest) = &mut *looks.lock();
+        *longest = longest.max(last.elapsed().as_secs_f64());
+        *last = Instant::now();
         true
     };
     let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * job.settings.refit_budget_s);
     let time_left = || {
-        search.set(started.elapsed().as_secs_f64());
+        *search.lock() = started.elapsed().as_secs_f64();
         started.elapsed() < budget
     };
     let candidate = refit::run(job, &keep_going, &time_left).expect("a candidate");
-    (candidate, started.elapsed().as_secs_f64(), search.get().min(budget.as_secs_f64()), longest.get())
+    (candidate, started.elapsed().as_secs_f64(), search.into_inner().min(budget.as_secs_f64()), looks.into_inner().1)
 }
 
 fn main() {

@@ -66,6 +66,8 @@ pub struct ConfigParts {
     pub inbox_messages: usize,
     /// Recent rows kept for refits.
     pub window_rows: usize,
+    /// Threads that models are selected on; none for all cores but one.
+    pub refit_threads: Option<usize>,
     /// Most streams that are told apart.
     pub streams_max: usize,
     /// Rows of other streams after which a silent one may make room for a new one.
@@ -170,6 +172,7 @@ impl Default for ConfigParts {
             batch_rows_max: 4096,
             inbox_messages: 1024,
             window_rows: 200_000,
+            refit_threads: None,
             streams_max: 65_536,
             streams_idle_rows: 1_000_000,
             journal: true,

@@ -11,6 +11,7 @@ use criticd::transition::{Batch, BatchParts, Rows};
 use proptest::prelude::*;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 fn any_settings() -> impl Strategy<Value = Settings> {
     let kinds = (
@@ -194,8 +195,8 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
                 Err(e) => panic!("no job: {e}"),
             }),
             Some(Work::Fit(job)) => {
-                let left = std::cell::Cell::new(200);
-                let time_left = || left.replace(left.get() - 1) > 0;
+                let left = AtomicI32::new(200);
+                let time_left = || left.fetch_sub(1, Ordering::Relaxed) > 0;
                 match refit::run(&job, &|| true, &time_left) {
                     Ok(candidate) => {
                         from = job.window.start();
@@ -332,6 +333,24 @@ fn refits_by_rows_can_be_switched_while_running() {
     assert_eq!(learner.refit_due(), None);
     learner.set_settings(Settings::default());
     assert_eq!(learner.next_refit(), Some(1200));
+}
+
+#[test]
+fn a_refit_finds_the_same_on_any_number_of_threads() {
+    let (window, _) = episodes(600, |i| (i as f64).sin());
+    // Few rows for the exact evidence, so that the bound of all is climbed as well.
+    let settings = Settings { evidence_rows: 100, starts: 4, ..Settings::default() };
+    let mut learner = Learner::new(settings, None);
+    learner.step(&window);
+    let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
+    let find = || refit::run(&job, &|| true, &|| true).unwrap();
+    let alone = find();
+    for threads in [1, 2, 4] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let found = pool.install(find);
+        assert_eq!(found.model.hyperparameters(), alone.model.hyperparameters(), "{threads} threads");
+        assert_eq!(found.report.ascents, alone.report.ascents, "{threads} threads");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use criticd::sim::pendulum::Pendulum;
 use criticd::sim::{self, Step, walk};
 use criticd::transition::{Batch, Rows};
 use nalgebra::DMatrix;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Streams a batch into the window the way the daemon does: a chain goes on while nothing is missing.
 struct Feed {
@@ -228,11 +229,8 @@ fn a_search_that_runs_out_of_time_still_gives_what_it_has_found() {
     learner.request_refit();
     let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
     // Enough for some of the first stage, not for the second.
-    let asked = std::cell::Cell::new(0);
-    let time_left = || {
-        asked.set(asked.get() + 1);
-        asked.get() < 100
-    };
+    let asked = AtomicU64::new(0);
+    let time_left = || asked.fetch_add(1, Ordering::Relaxed) < 99;
     let candidate = refit::run(&job, &|| true, &time_left).unwrap();
     assert!(candidate.report.out_of_time && candidate.report.evidence_after.is_finite());
     assert!(candidate.report.evidence_after > candidate.report.evidence_before.unwrap());

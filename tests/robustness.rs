@@ -6,6 +6,7 @@ use criticd::learner::{KernelKind, Learner, SelectBy, Settings};
 use criticd::transition::{Batch, BatchParts};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows with these next states and rewards, each an episode of its own: the return is the reward.
 fn episodes(dim: usize, states: Vec<f64>, rewards: Vec<f64>) -> Window {
@@ -314,18 +315,15 @@ fn without_time_the_best_so_far_stands_and_that_is_told() {
         learner.step(&window);
         learner.request_refit();
         let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
-        let asked = std::cell::Cell::new(0);
+        let asked = AtomicU64::new(0);
         let counting = || {
-            asked.set(asked.get() + 1);
+            asked.fetch_add(1, Ordering::Relaxed);
             true
         };
         refit::run(&job, &|| true, &counting).unwrap();
-        for limit in (0..4).chain((1..8).map(|share| asked.get() * share / 8)) {
-            let asked = std::cell::Cell::new(0);
-            let time_left = || {
-                asked.set(asked.get() + 1);
-                asked.get() <= limit
-            };
+        for limit in (0..4).chain((1..8).map(|share| asked.load(Ordering::Relaxed) * share / 8)) {
+            let asked = AtomicU64::new(0);
+            let time_left = || asked.fetch_add(1, Ordering::Relaxed) < limit;
             let found = refit::run(&job, &|| true, &time_left).unwrap();
             assert!(found.report.out_of_time);
             told(&found, "the time budget ended the search");
@@ -344,23 +342,21 @@ fn whenever_it_is_told_to_stop_it_stops() {
     learner.step(&window);
     learner.request_refit();
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
-    let count = std::cell::Cell::new(0u64);
+    let count = AtomicU64::new(0);
     let counting = || {
-        count.set(count.get() + 1);
+        count.fetch_add(1, Ordering::Relaxed);
         true
     };
     refit::run(&job, &counting, &|| true).unwrap();
-    let all = count.get();
+    let all = count.load(Ordering::Relaxed);
     for limit in (0..20).map(|share| all * share / 20).chain(all.saturating_sub(5)..all) {
-        let asked = std::cell::Cell::new(0);
-        let stop = || {
-            asked.set(asked.get() + 1);
-            asked.get() <= limit
-        };
+        let asked = AtomicU64::new(0);
+        let stop = || asked.fetch_add(1, Ordering::Relaxed) < limit;
         let stopped = refit::run(&job, &stop, &|| true);
         assert!(matches!(stopped, Err(RefitError::Stopped)), "at {limit} of {all}: {:?}", stopped.map(|c| c.report));
         // It looks once more for each loop that it leaves, and begins nothing.
-        assert!(asked.get() <= limit + 5, "asked {} times after the flag went up", asked.get() - limit);
+        let asked = asked.load(Ordering::Relaxed);
+        assert!(asked <= limit + 5, "asked {} times after the flag went up", asked - limit);
     }
 }
 

@@ -22,7 +22,6 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
-use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -389,8 +388,8 @@ impl World {
                     p if p < 0.2 => Err("it found nothing".to_owned()),
                     // With so little time the search ends near where it begins.
                     _ => {
-                        let looks = Cell::new(0);
-                        let time_left = || looks.replace(looks.get() + 1) < 8;
+                        let looks = AtomicU64::new(0);
+                        let time_left = || looks.fetch_add(1, Ordering::Relaxed) < 8;
                         refit::run(&job, &|| true, &time_left).map_err(|e| e.to_string())
                     }
                 };

@@ -1,4 +1,5 @@
-"""One measurement of one peer, on data that all sides share; processor seconds on standard output.
+"""One measurement of one peer, on data that all sides share; processor seconds on standard output, and for evidence the log
+evidence, nats, by which it is known that all compute the same.
 
     peer.py numpy    DIRECTORY SIZE BATCH WARM ROWS      the recursion of the daemon, per row
     peer.py river    DIRECTORY SIZE WARM ROWS            Bayesian linear regression on SIZE radial features, per row
@@ -86,11 +87,12 @@ def river_regression(directory, size, warm, rows):
 
 
 def repeated(evaluate):
-    evaluate()
+    """Processor seconds of one evaluation, and the log evidence that it gives."""
+    value = evaluate()
     before = time.process_time()
     for _ in range(TIMES):
         evaluate()
-    return (time.process_time() - before) / TIMES
+    return (time.process_time() - before) / TIMES, float(value)
 
 
 def problem(directory, n, dim):
@@ -108,10 +110,15 @@ def sklearn_exact(directory, n, dim):
     whole = squared + ConstantKernel(BIAS) + WhiteKernel(NOISE)
     model = GaussianProcessRegressor(whole, optimizer=None).fit(states, targets)
     theta = model.kernel_.theta
-    return repeated(lambda: model.log_marginal_likelihood(theta, eval_gradient=True))
+    return repeated(lambda: model.log_marginal_likelihood(theta, eval_gradient=True)[0])
 
 
 def gpflow_kernel(dim):
+    import tensorflow as tf
+
+    # Before anything is computed: later they cannot be changed.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     import gpflow
 
     squared = gpflow.kernels.SquaredExponential(variance=SIGNAL, lengthscales=np.full(dim, RELEVANCE**-0.5))
@@ -121,8 +128,6 @@ def gpflow_kernel(dim):
 def gpflow_loss(model):
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     closure = model.training_loss_closure(compile=True)
 
     @tf.function
@@ -131,14 +136,15 @@ def gpflow_loss(model):
             loss = closure()
         return loss, tape.gradient(loss, model.trainable_variables)
 
-    return repeated(lambda: evaluate()[0].numpy())
+    return repeated(lambda: -evaluate()[0].numpy())
 
 
 def gpflow_exact(directory, n, dim):
     import gpflow
 
     states, targets = problem(directory, n, dim)
-    model = gpflow.models.GPR((states, targets[:, None]), gpflow_kernel(dim), noise_variance=NOISE)
+    kernel = gpflow_kernel(dim)
+    model = gpflow.models.GPR((states, targets[:, None]), kernel, noise_variance=NOISE)
     return gpflow_loss(model)
 
 
@@ -146,10 +152,10 @@ def gpflow_sparse(directory, n, size):
     import gpflow
 
     states, targets = problem(directory, n, DIM)
-    data = (states, targets[:, None])
+    data, kernel = (states, targets[:, None]), gpflow_kernel(DIM)
     inducing = gpflow.inducing_variables.InducingPoints(states[:size].copy())
     gpflow.set_trainable(inducing, False)
-    model = gpflow.models.SGPR(data, gpflow_kernel(DIM), inducing, noise_variance=NOISE)
+    model = gpflow.models.SGPR(data, kernel, inducing, noise_variance=NOISE)
     return gpflow_loss(model)
 
 
@@ -164,11 +170,18 @@ def gpytorch_model(states, targets, inducing=None):
         def __init__(self, likelihood):
             super().__init__(states, targets, likelihood)
             self.mean_module = gpytorch.means.ZeroMean()
-            squared = gpytorch.kernels.RBFKernel(ard_num_dims=states.shape[1])
-            self.covar_module = gpytorch.kernels.ScaleKernel(squared) + gpytorch.kernels.ConstantKernel()
+            squared = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=states.shape[1]))
+            constant = gpytorch.kernels.ConstantKernel()
+            # In double precision from the first: a parameter is kept as what a softplus maps to it.
+            squared.double(), constant.double()
+            squared.base_kernel.lengthscale, squared.outputscale = RELEVANCE**-0.5, SIGNAL
+            constant.constant = torch.tensor(BIAS)
+            self.covar_module = squared + constant
             if inducing is not None:
                 points = torch.from_numpy(inducing.copy())
                 self.covar_module = gpytorch.kernels.InducingPointKernel(self.covar_module, points, likelihood)
+                # Held where they are, as the daemon's are.
+                self.covar_module.inducing_points.requires_grad_(False)
 
         def forward(self, x):
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -185,12 +198,18 @@ def gpytorch_loss(states, targets, inducing=None):
     model.train(), likelihood.train()
     evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
 
+    # Cholesky factors, not conjugate gradients: the same number as everybody else's. A matrix of low rank is left to the code
+    # for such, which factors the small one; with that turned off the large one would be written out.
+    exact = inducing is None
+
     def evaluate():
         model.zero_grad()
-        # Cholesky factors, not conjugate gradients: the same number as everybody else's.
-        with gpytorch.settings.max_cholesky_size(10**9), gpytorch.settings.fast_computations(False, False, False):
+        fast = gpytorch.settings.fast_computations(not exact, not exact, not exact)
+        with gpytorch.settings.max_cholesky_size(10**9), fast:
             loss = -evidence(model(states), targets)
             loss.backward()
+        # The library's is per state.
+        return -loss.item() * len(targets)
 
     return repeated(evaluate)
 
@@ -233,4 +252,5 @@ PEERS = {
 
 if __name__ == "__main__":
     name, directory, *arguments = sys.argv[1:]
-    print(f"{PEERS[name](directory, *map(int, arguments)):e}")
+    found = PEERS[name](directory, *map(int, arguments))
+    print(*(f"{number:.9e}" for number in (found if isinstance(found, tuple) else (found,))))

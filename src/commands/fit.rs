@@ -67,6 +67,10 @@ pub(crate) struct Fit {
     /// Most time that the search may take; the best found by then counts
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
+    /// Threads that the search computes on; what it finds does not depend on them, unless the time is used up
+    /// [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = given::threads)]
+    threads: Option<usize>,
     /// With --no-optimise: kernel and noise, a JSON or TOML file, in the coordinates of the table unless it has `inputs`
     #[arg(long, value_name = "FILE", requires = "no_optimise")]
     hyperparameters: Option<PathBuf>,
@@ -260,7 +264,14 @@ impl Fit {
         job.dictionary_share = 1.0;
         let started = Instant::now();
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
-        let candidate = refit::run(&job, &|| true, &|| started.elapsed() < budget).map_err(|e| match e {
+        let run = || refit::run(&job, &|| true, &|| started.elapsed() < budget);
+        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let candidate = if threads > 1 {
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build()?.install(run)
+        } else {
+            run()
+        };
+        let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
             other => in_file(&self.table.table, other),
         })?;

@@ -207,6 +207,12 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// A count on the command line.
+/// A number of threads, as `refit_threads` has it.
+pub(super) fn threads(text: &str) -> Result<usize, String> {
+    let count = at_least_one(text)?;
+    if count <= 256 { Ok(count) } else { Err("must be at most 256".into()) }
+}
+
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".into()),

@@ -71,7 +71,7 @@ macro_rules! choice {
     };
 }
 
-pub(super) static GENERAL: [Setting<ConfigParts>; 30] = [
+pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
     setting!(data_dir, Restart, directory, "Directory for the daemon's files; made if it is not there."),
     setting!(
         ingest,
@@ -228,6 +228,13 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 30] = [
         within(16..=100_000_000),
         "Most recent rows that are kept for refits, 16 to 100 million; each takes 16 bytes per state variable and some \
          30 more."
+    ),
+    setting!(
+        refit_threads,
+        Restart,
+        optional(within(1..=256)),
+        "Threads that models are selected on, 1 to 256; if not set, one for each core but the one that learns, at least one. \
+         What is found does not depend on it, unless a refit's time is used up."
     ),
     setting!(streams_max, Restart, within(1..=1 << 24), "Most streams that are told apart, 1 to 16777216."),
     setting!(

@@ -2,7 +2,7 @@
 //!
 //! The figures follow from the sizes of what is kept, and tests/memory.rs compares them with what is allocated. Work in
 //! passing comes on top: solving for the weights and writing a checkpoint copy a model's matrices for a moment, and a
-//! refit needs some matrices of `evidence_rows` squared.
+//! refit needs three matrices of `evidence_rows` squared on each of its threads.
 
 use super::streams::Streams;
 use crate::config::{Config, ConfigParts};

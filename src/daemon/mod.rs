@@ -44,6 +44,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded, never, select};
 use nalgebra::DMatrix;
 use parking_lot::Mutex;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use sd_notify::NotifyState;
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
@@ -376,7 +377,8 @@ impl Daemon {
         };
         let directory = Directory::new(&config.data_dir);
         let restarts = learning.refit_restarts.clone();
-        let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits, restarts };
+        let threads = refit_threads(config.refit_threads);
+        let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop: stop_refits, threads, restarts };
         daemon.transport = Some(transport);
         daemon.http = http;
         daemon.spawn("refit", move || refits.run())?;
@@ -1317,30 +1319,42 @@ impl LargeQuery {
     }
 }
 
+/// Threads that models are selected on: what the settings say, else all cores but one, which learns.
+fn refit_threads(setting: Option<usize>) -> usize {
+    setting.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1))
+}
+
+/// Learning and answering go before what this thread does. Without that things are only slower.
+fn after_others() {
+    if let Err(e) = rustix::process::nice(5) {
+        log::debug!("event=priority_kept why={e}");
+    }
+}
+
 /// The thread that selects models.
 struct Refits {
     tasks: Receiver<Task>,
     garbage: Receiver<Box<Model>>,
     done: Sender<RefitDone>,
     stop: Arc<AtomicBool>,
+    /// Threads that a model is selected on.
+    threads: usize,
     restarts: Restarts,
 }
 
 impl Refits {
     /// Until the core has ended. A panic that no task has caught costs what was under way, and is counted.
     fn run(self) {
-        // Learning and answering go first. The priority is this thread's alone, and without it things are only slower.
-        if let Err(e) = rustix::process::nice(5) {
-            log::debug!("event=priority_kept why={e}");
-        }
+        after_others();
         self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
     }
 
     fn work(&self) {
+        let pool = self.pool();
         loop {
             select! {
                 recv(self.tasks) -> task => match task {
-                    Ok(task) => self.carry_out(task),
+                    Ok(task) => self.carry_out(task, pool.as_ref()),
                     Err(_) => break,
                 },
                 recv(self.garbage) -> model => match model {
@@ -1351,17 +1365,32 @@ impl Refits {
         }
     }
 
-    fn carry_out(&self, task: Task) {
+    /// The threads of model selection, if they are several.
+    fn pool(&self) -> Option<ThreadPool> {
+        let threads = ThreadPoolBuilder::new()
+            .num_threads(self.threads)
+            .thread_name(|_| "refit".into())
+            .start_handler(|_| after_others());
+        let pool = (self.threads > 1).then(|| threads.build()).transpose();
+        pool.unwrap_or_else(|e| {
+            log::warn!("event=refit_threads_missing why=\"{e}\"");
+            None
+        })
+    }
+
+    fn carry_out(&self, task: Task, pool: Option<&ThreadPool>) {
         let started = Instant::now();
         let critic = match &task {
             Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
         };
-        let keep_going = || !self.stop.load(Ordering::Relaxed);
+        let stop = &*self.stop;
+        let keep_going = || !stop.load(Ordering::Relaxed);
         // A bug in model selection costs this candidate, not the daemon.
         let result = catch_unwind(AssertUnwindSafe(|| match task {
             Task::Run { job, .. } => {
                 let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * job.settings.refit_budget_s);
-                refit::run(&job, &keep_going, &|| started.elapsed() < budget).map_err(|e| e.to_string())
+                let run = || refit::run(&job, &keep_going, &|| started.elapsed() < budget);
+                pool.map_or_else(run, |pool| pool.install(run)).map_err(|e| e.to_string())
             }
             Task::CatchUp { mut candidate, window, .. } => {
                 candidate.catch_up(&window, &keep_going).map_err(|e| e.to_string()).map(|()| *candidate)
@@ -1430,7 +1459,8 @@ mod tests {
         let (tasks, queue) = bounded(1);
         let (done, results) = bounded(1);
         let restarts = Restarts::default();
-        let refits = Refits { tasks: queue, garbage: never(), done, stop: Arc::default(), restarts: restarts.clone() };
+        let (stop, threads) = (Arc::default(), 2);
+        let refits = Refits { tasks: queue, garbage: never(), done, stop, threads, restarts: restarts.clone() };
         let thread = std::thread::spawn(move || refits.run());
         // A window without the rows that a refit needs: whatever becomes of it, it is answered, and the thread goes on.
         for _ in 0..2 {

@@ -8,15 +8,15 @@ use super::search::{Climb, Data, Found, Search, Structure, enough};
 use super::window::Window;
 use super::{KernelKind, SelectBy, Settings};
 use crate::math::dense::Matrix;
-use crate::math::evidence::{EvidenceError, parameter_names};
+use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;
 use crate::snapshot::{Inputs, Snapshot};
 use crate::transition::Rows;
-use std::cell::Cell;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Fewer rows than this say nothing about five hyperparameters.
 const ROWS_MIN: usize = 16;
@@ -106,7 +106,7 @@ impl Candidate {
     ///
     /// # Errors
     /// Stopped: `keep_going`, asked every 512 rows, says so.
-    pub fn catch_up(&mut self, window: &Window, keep_going: &dyn Fn() -> bool) -> Result<(), RefitError> {
+    pub fn catch_up(&mut self, window: &Window, keep_going: KeepGoing<'_>) -> Result<(), RefitError> {
         self.skip_to(window.start());
         for (rows, range, offset) in window.since(self.through) {
             for start in range.clone().step_by(CATCH_UP_ROWS) {
@@ -203,15 +203,12 @@ impl From<SolveError> for RefitError {
 /// Select a model on the window and rebuild everything under it.
 ///
 /// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the time budget: once
-/// false, ascents end where they are and the best point so far is used.
+/// false, ascents end where they are and the best point so far is used. Called in a pool of threads, it uses them, and gives
+/// the same bits with any number of them as long as the time suffices.
 ///
 /// # Errors
 /// Any reason for which the present model should stay.
-pub fn run(
-    job: &RefitJob,
-    keep_going: &dyn Fn() -> bool,
-    time_left: &dyn Fn() -> bool,
-) -> Result<Candidate, RefitError> {
+pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
     let rows = job.window.flatten();
     if rows.len() < ROWS_MIN {
@@ -237,10 +234,10 @@ pub fn run(
     let mut evaluations = 0;
     let mut ascents = Vec::new();
     let mut round = 1;
-    let ended = Cell::new(false);
+    let ended = AtomicBool::new(false);
     let time_left = &|| {
         let left = time_left();
-        ended.set(ended.get() || !left);
+        ended.fetch_or(!left, Ordering::Relaxed);
         left
     };
     loop {
@@ -300,7 +297,7 @@ pub fn run(
         let relevances = found.structure.relevances();
         let held = |test: &dyn Fn(&ActiveBound) -> bool| active.iter().any(test);
         // Asked only by the search so far: what the rebuild has used up since has not ended it.
-        let out_of_time = ended.get();
+        let out_of_time = ended.load(Ordering::Relaxed);
         let reached = search.value(found.by, &hyperparameters, keep_going).map_err(stopped_or_no_ascent)?;
         let alike = |d: usize| dependence.alike(d);
         let support = search.support(found.by, &hyperparameters, &alike, keep_going, time_left);
@@ -412,7 +409,7 @@ pub(super) fn moments(targets: &Matrix) -> (f64, f64) {
 }
 
 /// Values (k, H) of `snapshot` at states (k, D), row-major, 512 at a time: every row may end in a cut.
-fn values_at(snapshot: &Snapshot, states: &[f64], keep_going: &dyn Fn() -> bool) -> Result<Matrix, RefitError> {
+fn values_at(snapshot: &Snapshot, states: &[f64], keep_going: KeepGoing<'_>) -> Result<Matrix, RefitError> {
     let dim = snapshot.dim();
     let mut out = Matrix::zeros(states.len() / dim, snapshot.weights.ncols());
     for (block, states) in states.chunks(CATCH_UP_ROWS * dim).enumerate() {
@@ -480,7 +477,7 @@ fn rebuild(
     inputs: &Inputs,
     hyperparameters: &Hyperparameters,
     rows: &Rows,
-    keep_going: &dyn Fn() -> bool,
+    keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
     let settings = &job.settings;
     let given = Given { settings, rows, inputs, hyperparameters };

@@ -11,13 +11,15 @@ use crate::learner::model::TOLERANCE_MIN;
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{Enough, select_until};
 use crate::math::evidence::{
-    Difference, Evidence, EvidenceError, Problem, Sparse, exact, exact_value, from_parameters, sparse, sparse_value,
+    Difference, Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, exact_value, from_parameters, sparse,
+    sparse_value,
 };
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use crate::math::optimise::{Ascent, Bounds, Budget, Outcome, Prior, maximise, starts};
 use crate::math::returns::differences;
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
+use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -250,7 +252,7 @@ impl Search {
         &self,
         by: EvidenceKind,
         hyper: &Hyperparameters,
-        keep_going: &dyn Fn() -> bool,
+        keep_going: KeepGoing<'_>,
     ) -> Result<Evidence, EvidenceError> {
         match (by, &self.whole) {
             (EvidenceKind::Sparse, Some(whole)) => {
@@ -269,11 +271,11 @@ impl Search {
         by: EvidenceKind,
         hyper: &Hyperparameters,
         alike: &dyn Fn(usize) -> Vec<usize>,
-        keep_going: &dyn Fn() -> bool,
-        time_left: &dyn Fn() -> bool,
+        keep_going: KeepGoing<'_>,
+        time_left: KeepGoing<'_>,
     ) -> Option<(Vec<f64>, EvidenceKind)> {
         let dim = self.problem.dim();
-        let loss = |by: EvidenceKind, more: &dyn Fn() -> bool| -> Option<Vec<f64>> {
+        let loss = |by: EvidenceKind, more: KeepGoing<'_>| -> Option<Vec<f64>> {
             let all = self.value(by, hyper, more).ok()?.value;
             let relevance = hyper.kernel.metric.matrix(dim);
             (0..dim)
@@ -302,7 +304,7 @@ pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> Enough {
 
 impl Whole {
     /// Elements (m, D) of a dictionary for these hyperparameters; none if stopped.
-    fn dictionary(&self, hyper: &Hyperparameters, keep_going: &dyn Fn() -> bool) -> Option<Vec<f64>> {
+    fn dictionary(&self, hyper: &Hyperparameters, keep_going: KeepGoing<'_>) -> Option<Vec<f64>> {
         let enough = enough(hyper, self.problem.observed().cols());
         // The candidates stand for all nodes.
         let enough = Enough { trace: enough.trace / self.stride as f64, ..enough };
@@ -342,8 +344,8 @@ pub(super) struct Climb<'a> {
     pub(super) by: EvidenceKind,
     /// Told of every ascent and of how many rows it was made on.
     pub(super) note: &'a mut dyn FnMut(&Structure, usize, &[Ascent]),
-    pub(super) keep_going: &'a dyn Fn() -> bool,
-    pub(super) time_left: &'a dyn Fn() -> bool,
+    pub(super) keep_going: KeepGoing<'a>,
+    pub(super) time_left: KeepGoing<'a>,
 }
 
 impl Climb<'_> {
@@ -610,8 +612,16 @@ impl Climb<'_> {
 
     fn ascend(&self, structure: &Structure, problem: &Problem, from: &[Vec<f64>]) -> Vec<Ascent> {
         let both = || (self.keep_going)() && (self.time_left)();
+        // Ascents may run beside each other: as many evaluators as do.
+        let idle: Mutex<Vec<Evaluator>> = Mutex::default();
         maximise(
-            |x| exact(problem, &from_parameters(&structure.like, x), &both).map(|e| (e.value, e.gradient)),
+            |x| {
+                let hyper = from_parameters(&structure.like, x);
+                let mut evaluator = idle.lock().pop().unwrap_or_default();
+                let found = evaluator.exact(problem, &hyper, &both);
+                idle.lock().push(evaluator);
+                found.map(|e| (e.value, e.gradient))
+            },
             from,
             &structure.bounds,
             &structure.priors,

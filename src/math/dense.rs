@@ -487,7 +487,7 @@ const NARROW: usize = 4;
 /// Columns from which it is worth doing by products ...
 const WIDE: usize = 48;
 /// ... with the inverses of diagonal blocks of this size: smaller pieces would leave the processor idle.
-const PANEL: usize = 64;
+const PANEL: usize = 32;
 
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
@@ -675,22 +675,9 @@ impl Cholesky {
     }
 
     fn factorise(&mut self, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
-        let a = &mut self.factor;
-        assert_eq!(a.rows, a.cols, "only square matrices have a Cholesky factor");
-        let size = a.rows;
-        if size > 0 {
-            let needed = llt::factor::cholesky_in_place_scratch::<f64>(size, Par::Seq, Default::default());
-            let stack = Scratch::stack(&mut scratch.memory, needed);
-            let faer = a.view_mut().faer();
-            llt::factor::cholesky_in_place(faer, Default::default(), Par::Seq, stack, Default::default())
-                .map_err(|llt::factor::LltError::NonPositivePivot { index }| NotPositiveDefinite { index, size })?;
-        }
-        // A NaN slips through comparisons inside the library.
-        if let Some(index) = (0..size).find(|&i| !(a.at(i, i) > 0.0 && a.at(i, i).is_finite())) {
-            return Err(NotPositiveDefinite { index, size });
-        }
-        for j in 1..size {
-            a.col_mut(j)[..j].fill(0.0);
+        factorise(&mut self.factor, scratch)?;
+        for j in 1..self.factor.rows {
+            self.factor.col_mut(j)[..j].fill(0.0);
         }
         Ok(())
     }
@@ -702,7 +689,7 @@ impl Cholesky {
 
     /// log |L L'|.
     pub fn log_determinant(&self) -> f64 {
-        2.0 * (0..self.factor.rows).map(|i| self.factor.at(i, i).ln()).sum::<f64>()
+        log_determinant(&self.factor)
     }
 
     /// rhs <- (L L')^-1 rhs.
@@ -721,19 +708,55 @@ impl Cholesky {
 
     /// The lower triangle of (L L')^-1; what stands above it means nothing.
     pub fn inverse_lower(&self) -> Matrix {
-        let size = self.factor.rows;
-        let mut out = Matrix::zeros(size, size);
-        if size > 0 {
-            let mut memory = MemBuffer::new(llt::inverse::inverse_scratch::<f64>(size, Par::Seq));
-            llt::inverse::inverse(
-                out.view_mut().faer(),
-                self.factor.view().faer(),
-                Par::Seq,
-                MemStack::new(&mut memory),
-            );
-        }
+        let mut out = self.factor.clone();
+        invert(&mut out, &mut Matrix::default());
         out
     }
+}
+
+/// `a` becomes its Cholesky factor, all in the lower triangle; the upper one is left alone.
+///
+/// # Errors
+/// The first pivot that is not positive (or not a number); what `a` holds then means nothing.
+pub fn factorise(a: &mut Matrix, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
+    assert_eq!(a.rows, a.cols, "only square matrices have a Cholesky factor");
+    let size = a.rows;
+    if size > 0 {
+        let needed = llt::factor::cholesky_in_place_scratch::<f64>(size, Par::Seq, Default::default());
+        let stack = Scratch::stack(&mut scratch.memory, needed);
+        let faer = a.view_mut().faer();
+        llt::factor::cholesky_in_place(faer, Default::default(), Par::Seq, stack, Default::default())
+            .map_err(|llt::factor::LltError::NonPositivePivot { index }| NotPositiveDefinite { index, size })?;
+    }
+    // A NaN slips through comparisons inside the library.
+    match (0..size).find(|&i| !(a.at(i, i) > 0.0 && a.at(i, i).is_finite())) {
+        Some(index) => Err(NotPositiveDefinite { index, size }),
+        None => Ok(()),
+    }
+}
+
+/// log |L L'| of a lower triangular `factor`.
+pub fn log_determinant(factor: &Matrix) -> f64 {
+    2.0 * (0..factor.rows).map(|i| factor.at(i, i).ln()).sum::<f64>()
+}
+
+/// `factor`, a lower triangular L, becomes the lower triangle of (L L')^-1, and that of `half` L^-1. Upper triangles are not
+/// read and mean nothing afterwards.
+pub fn invert(factor: &mut Matrix, half: &mut Matrix) {
+    half.resize(factor.rows, factor.cols);
+    triangular_inverse::invert_lower_triangular(half.view_mut().faer(), factor.view().faer(), Par::Seq);
+    let half = half.view().faer();
+    matmul::triangular::matmul(
+        factor.view_mut().faer(),
+        BlockStructure::TriangularLower,
+        Accum::Replace,
+        half.transpose(),
+        BlockStructure::TriangularUpper,
+        half,
+        BlockStructure::TriangularLower,
+        1.0,
+        Par::Seq,
+    );
 }
 
 /// Solve a x = rhs by LU with partial pivoting, once refined.

@@ -19,15 +19,23 @@
 //!
 //! Parameters stand in one order everywhere: [`parameter_names`].
 
-use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, Singular, dot, sum};
+use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, PanelInverses, Scratch, Singular, View, dot, sum};
 use super::kernel::{Hyperparameters, Kernel, Metric, Points};
+use super::vector::ARCH;
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
 use std::fmt;
 
-/// Asked now and then whether to go on; `false` ends the computation with [`EvidenceError::Stopped`].
-pub type KeepGoing<'a> = &'a dyn Fn() -> bool;
+/// Asked now and then, from any thread, whether to go on; `false` ends the computation with [`EvidenceError::Stopped`].
+pub type KeepGoing<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Rows of one block of the sparse evidence.
 const BLOCK: usize = 256;
+/// Blocks of the sparse evidence that are worked on beside each other, if there are threads: each takes memory of its own.
+const LANES: usize = 4;
+
+/// Columns of weights that are multiplied with the states while they are at hand.
+const COLUMNS: usize = 32;
 
 /// Why there is no evidence at this point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -270,14 +278,14 @@ pub fn from_parameters(like: &Hyperparameters, parameters: &[f64]) -> Hyperparam
     Hyperparameters { kernel, noise: like.noise, noise_variance: parameters[2].exp() }
 }
 
-/// The exact log evidence with its gradient. O(n^3) time, three n x n matrices (white noise: five).
+/// The exact log evidence with its gradient. O(n^3) time, three n x n matrices (white noise: six).
 ///
 /// `hyper.noise` is not read: how the noise hangs together is in the problem.
 ///
 /// # Errors
 /// Stopped; not positive definite; not finite.
 pub fn exact(problem: &Problem, hyper: &Hyperparameters, keep_going: KeepGoing<'_>) -> Result<Evidence, EvidenceError> {
-    exact_with(problem, hyper, true, keep_going)
+    Evaluator::default().exact(problem, hyper, keep_going)
 }
 
 /// The exact log evidence alone, at about a third of the price of [`exact`].
@@ -289,64 +297,104 @@ pub fn exact_value(
     hyper: &Hyperparameters,
     keep_going: KeepGoing<'_>,
 ) -> Result<Evidence, EvidenceError> {
-    exact_with(problem, hyper, false, keep_going)
+    Evaluator::default().exact_with(problem, hyper, false, keep_going)
 }
 
-fn exact_with(
-    problem: &Problem,
-    hyper: &Hyperparameters,
-    gradient: bool,
-    keep_going: KeepGoing<'_>,
-) -> Result<Evidence, EvidenceError> {
-    let (n, columns, noise) = (problem.rows(), problem.observed.cols() as f64, hyper.noise_variance);
-    go(keep_going)?;
-    let signal = signal_gram(&hyper.kernel, problem);
-    let cholesky = Cholesky::new(covariance(&signal, problem, hyper))?;
-    go(keep_going)?;
-    let mut alpha = problem.observed.clone();
-    dense::solve_lower(cholesky.factor().view(), alpha.view_mut());
-    let fit = 0.5 * square(&alpha);
-    let complexity = 0.5 * columns * cholesky.log_determinant();
-    let mut out = Evidence {
-        value: -complexity - fit - gaussian_constant(problem),
-        complexity,
-        fit,
-        trace_gap: 0.0,
-        observations: n * problem.observed.cols(),
-        gradient: Vec::new(),
-    };
-    if gradient {
-        dense::solve_lower_transposed(cholesky.factor().view(), alpha.view_mut());
-        let mut weights = cholesky.inverse_lower();
-        drop(cholesky);
-        go(keep_going)?;
-        // 1/2 (alpha alpha' - H Q^-1), lower triangle.
-        for j in 0..n {
-            let column = &mut weights.col_mut(j)[j..];
-            column.iter_mut().for_each(|w| *w *= -0.5 * columns);
-            for h in 0..alpha.cols() {
-                let alpha = &alpha.col(h)[j..];
-                dense::axpy(column, 0.5 * alpha[0], alpha);
-            }
-        }
-        let trace: f64 = (0..n).map(|i| weights.at(i, i)).sum();
-        if let Some(differences) = &problem.differences {
-            weights = pull_back(weights, differences, problem.nodes.len() / problem.dim);
-        }
-        let mut pull = Pull::new(problem.dim);
-        pull.symmetric(weights, &signal, &problem.nodes);
-        out.gradient = pull.gradient(&hyper.kernel, noise * trace);
+/// The memory of exact evaluations, kept from one to the next: an optimisation asks for dozens, and memory of this size is
+/// given back to the system and fetched anew, page by page, in between.
+#[derive(Clone, Debug, Default)]
+pub struct Evaluator {
+    /// Gram matrix of the signal (N, N).
+    signal: Matrix,
+    /// Q, then its factor, then its inverse (n, n), lower triangles.
+    system: Matrix,
+    /// Inverse of the factor (n, n), lower triangle.
+    half: Matrix,
+    scratch: Scratch,
+}
+
+impl Evaluator {
+    /// [`exact`](fn@exact), in the memory of the evaluations before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn exact(
+        &mut self,
+        problem: &Problem,
+        hyper: &Hyperparameters,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Evidence, EvidenceError> {
+        self.exact_with(problem, hyper, true, keep_going)
     }
-    out.checked()
+
+    fn exact_with(
+        &mut self,
+        problem: &Problem,
+        hyper: &Hyperparameters,
+        gradient: bool,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Evidence, EvidenceError> {
+        let Self { signal, system, half, scratch } = self;
+        let (n, columns, noise) = (problem.rows(), problem.observed.cols() as f64, hyper.noise_variance);
+        go(keep_going)?;
+        signal_gram_into(&hyper.kernel, problem, signal);
+        covariance_into(signal, problem, hyper, system);
+        dense::factorise(system, scratch)?;
+        go(keep_going)?;
+        let mut alpha = problem.observed.clone();
+        dense::solve_lower(system.view(), alpha.view_mut());
+        let fit = 0.5 * square(&alpha);
+        let complexity = 0.5 * columns * dense::log_determinant(system);
+        let mut out = Evidence {
+            value: -complexity - fit - gaussian_constant(problem),
+            complexity,
+            fit,
+            trace_gap: 0.0,
+            observations: n * problem.observed.cols(),
+            gradient: Vec::new(),
+        };
+        if gradient {
+            dense::solve_lower_transposed(system.view(), alpha.view_mut());
+            dense::invert(system, half);
+            go(keep_going)?;
+            // w = -H/2 (Q^-1 - alpha alpha' / H), lower triangle.
+            let scale = -0.5 * columns;
+            let trace = scale * (0..n).map(|i| system.at(i, i)).sum::<f64>() + 0.5 * square(&alpha);
+            let weights = |j: usize, column: &mut [f64]| {
+                for h in 0..alpha.cols() {
+                    dense::axpy(column, -alpha.at(j, h) / columns, &alpha.col(h)[j..]);
+                }
+            };
+            let mut pull = Pull::new(problem.dim);
+            match &problem.differences {
+                None => pull.symmetric(system, scale, weights, signal, &problem.nodes),
+                Some(differences) => {
+                    (0..n).for_each(|j| weights(j, &mut system.col_mut(j)[j..]));
+                    system.mirror_lower();
+                    let mut pulled = pull_back(system, differences, problem.nodes.len() / problem.dim);
+                    pull.symmetric(&mut pulled, scale, |_, _| (), signal, &problem.nodes);
+                }
+            }
+            out.gradient = pull.gradient(&hyper.kernel, noise * trace);
+        }
+        out.checked()
+    }
 }
 
-/// Q = J (K0 + b) J' + sigma0^2 I, lower triangle, from the Gram matrix of the signal at the nodes (lower triangle; for
-/// differences both).
-pub(super) fn covariance(signal: &Matrix, problem: &Problem, hyper: &Hyperparameters) -> Matrix {
+/// Q = J (K0 + b) J' + sigma0^2 I (n, n), lower triangle, from the Gram matrix of the signal at the nodes.
+pub(super) fn covariance(problem: &Problem, hyper: &Hyperparameters) -> Matrix {
+    let (mut signal, mut out) = (Matrix::default(), Matrix::default());
+    signal_gram_into(&hyper.kernel, problem, &mut signal);
+    covariance_into(&signal, problem, hyper, &mut out);
+    out
+}
+
+/// The same from the Gram matrix of the signal (lower triangle; for differences both).
+fn covariance_into(signal: &Matrix, problem: &Problem, hyper: &Hyperparameters, out: &mut Matrix) {
     let (n, bias) = (problem.rows(), hyper.kernel.bias_variance);
-    let mut q = Matrix::zeros(n, n);
+    out.resize(n, n);
     for j in 0..n {
-        let column = &mut q.col_mut(j)[j..];
+        let column = &mut out.col_mut(j)[j..];
         match &problem.differences {
             None => {
                 for (value, signal) in column.iter_mut().zip(&signal.col(j)[j..]) {
@@ -365,25 +413,22 @@ pub(super) fn covariance(signal: &Matrix, problem: &Problem, hyper: &Hyperparame
         }
         column[0] += hyper.noise_variance;
     }
-    q
 }
 
 /// The Gram matrix of the signal v0 C at the nodes (N, N): the lower triangle, and for differences both.
-pub(super) fn signal_gram(kernel: &Kernel, problem: &Problem) -> Matrix {
+fn signal_gram_into(kernel: &Kernel, problem: &Problem, out: &mut Matrix) {
     let points = Projected::new(kernel, problem.dim, &problem.nodes);
-    let mut out = Matrix::zeros(points.len(), points.len());
+    out.resize(points.len(), points.len());
     for j in 0..points.len() {
         points.signal(kernel, j, &points, j, &mut out.col_mut(j)[j..]);
     }
     if problem.differences.is_some() {
         out.mirror_lower();
     }
-    out
 }
 
-/// J' W J (N, N), lower triangle (in fact both), from the lower triangle of W (n, n).
-fn pull_back(mut weights: Matrix, differences: &[Difference], nodes: usize) -> Matrix {
-    weights.mirror_lower();
+/// J' W J (N, N), lower triangle (in fact both), from W (n, n).
+fn pull_back(weights: &Matrix, differences: &[Difference], nodes: usize) -> Matrix {
     let n = differences.len();
     let mut half = Matrix::zeros(n, nodes);
     for (j, d) in differences.iter().enumerate() {
@@ -478,17 +523,25 @@ fn sparse_with(
     let factor = Cholesky::new(gram)?;
     let factor = factor.factor();
 
-    let mut blocks = Blocks::new(problem, kernel, &basis);
-    let (mut s, mut p, mut prior) = (Matrix::zeros(m, m), Matrix::zeros(m, columns), 0.0);
-    for start in (0..n).step_by(BLOCK) {
-        go(keep_going)?;
-        let len = BLOCK.min(n - start);
-        prior += blocks.fill(start, len);
-        dense::solve_lower(factor.view(), blocks.features.block_mut(0, 0, m, len));
-        let phi = blocks.features.block(0, 0, m, len);
+    let inverses = PanelInverses::of(factor);
+    let mut lanes: Vec<Lane> =
+        (0..LANES.min(n.div_ceil(BLOCK))).map(|_| Lane::new(problem, kernel.bias_variance, dictionary)).collect();
+    over_blocks(&mut lanes, n, keep_going, |lane, start, len| {
+        lane.prior += lane.block.fill(problem, kernel, &basis, start, len);
+        let Lane { block, products, s, p, .. } = lane;
+        products.renew(m, BLOCK);
+        let values = block.values.block_mut(0, 0, m, len);
+        inverses.solve_lower(factor.view(), values, products.block_mut(0, 0, m, len));
+        let phi = products.block(0, 0, m, len);
         dense::rank_k(s.view_mut(), 1.0, phi, Op::Plain);
         let observed = problem.observed.block(start, 0, len, columns);
         dense::multiply(p.view_mut(), true, 1.0, phi, Op::Plain, observed, Op::Plain);
+    })?;
+    let (mut s, mut p, mut prior) = (Matrix::zeros(m, m), Matrix::zeros(m, columns), 0.0);
+    for lane in &lanes {
+        add(&mut s, &lane.s);
+        add(&mut p, &lane.p);
+        prior += lane.prior;
     }
     let trace = prior - (0..m).map(|i| s.at(i, i)).sum::<f64>();
     let mut system = s.clone();
@@ -534,40 +587,35 @@ fn sparse_with(
     }
     cross.mirror_lower();
     inner.mirror_lower();
-    // L^-T C and L^-T u once, so that a block's weights are one product.
-    dense::solve_lower_transposed(factor.view(), cross.view_mut());
+    // L^-T C L^-1 and L^-T u once, so that a block's weights are one product with its kernel values.
+    sandwich(factor, &mut cross);
     let mut along = weights.clone();
     dense::solve_lower_transposed(factor.view(), along.view_mut());
-    let mut pull = Pull::new(problem.dim);
-    let mut sides = CrossWeights::new(problem.dim, dictionary);
-    let mut products = Matrix::zeros(m, BLOCK);
-    let differences = problem.differences.is_some();
-    for start in (0..n).step_by(BLOCK) {
-        go(keep_going)?;
-        let len = BLOCK.min(n - start);
-        blocks.fill(start, len);
-        dense::solve_lower(factor.view(), blocks.features.block_mut(0, 0, m, len));
-        let phi = blocks.features.block(0, 0, m, len);
-        let mut product = products.block_mut(0, 0, m, len);
-        dense::multiply(product.reborrow(), false, 1.0, cross.view(), Op::Plain, phi, Op::Plain);
+    over_blocks(&mut lanes, n, keep_going, |lane, start, len| {
+        lane.block.fill(problem, kernel, &basis, start, len);
+        let Lane { block, pull, sides, products, .. } = lane;
+        let values = block.values.block(0, 0, m, len);
         let observed = problem.observed.block(start, 0, len, columns);
+        products.renew(m, BLOCK);
+        let mut product = products.block_mut(0, 0, m, len);
+        dense::multiply(product.reborrow(), false, 1.0, cross.view(), Op::Plain, values, Op::Plain);
         dense::multiply(product, true, 1.0 / noise, along.view(), Op::Plain, observed, Op::Transposed);
-        if differences {
-            let successor = |i: usize| problem.successor(start + i).map(|(state, discount)| (state, -discount));
-            sides.add(&mut pull, len, successor, &products, &blocks.next);
-        }
-        sides.add(&mut pull, len, |i| Some((problem.node(start + i), 1.0)), &products, &blocks.signal);
+        sides.add(pull, problem, start, len, products, block);
         for row in start..start + len {
             pull.own(kernel, problem.node(row), problem.successor(row), -0.5 * paid * hs / noise);
         }
+    })?;
+    let mut pull = Pull::new(problem.dim);
+    let mut sides = CrossWeights::new(problem.dim, dictionary);
+    for lane in &lanes {
+        pull.merge(&lane.pull);
+        sides.merge(&lane.sides);
     }
+    drop(lanes);
     sides.finish(&mut pull);
-    // X <- L^-T X, transposed, and again: L^-T X L^-1 of a symmetric X.
-    dense::solve_lower_transposed(factor.view(), inner.view_mut());
-    let mut within = inner.transpose();
-    dense::solve_lower_transposed(factor.view(), within.view_mut());
-    pull.signal += jitter * kernel.signal_variance * (0..m).map(|i| within.at(i, i)).sum::<f64>();
-    pull.symmetric(within, &signal, dictionary);
+    sandwich(factor, &mut inner);
+    pull.signal += jitter * kernel.signal_variance * (0..m).map(|i| inner.at(i, i)).sum::<f64>();
+    pull.symmetric(&mut inner, 1.0, |_, _| (), &signal, dictionary);
     let inverse_trace: f64 = (0..m).map(|i| inverse.at(i, i)).sum();
     let along_noise = -0.5 * hs * (n as f64 - m as f64) - 0.5 * noise * hs * inverse_trace + fit
         - 0.5 * square(&weights)
@@ -607,40 +655,106 @@ impl Projected {
 
     /// out\[i\] = v0 exp(-1/2 |x_i - y_j|^2) for the points x from `first` on and point j of `other`.
     pub(super) fn signal(&self, kernel: &Kernel, first: usize, other: &Projected, j: usize, out: &mut [f64]) {
-        let width = other.rows.len() / other.len();
-        self.points.covariances(kernel, first, &other.rows[j * width..(j + 1) * width], 0.0, out);
+        self.covariances(kernel, first, other, j, 0.0, out);
     }
+
+    /// The same with `level` added.
+    fn covariances(&self, kernel: &Kernel, first: usize, other: &Projected, j: usize, level: f64, out: &mut [f64]) {
+        let width = other.rows.len() / other.len();
+        self.points.covariances(kernel, first, &other.rows[j * width..(j + 1) * width], level, out);
+    }
+}
+
+/// Sums over some of the blocks of rows, and the memory for one block. Blocks are dealt out to lanes in turns, and lanes are
+/// added up in their order: how many threads there are changes no bit.
+struct Lane {
+    block: Block,
+    /// Sum of phi phi' (m, m), lower triangle.
+    s: Matrix,
+    /// Sum of phi d' (m, H).
+    p: Matrix,
+    /// Sum of prior variances.
+    prior: f64,
+    /// Features of a block, then its weights against the dictionary (m, B).
+    products: Matrix,
+    pull: Pull,
+    sides: CrossWeights,
+}
+
+impl Lane {
+    fn new(problem: &Problem, bias: f64, dictionary: &[f64]) -> Self {
+        let m = dictionary.len() / problem.dim;
+        Self {
+            block: Block::new(m, bias, problem.differences.is_some()),
+            s: Matrix::zeros(m, m),
+            p: Matrix::zeros(m, problem.observed.cols()),
+            prior: 0.0,
+            products: Matrix::default(),
+            pull: Pull::new(problem.dim),
+            sides: CrossWeights::new(problem.dim, dictionary),
+        }
+    }
+}
+
+/// Deal the blocks of `n` rows out to the lanes, one each at a time; `work` is told the first row and the number of rows. The
+/// lanes work beside each other where the caller runs in a pool of threads. No other pool is ever asked for.
+fn over_blocks(
+    lanes: &mut [Lane],
+    n: usize,
+    keep_going: KeepGoing<'_>,
+    work: impl Fn(&mut Lane, usize, usize) + Sync,
+) -> Result<(), EvidenceError> {
+    let pooled = rayon::current_thread_index().is_some();
+    for first in (0..n).step_by(BLOCK * lanes.len().max(1)) {
+        go(keep_going)?;
+        let one = |(k, lane): (usize, &mut Lane)| {
+            let start = first + k * BLOCK;
+            if start < n {
+                work(lane, start, BLOCK.min(n - start));
+            }
+        };
+        if pooled {
+            lanes.par_iter_mut().enumerate().for_each(one);
+        } else {
+            lanes.iter_mut().enumerate().for_each(one);
+        }
+    }
+    Ok(())
+}
+
+/// a <- a + b.
+fn add(a: &mut Matrix, b: &Matrix) {
+    (0..a.cols()).for_each(|j| dense::axpy(a.col_mut(j), 1.0, b.col(j)));
+}
+
+/// x <- l^-T x l^-1 for a symmetric x.
+fn sandwich(l: &Matrix, x: &mut Matrix) {
+    dense::solve_lower_transposed(l.view(), x.view_mut());
+    *x = x.transpose();
+    dense::solve_lower_transposed(l.view(), x.view_mut());
 }
 
 /// Kernel values of a block of rows against the dictionary.
-struct Blocks<'a> {
-    problem: &'a Problem,
-    kernel: &'a Kernel,
-    basis: &'a Projected,
-    /// v0 C between dictionary (rows) and the states of the block's rows (columns).
+struct Block {
+    /// v0 C between dictionary (rows) and the states of the block's rows (columns); empty unless rows are differences, since
+    /// otherwise `values` are that and the bias.
     signal: Matrix,
-    /// The same for their successors; empty unless rows are differences.
+    /// The same for their successors.
     next: Matrix,
-    /// The functionals of k_m, to be whitened in place.
-    features: Matrix,
+    /// The functionals of k_m.
+    values: Matrix,
+    /// The kernel's b.
+    bias: f64,
 }
 
-impl<'a> Blocks<'a> {
-    fn new(problem: &'a Problem, kernel: &'a Kernel, basis: &'a Projected) -> Self {
-        let width = if problem.differences.is_some() { BLOCK } else { 0 };
-        Self {
-            problem,
-            kernel,
-            basis,
-            signal: Matrix::zeros(basis.len(), BLOCK),
-            next: Matrix::zeros(basis.len(), width),
-            features: Matrix::zeros(basis.len(), BLOCK),
-        }
+impl Block {
+    fn new(m: usize, bias: f64, differences: bool) -> Self {
+        let width = if differences { BLOCK } else { 0 };
+        Self { signal: Matrix::zeros(m, width), next: Matrix::zeros(m, width), values: Matrix::zeros(m, BLOCK), bias }
     }
 
     /// Fill in rows `start..start + len`; gives the sum of their prior variances.
-    fn fill(&mut self, start: usize, len: usize) -> f64 {
-        let (problem, kernel, basis) = (self.problem, self.kernel, self.basis);
+    fn fill<'a>(&mut self, problem: &'a Problem, kernel: &Kernel, basis: &Projected, start: usize, len: usize) -> f64 {
         let gather = |state: &dyn Fn(usize) -> Option<&'a [f64]>| {
             // A row without a successor keeps its place; what stands there is not read.
             let states: Vec<f64> =
@@ -649,17 +763,20 @@ impl<'a> Blocks<'a> {
         };
         let points = gather(&|row| Some(problem.node(row)));
         let next = (self.next.cols() > 0).then(|| gather(&|row| problem.successor(row).map(|(state, _)| state)));
-        let mut prior = 0.0;
+        let (mut prior, bias) = (0.0, self.bias);
+        if next.is_none() {
+            (0..len).for_each(|i| basis.covariances(kernel, 0, &points, i, bias, self.values.col_mut(i)));
+            return len as f64 * kernel.diagonal();
+        }
         for i in 0..len {
             basis.signal(kernel, 0, &points, i, self.signal.col_mut(i));
-            let bias = kernel.bias_variance;
-            for (feature, signal) in self.features.col_mut(i).iter_mut().zip(self.signal.col(i)) {
+            for (feature, signal) in self.values.col_mut(i).iter_mut().zip(self.signal.col(i)) {
                 *feature = signal + bias;
             }
             prior += kernel.diagonal();
             if let (Some(next), Some((state, discount))) = (&next, problem.successor(start + i)) {
                 basis.signal(kernel, 0, next, i, self.next.col_mut(i));
-                for (feature, signal) in self.features.col_mut(i).iter_mut().zip(self.next.col(i)) {
+                for (feature, signal) in self.values.col_mut(i).iter_mut().zip(self.next.col(i)) {
                     *feature -= discount * (signal + bias);
                 }
                 let own = signal_between(kernel, problem.node(start + i), state);
@@ -700,45 +817,72 @@ impl Pull {
         }
     }
 
-    /// All ordered pairs of `states` (N, D), with symmetric `weights` and signal (N, N), lower triangles.
+    /// spread += scale (a' b + b' a) / 2 for a and b (n, D).
+    fn outer_all(&mut self, scale: f64, a: View<'_>, b: View<'_>) {
+        let product = dense::product(a, Op::Transposed, b, Op::Plain);
+        for d in 0..self.dim {
+            for e in 0..self.dim {
+                self.spread[d * self.dim + e] += 0.5 * scale * (product.at(d, e) + product.at(e, d));
+            }
+        }
+    }
+
+    /// What another has gathered, too.
+    fn merge(&mut self, other: &Self) {
+        self.signal += other.signal;
+        self.bias += other.bias;
+        dense::axpy(&mut self.spread, 1.0, &other.spread);
+    }
+
+    /// All ordered pairs of `states` (N, D), with signal (N, N) and symmetric weights, `scale` times what `prepare` makes of what
+    /// stands in column j of `weights` from the diagonal down (lower triangles). Nothing of use is left there.
     ///
     /// ```text
     /// T = 2 X' R X - 2 X' M X,   M = w .* k0 off the diagonal (a pair of equal points adds nothing),  R its row sums
     /// ```
-    fn symmetric(&mut self, mut weights: Matrix, signal: &Matrix, states: &[f64]) {
+    fn symmetric(
+        &mut self,
+        weights: &mut Matrix,
+        scale: f64,
+        prepare: impl Fn(usize, &mut [f64]),
+        signal: &Matrix,
+        states: &[f64],
+    ) {
         let (dim, n) = (self.dim, weights.rows());
-        let mean: Vec<f64> = (0..dim).map(|d| states.iter().skip(d).step_by(dim).sum::<f64>() / n as f64).collect();
-        let x = Matrix::from_columns(
-            n,
-            dim,
-            (0..dim).flat_map(|d| (0..n).map(move |i| (i, d))).map(|(i, d)| states[i * dim + d] - mean[d]).collect(),
-        );
+        let mut x = Matrix::from_rows(n, dim, states);
+        for d in 0..dim {
+            let mean = sum(x.col(d)) / n as f64;
+            x.col_mut(d).iter_mut().for_each(|v| *v -= mean);
+        }
         let mut sums = vec![0.0; n];
-        for j in 0..n {
-            // Left over from factorisations; M is strictly lower here, and the other triangle mirrors it.
-            weights.col_mut(j)[..j].fill(0.0);
-            let column = &mut weights.col_mut(j)[j..];
-            let signal = &signal.col(j)[j..];
-            self.bias += column[0] + 2.0 * sum(&column[1..]);
-            self.signal += column[0] * signal[0];
-            column[0] = 0.0;
-            let (own, others) = sums[j..].split_first_mut().expect("the column has its diagonal");
-            for ((w, s), sum) in column[1..].iter_mut().zip(&signal[1..]).zip(others) {
-                *w *= s;
-                *sum += *w;
+        // P = M' X, M without the triangle that mirrors it.
+        let mut products = Matrix::zeros(n, dim);
+        for first in (0..n).step_by(COLUMNS) {
+            let width = COLUMNS.min(n - first);
+            for j in first..first + width {
+                let (above, column) = weights.col_mut(j).split_at_mut(j);
+                prepare(j, column);
+                let signal = &signal.col(j)[j..];
+                let (diagonal, below) = column.split_first_mut().expect("the column has its diagonal");
+                let (own, others) = sums[j..].split_first_mut().expect("the column has its diagonal");
+                let (weight, weighted) = weigh(below, scale, &signal[1..], 0.0, others);
+                *own += weighted;
+                self.bias += scale * *diagonal + 2.0 * weight;
+                self.signal += scale * *diagonal * signal[0] + 2.0 * weighted;
+                *diagonal = 0.0;
+                above[first..].fill(0.0);
             }
-            let total = sum(&column[1..]);
-            *own += total;
-            self.signal += 2.0 * total;
+            let (m, x) = (weights.block(first, first, n - first, width), x.block(first, 0, n - first, dim));
+            let out = products.block_mut(first, 0, width, dim);
+            dense::multiply(out, false, 1.0, m, Op::Transposed, x, Op::Plain);
         }
-        // X' M X from the strictly lower triangle: P = M' X, then X' P and its transpose.
-        let products = dense::product(weights.view(), Op::Transposed, x.view(), Op::Plain);
-        for (i, sum) in sums.iter().enumerate() {
-            let own: Vec<f64> = (0..dim).map(|d| x.at(i, d)).collect();
-            let product: Vec<f64> = (0..dim).map(|d| products.at(i, d)).collect();
-            self.outer(-4.0, &product, &own);
-            self.outer(2.0 * sum, &own, &own);
+        self.outer_all(-4.0, products.view(), x.view());
+        for d in 0..dim {
+            for (scaled, (x, sum)) in products.col_mut(d).iter_mut().zip(x.col(d).iter().zip(&sums)) {
+                *scaled = x * sum;
+            }
         }
+        self.outer_all(2.0, products.view(), x.view());
     }
 
     /// The prior variance of one functional: k(x, x), or k(x, x) + g^2 k(x', x') - 2 g k(x, x').
@@ -772,6 +916,48 @@ impl Pull {
     }
 }
 
+/// w <- scale w .* (k - level), and sums <- sums + that; gives scale times the sum of w before, and the sum of w after. Bits
+/// depend on the machine's registers.
+fn weigh(w: &mut [f64], scale: f64, k: &[f64], level: f64, sums: &mut [f64]) -> (f64, f64) {
+    assert!(w.len() == k.len() && w.len() == sums.len(), "vectors of different lengths");
+    ARCH.dispatch(Weigh { w, scale, k, level, sums })
+}
+
+struct Weigh<'a> {
+    w: &'a mut [f64],
+    scale: f64,
+    k: &'a [f64],
+    level: f64,
+    sums: &'a mut [f64],
+}
+
+impl WithSimd for Weigh<'_> {
+    type Output = (f64, f64);
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> (f64, f64) {
+        let (wide_w, rest_w) = S::as_mut_simd_f64s(self.w);
+        let (wide_k, rest_k) = S::as_simd_f64s(self.k);
+        let (wide_sums, rest_sums) = S::as_mut_simd_f64s(self.sums);
+        let (scale, level) = (simd.splat_f64s(self.scale), simd.splat_f64s(self.level));
+        let (mut before, mut after) = (simd.splat_f64s(0.0), simd.splat_f64s(0.0));
+        for ((w, k), sum) in wide_w.iter_mut().zip(wide_k).zip(wide_sums) {
+            before = simd.add_f64s(before, *w);
+            *w = simd.mul_f64s(*w, simd.mul_f64s(scale, simd.sub_f64s(*k, level)));
+            after = simd.add_f64s(after, *w);
+            *sum = simd.add_f64s(*sum, *w);
+        }
+        let (mut before, mut after) = (simd.reduce_sum_f64s(before), simd.reduce_sum_f64s(after));
+        for ((w, k), sum) in rest_w.iter_mut().zip(rest_k).zip(rest_sums) {
+            before += *w;
+            *w *= self.scale * (k - self.level);
+            after += *w;
+            *sum += *w;
+        }
+        (self.scale * before, after)
+    }
+}
+
 /// Weights between single points and the dictionary, gathered block by block.
 struct CrossWeights {
     /// Mean of the dictionary (D,), taken off everywhere: T does not move, cancellation is less.
@@ -782,10 +968,11 @@ struct CrossWeights {
     sums: Vec<f64>,
     /// For each element, the sum of its weights times signal times the other's state (m, D).
     states: Matrix,
-    /// Weights times signal of one block (m, B).
-    products: Matrix,
-    /// The other states of the block (B, D), centred.
+    /// Weights of one block that still have another use (m, B).
+    spare: Matrix,
+    /// The other states of the block (B, D), centred, and the same times the sums of their weights times signal.
     others: Matrix,
+    scaled: Matrix,
 }
 
 impl CrossWeights {
@@ -796,44 +983,76 @@ impl CrossWeights {
         for (d, mean) in mean.iter().enumerate() {
             basis.col_mut(d).iter_mut().for_each(|v| *v -= mean);
         }
-        let (states, products, others) = (Matrix::zeros(m, dim), Matrix::zeros(m, BLOCK), Matrix::zeros(BLOCK, dim));
-        Self { mean, basis, sums: vec![0.0; m], states, products, others }
+        let (states, others) = (Matrix::zeros(m, dim), Matrix::zeros(BLOCK, dim));
+        Self { mean, basis, sums: vec![0.0; m], states, spare: Matrix::default(), scaled: others.clone(), others }
     }
 
-    /// `weights` (m, B) of `len` states against the dictionary, where the kernel without bias is `signal` (m, B). `other`
-    /// gives each column's state and a factor for its weights; a column without a state does not count.
+    /// `weights` (m, B) of `len` rows from `start` on against the dictionary, whose kernel values are in `block`. What is left
+    /// of the weights means nothing.
+    fn add(
+        &mut self,
+        pull: &mut Pull,
+        problem: &Problem,
+        start: usize,
+        len: usize,
+        weights: &mut Matrix,
+        block: &Block,
+    ) {
+        let state = |i: usize| Some((problem.node(start + i), 1.0));
+        if problem.differences.is_none() {
+            self.add_side(pull, len, state, weights, &block.values, block.bias);
+            return;
+        }
+        let mut spare = std::mem::take(&mut self.spare);
+        spare.assign(weights);
+        let successor = |i: usize| problem.successor(start + i).map(|(state, discount)| (state, -discount));
+        self.add_side(pull, len, successor, &mut spare, &block.next, 0.0);
+        self.spare = spare;
+        self.add_side(pull, len, state, weights, &block.signal, 0.0);
+    }
+
+    /// One side of the functionals, where the kernel without bias is `values` (m, B) less `level`. `other` gives each column's
+    /// state and a factor for its weights; a column without a state does not count.
     /// ```text
     /// sum_j M_j (x - z_j)(x - z_j)',  of which  sum_j M_j x x'  is added here and the rest, for all rows at once, in `finish`
     /// ```
-    fn add<'a>(
+    fn add_side<'a>(
         &mut self,
         pull: &mut Pull,
         len: usize,
         other: impl Fn(usize) -> Option<(&'a [f64], f64)>,
-        weights: &Matrix,
-        signal: &Matrix,
+        weights: &mut Matrix,
+        values: &Matrix,
+        level: f64,
     ) {
         let dim = self.mean.len();
-        let mut x = vec![0.0; dim];
         for i in 0..len {
-            let (state, scale) = other(i).unwrap_or((&self.mean, 0.0));
-            for (d, x) in x.iter_mut().enumerate() {
-                *x = state[d] - self.mean[d];
-                *self.others.at_mut(i, d) = *x;
+            let (weight, weighted, state) = match other(i) {
+                Some((state, scale)) => {
+                    let (weight, weighted) = weigh(weights.col_mut(i), scale, values.col(i), level, &mut self.sums);
+                    (weight, weighted, state)
+                }
+                None => {
+                    weights.col_mut(i).fill(0.0);
+                    (0.0, 0.0, &self.mean[..])
+                }
+            };
+            pull.bias += weight;
+            pull.signal += weighted;
+            for (d, (x, mean)) in state.iter().zip(&self.mean).enumerate() {
+                *self.others.at_mut(i, d) = x - mean;
+                *self.scaled.at_mut(i, d) = weighted * (x - mean);
             }
-            let product = self.products.col_mut(i);
-            for (((m, w), s), sum) in product.iter_mut().zip(weights.col(i)).zip(signal.col(i)).zip(&mut self.sums) {
-                *m = scale * w * s;
-                *sum += *m;
-            }
-            let total = sum(product);
-            pull.bias += scale * sum(weights.col(i));
-            pull.signal += total;
-            pull.outer(total, &x, &x);
         }
-        let (m, products) = (self.sums.len(), &self.products);
-        let others = self.others.block(0, 0, len, dim);
-        dense::multiply(self.states.view_mut(), true, 1.0, products.block(0, 0, m, len), Op::Plain, others, Op::Plain);
+        let (m, others) = (self.sums.len(), self.others.block(0, 0, len, dim));
+        pull.outer_all(1.0, self.scaled.block(0, 0, len, dim), others);
+        dense::multiply(self.states.view_mut(), true, 1.0, weights.block(0, 0, m, len), Op::Plain, others, Op::Plain);
+    }
+
+    /// What another has gathered about the same dictionary, too.
+    fn merge(&mut self, other: &Self) {
+        dense::axpy(&mut self.sums, 1.0, &other.sums);
+        add(&mut self.states, &other.states);
     }
 
     fn finish(&self, pull: &mut Pull) {
@@ -853,6 +1072,7 @@ mod tests {
     use crate::math::kernel::NoiseModel;
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     const GO: KeepGoing<'static> = &|| true;
 
@@ -963,11 +1183,8 @@ mod tests {
     fn stops_when_told_and_says_what_failed() {
         let (problem, mut hyper) = small();
         let dictionary: Vec<f64> = problem.nodes()[..20].to_vec();
-        let calls = std::cell::Cell::new(0);
-        let count = || {
-            calls.set(calls.get() + 1);
-            calls.get() < 4
-        };
+        let calls = AtomicUsize::new(0);
+        let count = || calls.fetch_add(1, Ordering::Relaxed) < 2;
         let stopped = sparse(&problem, &hyper, &dictionary, Sparse::Variational, 1e-6, &count);
         assert_eq!(stopped, Err(EvidenceError::Stopped));
         assert_eq!(exact(&problem, &hyper, &|| false), Err(EvidenceError::Stopped));
@@ -976,6 +1193,33 @@ mod tests {
         assert!(matches!(failed, Err(EvidenceError::NotPositiveDefinite(_))), "{failed:?}");
         hyper.noise_variance = f64::NAN;
         assert!(exact(&problem, &hyper, GO).is_err());
+    }
+
+    #[test]
+    fn the_number_of_threads_changes_no_bit() {
+        let states: Vec<f64> = (0..4 * 3000).map(|i| (f64::from(i) * 0.618_033_988_749_895).fract() * 3.0).collect();
+        let observed = states.chunks_exact(4).map(|x| x[0].sin() * x[1]).collect();
+        let dictionary = states[..4 * 70].to_vec();
+        let problem = Problem::correlated(4, states, Matrix::from_columns(3000, 1, observed));
+        let (_, mut hyper) = small();
+        hyper.kernel.metric = Metric::Ard(vec![1.0, 0.5, 0.2, 0.1]);
+        let evaluate = || sparse(&problem, &hyper, &dictionary, Sparse::Variational, 1e-6, GO).unwrap();
+        let alone = evaluate();
+        for threads in [1, 2, 4] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            assert_eq!(pool.install(evaluate), alone, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn memory_kept_from_other_problems_changes_no_bit() {
+        let (problem, hyper) = small();
+        let observed = Matrix::from_columns(50, 1, problem.observed().col(0)[..50].to_vec());
+        let few = Problem::correlated(1, problem.nodes()[..50].to_vec(), observed);
+        let mut evaluator = Evaluator::default();
+        for problem in [&few, &problem, &few] {
+            assert_eq!(evaluator.exact(problem, &hyper, GO), exact(problem, &hyper, GO));
+        }
     }
 
     #[test]

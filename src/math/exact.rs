@@ -1,7 +1,7 @@
 //! The dense posterior of V, O(n^3): the oracle of the tests, and what small problems are fitted with.
 
 use super::dense::{self, Cholesky, Matrix, Op, dot};
-use super::evidence::{EvidenceError, KeepGoing, Problem, Projected, covariance, signal_gram};
+use super::evidence::{EvidenceError, KeepGoing, Problem, Projected, covariance};
 use super::kernel::{Hyperparameters, Kernel};
 use super::returns::Returns;
 
@@ -33,7 +33,7 @@ impl<'a> ExactPosterior<'a> {
             return Err(EvidenceError::Stopped);
         }
         let kernel = hyper.kernel.clone();
-        let cholesky = Cholesky::new(covariance(&signal_gram(&kernel, problem), problem, hyper))?;
+        let cholesky = Cholesky::new(covariance(problem, hyper))?;
         let alpha = cholesky.solve(problem.observed().clone());
         Ok(Self { problem, kernel, cholesky, alpha })
     }

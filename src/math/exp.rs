@@ -33,41 +33,68 @@ struct Gaussian<'a> {
     level: f64,
 }
 
-/// Points whose distances are held in registers at once.
+/// Entries whose exponentials are taken together; what is left of a slice is filled up to as many.
 const LANES: usize = 32;
 
 impl WithSimd for Gaussian<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
+        // As many registers as hold the squares of LANES distances.
+        match S::F64_LANES {
+            8 => self.in_registers::<S, 4>(simd),
+            4 => self.in_registers::<S, 8>(simd),
+            2 => self.in_registers::<S, 16>(simd),
+            _ => self.in_registers::<S, LANES>(simd),
+        }
+    }
+}
+
+impl Gaussian<'_> {
+    #[inline(always)]
+    fn in_registers<S: Simd, const V: usize>(self, simd: S) {
         let Self { out, columns, stride, first, y, scale, level } = self;
-        let mut start = first;
-        let mut whole = out.chunks_exact_mut(LANES);
-        for out in &mut whole {
-            let mut squared = [0.0; LANES];
+        let points = out.len();
+        let (whole, rest) = out.as_chunks_mut::<LANES>();
+        for (k, out) in whole.iter_mut().enumerate() {
+            let mut squares = [simd.splat_f64s(0.0); V];
             for (w, y) in y.iter().enumerate() {
-                let xs = &columns[w * stride + start..][..LANES];
-                for k in 0..LANES {
-                    squared[k] = add_product::<S>(xs[k] - y, xs[k] - y, squared[k]);
-                }
+                add_squares(simd, &mut squares, &columns[w * stride + first + k * LANES..][..LANES], *y);
             }
-            for k in 0..LANES {
-                out[k] = scale * exp::<S>(-0.5 * squared[k]) + level;
+            S::as_mut_simd_f64s(out).0.copy_from_slice(&squares);
+            covariances::<S>(out, scale, level);
+        }
+        if !rest.is_empty() {
+            let mut squares = [simd.splat_f64s(0.0); V];
+            for (w, y) in y.iter().enumerate() {
+                let mut xs = [0.0; LANES];
+                xs[..rest.len()].copy_from_slice(&columns[w * stride + first..][points - rest.len()..points]);
+                add_squares(simd, &mut squares, &xs, *y);
             }
-            start += LANES;
+            let mut block = [0.0; LANES];
+            S::as_mut_simd_f64s(&mut block).0.copy_from_slice(&squares);
+            covariances::<S>(&mut block, scale, level);
+            rest.copy_from_slice(&block[..rest.len()]);
         }
-        let rest = whole.into_remainder();
-        rest.fill(0.0);
-        for (w, y) in y.iter().enumerate() {
-            let xs = &columns[w * stride + start..][..rest.len()];
-            for (squared, x) in rest.iter_mut().zip(xs) {
-                *squared = add_product::<S>(x - y, x - y, *squared);
-            }
-        }
-        for value in rest {
-            *value = scale * exp::<S>(-0.5 * *value) + level;
-        }
+    }
+}
+
+/// squares <- squares + (x - y)^2 for the points x of a block.
+#[inline(always)]
+fn add_squares<S: Simd, const V: usize>(simd: S, squares: &mut [S::f64s; V], xs: &[f64], y: f64) {
+    let y = simd.splat_f64s(y);
+    for (square, x) in squares.iter_mut().zip(S::as_simd_f64s(xs).0) {
+        let step = simd.sub_f64s(*x, y);
+        *square = simd.mul_add_f64s(step, step, *square);
+    }
+}
+
+/// block\[i\] <- scale exp(-1/2 block\[i\]) + level.
+#[inline(always)]
+fn covariances<S: Simd>(block: &mut [f64; LANES], scale: f64, level: f64) {
+    for value in block {
+        *value = add_product::<S>(scale, exp::<S>(-0.5 * *value), level);
     }
 }
 
@@ -81,9 +108,19 @@ impl WithSimd for ScaledExp<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        for value in self.values {
-            *value = self.scale * exp::<S>(*value);
+        let scale = self.scale;
+        let (whole, rest) = self.values.as_chunks_mut::<LANES>();
+        for block in whole {
+            for value in block {
+                *value = scale * exp::<S>(*value);
+            }
         }
+        let mut block = [0.0; LANES];
+        block[..rest.len()].copy_from_slice(rest);
+        for value in &mut block {
+            *value = scale * exp::<S>(*value);
+        }
+        rest.copy_from_slice(&block[..rest.len()]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Numbers in, numbers out: Gaussian-process temporal-difference learning with model selection.
 //!
-//! Nothing here reads a clock, starts a thread, opens a file or logs; results depend on the arguments alone.
+//! Nothing here reads a clock, starts a thread, opens a file or logs; results depend on the arguments alone. Called in a pool
+//! of threads, the evidence and its optimisation share their work out to it, in pieces that do not depend on its size.
 //!
 //! # Sources
 //! - \[JS09\] T. Jung, P. Stone, *Feature Selection for Value Function Approximation Using Bayesian Model Selection*,

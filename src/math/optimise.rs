@@ -157,12 +157,13 @@ impl Ascent {
 ///
 /// `objective` gives a log evidence and its gradient at parameters inside the box. Where it fails (not positive definite,
 /// not finite) the search backs off. `priors` holds one entry per parameter, or is empty for none. Starts outside the
-/// box are moved to its nearest point. If the stop flag goes up, ascents not begun are missing from the result.
+/// box are moved to its nearest point. If the stop flag goes up, ascents not begun are missing from the result. Where the
+/// caller runs in a pool of threads ascents run beside each other, begun in the order of the starts; each is the same as alone.
 ///
 /// # Panics
 /// If lengths disagree, a lower bound is above its upper one, or there is no start.
 pub fn maximise(
-    mut objective: impl FnMut(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>,
+    objective: impl Fn(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError> + Sync,
     starts: &[Vec<f64>],
     bounds: &Bounds,
     priors: &[Option<Prior>],
@@ -173,16 +174,20 @@ pub fn maximise(
     assert!(bounds.upper.len() == size && starts.iter().all(|s| s.len() == size), "one bound for each parameter");
     assert!(bounds.lower.iter().zip(&bounds.upper).all(|(l, u)| l <= u), "a lower bound lies above its upper one");
     assert!(priors.is_empty() || priors.len() == size, "one prior for each parameter, or none at all");
-    let mut out = Vec::new();
-    for (start, parameters) in starts.iter().enumerate() {
-        if !(budget.keep_going)() {
-            break;
-        }
-        out.push(
-            Climb { objective: &mut objective, bounds, priors, budget, evaluations: 0, radius: STEP_MAX, wall: None }
-                .run(start, parameters),
-        );
+    let climb = |start: usize| {
+        let objective = &objective;
+        let climb = Climb { objective, bounds, priors, budget, evaluations: 0, radius: STEP_MAX, wall: None };
+        (budget.keep_going)().then(|| climb.run(start, &starts[start]))
+    };
+    let mut found: Vec<Option<Ascent>> = vec![None; starts.len()];
+    let slots = found.iter_mut().enumerate();
+    if starts.len() > 1 && rayon::current_thread_index().is_some() {
+        let climb = &climb;
+        rayon::scope_fifo(|scope| slots.for_each(|(start, slot)| scope.spawn_fifo(move |_| *slot = climb(start))));
+    } else {
+        slots.for_each(|(start, slot)| *slot = climb(start));
     }
+    let mut out: Vec<Ascent> = found.into_iter().flatten().collect();
     out.sort_by(|a, b| b.objective.total_cmp(&a.objective));
     out
 }
@@ -196,7 +201,7 @@ struct Point {
 }
 
 struct Climb<'a, F> {
-    objective: &'a mut F,
+    objective: &'a F,
     bounds: &'a Bounds,
     priors: &'a [Option<Prior>],
     budget: Budget<'a>,
@@ -214,7 +219,7 @@ enum Missed {
     NothingUphill,
 }
 
-impl<F: FnMut(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>> Climb<'_, F> {
+impl<F: Fn(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>> Climb<'_, F> {
     fn run(mut self, start: usize, parameters: &[f64]) -> Ascent {
         let x: Vec<f64> = (0..parameters.len()).map(|i| self.clamp(i, parameters[i])).collect();
         let mut at = match self.evaluate(x.clone()) {
@@ -512,7 +517,7 @@ pub fn starts(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     const GO: KeepGoing<'static> = &|| true;
     type Objective = Result<(f64, Vec<f64>), EvidenceError>;
@@ -593,11 +598,8 @@ mod tests {
     #[test]
     fn stops_when_told_and_when_the_budget_is_spent() {
         let all = bounds(&[-5.0; 2], &[5.0; 2]);
-        let left = Cell::new(10);
-        let counting = || {
-            left.set(left.get() - 1);
-            left.get() > 0
-        };
+        let calls = AtomicUsize::new(0);
+        let counting = || calls.fetch_add(1, Ordering::Relaxed) < 9;
         let starts = [vec![-1.2, 1.0], vec![2.0, 2.0]];
         let found = maximise(ridge, &starts, &all, &[], Budget::new(300, &counting));
         assert_eq!(found.len(), 1, "the second was not begun");
@@ -605,6 +607,18 @@ mod tests {
         assert!(found[0].objective > ridge(&starts[0]).unwrap().0, "what was reached is kept");
         let found = maximise(ridge, &starts, &all, &[], Budget::new(5, GO));
         assert!(found.iter().all(|a| a.outcome == Outcome::OutOfBudget && a.evaluations == 5));
+    }
+
+    #[test]
+    fn ascents_beside_each_other_are_those_one_after_the_other() {
+        let all = bounds(&[-5.0; 2], &[5.0; 2]);
+        let starts: Vec<Vec<f64>> = (0..7).map(|k| vec![-1.2 + 0.5 * f64::from(k), 1.0]).collect();
+        let climb = || maximise(ridge, &starts, &all, &[], Budget::new(300, GO));
+        let alone = climb();
+        for threads in [1, 2, 4] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            assert_eq!(pool.install(climb), alone, "{threads} threads");
+        }
     }
 
     #[test]
