@@ -487,7 +487,7 @@ const NARROW: usize = 4;
 /// Columns from which it is worth doing by products ...
 const WIDE: usize = 48;
 /// ... with the inverses of diagonal blocks of this size: smaller pieces would leave the processor idle.
-const PANEL: usize = 32;
+const PANEL: usize = 64;
 
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {

@@ -13,7 +13,7 @@
 
 use super::dense::{Matrix, Op, View, axpy, dot, multiply, rank_k};
 use super::raw;
-use super::vector::trace_step;
+use super::vector::{add_square, trace_step};
 use serde::{Deserialize, Serialize};
 
 /// Running sums of one chain: all zero at its start.
@@ -269,10 +269,7 @@ impl Statistics {
     pub fn absorb_gram(&mut self, features: View<'_>, prior_trace: f64) {
         self.prior_trace += prior_trace;
         if features.cols() == 1 {
-            let phi = features.col(0);
-            for (j, &value) in phi.iter().enumerate() {
-                axpy(&mut self.gram.col_mut(j)[j..], value, &phi[j..]);
-            }
+            add_square(self.gram.view_mut(), features.col(0));
         } else {
             rank_k(self.gram.view_mut(), 1.0, features, Op::Plain);
         }

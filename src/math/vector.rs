@@ -184,6 +184,24 @@ wide! {
     }
 }
 
+/// Lower triangle of s <- s + x x' for a square s (m, m); its upper triangle is not touched.
+///
+/// # Panics
+/// If x is not as long as s.
+pub fn add_square(s: ViewMut<'_>, x: &[f64]) {
+    assert!(s.rows() == x.len() && s.cols() == x.len(), "a vector of another length");
+    wide_add_square(s, x);
+}
+
+wide! {
+    fn wide_add_square(_simd, s: ViewMut<'a>, x: &'a [f64]) -> () {
+        let mut s = s;
+        for (j, column) in s.columns_mut(0).enumerate() {
+            axpy_lanes(&mut column[j..], x[j], &x[j..]);
+        }
+    }
+}
+
 /// x <- l^-1 x for a lower triangular l (m, m); its upper triangle is not read. Products and sums are fused where the
 /// processor does that.
 ///
@@ -394,6 +412,13 @@ mod tests {
             let mut y = b.clone();
             axpy(&mut y, 0.3, &a);
             assert!(y.iter().zip(&a).zip(&b).all(|((y, a), b)| *y == b + 0.3 * a), "{n}");
+            let mut square = Matrix::from_columns(n, n, sample(n * n, 2.0));
+            let before = square.clone();
+            add_square(square.view_mut(), &a);
+            for j in 0..n {
+                let expected = |i: usize| before.at(i, j) + if i < j { 0.0 } else { a[j] * a[i] };
+                assert!((0..n).all(|i| square.at(i, j) == expected(i)), "{n} {j}");
+            }
             let (mut z, mut p) = (a.clone(), b.clone());
             trace_step(&mut z, 0.9, &b, &mut p, -0.2);
             let expected = |k: usize| 0.9 * a[k] + b[k];
