@@ -38,6 +38,9 @@ fn allocations(settings: Settings, rows: &Rows, group: usize) -> u64 {
         counted += allocation_counter::measure(|| drop(learner.step(&window))).count_total;
     }
     assert_eq!(learner.learned(), rows.len() as u64);
+    if settings.refresh_rows == 1 {
+        assert!(learner.model().unwrap().posterior().unwrap().gained() > 0, "the factor gains rows");
+    }
     counted
 }
 
@@ -47,6 +50,7 @@ fn a_full_dictionary_learns_without_allocating() {
     for (name, settings) in [
         ("plain", settings()),
         ("weights often", Settings { refresh_rows: 16, ..settings() }),
+        ("weights after every row", Settings { refresh_rows: 1, dictionary_max: 80, tolerance: 1e-9, ..settings() }),
         ("white noise", Settings { noise: NoiseModel::White, ..settings() }),
         ("two rewards", Settings { rewards: vec![0, 1], ..settings() }),
         ("clustered", Settings { variance: VarianceKind::Clustered, ..settings() }),

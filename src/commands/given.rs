@@ -206,13 +206,13 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
     within(text, |v| v > 0.0 && v.is_finite(), "must be positive")
 }
 
-/// A count on the command line.
-/// A number of threads, as `refit_threads` has it.
+/// A number of threads on the command line, as `refit_threads` has it.
 pub(super) fn threads(text: &str) -> Result<usize, String> {
     let count = at_least_one(text)?;
     if count <= 256 { Ok(count) } else { Err("must be at most 256".into()) }
 }
 
+/// A count on the command line.
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".into()),

@@ -1285,9 +1285,9 @@ fn slice_rows(snapshot: &Snapshot, variance: bool) -> usize {
 
 /// Multiplications that a state takes, about; at least 1.
 fn state_work(snapshot: &Snapshot, variance: bool) -> usize {
-    // A kernel takes a few dozen.
-    let (size, kernel) = (snapshot.dictionary.nrows(), 32 + snapshot.dim());
-    size.max(1) * if variance { kernel + size } else { kernel }
+    // A kernel takes a few dozen, and they are worked off 32 at a time.
+    let (size, kernel) = (snapshot.dictionary.nrows().max(1).next_multiple_of(32), 32 + snapshot.dim());
+    size * if variance { kernel + size } else { kernel }
 }
 
 impl LargeQuery {
@@ -1324,13 +1324,6 @@ fn refit_threads(setting: Option<usize>) -> usize {
     setting.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1))
 }
 
-/// Learning and answering go before what this thread does. Without that things are only slower.
-fn after_others() {
-    if let Err(e) = rustix::process::nice(5) {
-        log::debug!("event=priority_kept why={e}");
-    }
-}
-
 /// The thread that selects models.
 struct Refits {
     tasks: Receiver<Task>,
@@ -1345,7 +1338,10 @@ struct Refits {
 impl Refits {
     /// Until the core has ended. A panic that no task has caught costs what was under way, and is counted.
     fn run(self) {
-        after_others();
+        // Learning and answering go before what this thread does. Without that things are only slower.
+        if let Err(e) = rustix::process::nice(5) {
+            log::debug!("event=priority_kept why={e}");
+        }
         self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
     }
 
@@ -1367,10 +1363,8 @@ impl Refits {
 
     /// The threads of model selection, if they are several.
     fn pool(&self) -> Option<ThreadPool> {
-        let threads = ThreadPoolBuilder::new()
-            .num_threads(self.threads)
-            .thread_name(|_| "refit".into())
-            .start_handler(|_| after_others());
+        // They inherit this thread's priority.
+        let threads = ThreadPoolBuilder::new().num_threads(self.threads).thread_name(|_| "refit".into());
         let pool = (self.threads > 1).then(|| threads.build()).transpose();
         pool.unwrap_or_else(|e| {
             log::warn!("event=refit_threads_missing why=\"{e}\"");

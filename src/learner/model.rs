@@ -257,6 +257,7 @@ impl Model {
             && self.dictionary.holds_together(dim)
             && self.inputs.scale.len() == dim
             && self.statistics.holds_together(m, rewards)
+            && (!self.recent.is_settled() || self.dictionary.is_full())
             && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
             && self.chains.len() == slots
             && self.chains.iter().all(|chain| chain.trace.len() == m && chain.weighted_target.len() == rewards)
@@ -340,7 +341,7 @@ impl Model {
         let chain = m + self.settings.rewards.len() + self.inputs.dim() + 8;
         self.statistics.bytes()
             + self.recent.bytes()
-            + self.dictionary.factor().bytes()
+            + self.dictionary.bytes()
             + self.work.features.bytes()
             + self.work.covariances.bytes()
             + self.work.observed.bytes()
@@ -348,8 +349,9 @@ impl Model {
             + self.chains.len() * chain * size_of::<f64>()
     }
 
-    /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. With a full dictionary nothing is allocated
-    /// but where noise and scale are tuned (tests/allocations.rs).
+    /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. With a full dictionary nothing is
+    /// allocated (tests/allocations.rs) but for a new stream, where noise and scale are tuned, and at refreshes with more
+    /// running chains than elements.
     pub fn learn(&mut self, rows: &Rows, range: Range<usize>, offset: u64) {
         let mut start = range.start;
         while start < range.end {

@@ -181,6 +181,11 @@ impl Dictionary {
         &self.factor
     }
 
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        self.factor.bytes() + self.inverses.bytes() + self.points.bytes() + size_of_val(&self.basis[..])
+    }
+
     /// out (m, n) <- phi of n projected states, row-major. `covariances` is scratch.
     ///
     /// # Panics

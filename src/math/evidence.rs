@@ -463,7 +463,7 @@ fn pull_back(weights: &Matrix, differences: &[Difference], nodes: usize) -> Matr
 /// 1e-6 where the dictionary stays while lengthscales grow, or K_mm becomes singular.
 ///
 /// # Errors
-/// Stopped (asked once a block); not positive definite; not finite.
+/// Stopped (asked once every four blocks); not positive definite; not finite.
 ///
 /// # Panics
 /// If the dictionary is empty or not a whole number of rows.
@@ -481,7 +481,7 @@ pub fn sparse(
 /// The sparse log evidence alone, at about a third of the price of [`sparse`].
 ///
 /// # Errors
-/// Stopped (asked once a block); not positive definite; not finite.
+/// Stopped (asked once every four blocks); not positive definite; not finite.
 ///
 /// # Panics
 /// If the dictionary is empty or not a whole number of rows.

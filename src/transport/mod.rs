@@ -669,6 +669,8 @@ pub fn start_answering(
     let (over, control_is_over) = crossbeam_channel::bounded(0);
     let mut running =
         Running { phase, closing: Some(closing), threads: Vec::new(), control_is_over, gate: None, directory };
+    // Dropped before `running`, which waits for it, should a later step fail.
+    let over = over;
 
     let (inbox, ingest_queue) = crossbeam_channel::bounded(settings.inbox_messages);
     let (requests, control_queue) = crossbeam_channel::bounded(settings.requests);

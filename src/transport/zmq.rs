@@ -27,6 +27,8 @@ use zeromq::{
 
 /// Messages taken before other tasks of the thread get their turn.
 const TURN: usize = 64;
+/// A request that is answered at once takes as long as so many that are handed over.
+const ANSWERED: usize = 8;
 
 /// At closing, everything has left when nothing left the gate for this long.
 const QUIET: Duration = Duration::from_millis(200);
@@ -226,18 +228,22 @@ async fn take_requests(
     mut phase: watch::Receiver<Phase>,
     counters: Arc<Counters>,
 ) {
-    let mut taken = 0_usize;
+    let mut left = TURN;
     loop {
-        taken += 1;
-        if taken.is_multiple_of(TURN) {
+        if left == 0 {
             tokio::task::yield_now().await;
+            left = TURN;
         }
         let received = tokio::select! {
             () = draining(&mut phase) => return,
             received = socket.recv() => received,
         };
+        left -= 1;
         match received.map(parse_request) {
-            Ok(Some(request)) if is_answered(&request, &mut at_once, &answers) => counters.requests.add(1),
+            Ok(Some(request)) if is_answered(&request, &mut at_once, &answers) => {
+                counters.requests.add(1);
+                left = left.saturating_sub(ANSWERED - 1);
+            }
             Ok(Some(request)) => match requests.try_send(request) {
                 Ok(()) => counters.requests.add(1),
                 Err(TrySendError::Disconnected(_)) => return,
@@ -262,8 +268,11 @@ fn is_answered(
     at_once: &mut impl FnMut(&Request) -> Option<Vec<u8>>,
     answers: &Outbox<Reply>,
 ) -> bool {
+    // Where there is no room for an answer the daemon gives it, and waits.
+    if answers.len() >= answers.capacity() {
+        return false;
+    }
     let answer = at_once(request).map(|payload| answers.try_send(Reply { peer: request.peer, payload }));
-    // Where there is no room for it the daemon answers, and waits.
     matches!(answer, Some(Ok(())))
 }
 
