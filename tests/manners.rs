@@ -146,6 +146,23 @@ fn serve(directory: &Path) -> Child {
     child
 }
 
+/// Sockets of the daemon's own lie in a private directory: where its path is too long for one, the start ends and says so.
+#[test]
+fn a_start_that_fails_halfway_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let long = directory.path().join("x".repeat(100));
+    std::fs::create_dir(&long).unwrap();
+    let mut command = program(directory.path());
+    command.args(["serve", "--http", "off"]).env("TMPDIR", &long);
+    for socket in ["--ingest", "--control", "--publish"] {
+        command.args([socket, "tcp://127.0.0.1:0"]);
+    }
+    let Output { status, stderr, .. } = command.output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("private socket") && said.contains("TMPDIR"), "{said}");
+}
+
 /// Each command, as it succeeds, as it fails, and as it is used wrongly.
 #[test]
 fn exit_statuses_are_as_documented() {

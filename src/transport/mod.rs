@@ -495,7 +495,11 @@ impl fmt::Display for StartError {
                 write!(f, "{socket}: {} exists and is no socket; it is left alone", path.display())
             }
             Self::Bind { socket, endpoint, source } => write!(f, "{socket}: {endpoint} cannot be bound: {source}"),
-            Self::Internal { what, source } => write!(f, "the transport could not make its {what}: {source}"),
+            Self::Internal { what, source } => write!(
+                f,
+                "the transport could not make its {what}: {source}; what is private lies in {}, which TMPDIR sets",
+                std::env::temp_dir().display()
+            ),
         }
     }
 }
