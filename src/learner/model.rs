@@ -783,7 +783,8 @@ impl Model {
     }
 
     /// Refresh the weights that score incoming rows and, where the rows have grown by an eighth or the dictionary has
-    /// grown, noise and scale: in between S has hardly moved. A solve that fails leaves the last weights in place.
+    /// grown, noise and scale: in between S has hardly moved. A solve that fails leaves the last weights in place (their
+    /// factor may have gained the rows since).
     pub fn refresh(&mut self) {
         self.rows_since_refresh = 0;
         self.counts.refreshes += 1;
@@ -825,7 +826,10 @@ impl Model {
             if tuned.is_err() {
                 self.counts.failed_refreshes += 1;
                 self.scale = before;
-                spare.solve_again(&self.statistics, running, before, solve).expect("it was solved a moment ago");
+                // It was solved a moment ago, but perhaps by a factor that had gained its last rows.
+                if spare.solve_again(&self.statistics, running, before, solve).is_err() {
+                    return;
+                }
             }
             (self.rows_at_tuning, self.features_at_tuning) = (rows, self.dictionary.len());
         }
