@@ -484,40 +484,18 @@ pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
 
 /// Columns up to which a triangular solve goes column by column.
 const NARROW: usize = 4;
-/// Columns from which it is worth doing by products ...
+/// Columns from which it is worth doing by products with the inverses of diagonal blocks ...
 const WIDE: usize = 48;
-/// ... with the inverses of diagonal blocks of this size: smaller pieces would leave the processor idle.
+/// ... of this size: smaller ones would leave the processor idle.
 const PANEL: usize = 64;
 
-/// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read.
-pub fn solve_lower(l: View<'_>, rhs: ViewMut<'_>) {
-    let (size, cols) = (rhs.rows, rhs.cols);
-    if cols <= NARROW {
-        let mut rhs = rhs;
-        (0..cols).for_each(|j| vector::solve_lower(l, rhs.col_mut(j)));
-        return;
-    }
-    if cols < WIDE || size <= PANEL / 2 {
+/// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read. Many columns again and again are for
+/// [`PanelInverses`].
+pub fn solve_lower(l: View<'_>, mut rhs: ViewMut<'_>) {
+    if rhs.cols <= NARROW {
+        (0..rhs.cols).for_each(|j| vector::solve_lower(l, rhs.col_mut(j)));
+    } else {
         triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
-        return;
-    }
-    let (l, mut rest) = (l.faer(), rhs.faer());
-    let mut solved = Matrix::zeros(PANEL.min(size), cols);
-    let mut inverse = Matrix::zeros(PANEL.min(size), PANEL.min(size));
-    let mut start = 0;
-    while start < size {
-        let len = PANEL.min(size - start);
-        let (mut panel, mut below) = rest.split_at_row_mut(len);
-        let mut inverse = inverse.block_mut(0, 0, len, len).faer();
-        inverse.fill(0.0);
-        triangular_inverse::invert_lower_triangular(inverse.as_mut(), l.submatrix(start, start, len, len), Par::Seq);
-        let mut solved = solved.block_mut(0, 0, len, cols).faer();
-        matmul::matmul(solved.as_mut(), Accum::Replace, inverse.as_ref(), panel.as_ref(), 1.0, Par::Seq);
-        panel.copy_from(solved.as_ref());
-        let coupling = l.submatrix(start + len, start, size - start - len, len);
-        matmul::matmul(below.as_mut(), Accum::Add, coupling, panel.as_ref(), -1.0, Par::Seq);
-        rest = below;
-        start += len;
     }
 }
 
