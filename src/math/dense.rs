@@ -297,18 +297,22 @@ struct Written {
 
 impl Serialize for Matrix {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let entries = (0..self.cols).flat_map(|j| self.col(j).iter().copied()).collect();
         let room = self.data.len().checked_div(self.stride).unwrap_or(0);
-        Written { rows: self.rows, cols: self.cols, stride: self.stride, room, entries }.serialize(serializer)
+        Written::of(self, self.stride, room).serialize(serializer)
     }
 }
 
 /// Write a matrix without the room it has: of one that is made anew in the memory of another that room is history, and what
 /// learned the same would be written differently.
 pub(super) fn tight<S: Serializer>(matrix: &Matrix, serializer: S) -> Result<S::Ok, S::Error> {
-    let entries = (0..matrix.cols).flat_map(|j| matrix.col(j).iter().copied()).collect();
-    let (rows, cols) = (matrix.rows, matrix.cols);
-    Written { rows, cols, stride: rows, room: cols, entries }.serialize(serializer)
+    Written::of(matrix, matrix.rows, matrix.cols).serialize(serializer)
+}
+
+impl Written {
+    fn of(matrix: &Matrix, stride: usize, room: usize) -> Self {
+        let entries = (0..matrix.cols).flat_map(|j| matrix.col(j).iter().copied()).collect();
+        Self { rows: matrix.rows, cols: matrix.cols, stride, room, entries }
+    }
 }
 
 impl<'de> Deserialize<'de> for Matrix {
