@@ -2,7 +2,7 @@
 
 use super::{Settings, VarianceKind};
 use crate::math::backfill::{Observed, Recent, difference_residual};
-use crate::math::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply, solve_lower};
+use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
 use crate::math::posterior::{Posterior, Scale, SolveError, SolveWork, add_scores};
@@ -144,8 +144,10 @@ struct Work {
     coordinate: Vec<f64>,
     last_row: Vec<u32>,
     scored: Scored,
+    /// The running chains at the last refresh, and their last successors.
     running: Running,
-    /// States of the block's scored successors or of the running chains' last successors.
+    running_states: Vec<f64>,
+    /// States of the block's scored successors.
     successors: Vec<f64>,
     solve: SolveWork,
     /// The posterior before the present one, whose memory the next one takes.
@@ -469,9 +471,26 @@ impl Model {
             work.features = Matrix::with_capacity(self.dictionary.max(), 2 * self.settings.refresh_rows);
         }
         work.features.resize(self.dictionary.len(), nodes);
-        self.dictionary.features_into(&work.points, &mut work.covariances, work.features.view_mut());
+        if !self.recall_features(work) {
+            self.dictionary.features_into(&work.points, &mut work.covariances, work.features.view_mut());
+        }
         work.residuals.clear();
         work.residuals.extend((0..nodes).map(|k| self.dictionary.residual(work.features.col(k))));
+    }
+
+    /// Take the features of a few nodes from the last refresh, if it has looked at all of them: a row begins where the one before
+    /// it in its stream has ended. They are the same bits, as columns so few are worked out one by one.
+    fn recall_features(&self, work: &mut Work) -> bool {
+        let Work { states, running, running_states, features, .. } = work;
+        let (dim, nodes) = (self.inputs.dim(), features.cols());
+        if nodes > SINGLY || running.chains() > SINGLY || running.features.rows() != self.dictionary.len() {
+            return false;
+        }
+        let mut states = states.chunks_exact(dim).enumerate();
+        states.all(|(node, state)| {
+            let known = running_states.chunks_exact(dim).position(|known| known == state);
+            known.inspect(|&k| features.col_mut(node).copy_from_slice(running.features.col(k))).is_some()
+        })
     }
 
     /// Admit the block's novel states in arrival order; each gives every other node, the recent rows and the running chains
@@ -663,6 +682,7 @@ impl Model {
                 rewards: &rewards,
                 slot,
                 decay,
+                discount: if white || rows.terminated[i] { 0.0 } else { discount },
             };
             prior_trace += diagonal;
             if white && let Some(next) = nodes.next {
@@ -762,14 +782,14 @@ impl Model {
         points: &mut Vec<f64>,
         covariances: &mut Matrix,
     ) {
-        let chains = || self.chains.iter().zip(&self.slots).filter(|(chain, _)| chain.rows > 0);
+        let chains = || self.chains.iter().enumerate().filter(|(_, chain)| chain.rows > 0);
         states.clear();
-        chains().for_each(|(_, slot)| states.extend_from_slice(&slot.next_state));
+        chains().for_each(|(slot, _)| states.extend_from_slice(&self.slots[slot].next_state));
         points.clear();
         self.dictionary.kernel().project_into(self.inputs.dim(), states, points);
         running.features.resize(self.dictionary.len(), states.len() / self.inputs.dim());
         self.dictionary.features_into(points, covariances, running.features.view_mut());
-        running.close(chains().map(|(chain, _)| chain), self.settings.rewards.len());
+        running.close(chains(), self.settings.rewards.len());
     }
 
     /// The posterior of everything learned so far, at the present noise and scale.
@@ -797,21 +817,22 @@ impl Model {
         self.resolve(work);
         // Of a few chains it is kept from refresh to refresh, of more it would be most of what they take.
         if work.running.chains() > self.dictionary.len() {
-            (work.running, work.successors, work.points) = Default::default();
+            (work.running, work.running_states, work.points) = Default::default();
         }
     }
 
     fn resolve(&mut self, work: &mut Work) {
-        let Work { running, successors, points, covariances, solve, spare, .. } = work;
-        self.close_running(running, successors, points, covariances);
+        let Work { running, running_states, points, covariances, solve, spare, .. } = work;
+        self.close_running(running, running_states, points, covariances);
         // A few rows since the last refresh are gained by its factor; more, or other circumstances, ask for one of its own.
-        let gained =
-            self.posterior.as_mut().filter(|before| before.can_gain(&self.statistics, self.scale)).is_some_and(
-                |before| {
-                    let rows = self.recent.last(self.statistics.rows - before.rows());
-                    rows.is_some_and(|rows| spare.gain(before, rows, &self.statistics, running, solve).is_ok())
-                },
-            );
+        let gained = self
+            .posterior
+            .as_mut()
+            .filter(|before| before.can_gain(&self.statistics, running, self.scale))
+            .is_some_and(|before| {
+                let rows = self.recent.last(self.statistics.rows - before.rows());
+                rows.is_some_and(|rows| spare.gain(before, rows, &self.statistics, running, solve).is_ok())
+            });
         if !gained && spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
             self.counts.failed_refreshes += 1;
             return;

@@ -6,6 +6,7 @@
 
 use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply};
 use super::dictionary::{Admitted, Dictionary};
+use super::posterior::Gained;
 use super::raw;
 use super::statistics::{Chain, Statistics};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub struct Observed<'a> {
     pub slot: usize,
     /// Discount of the transition before it in its chain; 0 where it starts one.
     pub decay: f64,
+    /// Discount of the transition; 0 where it ends its chain.
+    pub discount: f64,
 }
 
 /// A chain that was closed by a bootstrapped value, as it stood then.
@@ -70,6 +73,8 @@ pub struct Recent {
     chain_slots: Vec<u32>,
     #[serde(with = "raw")]
     decays: Vec<f64>,
+    #[serde(with = "raw")]
+    discounts: Vec<f64>,
     cuts: VecDeque<ClosedChain>,
     #[serde(skip)]
     spare: Vec<ClosedChain>,
@@ -97,6 +102,7 @@ impl Recent {
             rewards: vec![0.0; slots * rewards_per_row],
             chain_slots: vec![0; slots],
             decays: vec![0.0; slots],
+            discounts: vec![0.0; slots],
             cuts: VecDeque::new(),
             spare: Vec::new(),
         }
@@ -113,8 +119,9 @@ impl Recent {
             && self.features.cols() == slots
             && (self.features.rows() == m || (self.end == 0 && self.features.rows() <= m))
             && (self.points.len(), self.next_points.len()) == (points * width, points * width)
-            && (self.weights.len(), self.decays.len(), self.chain_slots.len()) == (points, points, points)
-            && self.rewards.len() == points * rewards
+            && (self.weights.len(), self.decays.len()) == (points, points)
+            && (self.chain_slots.len(), self.discounts.len()) == (slots, slots)
+            && self.rewards.len() == slots * rewards
             && self.chain_slots.iter().all(|&slot| (slot as usize) < chains || self.end == 0)
             && self.cuts.iter().all(|cut| {
                 let chain = (cut.chain.trace.len(), cut.chain.weighted_target.len()) == (m, rewards);
@@ -132,34 +139,64 @@ impl Recent {
         self.end
     }
 
-    /// Features of what the last `count` rows observed (m,), oldest first; none if not so many are kept.
-    pub fn last(&self, count: u64) -> Option<impl Iterator<Item = &[f64]>> {
+    /// The last `count` rows, oldest first, as a posterior gains them; none if not so many are kept.
+    pub fn last(&self, count: u64) -> Option<impl Iterator<Item = Gained<'_>>> {
         let from = self.end.checked_sub(count).filter(|&from| from >= self.start)?;
-        Some((from..self.end).map(|k| self.features.col((k % self.slots as u64) as usize)))
+        Some((from..self.end).map(|row| {
+            let k = (row % self.slots as u64) as usize;
+            Gained {
+                features: self.features.col(k),
+                rewards: &self.rewards[k * self.rewards_per_row..(k + 1) * self.rewards_per_row],
+                slot: self.chain_slots[k],
+                discount: self.discounts[k],
+            }
+        }))
     }
 
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
-        let numbers = self.points.len() + self.next_points.len() + self.rewards.len() + 2 * self.weights.len();
+        let numbers = self.points.len()
+            + self.next_points.len()
+            + self.rewards.len()
+            + 2 * self.weights.len()
+            + self.discounts.len();
         let cut = self.features.rows() * 2 + self.width + self.rewards_per_row;
         self.features.bytes() + size_of::<f64>() * (numbers + cut * (self.cuts.len() + self.spare.len()))
     }
 
-    /// Keep the features of the last `slots` rows and nothing else from now on: the dictionary has all the elements that it will
-    /// ever have.
+    /// Keep what [`Recent::last`] tells of the last `slots` rows and nothing else from now on: the dictionary has all the elements
+    /// that it will ever have.
     pub fn settle(&mut self, slots: usize) {
         if self.settled {
             return;
         }
-        let (m, kept) = (self.features.rows(), (self.end - self.start).min(slots as u64));
-        let mut features = Matrix::zeros(m, slots);
-        for k in self.end - kept..self.end {
-            let column = (k % slots as u64) as usize;
-            features.col_mut(column).copy_from_slice(self.features.col((k % self.slots as u64) as usize));
+        let kept = (self.end - self.start).min(slots as u64);
+        let mut settled = Self {
+            start: self.end - kept,
+            end: self.end - kept,
+            settled: true,
+            slots,
+            features: Matrix::zeros(self.features.rows(), slots),
+            rewards: vec![0.0; slots * self.rewards_per_row],
+            chain_slots: vec![0; slots],
+            discounts: vec![0.0; slots],
+            ..Self::new(0, 0, 0, self.width, self.rewards_per_row)
+        };
+        self.last(kept).into_iter().flatten().for_each(|row| settled.note(row));
+        *self = settled;
+    }
+
+    /// Write down what [`Recent::last`] tells of a row, in the column of the oldest.
+    fn note(&mut self, row: Gained<'_>) {
+        if let Some(k) = self.end.checked_rem(self.slots as u64) {
+            let k = k as usize;
+            self.features.col_mut(k).copy_from_slice(row.features);
+            self.rewards[k * self.rewards_per_row..(k + 1) * self.rewards_per_row].copy_from_slice(row.rewards);
+            self.chain_slots[k] = row.slot;
+            self.discounts[k] = row.discount;
         }
-        let (end, width, rewards_per_row) = (self.end, self.width, self.rewards_per_row);
-        *self = Self { end, start: end - kept, settled: true, features, ..Self::new(0, 0, 0, width, rewards_per_row) };
-        self.slots = slots;
+        self.end += 1;
+        self.start = self.start.max(self.end.saturating_sub(self.slots as u64));
     }
 
     /// Whether nothing will be backfilled any more.
@@ -169,34 +206,25 @@ impl Recent {
 
     /// Remember a row that has just been absorbed; the oldest makes room.
     pub fn push(&mut self, row: Observed<'_>) {
+        let gained =
+            Gained { features: row.features, rewards: row.rewards, slot: row.slot as u32, discount: row.discount };
         if self.settled {
-            if let Some(k) = self.end.checked_rem(self.slots as u64) {
-                self.features.col_mut(k as usize).copy_from_slice(row.features);
-            }
-            self.end += 1;
-            self.start = self.start.max(self.end.saturating_sub(self.slots as u64));
-            return;
+            return self.note(gained);
         }
-        if self.end - self.start == self.slots as u64 {
-            self.start += 1;
-            while self.cuts.front().is_some_and(|cut| cut.position <= self.start) {
-                self.spare.extend(self.cuts.pop_front());
-            }
-        }
-        let k = (self.end % self.slots as u64) as usize;
         if self.features.rows() < row.features.len() {
             self.features.resize(row.features.len(), self.slots);
         }
-        self.features.col_mut(k).copy_from_slice(row.features);
+        let k = (self.end % self.slots as u64) as usize;
         self.points[k * self.width..(k + 1) * self.width].copy_from_slice(row.point);
         if row.weight != 0.0 {
             self.next_points[k * self.width..(k + 1) * self.width].copy_from_slice(row.next_point);
         }
         self.weights[k] = row.weight;
-        self.rewards[k * self.rewards_per_row..(k + 1) * self.rewards_per_row].copy_from_slice(row.rewards);
-        self.chain_slots[k] = row.slot as u32;
         self.decays[k] = row.decay;
-        self.end += 1;
+        self.note(gained);
+        while self.cuts.front().is_some_and(|cut| cut.position <= self.start) {
+            self.spare.extend(self.cuts.pop_front());
+        }
     }
 
     /// Remember that the chain in `slot` is about to be closed, by row number `row`, with the value at `point`, whose

@@ -165,6 +165,17 @@ impl Matrix {
         &mut self.data[j * self.stride..j * self.stride + self.rows]
     }
 
+    /// Two different columns, to be written.
+    ///
+    /// # Panics
+    /// If they are one.
+    pub fn two_columns_mut(&mut self, j: usize, k: usize) -> (&mut [f64], &mut [f64]) {
+        assert!(j != k && j < self.cols && k < self.cols, "two columns of the matrix");
+        let (low, high) = self.data.split_at_mut(j.max(k) * self.stride);
+        let (low, high) = (&mut low[j.min(k) * self.stride..][..self.rows], &mut high[..self.rows]);
+        if j < k { (low, high) } else { (high, low) }
+    }
+
     /// The whole matrix, to be read.
     pub fn view(&self) -> View<'_> {
         self.block(0, 0, self.rows, self.cols)
@@ -486,8 +497,8 @@ pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
     );
 }
 
-/// Columns up to which a triangular solve goes column by column.
-const NARROW: usize = 4;
+/// Columns up to which a triangular solve goes column by column, so that one has the same bits whatever the others are.
+pub const SINGLY: usize = 4;
 /// Columns from which it is worth doing by products with the inverses of diagonal blocks ...
 const WIDE: usize = 48;
 /// ... of this size: smaller ones would leave the processor idle.
@@ -496,7 +507,7 @@ const PANEL: usize = 64;
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read. Many columns again and again are for
 /// [`PanelInverses`].
 pub fn solve_lower(l: View<'_>, mut rhs: ViewMut<'_>) {
-    if rhs.cols <= NARROW {
+    if rhs.cols <= SINGLY {
         (0..rhs.cols).for_each(|j| vector::solve_lower(l, rhs.col_mut(j)));
     } else {
         triangular_solve::solve_lower_triangular_in_place(l.faer(), rhs.faer(), Par::Seq);
@@ -568,7 +579,7 @@ impl PanelInverses {
 
 /// rhs <- l^-T rhs for a lower triangular l. Its upper triangle is not read.
 pub fn solve_lower_transposed(l: View<'_>, rhs: ViewMut<'_>) {
-    if rhs.cols <= NARROW {
+    if rhs.cols <= SINGLY {
         let mut rhs = rhs;
         (0..rhs.cols).for_each(|j| vector::solve_lower_transposed(l, rhs.col_mut(j)));
         return;
@@ -639,20 +650,21 @@ impl Cholesky {
         self.factorise(scratch)
     }
 
-    /// Become the factor of the matrix plus `x` x': O(m^2). What is left of `x` means nothing.
+    /// Become the factor of the matrix plus `x` x', and `x` <- L^-1 `x` with that factor: O(m^2).
     ///
     /// # Errors
-    /// If a pivot is not finite; what is left then means nothing.
+    /// If the determinant is not finite; what is left then means nothing.
     ///
     /// # Panics
     /// If `x` is of another length.
     pub fn add_rank_one(&mut self, x: &mut [f64]) -> Result<(), NotPositiveDefinite> {
-        vector::add_rank_one(self.factor.view_mut(), x);
         let size = self.factor.rows;
-        // Pivots are norms: they grow, unless something was not finite.
-        match (0..size).find(|&i| !self.factor.at(i, i).is_finite()) {
-            Some(index) => Err(NotPositiveDefinite { index, size }),
-            None => Ok(()),
+        // Pivots grow, unless something was not finite.
+        if vector::add_rank_one(self.factor.view_mut(), x).is_finite() {
+            Ok(())
+        } else {
+            let index = (0..size).find(|&i| !self.factor.at(i, i).is_finite());
+            Err(NotPositiveDefinite { index: index.unwrap_or_default(), size })
         }
     }
 

@@ -158,7 +158,7 @@ fn exp<S: Simd>(x: f64) -> f64 {
 
 /// a b + c, fused where the registers are those of a processor that fuses: elsewhere that would be a call for each entry.
 #[inline(always)]
-fn add_product<S: Simd>(a: f64, b: f64, c: f64) -> f64 {
+pub(super) fn add_product<S: Simd>(a: f64, b: f64, c: f64) -> f64 {
     if S::IS_SCALAR { a * b + c } else { a.mul_add(b, c) }
 }
 

@@ -9,7 +9,7 @@
 //! ```
 
 use super::dense::{
-    Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, axpy, dot, multiply, rank_k,
+    Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, ViewMut, axpy, dot, multiply, rank_k,
     solve_general_into, solve_lower, solve_lower_transposed, tight,
 };
 use super::dictionary::Dictionary;
@@ -105,28 +105,93 @@ pub struct Posterior {
     energy: Vec<f64>,
     #[serde(with = "raw")]
     mean_target: Vec<f64>,
-    /// Rows that the factor has gained one by one since it was made of the whole matrix.
+    /// Rows that it has gained one by one since the factor was made of the whole matrix.
     #[serde(default)]
     gained: u64,
+    #[serde(default)]
+    images: Option<Images>,
 }
 
-/// Rows that a factor gains one by one before it is made anew, so that rounding does not add up.
+/// What the weights were made of where running chains are a correction of low rank: the whole, solved with the factor.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Images {
+    /// A^-1 p, and A^-1 (gamma z) of each running chain (m, H + c).
+    #[serde(serialize_with = "tight")]
+    columns: Matrix,
+    /// Slots of those chains (c,).
+    slots: Vec<u32>,
+}
+
+/// A row that a posterior gains.
+#[derive(Clone, Copy, Debug)]
+pub struct Gained<'a> {
+    /// Features of what it observed, phi (m,).
+    pub features: &'a [f64],
+    /// Rewards (H,).
+    pub rewards: &'a [f64],
+    /// Number of its chain's slot.
+    pub slot: u32,
+    /// Discount gamma of the transition; 0 where its chain ends with it.
+    pub discount: f64,
+}
+
+/// Rows that a posterior gains one by one before it is made anew, so that rounding does not add up.
 const GAINED_MAX: u64 = 256;
-/// Factoring anew costs as much as gaining m over this many rows.
+/// Making it anew costs as much as gaining m over this many rows.
 const GAINED_COST: usize = 16;
 
 /// What solving needs besides its result, kept so that one solve after the other allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct SolveWork {
     scratch: Scratch,
-    /// A - B where it is a full matrix; else p and Z solved with A, side by side.
+    /// A - B where it is a full matrix.
     system: Matrix,
-    /// Features of a row that the factor gains.
+    /// A^-1 phi of a row that is gained (m,).
     row: Vec<f64>,
     /// I - F' A^-1 Z and F' A^-1 p.
     small: Matrix,
     small_rhs: Matrix,
     small_solution: Matrix,
+}
+
+impl Images {
+    /// Those of p and of the chains that run, from the factor.
+    fn solve(&mut self, system: &Cholesky, statistics: &Statistics, running: &Running) {
+        let (m, rewards, chains) = (statistics.features(), statistics.rewards(), running.chains());
+        let columns = &mut self.columns;
+        columns.resize(m, rewards + chains);
+        (0..rewards).for_each(|h| columns.col_mut(h).copy_from_slice(statistics.response.col(h)));
+        (0..chains).for_each(|k| columns.col_mut(rewards + k).copy_from_slice(running.traces().col(k)));
+        solve_lower(system.factor().view(), columns.view_mut());
+        solve_lower_transposed(system.factor().view(), columns.view_mut());
+        self.slots.clear();
+        self.slots.extend_from_slice(running.slots());
+    }
+
+    /// The column of the chain in `slot`, which is zero for one that has only begun.
+    fn column_of(&mut self, slot: u32, rewards: usize) -> usize {
+        let known = self.slots.iter().position(|&other| other == slot);
+        rewards
+            + known.unwrap_or_else(|| {
+                self.slots.push(slot);
+                self.columns.resize(self.columns.rows(), rewards + self.slots.len());
+                self.slots.len() - 1
+            })
+    }
+
+    /// Put the columns in the order of `running`, and leave out those of chains that have ended.
+    fn arrange(&mut self, running: &Running, rewards: usize) {
+        for (k, &slot) in running.slots().iter().enumerate() {
+            let at = self.column_of(slot, rewards);
+            if at != rewards + k {
+                let (here, there) = self.columns.two_columns_mut(at, rewards + k);
+                here.swap_with_slice(there);
+                self.slots.swap(at - rewards, k);
+            }
+        }
+        self.slots.truncate(running.chains());
+        self.columns.resize(self.columns.rows(), rewards + running.chains());
+    }
 }
 
 impl Posterior {
@@ -156,23 +221,28 @@ impl Posterior {
         self.weigh(statistics, running, work)
     }
 
-    /// Rows up to which a factor of m features gains them one by one: to factor anew would cost more.
+    /// Rows up to which a posterior of m features gains them one by one: to make it anew would cost more.
     pub fn gains_most(features: usize) -> usize {
         features / GAINED_COST
     }
 
     /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it.
-    pub fn can_gain(&self, statistics: &Statistics, scale: Scale) -> bool {
+    pub fn can_gain(&self, statistics: &Statistics, running: &Running, scale: Scale) -> bool {
         let m = statistics.features();
         let few = |rows| rows > 0 && rows <= Self::gains_most(m) as u64 && self.gained + rows <= GAINED_MAX;
         self.scale == scale
-            && self.system.factor().rows() == m
+            && self.images.as_ref().is_some_and(|images| images.columns.rows() == m)
+            && Self::is_correction(statistics, running)
             && statistics.rows.checked_sub(self.rows).is_some_and(few)
     }
 
-    /// Become what [`Posterior::solve`] gives where `before` was that of `statistics` without their last rows, whose features
-    /// are `features` (m,) each: the factor, which is taken from `before`, gains them one by one. O(m^2) a row where no chain
-    /// has been cut.
+    /// Few running chains are a correction of low rank to the factor that is there; otherwise there is a system of its own.
+    fn is_correction(statistics: &Statistics, running: &Running) -> bool {
+        statistics.closed.chains == 0 && 4 * running.chains() <= statistics.features()
+    }
+
+    /// Become what [`Posterior::solve`] gives where `before` was that of `statistics` without these last `rows`: the factor and
+    /// what was solved with it, which are taken from `before`, gain them one by one. O(m^2) a row.
     ///
     /// # Errors
     /// As [`Posterior::solve`]; `before` then keeps its weights, and its factor as far as it got: nothing more can be gained
@@ -180,26 +250,50 @@ impl Posterior {
     pub fn gain<'a>(
         &mut self,
         before: &mut Self,
-        features: impl Iterator<Item = &'a [f64]>,
+        rows: impl Iterator<Item = Gained<'a>>,
         statistics: &Statistics,
         running: &Running,
         work: &mut SolveWork,
     ) -> Result<(), SolveError> {
         (self.scale, self.gained) = (before.scale, before.gained);
         std::mem::swap(&mut self.system, &mut before.system);
-        let gained = self.absorb(features, &mut work.row).and_then(|()| self.weigh(statistics, running, work));
+        std::mem::swap(&mut self.images, &mut before.images);
+        let gained = self.absorb(rows, &mut work.row).and_then(|()| {
+            self.images.as_mut().expect("asked before").arrange(running, statistics.rewards());
+            self.correct(running, work)?;
+            self.account(statistics, running);
+            Ok(())
+        });
         if gained.is_err() {
             std::mem::swap(&mut self.system, &mut before.system);
-            before.gained = GAINED_MAX;
+            before.images = None;
         }
         gained
     }
 
-    fn absorb<'a>(&mut self, rows: impl Iterator<Item = &'a [f64]>, row: &mut Vec<f64>) -> Result<(), SolveError> {
-        for features in rows {
-            row.clear();
-            row.extend_from_slice(features);
-            self.system.add_rank_one(row)?;
+    /// ```text
+    /// k = A^-1 phi, A with the row;   v <- v - (phi' v) k for every image v of before;   then, for the row's chain and p,
+    /// A^-1 z <- its image + k,        A^-1 p <- its image + r A^-1 z
+    /// ```
+    fn absorb<'a>(&mut self, rows: impl Iterator<Item = Gained<'a>>, k: &mut Vec<f64>) -> Result<(), SolveError> {
+        let images = self.images.as_mut().expect("asked before");
+        for row in rows {
+            k.clear();
+            k.extend_from_slice(row.features);
+            self.system.add_rank_one(k)?;
+            solve_lower_transposed(self.system.factor().view(), ViewMut::column(k));
+            let chain = images.column_of(row.slot, row.rewards.len());
+            let columns = &mut images.columns;
+            for j in 0..columns.cols() {
+                let along = dot(row.features, columns.col(j));
+                axpy(columns.col_mut(j), -along, k);
+            }
+            axpy(columns.col_mut(chain), 1.0, k);
+            for (h, &r) in row.rewards.iter().enumerate() {
+                let (response, trace) = columns.two_columns_mut(h, chain);
+                axpy(response, r, trace);
+            }
+            columns.col_mut(chain).iter_mut().for_each(|z| *z *= row.discount);
             self.gained += 1;
         }
         Ok(())
@@ -207,13 +301,21 @@ impl Posterior {
 
     /// The weights that the factor gives, and what follows from them.
     fn weigh(&mut self, statistics: &Statistics, running: &Running, work: &mut SolveWork) -> Result<(), SolveError> {
-        self.rows = statistics.rows;
-        // Few running chains are a correction of low rank to the factor that is there; otherwise a system of its own.
-        if statistics.closed.chains == 0 && 4 * running.chains() <= statistics.features() {
-            self.solve_corrected(statistics, running, work)?;
+        if Self::is_correction(statistics, running) {
+            let images = self.images.get_or_insert_default();
+            images.solve(&self.system, statistics, running);
+            self.correct(running, work)?;
         } else {
+            self.images = None;
             self.solve_whole(statistics, running, work)?;
         }
+        self.account(statistics, running);
+        Ok(())
+    }
+
+    /// What else is asked of a posterior whose weights are known.
+    fn account(&mut self, statistics: &Statistics, running: &Running) {
+        self.rows = statistics.rows;
         statistics.closed_response(running, &self.feature_weights, &mut self.response);
         let n = statistics.rows.max(1) as f64;
         self.energy.clear();
@@ -223,33 +325,27 @@ impl Posterior {
             self.energy.push(energy);
             self.mean_target.push(total / n);
         }
-        Ok(())
     }
 
-    /// u = A^-1 p + A^-1 Z (I - F' A^-1 Z)^-1 F' A^-1 p: the weights where B = Z F'.
-    fn solve_corrected(
-        &mut self,
-        statistics: &Statistics,
-        running: &Running,
-        work: &mut SolveWork,
-    ) -> Result<(), Singular> {
-        let (m, rewards, chains) = (statistics.features(), statistics.rewards(), running.chains());
+    /// u = A^-1 p + A^-1 Z (I - F' A^-1 Z)^-1 F' A^-1 p: the weights where B = Z F', from the images of p and Z.
+    fn correct(&mut self, running: &Running, work: &mut SolveWork) -> Result<(), Singular> {
+        let Images { columns, .. } = self.images.as_ref().expect("made or asked before");
+        let (m, chains) = (columns.rows(), running.chains());
+        let rewards = columns.cols() - chains;
         let u = &mut self.feature_weights;
         u.resize(m, rewards);
-        let both = &mut work.system;
-        both.resize(m, rewards + chains);
-        (0..rewards).for_each(|h| both.col_mut(h).copy_from_slice(statistics.response.col(h)));
-        (0..chains).for_each(|k| both.col_mut(rewards + k).copy_from_slice(running.traces().col(k)));
-        solve_lower(self.system.factor().view(), both.view_mut());
-        solve_lower_transposed(self.system.factor().view(), both.view_mut());
-        (0..rewards).for_each(|h| u.col_mut(h).copy_from_slice(both.col(h)));
-        if chains > 0 {
-            let (f, z) = (running.features.view(), both.block(0, rewards, m, chains));
+        (0..rewards).for_each(|h| u.col_mut(h).copy_from_slice(columns.col(h)));
+        if chains == 1 {
+            let (f, z) = (running.features.col(0), columns.col(rewards));
+            let rest = 1.0 - dot(f, z);
+            (0..rewards).for_each(|h| axpy(u.col_mut(h), dot(f, columns.col(h)) / rest, z));
+        } else if chains > 1 {
+            let (f, z) = (running.features.view(), columns.block(0, rewards, m, chains));
             work.small.resize(chains, chains);
             multiply(work.small.view_mut(), false, -1.0, f, Op::Transposed, z, Op::Plain);
             (0..chains).for_each(|k| *work.small.at_mut(k, k) += 1.0);
             work.small_rhs.resize(chains, rewards);
-            let first = both.block(0, 0, m, rewards);
+            let first = columns.block(0, 0, m, rewards);
             multiply(work.small_rhs.view_mut(), false, 1.0, f, Op::Transposed, first, Op::Plain);
             solve_general_into(&work.small, &work.small_rhs, &mut work.small_solution, &mut work.scratch)
                 .map_err(|Singular { .. }| Singular { size: m })?;
@@ -287,6 +383,9 @@ impl Posterior {
             && (factor.rows(), factor.cols()) == (known, known)
             && (self.response.rows(), self.response.cols()) == (known, rewards)
             && (self.energy.len(), self.mean_target.len()) == (rewards, rewards)
+            && self.images.as_ref().is_none_or(|images| {
+                (images.columns.rows(), images.columns.cols()) == (known, rewards + images.slots.len())
+            })
     }
 
     /// u (m, H): V(x) = phi(x)' u.
@@ -309,7 +408,7 @@ impl Posterior {
         self.rows
     }
 
-    /// Rows that the factor of A has gained one by one since it was made of the whole matrix.
+    /// Rows that it has gained one by one since the factor of A was made of the whole matrix.
     pub fn gained(&self) -> u64 {
         self.gained
     }

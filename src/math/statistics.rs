@@ -134,17 +134,22 @@ pub struct Running {
     energy: Vec<f64>,
     /// e (c,).
     sum: Vec<f64>,
+    /// Where each chain is kept (c,).
+    slots: Vec<u32>,
 }
 
 impl Running {
-    /// Take over `chains`, as many as `Running::features` has columns, of `rewards` reward columns each.
-    pub fn close<'a>(&mut self, chains: impl Iterator<Item = &'a Chain>, rewards: usize) {
+    /// Take over `chains`, each with the number of its slot, as many as `Running::features` has columns, of `rewards` reward
+    /// columns each.
+    pub fn close<'a>(&mut self, chains: impl Iterator<Item = (usize, &'a Chain)>, rewards: usize) {
         let (m, count) = (self.features.rows(), self.features.cols());
         self.traces.resize(m, count);
         self.response.resize(count, rewards);
         self.energy.clear();
         self.sum.clear();
-        for (k, chain) in chains.enumerate() {
+        self.slots.clear();
+        for (k, (slot, chain)) in chains.enumerate() {
+            self.slots.push(slot as u32);
             let gamma = chain.discount;
             for (to, z) in self.traces.col_mut(k).iter_mut().zip(&chain.trace) {
                 *to = gamma * z;
@@ -161,6 +166,11 @@ impl Running {
     /// Number of chains c.
     pub fn chains(&self) -> usize {
         self.sum.len()
+    }
+
+    /// Where each chain is kept (c,).
+    pub(super) fn slots(&self) -> &[u32] {
+        &self.slots
     }
 
     /// Z (m, c).

@@ -4,6 +4,7 @@
 //! machine computes the same bits. Short vectors stay where they are: asking for wider registers would cost more than they take.
 
 use super::dense::{View, ViewMut};
+use super::exp::add_product;
 use pulp::{Arch, Simd, WithSimd};
 use std::sync::LazyLock;
 
@@ -19,8 +20,6 @@ const PIECE: usize = 4;
 /// Columns of a triangular matrix that are worked off together, so that the right-hand side is read once for all of them; and
 /// entries of a column that are, since that many fill the widest register.
 const PANEL: usize = 8;
-/// Columns that are turned together: each keeps two numbers in registers.
-const TURNED: usize = 4;
 
 /// A function whose body is compiled for each width of registers, which its first argument names. A closure would not do: it
 /// is compiled on its own, for the narrowest, and called.
@@ -194,10 +193,40 @@ pub fn add_square(s: ViewMut<'_>, x: &[f64]) {
 }
 
 wide! {
-    fn wide_add_square(_simd, s: ViewMut<'a>, x: &'a [f64]) -> () {
+    fn wide_add_square(simd, s: ViewMut<'a>, x: &'a [f64]) -> () {
         let mut s = s;
-        for (j, column) in s.columns_mut(0).enumerate() {
+        let odd = x.len() % PANEL;
+        for (j, column) in s.columns_mut(0).enumerate().take(odd) {
             axpy_lanes(&mut column[j..], x[j], &x[j..]);
+        }
+        for start in (odd..x.len()).step_by(PANEL) {
+            let (head, tail) = x[start..].split_at(PANEL);
+            let columns = panel_mut(&mut s, start);
+            for j in 0..PANEL {
+                for i in j..PANEL {
+                    columns[j][i] += head[j] * head[i];
+                }
+            }
+            let tail = S::as_simd_f64s(tail).0;
+            let len = tail.len();
+            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns;
+            let (c0, c1) = (below_mut::<S>(c0, len), below_mut::<S>(c1, len));
+            let (c2, c3) = (below_mut::<S>(c2, len), below_mut::<S>(c3, len));
+            let (c4, c5) = (below_mut::<S>(c4, len), below_mut::<S>(c5, len));
+            let (c6, c7) = (below_mut::<S>(c6, len), below_mut::<S>(c7, len));
+            let weight = |j: usize| simd.splat_f64s(head[j]);
+            let (w0, w1, w2, w3) = (weight(0), weight(1), weight(2), weight(3));
+            let (w4, w5, w6, w7) = (weight(4), weight(5), weight(6), weight(7));
+            for (k, &x) in tail.iter().enumerate() {
+                c0[k] = simd.add_f64s(c0[k], simd.mul_f64s(w0, x));
+                c1[k] = simd.add_f64s(c1[k], simd.mul_f64s(w1, x));
+                c2[k] = simd.add_f64s(c2[k], simd.mul_f64s(w2, x));
+                c3[k] = simd.add_f64s(c3[k], simd.mul_f64s(w3, x));
+                c4[k] = simd.add_f64s(c4[k], simd.mul_f64s(w4, x));
+                c5[k] = simd.add_f64s(c5[k], simd.mul_f64s(w5, x));
+                c6[k] = simd.add_f64s(c6[k], simd.mul_f64s(w6, x));
+                c7[k] = simd.add_f64s(c7[k], simd.mul_f64s(w7, x));
+            }
         }
     }
 }
@@ -242,7 +271,7 @@ wide! {
             for j in 0..PANEL {
                 h[j] *= inverse[j];
                 for i in j + 1..PANEL {
-                    h[i] -= h[j] * columns[j][i];
+                    h[i] = add_product::<S>(-h[j], columns[j][i], h[i]);
                 }
             }
             head.copy_from_slice(&h);
@@ -284,7 +313,7 @@ wide! {
             for j in (0..PANEL).rev() {
                 h[j] *= inverse[j];
                 for i in 0..j {
-                    h[i] -= h[j] * columns[i][j];
+                    h[i] = add_product::<S>(-h[j], columns[i][j], h[i]);
                 }
             }
             head.copy_from_slice(&h);
@@ -323,74 +352,136 @@ fn inverse_pivots(c: &[&[f64]; PANEL]) -> [f64; PANEL] {
     [one_over(0), one_over(1), one_over(2), one_over(3), one_over(4), one_over(5), one_over(6), one_over(7)]
 }
 
-/// l <- the lower triangular factor of l l' + x x' (m, m), by one rotation for each column; its upper triangle is not touched.
-/// What is left of x means nothing. O(m^2).
+/// l <- the lower triangular factor of l l' + x x' (m, m), x <- l^-1 x with that factor; the upper triangle of l is not touched.
+/// Returns t_m, the factor by which the determinant of l l' has grown. O(m^2).
+/// ```text
+/// s = l^-1 x,   t_0 = 1,   t_j = t_{j-1} + s_j^2,   y_j = s_j / sqrt(t_{j-1} t_j)
+/// l_j <- sqrt(t_{j-1} / t_j) l_j + y_j x_(j),       x_(j+1) = x_(j) - s_j l_j,       x <- y          column by column
+/// ```
+/// These are the rotations that make (l, x) lower triangular, but x_(j) is what forward substitution leaves of x, which they
+/// divide by sqrt(t_{j-1}): so that a panel's roots do not wait for one another. Everything is a sum of what grows.
 ///
 /// # Panics
 /// If x is not as long as l.
-pub fn add_rank_one(l: ViewMut<'_>, x: &mut [f64]) {
+pub fn add_rank_one(l: ViewMut<'_>, x: &mut [f64]) -> f64 {
     assert!(l.rows() == x.len() && l.cols() == x.len(), "a vector of another length");
-    wide_add_rank_one(l, x);
+    wide_add_rank_one(l, x)
 }
 
 wide! {
-    fn wide_add_rank_one(_simd, l: ViewMut<'a>, x: &'a mut [f64]) -> () {
-        let mut l = l;
-        let odd = x.len() % TURNED;
+    fn wide_add_rank_one(simd, l: ViewMut<'a>, x: &'a mut [f64]) -> f64 {
+        let (mut l, mut grown) = (l, 1.0);
+        // As in solve_lower: behind each panel there are whole registers.
+        let odd = x.len() % PANEL;
         for j in 0..odd {
             let column = &mut l.col_mut(j)[j..];
             let (head, tail) = x[j..].split_at_mut(1);
-            let (cos, sin) = rotation(&mut column[0], head[0]);
+            let solved = [head[0] / column[0]];
+            let ([kept], [gained]) = turns(&solved, &mut grown);
+            let [share] = solved;
+            column[0] = kept * column[0] + gained * head[0];
             for (entry, value) in column[1..].iter_mut().zip(tail) {
-                (*entry, *value) = rotated(*entry, *value, cos, sin);
+                let before = *value;
+                *value -= share * *entry;
+                *entry = kept * *entry + gained * before;
             }
+            head[0] = gained;
         }
-        for start in (odd..x.len()).step_by(TURNED) {
-            let (head, tail) = x[start..].split_at_mut(TURNED);
-            let mut columns = l.columns_mut(start);
-            let columns: [&mut [f64]; TURNED] =
-                std::array::from_fn(|_| &mut columns.next().expect("a whole panel")[start..][..TURNED + tail.len()]);
-            let [(top0, c0), (top1, c1), (top2, c2), (top3, c3)] = columns.map(|column| column.split_at_mut(TURNED));
-            let mut h: [f64; TURNED] = copied(head);
-            let mut rotations = [(1.0, 0.0); TURNED];
-            for (j, top) in [top0, top1, top2, top3].into_iter().enumerate() {
-                let mut column: [f64; TURNED] = copied(top);
-                let (cos, sin) = rotation(&mut column[j], h[j]);
-                for i in j + 1..TURNED {
-                    (column[i], h[i]) = rotated(column[i], h[i], cos, sin);
+        for start in (odd..x.len()).step_by(PANEL) {
+            let (head, tail) = x[start..].split_at_mut(PANEL);
+            let columns = panel_mut(&mut l, start);
+            let mut top = [[0.0; PANEL]; PANEL];
+            for j in 0..PANEL {
+                top[j] = copied(&columns[j][..PANEL]);
+            }
+            let mut inverse = [0.0; PANEL];
+            for j in 0..PANEL {
+                inverse[j] = 1.0 / top[j][j];
+            }
+            // What is left of the head before each column.
+            let mut left = [[0.0; PANEL]; PANEL];
+            let mut h: [f64; PANEL] = copied(head);
+            let mut solved = [0.0; PANEL];
+            for j in 0..PANEL {
+                left[j] = h;
+                solved[j] = h[j] * inverse[j];
+                for i in j + 1..PANEL {
+                    h[i] = add_product::<S>(-solved[j], top[j][i], h[i]);
                 }
-                top[j..].copy_from_slice(&column[j..]);
-                rotations[j] = (cos, sin);
             }
-            let [(cos0, sin0), (cos1, sin1), (cos2, sin2), (cos3, sin3)] = rotations;
-            for (i, value) in tail.iter_mut().enumerate() {
+            let (kept, gained) = turns(&solved, &mut grown);
+            for j in 0..PANEL {
+                for i in j..PANEL {
+                    top[j][i] = add_product::<S>(gained[j], left[j][i], kept[j] * top[j][i]);
+                }
+                columns[j][j..PANEL].copy_from_slice(&top[j][j..]);
+            }
+            head.copy_from_slice(&gained);
+            let tail = S::as_mut_simd_f64s(tail).0;
+            let len = tail.len();
+            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns;
+            let (c0, c1) = (below_mut::<S>(c0, len), below_mut::<S>(c1, len));
+            let (c2, c3) = (below_mut::<S>(c2, len), below_mut::<S>(c3, len));
+            let (c4, c5) = (below_mut::<S>(c4, len), below_mut::<S>(c5, len));
+            let (c6, c7) = (below_mut::<S>(c6, len), below_mut::<S>(c7, len));
+            let turn = |j: usize| (simd.splat_f64s(-solved[j]), simd.splat_f64s(kept[j]), simd.splat_f64s(gained[j]));
+            let (t0, t1, t2, t3) = (turn(0), turn(1), turn(2), turn(3));
+            let (t4, t5, t6, t7) = (turn(4), turn(5), turn(6), turn(7));
+            for (k, value) in tail.iter_mut().enumerate() {
                 let mut x = *value;
-                (c0[i], x) = rotated(c0[i], x, cos0, sin0);
-                (c1[i], x) = rotated(c1[i], x, cos1, sin1);
-                (c2[i], x) = rotated(c2[i], x, cos2, sin2);
-                (c3[i], x) = rotated(c3[i], x, cos3, sin3);
-                *value = x;
+                x = turned(simd, &mut c0[k], x, t0);
+                x = turned(simd, &mut c1[k], x, t1);
+                x = turned(simd, &mut c2[k], x, t2);
+                x = turned(simd, &mut c3[k], x, t3);
+                x = turned(simd, &mut c4[k], x, t4);
+                x = turned(simd, &mut c5[k], x, t5);
+                x = turned(simd, &mut c6[k], x, t6);
+                *value = turned(simd, &mut c7[k], x, t7);
             }
         }
+        grown
     }
 }
 
-/// Cosine and sine of the rotation that takes (pivot, x) to (norm, 0); the pivot becomes that norm.
+/// [`panel`], to be written to.
 #[inline(always)]
-fn rotation(pivot: &mut f64, x: f64) -> (f64, f64) {
-    let squared = *pivot * *pivot + x * x;
-    let norm = squared.sqrt();
-    // Root and division side by side, and not one after the other.
-    let inverse = norm * (1.0 / squared);
-    let turned = (*pivot * inverse, x * inverse);
-    *pivot = norm;
-    turned
+fn panel_mut<'a>(l: &'a mut ViewMut<'_>, start: usize) -> [&'a mut [f64]; PANEL] {
+    let mut columns = l.columns_mut(start);
+    let mut next = || &mut columns.next().expect("a whole panel")[start..];
+    [next(), next(), next(), next(), next(), next(), next(), next()]
 }
 
-/// (a, b) turned.
+/// [`below`], to be written to.
 #[inline(always)]
-fn rotated(a: f64, b: f64, cos: f64, sin: f64) -> (f64, f64) {
-    (cos * a + sin * b, cos * b - sin * a)
+fn below_mut<S: Simd>(column: &mut [f64], len: usize) -> &mut [S::f64s] {
+    &mut S::as_mut_simd_f64s(&mut column[PANEL..]).0[..len]
+}
+
+/// One step of [`add_rank_one`] below a panel's diagonal block, (-s_j, kept, gained) being `turn`: what is left of x.
+#[inline(always)]
+fn turned<S: Simd>(simd: S, entry: &mut S::f64s, x: S::f64s, turn: (S::f64s, S::f64s, S::f64s)) -> S::f64s {
+    let (share, kept, gained) = turn;
+    let left = simd.mul_add_e_f64s(share, *entry, x);
+    *entry = simd.mul_add_e_f64s(gained, x, simd.mul_f64s(kept, *entry));
+    left
+}
+
+/// sqrt(t_{j-1} / t_j) and s_j / sqrt(t_{j-1} t_j) for the `solved` s of a panel, before which t was `grown`.
+#[inline(always)]
+fn turns<const N: usize>(solved: &[f64; N], grown: &mut f64) -> ([f64; N], [f64; N]) {
+    let (mut before, mut after) = ([0.0; N], [0.0; N]);
+    for j in 0..N {
+        before[j] = *grown;
+        *grown += solved[j] * solved[j];
+        after[j] = *grown;
+    }
+    let (mut kept, mut gained) = ([0.0; N], [0.0; N]);
+    for j in 0..N {
+        let (before, after) = (before[j].sqrt(), after[j].sqrt());
+        kept[j] = before / after;
+        gained[j] = solved[j] / (before * after);
+    }
+    (kept, gained)
 }
 
 #[cfg(test)]
@@ -448,10 +539,18 @@ mod tests {
             for j in 0..n {
                 l.col_mut(j)[..j].fill(7.0); // never touched
             }
-            add_rank_one(l.view_mut(), &mut x.clone());
+            let (before, mut solved) = (l.clone(), x.clone());
+            let grown = add_rank_one(l.view_mut(), &mut solved);
+            let growth: f64 = (0..n).map(|j| 2.0 * (l.at(j, j) / before.at(j, j)).ln()).sum();
+            assert!((grown.ln() - growth).abs() < 1e-12 * n as f64, "{n}: {grown}");
             for j in 0..n {
                 assert!(l.col_mut(j)[..j].iter_mut().all(|v| std::mem::take(v) == 7.0), "{n} {j}");
             }
+            let image = product(l.view(), Op::Plain, View::column(&solved), Op::Plain);
+            assert!(
+                x.iter().zip(image.col(0)).all(|(x, image)| (x - image).abs() < 1e-12),
+                "{n}: l times what is left of x"
+            );
             let found = product(l.view(), Op::Plain, l.view(), Op::Transposed);
             for j in 0..n {
                 for i in j..n {
