@@ -208,12 +208,7 @@ wide! {
                 }
             }
             let tail = S::as_simd_f64s(tail).0;
-            let len = tail.len();
-            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns;
-            let (c0, c1) = (below_mut::<S>(c0, len), below_mut::<S>(c1, len));
-            let (c2, c3) = (below_mut::<S>(c2, len), below_mut::<S>(c3, len));
-            let (c4, c5) = (below_mut::<S>(c4, len), below_mut::<S>(c5, len));
-            let (c6, c7) = (below_mut::<S>(c6, len), below_mut::<S>(c7, len));
+            let [c0, c1, c2, c3, c4, c5, c6, c7] = belows_mut::<S>(columns, tail.len());
             let weight = |j: usize| simd.splat_f64s(head[j]);
             let (w0, w1, w2, w3) = (weight(0), weight(1), weight(2), weight(3));
             let (w4, w5, w6, w7) = (weight(4), weight(5), weight(6), weight(7));
@@ -269,15 +264,20 @@ wide! {
             let mut h: [f64; PANEL] = copied(head);
             let inverse = inverse_pivots(&columns);
             for j in 0..PANEL {
-                h[j] *= inverse[j];
+                // Scaled here, where nothing waits, so that each entry waits for one step of the one before it and not for two.
                 for i in j + 1..PANEL {
-                    h[i] = add_product::<S>(-h[j], columns[j][i], h[i]);
+                    h[i] = add_product::<S>(-h[j], columns[j][i] * inverse[j], h[i]);
                 }
+            }
+            for j in 0..PANEL {
+                h[j] *= inverse[j];
             }
             head.copy_from_slice(&h);
             let (tail, _) = S::as_mut_simd_f64s(tail);
-            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns.map(|column| &below::<S>(column)[..tail.len()]);
-            let [h0, h1, h2, h3, h4, h5, h6, h7] = h.map(|h| simd.splat_f64s(-h));
+            let [c0, c1, c2, c3, c4, c5, c6, c7] = belows::<S>(&columns, tail.len());
+            let spread = |j: usize| simd.splat_f64s(-h[j]);
+            let (h0, h1, h2, h3) = (spread(0), spread(1), spread(2), spread(3));
+            let (h4, h5, h6, h7) = (spread(4), spread(5), spread(6), spread(7));
             for (k, value) in tail.iter_mut().enumerate() {
                 let (mut even, mut odd) = (simd.mul_add_e_f64s(c0[k], h0, *value), simd.mul_f64s(c1[k], h1));
                 (even, odd) = (simd.mul_add_e_f64s(c2[k], h2, even), simd.mul_add_e_f64s(c3[k], h3, odd));
@@ -296,7 +296,7 @@ wide! {
             let (head, tail) = x[start..].split_at_mut(PANEL);
             let columns = panel(l, start);
             let (tail, _) = S::as_simd_f64s(tail);
-            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns.map(|column| &below::<S>(column)[..tail.len()]);
+            let [c0, c1, c2, c3, c4, c5, c6, c7] = belows::<S>(&columns, tail.len());
             let zero = simd.splat_f64s(0.0);
             let [mut s0, mut s1, mut s2, mut s3, mut s4, mut s5, mut s6, mut s7] = [zero; PANEL];
             for (k, &value) in tail.iter().enumerate() {
@@ -306,15 +306,22 @@ wide! {
                 (s6, s7) = (simd.mul_add_e_f64s(c6[k], value, s6), simd.mul_add_e_f64s(c7[k], value, s7));
             }
             let mut h: [f64; PANEL] = copied(head);
-            for (value, sum) in h.iter_mut().zip([s0, s1, s2, s3, s4, s5, s6, s7]) {
-                *value -= simd.reduce_sum_f64s(sum);
-            }
+            h[0] -= simd.reduce_sum_f64s(s0);
+            h[1] -= simd.reduce_sum_f64s(s1);
+            h[2] -= simd.reduce_sum_f64s(s2);
+            h[3] -= simd.reduce_sum_f64s(s3);
+            h[4] -= simd.reduce_sum_f64s(s4);
+            h[5] -= simd.reduce_sum_f64s(s5);
+            h[6] -= simd.reduce_sum_f64s(s6);
+            h[7] -= simd.reduce_sum_f64s(s7);
             let inverse = inverse_pivots(&columns);
             for j in (0..PANEL).rev() {
-                h[j] *= inverse[j];
                 for i in 0..j {
-                    h[i] = add_product::<S>(-h[j], columns[i][j], h[i]);
+                    h[i] = add_product::<S>(-h[j], columns[i][j] * inverse[j], h[i]);
                 }
+            }
+            for j in 0..PANEL {
+                h[j] *= inverse[j];
             }
             head.copy_from_slice(&h);
         }
@@ -333,10 +340,11 @@ fn panel(l: View<'_>, start: usize) -> [&[f64]; PANEL] {
     [column(0), column(1), column(2), column(3), column(4), column(5), column(6), column(7)]
 }
 
-/// What of a panel's column stands below its diagonal block.
+/// What of a panel's columns stands below its diagonal block, in `len` registers each.
 #[inline(always)]
-fn below<S: Simd>(column: &[f64]) -> &[S::f64s] {
-    S::as_simd_f64s(&column[PANEL..]).0
+fn belows<'a, S: Simd>(c: &[&'a [f64]; PANEL], len: usize) -> [&'a [S::f64s]; PANEL] {
+    let below = |j: usize| &S::as_simd_f64s(&c[j][PANEL..]).0[..len];
+    [below(0), below(1), below(2), below(3), below(4), below(5), below(6), below(7)]
 }
 
 /// The head of a panel, out of memory: there each step would wait for the one before it to be written.
@@ -377,69 +385,85 @@ wide! {
             let column = &mut l.col_mut(j)[j..];
             let (head, tail) = x[j..].split_at_mut(1);
             let solved = [head[0] / column[0]];
-            let ([kept], [gained]) = turns(&solved, &mut grown);
-            let [share] = solved;
-            column[0] = kept * column[0] + gained * head[0];
+            let turn = turns(solved, &mut grown);
+            column[0] = turn.kept[0] * column[0] + turn.gained[0] * head[0];
             for (entry, value) in column[1..].iter_mut().zip(tail) {
                 let before = *value;
-                *value -= share * *entry;
-                *entry = kept * *entry + gained * before;
+                *value -= solved[0] * *entry;
+                *entry = turn.kept[0] * *entry + turn.gained[0] * before;
             }
-            head[0] = gained;
+            head[0] = turn.gained[0];
         }
         for start in (odd..x.len()).step_by(PANEL) {
             let (head, tail) = x[start..].split_at_mut(PANEL);
-            let columns = panel_mut(&mut l, start);
-            let mut top = [[0.0; PANEL]; PANEL];
-            for j in 0..PANEL {
-                top[j] = copied(&columns[j][..PANEL]);
-            }
-            let mut inverse = [0.0; PANEL];
-            for j in 0..PANEL {
-                inverse[j] = 1.0 / top[j][j];
-            }
-            // What is left of the head before each column.
-            let mut left = [[0.0; PANEL]; PANEL];
-            let mut h: [f64; PANEL] = copied(head);
-            let mut solved = [0.0; PANEL];
-            for j in 0..PANEL {
-                left[j] = h;
-                solved[j] = h[j] * inverse[j];
-                for i in j + 1..PANEL {
-                    h[i] = add_product::<S>(-solved[j], top[j][i], h[i]);
-                }
-            }
-            let (kept, gained) = turns(&solved, &mut grown);
-            for j in 0..PANEL {
-                for i in j..PANEL {
-                    top[j][i] = add_product::<S>(gained[j], left[j][i], kept[j] * top[j][i]);
-                }
-                columns[j][j..PANEL].copy_from_slice(&top[j][j..]);
-            }
-            head.copy_from_slice(&gained);
-            let tail = S::as_mut_simd_f64s(tail).0;
-            let len = tail.len();
-            let [c0, c1, c2, c3, c4, c5, c6, c7] = columns;
-            let (c0, c1) = (below_mut::<S>(c0, len), below_mut::<S>(c1, len));
-            let (c2, c3) = (below_mut::<S>(c2, len), below_mut::<S>(c3, len));
-            let (c4, c5) = (below_mut::<S>(c4, len), below_mut::<S>(c5, len));
-            let (c6, c7) = (below_mut::<S>(c6, len), below_mut::<S>(c7, len));
-            let turn = |j: usize| (simd.splat_f64s(-solved[j]), simd.splat_f64s(kept[j]), simd.splat_f64s(gained[j]));
-            let (t0, t1, t2, t3) = (turn(0), turn(1), turn(2), turn(3));
-            let (t4, t5, t6, t7) = (turn(4), turn(5), turn(6), turn(7));
-            for (k, value) in tail.iter_mut().enumerate() {
-                let mut x = *value;
-                x = turned(simd, &mut c0[k], x, t0);
-                x = turned(simd, &mut c1[k], x, t1);
-                x = turned(simd, &mut c2[k], x, t2);
-                x = turned(simd, &mut c3[k], x, t3);
-                x = turned(simd, &mut c4[k], x, t4);
-                x = turned(simd, &mut c5[k], x, t5);
-                x = turned(simd, &mut c6[k], x, t6);
-                *value = turned(simd, &mut c7[k], x, t7);
-            }
+            let turn = turn_head::<S>(panel_mut(&mut l, start), head, &mut grown);
+            turn_tail(simd, panel_mut(&mut l, start), tail, &turn);
         }
         grown
+    }
+}
+
+/// How the columns of a panel are turned.
+#[derive(Clone, Copy)]
+struct Turn<const N: usize> {
+    /// s_j.
+    solved: [f64; N],
+    /// sqrt(t_{j-1} / t_j).
+    kept: [f64; N],
+    /// y_j = s_j / sqrt(t_{j-1} t_j).
+    gained: [f64; N],
+}
+
+/// Turn the diagonal block of a panel; of x its head, which becomes y.
+#[inline(always)]
+fn turn_head<S: Simd>(columns: [&mut [f64]; PANEL], head: &mut [f64], grown: &mut f64) -> Turn<PANEL> {
+    let mut top = [[0.0; PANEL]; PANEL];
+    let mut inverse = [0.0; PANEL];
+    for j in 0..PANEL {
+        top[j] = copied(&columns[j][..PANEL]);
+        inverse[j] = 1.0 / top[j][j];
+    }
+    // What is left of the head before each column.
+    let mut left = [[0.0; PANEL]; PANEL];
+    let mut h: [f64; PANEL] = copied(head);
+    for j in 0..PANEL {
+        left[j] = h;
+        for i in j + 1..PANEL {
+            h[i] = add_product::<S>(-h[j], top[j][i] * inverse[j], h[i]);
+        }
+    }
+    for j in 0..PANEL {
+        h[j] *= inverse[j];
+    }
+    let turn = turns(h, grown);
+    for j in 0..PANEL {
+        for i in j..PANEL {
+            columns[j][i] = add_product::<S>(turn.gained[j], left[j][i], turn.kept[j] * top[j][i]);
+        }
+    }
+    head.copy_from_slice(&turn.gained);
+    turn
+}
+
+/// Turn what stands below the diagonal block of a panel, and what x has there.
+#[inline(always)]
+fn turn_tail<S: Simd>(simd: S, columns: [&mut [f64]; PANEL], x: &mut [f64], turn: &Turn<PANEL>) {
+    let x = S::as_mut_simd_f64s(x).0;
+    let [c0, c1, c2, c3, c4, c5, c6, c7] = belows_mut::<S>(columns, x.len());
+    let spread =
+        |j: usize| (simd.splat_f64s(-turn.solved[j]), simd.splat_f64s(turn.kept[j]), simd.splat_f64s(turn.gained[j]));
+    let (t0, t1, t2, t3) = (spread(0), spread(1), spread(2), spread(3));
+    let (t4, t5, t6, t7) = (spread(4), spread(5), spread(6), spread(7));
+    for (k, value) in x.iter_mut().enumerate() {
+        let mut x = *value;
+        x = turned(simd, &mut c0[k], x, t0);
+        x = turned(simd, &mut c1[k], x, t1);
+        x = turned(simd, &mut c2[k], x, t2);
+        x = turned(simd, &mut c3[k], x, t3);
+        x = turned(simd, &mut c4[k], x, t4);
+        x = turned(simd, &mut c5[k], x, t5);
+        x = turned(simd, &mut c6[k], x, t6);
+        *value = turned(simd, &mut c7[k], x, t7);
     }
 }
 
@@ -451,7 +475,14 @@ fn panel_mut<'a>(l: &'a mut ViewMut<'_>, start: usize) -> [&'a mut [f64]; PANEL]
     [next(), next(), next(), next(), next(), next(), next(), next()]
 }
 
-/// [`below`], to be written to.
+/// [`belows`], to be written to.
+#[inline(always)]
+fn belows_mut<S: Simd>(c: [&mut [f64]; PANEL], len: usize) -> [&mut [S::f64s]; PANEL] {
+    let [c0, c1, c2, c3, c4, c5, c6, c7] = c;
+    let below = |column| below_mut::<S>(column, len);
+    [below(c0), below(c1), below(c2), below(c3), below(c4), below(c5), below(c6), below(c7)]
+}
+
 #[inline(always)]
 fn below_mut<S: Simd>(column: &mut [f64], len: usize) -> &mut [S::f64s] {
     &mut S::as_mut_simd_f64s(&mut column[PANEL..]).0[..len]
@@ -466,9 +497,9 @@ fn turned<S: Simd>(simd: S, entry: &mut S::f64s, x: S::f64s, turn: (S::f64s, S::
     left
 }
 
-/// sqrt(t_{j-1} / t_j) and s_j / sqrt(t_{j-1} t_j) for the `solved` s of a panel, before which t was `grown`.
+/// How columns are turned whose s are `solved`, before which t was `grown`.
 #[inline(always)]
-fn turns<const N: usize>(solved: &[f64; N], grown: &mut f64) -> ([f64; N], [f64; N]) {
+fn turns<const N: usize>(solved: [f64; N], grown: &mut f64) -> Turn<N> {
     let (mut before, mut after) = ([0.0; N], [0.0; N]);
     for j in 0..N {
         before[j] = *grown;
@@ -481,7 +512,7 @@ fn turns<const N: usize>(solved: &[f64; N], grown: &mut f64) -> ([f64; N], [f64;
         kept[j] = before / after;
         gained[j] = solved[j] / (before * after);
     }
-    (kept, gained)
+    Turn { solved, kept, gained }
 }
 
 #[cfg(test)]
