@@ -23,6 +23,10 @@ const SCORE_MEMORY: f64 = 256.0;
 const SCORE_WORST: f64 = -50.0;
 /// Rows below which noise and scale are left alone.
 const TUNE_ROWS_MIN: u64 = 64;
+/// Relative change of noise and scale below which a tuning has found what it expected: after the next twice as many rows ...
+const TUNE_STEADY: f64 = 0.05;
+/// ... but not more often than so: rows grow by an eighth from one tuning to the next at first, and double at most.
+const TUNE_STEADY_MAX: u32 = 3;
 
 /// Running sums of one cluster of rows whose returns share their noise (MATHS.md 1, "Returns share their noise").
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -119,10 +123,14 @@ pub struct Model {
     rows_since_refresh: u64,
     rows_at_tuning: u64,
     features_at_tuning: usize,
+    /// Tunings in a row that moved noise and scale by less than [`TUNE_STEADY`].
+    #[serde(default)]
+    steady_tunings: u32,
     score: Score,
     counts: Counts,
+    /// Taken out while it is worked with; a pointer, since there is much of it.
     #[serde(skip)]
-    work: Work,
+    work: Option<Box<Work>>,
 }
 
 /// Scratch of one block, kept between blocks so that learning does not allocate.
@@ -199,6 +207,11 @@ struct RowNodes {
 }
 
 impl Work {
+    /// Bytes held, for reports of memory.
+    fn bytes(&self) -> usize {
+        self.features.bytes() + self.covariances.bytes() + self.observed.bytes()
+    }
+
     /// Features of what the block's rows observe (m, rows).
     fn observed(&self) -> &Matrix {
         if self.observed_apart { &self.observed } else { &self.features }
@@ -242,9 +255,10 @@ impl Model {
             rows_since_refresh: 0,
             rows_at_tuning: 0,
             features_at_tuning: 0,
+            steady_tunings: 0,
             score: Score::default(),
             counts: Counts::default(),
-            work: Work::default(),
+            work: None,
             dictionary,
             settings,
         }
@@ -259,6 +273,7 @@ impl Model {
             && self.dictionary.holds_together(dim)
             && self.inputs.scale.len() == dim
             && self.statistics.holds_together(m, rewards)
+            && self.steady_tunings <= TUNE_STEADY_MAX
             && (!self.recent.is_settled() || self.dictionary.is_full())
             && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
             && self.chains.len() == slots
@@ -344,9 +359,7 @@ impl Model {
         self.statistics.bytes()
             + self.recent.bytes()
             + self.dictionary.bytes()
-            + self.work.features.bytes()
-            + self.work.covariances.bytes()
-            + self.work.observed.bytes()
+            + self.work.as_ref().map_or(0, |work| work.bytes())
             + self.posterior.as_ref().map_or(0, |_| (m * m + 3 * m) * 8)
             + self.chains.len() * chain * size_of::<f64>()
     }
@@ -380,14 +393,14 @@ impl Model {
     }
 
     fn learn_block(&mut self, rows: &Rows, block: Range<usize>, offset: u64) {
-        let mut work = std::mem::take(&mut self.work);
+        let mut work = self.work.take().unwrap_or_default();
         self.collect_nodes(rows, block.clone(), &mut work);
         self.compute_features(&mut work);
         self.admit_novel(&mut work);
         self.observe(rows, block.clone(), &mut work);
         self.score_rows(rows, block.clone(), offset, &mut work);
         self.absorb(rows, block, &mut work);
-        self.work = work;
+        self.work = Some(work);
         if self.dictionary.is_full() && !self.recent.is_settled() {
             // From here on the rows since the last refresh are of use, where its factor may gain them, and no others.
             let few = Posterior::gains_most(self.dictionary.len());
@@ -802,15 +815,15 @@ impl Model {
         Posterior::solve(&self.statistics, &running, self.scale)
     }
 
-    /// Refresh the weights that score incoming rows and, where the rows have grown by an eighth or the dictionary has
-    /// grown, noise and scale: in between S has hardly moved. A solve that fails leaves the last weights in place (their
+    /// Refresh the weights that score incoming rows and, where the rows have grown by an eighth (by more, where that has not
+    /// moved them) or the dictionary has grown, noise and scale: in between S has hardly moved. A solve that fails leaves the last weights in place (their
     /// factor may have gained the rows since).
     pub fn refresh(&mut self) {
         self.rows_since_refresh = 0;
         self.counts.refreshes += 1;
-        let mut work = std::mem::take(&mut self.work);
+        let mut work = self.work.take().unwrap_or_default();
         self.refresh_with(&mut work);
-        self.work = work;
+        self.work = Some(work);
     }
 
     fn refresh_with(&mut self, work: &mut Work) {
@@ -825,34 +838,37 @@ impl Model {
         let Work { running, running_states, points, covariances, solve, spare, .. } = work;
         self.close_running(running, running_states, points, covariances);
         // A few rows since the last refresh are gained by its factor; more, or other circumstances, ask for one of its own.
-        let gained = self
-            .posterior
-            .as_mut()
-            .filter(|before| before.can_gain(&self.statistics, running, self.scale))
-            .is_some_and(|before| {
-                let rows = self.recent.last(self.statistics.rows - before.rows());
-                rows.is_some_and(|rows| spare.gain(before, rows, &self.statistics, running, solve).is_ok())
-            });
+        let gained =
+            self.posterior.as_mut().filter(|before| before.can_gain(&self.statistics, self.scale)).is_some_and(
+                |before| {
+                    let rows = self.recent.last(self.statistics.rows - before.rows());
+                    rows.is_some_and(|rows| spare.gain(before, rows, &self.statistics, running, solve).is_ok())
+                },
+            );
         if !gained && spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
             self.counts.failed_refreshes += 1;
             return;
         }
-        let rows = self.statistics.rows;
-        let grown =
-            rows > self.rows_at_tuning + self.rows_at_tuning / 8 || self.dictionary.len() > self.features_at_tuning;
-        if self.settings.tune_noise && rows >= TUNE_ROWS_MIN && grown {
+        let (rows, features) = (self.statistics.rows, self.dictionary.len());
+        let due = self.rows_at_tuning + (self.rows_at_tuning >> (TUNE_STEADY_MAX - self.steady_tunings));
+        if self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning) {
             let before = self.scale;
             self.scale = spare.tuned_scale(&self.statistics, self.settings.noise_floor);
+            let near = |a: f64, b: f64| (a - b).abs() <= TUNE_STEADY * b;
+            let steady = features == self.features_at_tuning
+                && near(self.scale.signal, before.signal)
+                && near(self.scale.noise_variance(), before.noise_variance());
+            self.steady_tunings = if steady { TUNE_STEADY_MAX.min(self.steady_tunings + 1) } else { 0 };
             let tuned = spare.solve_again(&self.statistics, running, self.scale, solve);
             if tuned.is_err() {
                 self.counts.failed_refreshes += 1;
-                self.scale = before;
+                (self.scale, self.steady_tunings) = (before, 0);
                 // It was solved a moment ago, but perhaps by a factor that had gained its last rows.
                 if spare.solve_again(&self.statistics, running, before, solve).is_err() {
                     return;
                 }
             }
-            (self.rows_at_tuning, self.features_at_tuning) = (rows, self.dictionary.len());
+            (self.rows_at_tuning, self.features_at_tuning) = (rows, features);
         }
         std::mem::swap(self.posterior.get_or_insert_default(), spare);
     }
@@ -887,7 +903,7 @@ impl Model {
             slot.cluster.scores.fill(0.0);
             slot.cluster.rows = 0;
         }
-        let mut work = std::mem::take(&mut shadow.work);
+        let mut work = shadow.work.take().unwrap_or_default();
         for (rows, range) in rows {
             let mut start = range.start;
             while start < range.end {

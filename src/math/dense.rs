@@ -481,28 +481,35 @@ pub fn product(a: View<'_>, op_a: Op, b: View<'_>, op_b: Op) -> Matrix {
     out
 }
 
+/// Rows below which a product with the transpose goes by narrow panels, of a few registers exactly.
+const NARROW_PANELS_BELOW: usize = 250;
+
 /// Lower triangle of out <- out + alpha op(a) op(a)'. The upper triangle is left alone.
 pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
-    let lhs = op.apply(a);
-    matmul::triangular::matmul(
-        out.faer(),
-        BlockStructure::TriangularLower,
-        Accum::Add,
-        lhs,
-        BlockStructure::Rectangular,
-        lhs.transpose(),
-        BlockStructure::Rectangular,
-        alpha,
-        Par::Seq,
-    );
+    let (mut out, a) = (out.faer(), op.apply(a));
+    let size = a.nrows();
+    // Panels from top to bottom, and not halves of halves, whose sizes suit no kernel.
+    let panel = if size < NARROW_PANELS_BELOW { PANEL } else { 2 * PANEL };
+    for start in (0..size).step_by(panel) {
+        let len = panel.min(size - start);
+        let (here, below) = (a.subrows(start, len), a.subrows(start + len, size - start - len));
+        let (block, whole) = (BlockStructure::TriangularLower, BlockStructure::Rectangular);
+        let corner = out.as_mut().submatrix_mut(start, start, len, len);
+        let right = here.transpose();
+        matmul::triangular::matmul(corner, block, Accum::Add, here, whole, right, whole, alpha, Par::Seq);
+        if below.nrows() > 0 {
+            let out = out.as_mut().submatrix_mut(start + len, start, below.nrows(), len);
+            matmul::matmul(out, Accum::Add, below, right, alpha, Par::Seq);
+        }
+    }
 }
 
 /// Columns up to which a triangular solve goes column by column, so that one has the same bits whatever the others are.
 pub const SINGLY: usize = 4;
-/// Columns from which it is worth doing by products with the inverses of diagonal blocks ...
+/// Columns from which it is worth doing by products with the inverses of diagonal blocks.
 const WIDE: usize = 48;
-/// ... of this size: smaller ones would leave the processor idle.
-const PANEL: usize = 64;
+/// Rows of a panel: as many as the kernel of a matrix product takes at once, on the widest registers; a multiple on others.
+const PANEL: usize = 48;
 
 /// rhs <- l^-1 rhs for a lower triangular l. Its upper triangle is not read. Many columns again and again are for
 /// [`PanelInverses`].
@@ -558,16 +565,17 @@ impl PanelInverses {
     /// If sizes differ.
     pub fn solve_lower(&self, l: View<'_>, rhs: ViewMut<'_>, out: ViewMut<'_>) {
         assert!(l.rows == self.size && (rhs.rows, rhs.cols) == (out.rows, out.cols), "sizes differ");
-        let (l, mut rest, mut out) = (l.faer(), rhs.faer(), out.faer());
+        let (l, mut rhs, mut out) = (l.faer(), rhs.faer(), out.faer());
         for (k, inverse) in self.blocks.iter().enumerate() {
             let (start, len) = (k * PANEL, PANEL.min(self.size - k * PANEL));
-            let (panel, mut below) = rest.split_at_row_mut(len);
-            let (mut solved, other) = out.split_at_row_mut(len);
+            let (solved, rest) = out.as_mut().split_at_row_mut(start);
+            let mut panel = rhs.as_mut().subrows_mut(start, len);
+            if start > 0 {
+                let coupling = l.submatrix(start, 0, len, start);
+                matmul::matmul(panel.as_mut(), Accum::Add, coupling, solved.as_ref(), -1.0, Par::Seq);
+            }
             let inverse = inverse.block(0, 0, len, len).faer();
-            matmul::matmul(solved.as_mut(), Accum::Replace, inverse, panel.as_ref(), 1.0, Par::Seq);
-            let coupling = l.submatrix(start + len, start, self.size - start - len, len);
-            matmul::matmul(below.as_mut(), Accum::Add, coupling, solved.as_ref(), -1.0, Par::Seq);
-            (rest, out) = (below, other);
+            matmul::matmul(rest.subrows_mut(0, len), Accum::Replace, inverse, panel.as_ref(), 1.0, Par::Seq);
         }
     }
 
@@ -643,9 +651,10 @@ impl Cholesky {
     /// # Errors
     /// As [`Cholesky::new`]; what is left then means nothing.
     pub fn renew(&mut self, a: &Matrix, ridge: f64, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
-        self.factor.assign(a);
-        for i in 0..a.rows {
-            *self.factor.at_mut(i, i) += ridge;
+        self.factor.resize(a.rows, a.rows);
+        for j in 0..a.rows {
+            self.factor.col_mut(j)[j..].copy_from_slice(&a.col(j)[j..]);
+            *self.factor.at_mut(j, j) += ridge;
         }
         self.factorise(scratch)
     }
@@ -708,7 +717,7 @@ impl Cholesky {
     }
 }
 
-/// `a` becomes its Cholesky factor, all in the lower triangle; the upper one is left alone.
+/// `a` becomes its Cholesky factor, all in the lower triangle; what stands above it means nothing, before and afterwards.
 ///
 /// # Errors
 /// The first pivot that is not positive (or not a number); what `a` holds then means nothing.

@@ -227,12 +227,11 @@ impl Posterior {
     }
 
     /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it.
-    pub fn can_gain(&self, statistics: &Statistics, running: &Running, scale: Scale) -> bool {
+    pub fn can_gain(&self, statistics: &Statistics, scale: Scale) -> bool {
         let m = statistics.features();
         let few = |rows| rows > 0 && rows <= Self::gains_most(m) as u64 && self.gained + rows <= GAINED_MAX;
         self.scale == scale
-            && self.images.as_ref().is_some_and(|images| images.columns.rows() == m)
-            && Self::is_correction(statistics, running)
+            && self.system.factor().rows() == m
             && statistics.rows.checked_sub(self.rows).is_some_and(few)
     }
 
@@ -242,7 +241,7 @@ impl Posterior {
     }
 
     /// Become what [`Posterior::solve`] gives where `before` was that of `statistics` without these last `rows`: the factor and
-    /// what was solved with it, which are taken from `before`, gain them one by one. O(m^2) a row.
+    /// what was solved with it, which are taken from `before`, gain them one by one. O(m^2) a row where no chain has been cut.
     ///
     /// # Errors
     /// As [`Posterior::solve`]; `before` then keeps its weights, and its factor as far as it got: nothing more can be gained
@@ -258,15 +257,18 @@ impl Posterior {
         (self.scale, self.gained) = (before.scale, before.gained);
         std::mem::swap(&mut self.system, &mut before.system);
         std::mem::swap(&mut self.images, &mut before.images);
-        let gained = self.absorb(rows, &mut work.row).and_then(|()| {
-            self.images.as_mut().expect("asked before").arrange(running, statistics.rewards());
-            self.correct(running, work)?;
-            self.account(statistics, running);
-            Ok(())
+        let gained = self.absorb(rows, &mut work.row).and_then(|()| match &mut self.images {
+            Some(images) if Self::is_correction(statistics, running) => {
+                images.arrange(running, statistics.rewards());
+                self.correct(running, work)?;
+                self.account(statistics, running);
+                Ok(())
+            }
+            _ => self.weigh(statistics, running, work),
         });
         if gained.is_err() {
             std::mem::swap(&mut self.system, &mut before.system);
-            before.images = None;
+            before.gained = GAINED_MAX;
         }
         gained
     }
@@ -276,11 +278,12 @@ impl Posterior {
     /// A^-1 z <- its image + k,        A^-1 p <- its image + r A^-1 z
     /// ```
     fn absorb<'a>(&mut self, rows: impl Iterator<Item = Gained<'a>>, k: &mut Vec<f64>) -> Result<(), SolveError> {
-        let images = self.images.as_mut().expect("asked before");
         for row in rows {
             k.clear();
             k.extend_from_slice(row.features);
             self.system.add_rank_one(k)?;
+            self.gained += 1;
+            let Some(images) = &mut self.images else { continue };
             solve_lower_transposed(self.system.factor().view(), ViewMut::column(k));
             let chain = images.column_of(row.slot, row.rewards.len());
             let columns = &mut images.columns;
@@ -294,7 +297,6 @@ impl Posterior {
                 axpy(response, r, trace);
             }
             columns.col_mut(chain).iter_mut().for_each(|z| *z *= row.discount);
-            self.gained += 1;
         }
         Ok(())
     }
