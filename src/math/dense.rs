@@ -651,7 +651,9 @@ impl Cholesky {
     /// # Errors
     /// As [`Cholesky::new`]; what is left then means nothing.
     pub fn renew(&mut self, a: &Matrix, ridge: f64, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
-        self.factor.resize(a.rows, a.rows);
+        if (self.factor.rows, self.factor.cols) != (a.rows, a.cols) {
+            self.factor.assign(a);
+        }
         for j in 0..a.rows {
             self.factor.col_mut(j)[j..].copy_from_slice(&a.col(j)[j..]);
             *self.factor.at_mut(j, j) += ridge;
