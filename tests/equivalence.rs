@@ -4,10 +4,10 @@ mod support;
 
 use criticd::learner::Settings;
 use criticd::learner::model::Model;
-use criticd::math::dense::Matrix;
+use criticd::math::dense::{Matrix, View};
 use criticd::math::dictionary::Dictionary;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::math::posterior::{Posterior, Scale};
+use criticd::math::posterior::{Gained, Posterior, Scale, SolveError, SolveWork};
 use criticd::math::statistics::{Chain, Running, Statistics};
 use criticd::snapshot::{Inputs, Snapshot};
 use criticd::transition::Rows;
@@ -258,8 +258,10 @@ fn weights_that_follow_single_rows_are_those_of_a_factor_of_its_own() {
         let h = hyperparameters(noise);
         let elements: Vec<f64> = (0..160).map(|k| 3.0 * ((k * k) as f64 * 0.7).sin()).collect();
         let basis = Dictionary::from_elements(h.kernel.clone(), 2, &elements).unwrap();
-        let followed = Settings { refresh_rows: 1, ..settings(0.9) };
-        let mut rows = wander(900, 3, 1, 5);
+        let followed = Settings { refresh_rows: 1, rewards: vec![0, 1], ..settings(0.9) };
+        let mut rows = wander(900, 3, 2, 5);
+        // A chain may forget what came before without having ended.
+        (0..900).step_by(23).for_each(|i| rows.discounts[i] = 0.0);
         // A chain that is cut asks for a system of its own: none is before row 600.
         for i in 0..600 {
             rows.truncated[i] = false;
@@ -286,6 +288,42 @@ fn weights_that_follow_single_rows_are_those_of_a_factor_of_its_own() {
         }
         assert!((250..=256).contains(&most), "{most}: made anew now and then, not at every row");
     }
+}
+
+#[test]
+fn a_row_that_cannot_be_gained_leaves_the_weights() {
+    let m = 32;
+    let mut statistics = Statistics::new(m, 1, m);
+    let mut chain = Chain::new(m, 1);
+    let mut absorb = |statistics: &mut Statistics, features: &[f64]| {
+        statistics.absorb(&mut chain, features, &[1.0], 0.0);
+        statistics.absorb_gram(View::column(features), 1.0);
+    };
+    let features = |k: usize| (0..m).map(|i| ((i * k + i) as f64 * 0.37).sin()).collect::<Vec<_>>();
+    (0..50).for_each(|k| absorb(&mut statistics, &features(k)));
+    let scale = Scale::of_noise(0.1);
+    let mut before = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
+    let (weights, mut next) = (before.feature_weights().clone(), Posterior::default());
+    let mut gain = |before: &mut Posterior, statistics: &Statistics, features: &[f64]| {
+        assert!(before.can_gain(statistics, scale));
+        let row = Gained { features, rewards: &[1.0], slot: 0, discount: 0.0 };
+        next.gain(before, [row].into_iter(), statistics, &Running::default(), &mut SolveWork::default())?;
+        std::mem::swap(before, &mut next);
+        Ok::<_, SolveError>(())
+    };
+    let huge = vec![1e200; m];
+    let mut with_huge = statistics.clone();
+    with_huge.rows += 1;
+    assert!(matches!(gain(&mut before, &with_huge, &huge), Err(SolveError::NotPositiveDefinite(_))));
+    assert_eq!(before.feature_weights().to_nalgebra(), weights.to_nalgebra());
+    assert!(!before.can_gain(&with_huge, scale), "its factor is not what it was");
+
+    let mut before = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
+    absorb(&mut statistics, &features(50));
+    gain(&mut before, &statistics, &features(50)).unwrap();
+    let expected = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
+    let difference = before.feature_weights().to_nalgebra() - expected.feature_weights().to_nalgebra();
+    assert!(difference.amax() < 1e-10 * expected.feature_weights().to_nalgebra().amax(), "{difference}");
 }
 
 #[test]

@@ -837,21 +837,22 @@ impl Model {
     fn resolve(&mut self, work: &mut Work) {
         let Work { running, running_states, points, covariances, solve, spare, .. } = work;
         self.close_running(running, running_states, points, covariances);
-        // A few rows since the last refresh are gained by its factor; more, or other circumstances, ask for one of its own.
-        let gained =
-            self.posterior.as_mut().filter(|before| before.can_gain(&self.statistics, self.scale)).is_some_and(
-                |before| {
-                    let rows = self.recent.last(self.statistics.rows - before.rows());
-                    rows.is_some_and(|rows| spare.gain(before, rows, &self.statistics, running, solve).is_ok())
-                },
-            );
+        let (rows, features) = (self.statistics.rows, self.dictionary.len());
+        let due = self.rows_at_tuning.saturating_add(self.rows_at_tuning >> (TUNE_STEADY_MAX - self.steady_tunings));
+        let tunes =
+            self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
+        // A few rows since the last refresh are gained by it. More, or other circumstances, ask for a solution from the
+        // beginning; so does tuning, which may fail: what is there is taken apart where it gains, and must not be lost then.
+        let before = self.posterior.as_mut().filter(|before| !tunes && before.can_gain(&self.statistics, self.scale));
+        let gained = before.is_some_and(|before| {
+            let rows = self.recent.last(rows - before.rows());
+            rows.is_some_and(|rows| spare.gain(before, rows, &self.statistics, running, solve).is_ok())
+        });
         if !gained && spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
             self.counts.failed_refreshes += 1;
             return;
         }
-        let (rows, features) = (self.statistics.rows, self.dictionary.len());
-        let due = self.rows_at_tuning + (self.rows_at_tuning >> (TUNE_STEADY_MAX - self.steady_tunings));
-        if self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning) {
+        if tunes {
             let before = self.scale;
             self.scale = spare.tuned_scale(&self.statistics, self.settings.noise_floor);
             let near = |a: f64, b: f64| (a - b).abs() <= TUNE_STEADY * b;
@@ -863,7 +864,6 @@ impl Model {
             if tuned.is_err() {
                 self.counts.failed_refreshes += 1;
                 (self.scale, self.steady_tunings) = (before, 0);
-                // It was solved a moment ago, but perhaps by a factor that had gained its last rows.
                 if spare.solve_again(&self.statistics, running, before, solve).is_err() {
                     return;
                 }

@@ -268,7 +268,7 @@ impl Posterior {
         });
         if gained.is_err() {
             std::mem::swap(&mut self.system, &mut before.system);
-            before.gained = GAINED_MAX;
+            (before.gained, before.images) = (GAINED_MAX, None);
         }
         gained
     }
