@@ -269,7 +269,7 @@ fn weights_that_follow_single_rows_are_those_of_a_factor_of_its_own() {
             rows.starts_chain[i] = before.is_none_or(|k| rows.terminated[k]);
         }
         let mut model = Model::with_dictionary(followed, Inputs::identity(2), &h, basis);
-        let mut most = 0;
+        let (mut most, mut batches) = (0, 0);
         for i in 0..rows.len() {
             model.learn(&rows, i..i + 1, i as u64);
             let (found, expected) = (model.posterior().unwrap(), model.solve().unwrap());
@@ -282,11 +282,22 @@ fn weights_that_follow_single_rows_are_those_of_a_factor_of_its_own() {
                 assert!(difference <= 1e-10 * b.to_nalgebra().amax(), "{noise:?}, row {i}: {difference:e}");
             };
             assert!(i >= 600 || model.counts().cuts == 0, "a chain was cut");
+            if noise == NoiseModel::Correlated && (100..140).contains(&i) {
+                let mut so_far = Rows::new(2, 2);
+                so_far.extend(&rows, 0..i + 1);
+                let query: Vec<f64> = (0..40).map(|k| (k as f64 * 0.37).sin()).collect();
+                let phi = model.dictionary().features(&h.kernel.project(2, &query)).to_nalgebra();
+                let values = phi.transpose() * found.feature_weights().to_nalgebra().column(0);
+                let reference = batch(&so_far, &model, 0.9, h.noise_variance, &query);
+                assert!(distance(values.as_slice(), &reference) < 1e-9, "row {i}");
+                batches += 1;
+            }
             near(found.feature_weights(), expected.feature_weights());
             near(found.system().factor(), expected.system().factor());
             assert!((found.log_evidence() - expected.log_evidence()).abs() < 1e-10 * expected.log_evidence().abs());
         }
         assert!((250..=256).contains(&most), "{most}: made anew now and then, not at every row");
+        assert!(batches > 10 || noise == NoiseModel::White, "{batches} compared with a batch");
     }
 }
 
@@ -324,6 +335,21 @@ fn a_row_that_cannot_be_gained_leaves_the_weights() {
     let expected = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
     let difference = before.feature_weights().to_nalgebra() - expected.feature_weights().to_nalgebra();
     assert!(difference.amax() < 1e-10 * expected.feature_weights().to_nalgebra().amax(), "{difference}");
+}
+
+#[test]
+fn rewards_that_come_late_are_tuned_to_soon() {
+    let h = Hyperparameters { noise_variance: 1e-12, ..hyperparameters(NoiseModel::Correlated) };
+    let elements: Vec<f64> = (0..40).map(|k| 3.0 * ((k * k) as f64 * 0.7).sin()).collect();
+    let basis = Dictionary::from_elements(h.kernel.clone(), 2, &elements).unwrap();
+    let tuned = Settings { tune_noise: true, ..settings(0.9) };
+    let mut model = Model::with_dictionary(tuned, Inputs::identity(2), &h, basis);
+    let mut rows = wander(5000, 1, 1, 6);
+    rows.rewards[..4300].fill(0.0);
+    model.learn(&rows, 0..4300, 0);
+    assert_eq!(model.hyperparameters().noise_variance, 1e-12, "there is nothing to tune to");
+    model.learn(&rows, 4300..5000, 4300);
+    assert!(model.hyperparameters().noise_variance > 1e-4, "{}", model.hyperparameters().noise_variance);
 }
 
 #[test]

@@ -784,9 +784,10 @@ fn a_directory_of_format_version_1_can_be_read() {
     assert_eq!((&recovered["offset"], &recovered["from_checkpoint"]), (&300.into(), &160.into()));
     let now = harness.at();
     harness.core.refresh(now, &|| now);
-    // Another processor may round in another way.
+    // The rows behind the checkpoint are learned as today's program learns, which tunes noise and scale at other rows.
     for (found, expected) in values(&harness).iter().zip(expected["values"].as_array().unwrap()) {
-        assert!((found - expected.as_f64().unwrap()).abs() < 1e-6, "{found} {expected}");
+        let expected = expected.as_f64().unwrap();
+        assert!((found - expected).abs() < 1e-3 * expected.abs(), "{found} {expected}");
     }
     assert_eq!(harness.ask(Op::Status)["critics"][0]["generation"], expected["generation"]);
     assert_eq!(harness.ask(Op::Streams)["streams"]["one"]["next_seq"], 300);

@@ -49,15 +49,16 @@ impl ModelFootprint {
     fn of(settings: &Settings, dim: usize) -> Self {
         let (m, rewards) = (settings.dictionary_max, settings.rewards.len());
         // S, B and E of the statistics, the factor of the dictionary's kernel matrix, that of the system that gives the weights
-        // and of the one before, the system with its cut chains and what that is factored in.
-        let squares = 8 + usize::from(settings.variance == VarianceKind::Clustered);
+        // and of the one before, the system with its cut chains and what that is factored in; two halves for what both posteriors
+        // were made of, with as many running chains as that is done for.
+        let squares = 9 + usize::from(settings.variance == VarianceKind::Clustered);
         // The variance of the snapshot that answers, and of the next one while both are there, as it is and laid out.
         let snapshots = 2;
         let slots = settings.backfill_rows + settings.refresh_rows;
         // Features of recent rows, of the states of one block (at most two for each row) and what they are made in, those of its
         // rows that are scored, and the inverses of the factor's diagonal blocks.
-        let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 64;
-        let rest = slots * (2 * dim + rewards + 3) + 8 * settings.refresh_rows * dim;
+        let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
+        let rest = slots * (2 * dim + rewards + 4) + 8 * settings.refresh_rows * dim;
         let bytes = NUMBER * (m * m * (squares + snapshots) + m * columns + rest) + snapshots * QuadraticForm::bytes(m);
         Self { critic: settings.name.clone(), elements: m, bytes }
     }

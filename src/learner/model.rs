@@ -23,9 +23,9 @@ const SCORE_MEMORY: f64 = 256.0;
 const SCORE_WORST: f64 = -50.0;
 /// Rows below which noise and scale are left alone.
 const TUNE_ROWS_MIN: u64 = 64;
-/// Relative change of noise and scale below which a tuning has found what it expected: after the next twice as many rows ...
+/// Relative change of noise and scale below which a tuning has found what was there.
 const TUNE_STEADY: f64 = 0.05;
-/// ... but not more often than so: rows grow by an eighth from one tuning to the next at first, and double at most.
+/// Such tunings in a row that count: rows grow by 1/2^this from one to the next at first, and twice as much after each of them.
 const TUNE_STEADY_MAX: u32 = 3;
 
 /// Running sums of one cluster of rows whose returns share their noise (MATHS.md 1, "Returns share their noise").
@@ -360,13 +360,13 @@ impl Model {
             + self.recent.bytes()
             + self.dictionary.bytes()
             + self.work.as_ref().map_or(0, |work| work.bytes())
-            + self.posterior.as_ref().map_or(0, |_| (m * m + 3 * m) * 8)
+            + self.posterior.as_ref().map_or(0, Posterior::bytes)
             + self.chains.len() * chain * size_of::<f64>()
     }
 
     /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. With a full dictionary nothing is
-    /// allocated (tests/allocations.rs) but for a new stream, where noise and scale are tuned, and at refreshes with more
-    /// running chains than elements.
+    /// allocated (tests/allocations.rs) but for a new stream, where noise and scale are tuned, at refreshes with more running
+    /// chains than elements, and where their number passes a quarter of the elements.
     pub fn learn(&mut self, rows: &Rows, range: Range<usize>, offset: u64) {
         let mut start = range.start;
         while start < range.end {
@@ -815,9 +815,9 @@ impl Model {
         Posterior::solve(&self.statistics, &running, self.scale)
     }
 
-    /// Refresh the weights that score incoming rows and, where the rows have grown by an eighth (by more, where that has not
-    /// moved them) or the dictionary has grown, noise and scale: in between S has hardly moved. A solve that fails leaves the last weights in place (their
-    /// factor may have gained the rows since).
+    /// Refresh the weights that score incoming rows, and noise and scale where the dictionary or the rows have grown: by an
+    /// eighth, and by more the less that has moved them. A solve that fails leaves the last weights in place (their factor may
+    /// have gained the rows since).
     pub fn refresh(&mut self) {
         self.rows_since_refresh = 0;
         self.counts.refreshes += 1;
@@ -856,7 +856,9 @@ impl Model {
             let before = self.scale;
             self.scale = spare.tuned_scale(&self.statistics, self.settings.noise_floor);
             let near = |a: f64, b: f64| (a - b).abs() <= TUNE_STEADY * b;
-            let steady = features == self.features_at_tuning
+            // Where there was nothing to estimate from nothing has been found.
+            let steady = self.scale != before
+                && features == self.features_at_tuning
                 && near(self.scale.signal, before.signal)
                 && near(self.scale.noise_variance(), before.noise_variance());
             self.steady_tunings = if steady { TUNE_STEADY_MAX.min(self.steady_tunings + 1) } else { 0 };

@@ -29,7 +29,7 @@ pub struct Observed<'a> {
     pub slot: usize,
     /// Discount of the transition before it in its chain; 0 where it starts one.
     pub decay: f64,
-    /// Discount of the transition; 0 where it ends its chain.
+    /// Discount of the transition; 0 at a terminal state, and where every row is a chain of its own.
     pub discount: f64,
 }
 
@@ -73,7 +73,8 @@ pub struct Recent {
     chain_slots: Vec<u32>,
     #[serde(with = "raw")]
     decays: Vec<f64>,
-    #[serde(with = "raw")]
+    /// Empty, with other vectors of a settled ring, where it was read from a file of before they were kept.
+    #[serde(default, with = "raw")]
     discounts: Vec<f64>,
     cuts: VecDeque<ClosedChain>,
     #[serde(skip)]
@@ -117,11 +118,12 @@ impl Recent {
             && (self.width, self.rewards_per_row) == (width, rewards)
             && self.end.checked_sub(self.start).is_some_and(|rows| rows <= slots as u64)
             && self.features.cols() == slots
-            && (self.features.rows() == m || (self.end == 0 && self.features.rows() <= m))
+            && (self.features.rows() == m || (self.end == 0 && !self.settled && self.features.rows() <= m))
             && (self.points.len(), self.next_points.len()) == (points * width, points * width)
             && (self.weights.len(), self.decays.len()) == (points, points)
-            && (self.chain_slots.len(), self.discounts.len()) == (slots, slots)
-            && self.rewards.len() == slots * rewards
+            && (self.discounts.len() == slots || self.discounts.is_empty())
+            && ((self.chain_slots.len(), self.rewards.len()) == (slots, slots * rewards)
+                || (self.settled && self.chain_slots.is_empty() && self.rewards.is_empty()))
             && self.chain_slots.iter().all(|&slot| (slot as usize) < chains || self.end == 0)
             && self.cuts.iter().all(|cut| {
                 let chain = (cut.chain.trace.len(), cut.chain.weighted_target.len()) == (m, rewards);
@@ -141,7 +143,7 @@ impl Recent {
 
     /// The last `count` rows, oldest first, as a posterior gains them; none if not so many are kept.
     pub fn last(&self, count: u64) -> Option<impl Iterator<Item = Gained<'_>>> {
-        let from = self.end.checked_sub(count).filter(|&from| from >= self.start)?;
+        let from = self.end.checked_sub(count).filter(|&from| from >= self.start && self.notes_all())?;
         Some((from..self.end).map(|row| {
             let k = (row % self.slots as u64) as usize;
             Gained {
@@ -186,8 +188,20 @@ impl Recent {
         *self = settled;
     }
 
+    /// Whether it has room for all that [`Recent::last`] tells.
+    fn notes_all(&self) -> bool {
+        (self.chain_slots.len(), self.discounts.len()) == (self.slots, self.slots)
+    }
+
     /// Write down what [`Recent::last`] tells of a row, in the column of the oldest.
     fn note(&mut self, row: Gained<'_>) {
+        if !self.notes_all() {
+            // What is not known of earlier rows is not asked for: a posterior from such a file has nothing but its factor to
+            // gain them with.
+            self.rewards.resize(self.slots * self.rewards_per_row, 0.0);
+            self.chain_slots.resize(self.slots, 0);
+            self.discounts.resize(self.slots, 0.0);
+        }
         if let Some(k) = self.end.checked_rem(self.slots as u64) {
             let k = k as usize;
             self.features.col_mut(k).copy_from_slice(row.features);

@@ -131,7 +131,8 @@ pub struct Gained<'a> {
     pub rewards: &'a [f64],
     /// Number of its chain's slot.
     pub slot: u32,
-    /// Discount gamma of the transition; 0 where its chain ends with it.
+    /// Discount gamma of the transition; 0 at a terminal state, and where every row is a chain of its own. A chain that is cut
+    /// keeps it: it shows in [`super::statistics::Closing::chains`].
     pub discount: f64,
 }
 
@@ -229,7 +230,8 @@ impl Posterior {
     /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it.
     pub fn can_gain(&self, statistics: &Statistics, scale: Scale) -> bool {
         let m = statistics.features();
-        let few = |rows| rows > 0 && rows <= Self::gains_most(m) as u64 && self.gained + rows <= GAINED_MAX;
+        let few =
+            |rows| rows > 0 && rows <= Self::gains_most(m) as u64 && self.gained.saturating_add(rows) <= GAINED_MAX;
         self.scale == scale
             && self.system.factor().rows() == m
             && statistics.rows.checked_sub(self.rows).is_some_and(few)
@@ -393,6 +395,13 @@ impl Posterior {
     /// u (m, H): V(x) = phi(x)' u.
     pub fn feature_weights(&self) -> &Matrix {
         &self.feature_weights
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        let vectors = self.feature_weights.bytes() + self.response.bytes();
+        let images = self.images.as_ref().map_or(0, |images| images.columns.bytes());
+        self.system.factor().bytes() + vectors + images
     }
 
     /// The scale it was solved with.

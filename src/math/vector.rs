@@ -1,7 +1,8 @@
 //! Loops over vectors and single right-hand sides, in registers whose width is chosen at run time.
 //!
-//! But for triangular solves, products and sums are not fused and every sum has a fixed number of partial sums, so that every
-//! machine computes the same bits. Short vectors stay where they are: asking for wider registers would cost more than they take.
+//! But for triangular solves and what a factor gains, products and sums are not fused and every sum has a fixed number of
+//! partial sums, so that every machine computes the same bits. Short vectors stay where they are: asking for wider registers
+//! would cost more than they take.
 
 use super::dense::{View, ViewMut};
 use super::exp::add_product;
@@ -367,7 +368,8 @@ fn inverse_pivots(c: &[&[f64]; PANEL]) -> [f64; PANEL] {
 /// l_j <- sqrt(t_{j-1} / t_j) l_j + y_j x_(j),       x_(j+1) = x_(j) - s_j l_j,       x <- y          column by column
 /// ```
 /// These are the rotations that make (l, x) lower triangular, but x_(j) is what forward substitution leaves of x, which they
-/// divide by sqrt(t_{j-1}): so that a panel's roots do not wait for one another. Everything is a sum of what grows.
+/// divide by sqrt(t_{j-1}): so that a panel's roots do not wait for one another. Everything is a sum of what grows. Products
+/// and sums are fused where the processor does that.
 ///
 /// # Panics
 /// If x is not as long as l.
