@@ -19,7 +19,7 @@ use super::{endpoint::listen_at, peer_number};
 use crate::access::{KnownClient, Rights};
 use crate::keys::SecretKey;
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, unbounded};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read as _, Write as _};
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// Where libzmq looks for whoever decides about keys.
 const ZAP_ENDPOINT: &str = "inproc://zeromq.zap.01";
@@ -50,7 +50,11 @@ const RECEIVED_MAX: i32 = 16;
 /// Messages that libzmq holds towards a connection before it drops further ones.
 const SENT_MAX: i32 = 1024;
 
-/// Publications that wait for libzmq.
+/// Replies that wait for libzmq before further ones wait in the daemon's queue: whose they are does not matter here, so
+/// none may be dropped for want of room.
+const REPLIES_MAX: usize = 256;
+
+/// Publications that wait for libzmq before further ones are dropped.
 const PUBLICATIONS_MAX: usize = 64;
 
 /// Messages taken before commands get their turn.
@@ -149,7 +153,7 @@ pub(super) struct Front {
     directory: PathBuf,
     /// At most two for each connection that the gate allows.
     changes: Sender<Change>,
-    outgoing: Sender<Outgoing>,
+    outgoing: mpsc::Sender<Outgoing>,
     wake: Arc<StdUnixStream>,
     phase: watch::Receiver<Phase>,
 }
@@ -241,7 +245,7 @@ impl Curve {
             end.set_nonblocking(true).map_err(StartError::internal("wake-up"))?;
         }
         let (changes, changed) = unbounded();
-        let (outgoing, out) = bounded(if socket == SocketName::Publish { PUBLICATIONS_MAX } else { SENT_MAX as usize });
+        let (outgoing, out) = mpsc::channel(if socket == SocketName::Publish { PUBLICATIONS_MAX } else { REPLIES_MAX });
         let worker = Worker {
             socket,
             libzmq,
@@ -321,24 +325,25 @@ impl Shared {
 }
 
 impl Front {
-    /// Hand over a reply that belongs here; gives it back if it does not.
-    pub(super) fn take_reply(&self, reply: Reply) -> Option<Reply> {
+    /// Hand over a reply that belongs here, waiting while there is no room; gives it back if it does not. The thread that
+    /// makes room waits for no peer.
+    pub(super) async fn take_reply(&self, reply: Reply) -> Option<Reply> {
         if reply.peer.connection & CURVE_BIT == 0 {
             return Some(reply);
         }
-        self.hand_out(Outgoing::Reply(reply), &self.shared.counters.replies_dropped);
+        match self.outgoing.send(Outgoing::Reply(reply)).await {
+            Ok(()) => self.wake(),
+            // The thread has ended.
+            Err(_) => self.shared.counters.replies_dropped.add(1),
+        }
         None
     }
 
     /// Publish to those who are here as well.
     pub(super) fn publish(&self, publication: &Publication) {
-        self.hand_out(Outgoing::Publication(publication.clone()), &self.shared.counters.publish.backlog_dropped);
-    }
-
-    fn hand_out(&self, outgoing: Outgoing, dropped: &super::Count) {
-        match self.outgoing.try_send(outgoing) {
+        match self.outgoing.try_send(Outgoing::Publication(publication.clone())) {
             Ok(()) => self.wake(),
-            Err(_) => dropped.add(1),
+            Err(_) => self.shared.counters.publish.backlog_dropped.add(1),
         }
     }
 
@@ -563,7 +568,7 @@ struct Worker {
     shared: Arc<Shared>,
     phase: watch::Receiver<Phase>,
     changed: Receiver<Change>,
-    out: Receiver<Outgoing>,
+    out: mpsc::Receiver<Outgoing>,
     woken: StdUnixStream,
     /// What libzmq calls the connections that asked something.
     routes: HashMap<u64, Vec<u8>>,

@@ -701,16 +701,21 @@ pub fn start_answering(
     let front = |wanted| fronts.iter().find(|(socket, ..)| *socket == wanted).map(|(_, _, front)| front.clone());
     #[cfg(feature = "curve")]
     let (elsewhere, also) = {
-        let (control, publish) = (front(SocketName::Control), front(SocketName::Publish));
-        let elsewhere = move |reply| match &control {
-            Some(front) => front.take_reply(reply),
-            None => Some(reply),
+        let (control, publish) = (front(SocketName::Control).map(Arc::new), front(SocketName::Publish));
+        let elsewhere = move |reply| {
+            let control = control.clone();
+            async move {
+                match control {
+                    Some(front) => front.take_reply(reply).await,
+                    None => Some(reply),
+                }
+            }
         };
         let also = move |publication: &Publication| publish.iter().for_each(|front| front.publish(publication));
         (elsewhere, also)
     };
     #[cfg(not(feature = "curve"))]
-    let (elsewhere, also) = (Some::<Reply>, |_: &Publication| {});
+    let (elsewhere, also) = (|reply: Reply| std::future::ready(Some(reply)), |_: &Publication| {});
     let behind = zmq::Behind { counters: Arc::clone(&counters), phase: watch.clone(), closing: closing_watch };
     let doors = gate::Doors {
         ingest: (ingest, running.directory.join("ingest")),

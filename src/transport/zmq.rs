@@ -57,7 +57,7 @@ pub(super) struct ControlEnds<A, E> {
     pub(super) answers: Outbox<Reply>,
     pub(super) requests: Sender<Request>,
     pub(super) replies: mpsc::Receiver<Reply>,
-    /// Replies that it does not give back are not for this socket.
+    /// Replies that it does not give back are not for this socket. Further ones wait for it.
     pub(super) elsewhere: E,
     /// Dropped when all is over.
     pub(super) over: Sender<Never>,
@@ -119,15 +119,16 @@ impl Behind {
     }
 
     /// ROUTER: a future that receives and sends, for `runtime`, whose thread it never blocks.
-    pub(super) fn open_control<A, E>(
+    pub(super) fn open_control<A, E, F>(
         &self,
         runtime: &Runtime,
         path: &Path,
         ends: ControlEnds<A, E>,
-    ) -> Result<impl Future<Output = ()> + Send + use<A, E>, StartError>
+    ) -> Result<impl Future<Output = ()> + Send + use<A, E, F>, StartError>
     where
         A: FnMut(&Request) -> Option<Vec<u8>> + Send + 'static,
-        E: Fn(Reply) -> Option<Reply> + Send + 'static,
+        E: Fn(Reply) -> F + Send + 'static,
+        F: Future<Output = Option<Reply>> + Send + 'static,
     {
         let mut socket = runtime.block_on(async { RouterSocket::new() });
         bind(runtime, &mut socket, path)?;
@@ -293,16 +294,16 @@ fn parse_request(message: ZmqMessage) -> Option<Request> {
 }
 
 /// Send replies until no further can come, then until they have left.
-async fn send_replies(
+async fn send_replies<F: Future<Output = Option<Reply>>>(
     mut socket: RouterSendHalf,
     mut replies: mpsc::Receiver<Reply>,
-    elsewhere: impl Fn(Reply) -> Option<Reply>,
+    elsewhere: impl Fn(Reply) -> F,
     mut phase: watch::Receiver<Phase>,
     counters: &Counters,
 ) {
     let mut sent = 0_usize;
     while let Some(reply) = next(&mut replies, &mut phase).await {
-        let Some(Reply { peer, payload }) = elsewhere(reply) else { continue };
+        let Some(Reply { peer, payload }) = elsewhere(reply).await else { continue };
         let mut message = ZmqMessage::from(Bytes::copy_from_slice(&connection_identity(peer.connection)));
         if peer.delimiter {
             message.push_back(Bytes::new());
