@@ -56,12 +56,14 @@ else
     echo "No libzmq: encrypted sockets are not tested (Debian: libzmq3-dev, pkg-config)."
 fi
 
-suite() { # LOG FOLDERS ARGUMENTS...
+suite() { # LOG FOLDER ARGUMENTS...
     local log=$logs/$1 folder=$2 status=0
     shift 2
     echo "== pytest $folder"
     # Away from the folder python/, so that the package is the one that was installed.
-    CRITICD_BIN=$PWD/target/release/criticd CRITICD_CURVE_BIN=$PWD/$curve "$environment/bin/python" -P -m pytest $folder --durations=5 "$@" 2>&1 |
+    # Tests wait for most of their time and look at no clock: several at once, the longest first.
+    CRITICD_BIN=$PWD/target/release/criticd CRITICD_CURVE_BIN=$PWD/$curve "$environment/bin/python" -P -m pytest "$folder" \
+        --durations=5 --numprocesses 3 --maxschedchunk 1 "$@" 2>&1 |
         tee "$log" || status=$?
     local summary='^=+ .* in [0-9.]+s|^[0-9]+ (passed|failed|skipped|error|deselected).* in [0-9.]+s'
     passed=$((passed + $(count "$log" "$summary" passed)))
@@ -96,10 +98,7 @@ elif ! install >"$logs/install" 2>&1; then
     tail -n 5 "$logs/install"
     skip "$python_files" "$python_files files of Python tests: their packages could not be installed (see $logs/install)"
 else
-    # These wait most of the time and look at no clock: several at once.
-    crowds=(tests/python/test_hostile_peers.py tests/python/test_soak.py)
-    suite pytest-crowds "${crowds[*]}" --numprocesses 4 "$@"
-    suite pytest tests/python "${crowds[@]/#/--ignore=}" "$@"
+    suite pytest tests/python "$@"
     suite pytest-package python/tests "$@"
 fi
 

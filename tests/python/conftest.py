@@ -23,3 +23,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield launch
     for daemon in daemons:
         daemon.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first, so that where several run at once none is left alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
