@@ -20,6 +20,8 @@ Array = npt.NDArray[np.float64]
 Map = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
+# How long anything may take before a test gives up: nothing here is about speed, and machines may be busy.
+PATIENCE_S = 60.0
 BINARY = os.environ.get("CRITICD_BIN", str(ROOT / "target" / "release" / "criticd"))
 
 
@@ -52,14 +54,14 @@ class Control:
         self.socket.connect(endpoint)
         self.count = 0
 
-    def raw(self, payload: bytes, timeout_s: float = 10.0) -> Map:
+    def raw(self, payload: bytes, timeout_s: float = PATIENCE_S) -> Map:
         """The reply to these very bytes, whatever it is."""
         self.socket.send(payload)
         if not self.socket.poll(round(1000 * timeout_s)):
             raise TimeoutError(f"no reply within {timeout_s} s")
         return unpack(self.socket.recv())
 
-    def ask(self, op: str, timeout_s: float = 10.0, **fields: Any) -> Map:
+    def ask(self, op: str, timeout_s: float = PATIENCE_S, **fields: Any) -> Map:
         self.count += 1
         reply = self.raw(pack({"id": self.count, "op": op, **fields}), timeout_s)
         assert reply["v"] == 1 and reply["id"] == self.count, reply
@@ -67,7 +69,7 @@ class Control:
             raise Refused(reply["error"])
         return reply
 
-    def wait_for_offset(self, rows: int, timeout_s: float = 60.0) -> Map:
+    def wait_for_offset(self, rows: int, timeout_s: float = 2 * PATIENCE_S) -> Map:
         """The status, once so many rows have been taken in."""
         deadline = time.monotonic() + timeout_s
         while (status := self.ask("status"))["offset"] < rows:
@@ -98,7 +100,7 @@ class Daemon:
         file.unlink(missing_ok=True)
         with (directory / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log)
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + PATIENCE_S
         while not file.exists():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
@@ -150,7 +152,7 @@ class Daemon:
                 return int(line.split()[1]) / 1024
         raise KeyError(what)
 
-    def terminate(self, timeout_s: float = 10.0) -> tuple[int, float]:
+    def terminate(self, timeout_s: float = PATIENCE_S) -> tuple[int, float]:
         """Exit code and seconds after a SIGTERM."""
         started = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
@@ -167,7 +169,7 @@ class Daemon:
             self.kill()
 
 
-def receive(subscriber: zmq.Socket[bytes], timeout_s: float = 5.0) -> tuple[str, Map]:
+def receive(subscriber: zmq.Socket[bytes], timeout_s: float = PATIENCE_S) -> tuple[str, Map]:
     """The next publication: topic and payload."""
     if not subscriber.poll(round(1000 * timeout_s)):
         raise TimeoutError(f"nothing was published within {timeout_s} s")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from client import Daemon, Map, pack, receive
+from client import PATIENCE_S, Daemon, Map, pack, receive
 from conftest import Start
 
 
@@ -77,7 +77,7 @@ def test_a_late_subscriber_gets_a_whole_snapshot(start: Start) -> None:
     for _ in range(3):
         subscriber = daemon.subscribe("snapshot.default")
         began = time.monotonic()
-        topic, snapshot = receive(subscriber, 2.0)
+        topic, snapshot = receive(subscriber)
         assert time.monotonic() - began < 2.0
         assert (topic, snapshot["type"]) == ("snapshot.default", "snapshot")
         assert snapshot["weights"].shape == (len(snapshot["dictionary"]),)
@@ -135,9 +135,9 @@ def test_a_reload_changes_the_snapshot_interval(start: Start) -> None:
     flood.start()
     control.wait_for_offset(500)
 
-    def snapshots(seconds: float) -> int:
+    def snapshots(seconds: float, enough: int = 1_000_000) -> int:
         count, deadline = 0, time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
+        while count < enough and (left := deadline - time.monotonic()) > 0:
             if subscriber.poll(round(1000 * left)):
                 receive(subscriber)
                 count += 1
@@ -147,16 +147,15 @@ def test_a_reload_changes_the_snapshot_interval(start: Start) -> None:
     before = snapshots(1.5)
     daemon.config.write_text("snapshot_interval_ms = 100\n")
     daemon.process.send_signal(signal.SIGHUP)
-    snapshots(0.5)
-    after = snapshots(1.5)
+    after = snapshots(0.5 * PATIENCE_S, 20)
     # A refit may be adopted at any time, which publishes as well.
-    assert before <= 3 and after >= 8, (before, after)
+    assert before <= 3 and after == 20, (before, after)
     # What cannot change, or cannot be read, changes nothing.
     for text in ("window_rows = 77\nsnapshot_interval_ms = 60000\n", "snapshot_interval = 60000\n"):
         daemon.config.write_text(text)
         daemon.process.send_signal(signal.SIGHUP)
         snapshots(0.3)
-        assert snapshots(1.0) >= 5 and daemon.alive()
+        assert snapshots(0.5 * PATIENCE_S, 20) == 20 and daemon.alive()
     assert daemon.log().count("reload_refused") == 2
     flood.stop()
 
@@ -197,7 +196,7 @@ def test_kill_and_restart_on_the_same_endpoints(start: Start, tmp_path: Path, ki
     while subscriber.poll(0):
         receive(subscriber)
     began = time.monotonic()
-    status: Any = again.control().wait_for_offset(500, timeout_s=10)
+    status: Any = again.control().wait_for_offset(500)
     assert receive(subscriber)[1]["offset"] <= control.wait_for_offset(500)["offset"]
     print(f"\n{kind}: learning again {time.monotonic() - began:.2f} s after the restart, offset {status['offset']}")
     flood.stop()

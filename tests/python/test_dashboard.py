@@ -147,7 +147,7 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     # An adoption appears as a mark, with what it changed, and the relevances show what matters.
     control = daemon.control()
     control.wait_for_offset(600)
-    assert control.ask("optimise", wait=True, timeout_s=60)["outcome"] == "adopted"
+    assert control.ask("optimise", wait=True)["outcome"] == "adopted"
     page.wait("document.querySelector('#marks [data-kind=adopted]')", "the mark of the adoption")
     page.wait("document.querySelector('#marks [data-kind=adopted] .details').textContent.includes('→')", "its changes")
     text = page.run("document.querySelector('#marks [data-kind=adopted]').textContent")
@@ -300,7 +300,7 @@ def test_a_phone_needs_no_sideways_scrolling(start: Start, page: Browser, dark: 
         walk.send(20)
     control = daemon.control()
     control.wait_for_offset(walk.sent)
-    control.ask("optimise", wait=True, timeout_s=60)
+    control.ask("optimise", wait=True)
     # Names of others' making are as long as they like.
     daemon.push().send(pack({"stream": "x" * 200, "seq": 0, **walk.rows(20)}))
     page.wait("document.querySelector('#marks [data-kind=adopted]')", "the page")
@@ -379,7 +379,7 @@ def flooded(start: Start) -> tuple[Daemon, Flood]:
     flood = Flood(daemon)
     flood.start()
     # Until the window is full, its memory grows.
-    daemon.control().wait_for_offset(100_000, timeout_s=120)
+    daemon.control().wait_for_offset(100_000)
     return daemon, flood
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from client import ROOT
+from client import PATIENCE_S, ROOT
 from conftest import Start
 
 PORTS = {"5750": "ingest", "5751": "control", "5752": "publish"}
@@ -26,13 +26,13 @@ def test_the_snippets_run(start: Start, document: str) -> None:
     # Those that use the package find the daemon here.
     environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.directory / "data")}
     # The second may wait for news: rows keep coming meanwhile.
-    subprocess.run([sys.executable, "-c", send], check=True, timeout=20, env=environment)
+    subprocess.run([sys.executable, "-c", send], check=True, timeout=PATIENCE_S, env=environment)
     control = daemon.control()
     control.wait_for_offset(1000)
     control.ask("value", states=[[0.5]], min_offset=1000)
-    control.ask("optimise", wait=True, timeout_s=60)
+    control.ask("optimise", wait=True)
     reader = subprocess.Popen([sys.executable, "-c", read], stdout=subprocess.PIPE, text=True, env=environment)
-    for number in range(200):
+    for number in range(600):
         if reader.poll() is not None:
             break
         control.ask("append", stream="more", seq=number, state=[0.5], next_state=[0.55], reward=-0.5)
@@ -40,7 +40,7 @@ def test_the_snippets_run(start: Start, document: str) -> None:
             reader.wait(0.1)
         except subprocess.TimeoutExpired:
             continue
-    output, _ = reader.communicate(timeout=1)
+    output, _ = reader.communicate(timeout=PATIENCE_S)
     assert reader.returncode == 0
     numbers = [float(text) for text in re.findall(r"-?\d+\.\d*(?:e-?\d+)?", output)]
     expected = control.ask("value", states=[[0.5]])["mean"][0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client import Control, Map, Refused, evaluate, pack, receive, rounding
+from client import PATIENCE_S, Control, Map, Refused, evaluate, pack, receive, rounding
 from conftest import Start
 from environments import Stream, rollouts
 
@@ -61,7 +61,7 @@ def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noi
     states = [stream.step()["state"] for stream in streams for _ in range(70)]
     answer = control.ask("value", states=np.array(states), min_offset=sent)
     assert answer["offset"] == sent and answer["mean"].shape == (210,)
-    assert control.ask("optimise", wait=True, timeout_s=60)["outcome"] == "adopted"
+    assert control.ask("optimise", wait=True)["outcome"] == "adopted"
     snapshot, answer = answers_of_one_model(control, np.array(states))
     errors = assert_equal_values(snapshot, answer, states)
     print(f"\n{name}, noise {noise}: relative difference of means {errors[0]:.1e}, of variances {errors[1]:.1e}")
@@ -100,13 +100,13 @@ def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> 
             sent += 100
         control.wait_for_offset(sent)
         if sent in (rows // 4, rows):
-            control.ask("optimise", wait=True, timeout_s=60)
+            control.ask("optimise", wait=True)
     status = control.wait_for_offset(rows)
     assert status["rejected"] == {}
     critic = control.ask("status")["critics"][0]
     control.ask("value", states=streams[0].state[None], min_offset=rows)
     # The status knows of an adoption a moment before answers come from the new model.
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + PATIENCE_S
     while (snapshot := control.ask("snapshot", variance=True))["generation"] < critic["generation"]:
         assert time.monotonic() < deadline
     found = list(rollouts(name, noise, discount, horizon, 600, 150, seed=7))
