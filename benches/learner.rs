@@ -16,8 +16,10 @@ use std::sync::Arc;
 
 /// Dimension of the states.
 const DIM: usize = 4;
-/// Rows learned before anything is measured.
-const WARM: u64 = 100_000;
+/// Rows learned before anything is measured: enough to fill the dictionary, and where it is only a test no more than that.
+fn warm_rows() -> u64 {
+    if std::env::args().any(|argument| argument == "--test") { 30_000 } else { 100_000 }
+}
 /// Rows of one measurement.
 const ROWS: u64 = 25_600;
 /// Mean length of an episode.
@@ -72,14 +74,14 @@ impl Walk {
     }
 }
 
-/// A learner whose dictionary of `m` elements is full after [`WARM`] rows, a window with [`ROWS`] rows more, and the walk.
+/// A learner whose dictionary of `m` elements is full after [`warm_rows`], a window with [`ROWS`] rows more, and the walk.
 fn warm(m: usize, refresh_rows: usize) -> (Learner, Window, Walk) {
     let settings =
         Settings { dictionary_max: m, tolerance: 1e-6, refresh_rows, refit_first_rows: 0, ..Settings::default() };
     let mut learner = Learner::new(settings, None);
-    let mut window = Window::new(DIM, 1, (WARM + ROWS) as usize);
+    let mut window = Window::new(DIM, 1, (warm_rows() + ROWS) as usize);
     let mut walk = Walk::new();
-    walk.extend(&mut window, WARM);
+    walk.extend(&mut window, warm_rows());
     learner.step(&window);
     assert_eq!(learner.model().map(|model| model.dictionary().len()), Some(m), "a full dictionary");
     walk.extend(&mut window, ROWS);

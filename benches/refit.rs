@@ -137,7 +137,7 @@ fn timed(job: &refit::RefitJob) -> (Candidate, f64, f64, f64) {
 
 fn main() {
     let test = std::env::args().any(|argument| argument == "--test");
-    let (rows, seconds) = if test { (3_000, 0.05) } else { (200_000, 5.0) };
+    let (rows, seconds) = if test { (1_000, 0.05) } else { (200_000, 5.0) };
     for kernel in [KernelKind::Ard, KernelKind::Auto] {
         measure(rows, kernel, seconds);
     }

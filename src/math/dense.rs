@@ -647,8 +647,7 @@ impl Cholesky {
     /// The first pivot that is not positive (or not a number).
     pub fn new(a: Matrix) -> Result<Self, NotPositiveDefinite> {
         let mut out = Self { factor: a };
-        out.clear_upper();
-        factorise(&mut out.factor, &mut Scratch::default())?;
+        out.factorise(&mut Scratch::default())?;
         Ok(out)
     }
 
@@ -657,16 +656,14 @@ impl Cholesky {
     /// # Errors
     /// As [`Cholesky::new`]; what is left then means nothing.
     pub fn renew(&mut self, a: &Matrix, ridge: f64, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
-        // Above the diagonal nothing is ever written: what is zero there stays so.
         if (self.factor.rows, self.factor.cols) != (a.rows, a.cols) {
             self.factor.assign(a);
-            self.clear_upper();
         }
         for j in 0..a.rows {
             self.factor.col_mut(j)[j..].copy_from_slice(&a.col(j)[j..]);
             *self.factor.at_mut(j, j) += ridge;
         }
-        factorise(&mut self.factor, scratch)
+        self.factorise(scratch)
     }
 
     /// Become the factor of the matrix plus `x` x', and `x` <- L^-1 `x` with that factor: O(m^2).
@@ -688,10 +685,12 @@ impl Cholesky {
         }
     }
 
-    fn clear_upper(&mut self) {
+    fn factorise(&mut self, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
+        factorise(&mut self.factor, scratch)?;
         for j in 1..self.factor.rows {
             self.factor.col_mut(j)[..j].fill(0.0);
         }
+        Ok(())
     }
 
     /// The factor L; its upper triangle is zero.
@@ -726,7 +725,7 @@ impl Cholesky {
     }
 }
 
-/// `a` becomes its Cholesky factor, all in the lower triangle; what stands above it is neither read nor written.
+/// `a` becomes its Cholesky factor, all in the lower triangle; what stands above it means nothing, before and afterwards.
 ///
 /// # Errors
 /// The first pivot that is not positive (or not a number); what `a` holds then means nothing.
@@ -1088,6 +1087,7 @@ mod tests {
             let mut whole = gram(size);
             (0..size).for_each(|i| *whole.at_mut(i, i) += 0.5);
             assert_eq!(distance(factor.factor(), Cholesky::new(whole).unwrap().factor()), 0.0);
+            // The library leaves what it likes above the diagonal.
             assert!((1..size).all(|j| factor.factor().col(j)[..j].iter().all(|&above| above == 0.0)), "{size}");
         }
         assert!(factor.renew(&gram(6), -1e6, &mut scratch).is_err());

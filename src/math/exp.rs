@@ -270,6 +270,26 @@ mod tests {
     }
 
     #[test]
+    fn covariances_are_right_from_one_to_nothing() {
+        let points: Vec<f64> = (0..40_000).map(|i| f64::from(i) * 1e-3).collect();
+        let mut found = vec![0.0; points.len()];
+        gaussian(&mut found, &points, points.len(), 0, &[0.0], 1.5, 0.0);
+        for (x, found) in points.iter().zip(found) {
+            let exponent = -0.5 * x * x;
+            let expected = 1.5 * exponent.exp();
+            // Rounding of the exponent shows as a relative error as large as the exponent.
+            let near = (found - expected).abs() <= f64::EPSILON * (1.0 - exponent) * expected;
+            assert!(
+                if exponent < -1021.0 * std::f64::consts::LN_2 { found == 0.0 } else { near },
+                "{x}: {found} against {expected}"
+            );
+        }
+        let mut far = [f64::NAN; 3];
+        gaussian(&mut far, &[0.0, 1e200, -1e200], 3, 0, &[0.0], 1.5, 0.25);
+        assert_eq!(far, [1.75, 0.25, 0.25]);
+    }
+
+    #[test]
     fn ends_of_the_range() {
         let mut values = [0.0, -0.0, -708.0, -708.1, -1e300, f64::NEG_INFINITY, 1.0];
         scaled_exp(&mut values, 3.0);
