@@ -37,17 +37,22 @@ if [ "$ignored" -gt 0 ]; then skip "$ignored" "$ignored tests in Rust are marked
 # Whatever failed without being a test, a compile error for instance, must not get lost.
 if [ "$status" -ne 0 ] && [ "$found" -eq 0 ]; then failed=$((failed + 1)); fi
 
-echo "== cargo build --release"
-built=0
-cargo build --release || { built=1; failed=$((failed + 1)); }
+# The binary as tests in Rust use it: dependencies then have the features that these tests ask for, and are compiled once.
+binary() {
+    cargo test --release --no-run --test cli "$@"
+}
 
-# The same folder, so that dependencies are compiled once; the plain binary takes its place again afterwards.
+echo "== binary"
+built=0
+binary || { built=1; failed=$((failed + 1)); }
+
+# The same folder, for the same reason; the plain binary takes its place again afterwards.
 curve=target/curve/criticd
 if [ "$built" -eq 0 ] && pkg-config --exists 'libzmq >= 4.2' 2>"$logs/which"; then
-    echo "== cargo build --release --features curve"
+    echo "== binary with --features curve"
     mkdir -p target/curve
-    if cargo build --release --features curve --bin criticd && cp target/release/criticd "$curve"; then
-        cargo build --release
+    if binary --features curve && cp target/release/criticd "$curve"; then
+        binary
     else
         failed=$((failed + 1))
     fi
@@ -61,7 +66,7 @@ suite() { # LOG FOLDER ARGUMENTS...
     shift 2
     echo "== pytest $folder"
     # Away from the folder python/, so that the package is the one that was installed.
-    # Tests wait for most of their time and look at no clock: several at once, the longest first.
+    # Tests wait for most of their time: several at once, the longest first.
     CRITICD_BIN=$PWD/target/release/criticd CRITICD_CURVE_BIN=$PWD/$curve "$environment/bin/python" -P -m pytest "$folder" \
         --durations=5 --numprocesses 3 --maxschedchunk 1 "$@" 2>&1 |
         tee "$log" || status=$?

@@ -1060,6 +1060,11 @@ impl Control {
                 default(TICK) => self.answer_waiting(),
             }
         }
+        for query in std::mem::take(&mut self.waiting) {
+            let message = format!("row {} was not learned before the daemon stopped", query.min_offset);
+            let error = WireError::of(ErrorCode::NotReady, "min_offset", message);
+            self.reply(query.call.peer, wire::encode_error(&query.call.id, &error));
+        }
     }
 
     fn handle(&mut self, request: Request) {

@@ -33,7 +33,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::mpsc::{self, error::TryRecvError};
+use tokio::sync::{Notify, oneshot, watch};
 
 /// Where libzmq looks for whoever decides about keys.
 const ZAP_ENDPOINT: &str = "inproc://zeromq.zap.01";
@@ -145,7 +146,7 @@ enum Change {
     Gone { connection: u64, path: PathBuf },
 }
 
-/// The way to one of libzmq's sockets.
+/// The way of connections to one of libzmq's sockets.
 #[derive(Clone)]
 pub(super) struct Front {
     socket: SocketName,
@@ -153,9 +154,33 @@ pub(super) struct Front {
     directory: PathBuf,
     /// At most two for each connection that the gate allows.
     changes: Sender<Change>,
-    outgoing: mpsc::Sender<Outgoing>,
-    wake: Arc<StdUnixStream>,
+    bell: Bell,
     phase: watch::Receiver<Phase>,
+}
+
+/// The way of replies and publications to one of libzmq's sockets, which is flushed at a stop when this has been dropped.
+pub(super) struct Outlet {
+    counters: Arc<Counters>,
+    outgoing: mpsc::Sender<Outgoing>,
+    // After the queue: its thread is to see that nothing more can come.
+    bell: Bell,
+}
+
+/// Wakes the thread of a socket; once more when it is dropped.
+#[derive(Clone)]
+struct Bell(Arc<StdUnixStream>);
+
+impl Bell {
+    fn ring(&self) {
+        // Full of such bytes it wakes as well.
+        let _ = (&*self.0).write(&[0]);
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.ring();
+    }
 }
 
 /// What whole messages become.
@@ -211,7 +236,7 @@ impl Curve {
         incoming: Incoming,
         directory: &Path,
         threads: &mut Vec<JoinHandle<()>>,
-    ) -> Result<Front, StartError> {
+    ) -> Result<(Front, Outlet), StartError> {
         let limits = &self.shared.limits;
         let kind = match socket {
             SocketName::Ingest => zmq::PULL,
@@ -266,16 +291,10 @@ impl Curve {
             SocketName::Publish => "criticd-c-pub",
         };
         threads.push(spawn(name, move || worker.run())?);
-        let shared = Arc::clone(&self.shared);
-        Ok(Front {
-            socket,
-            shared,
-            directory: directory.to_owned(),
-            changes,
-            outgoing,
-            wake: Arc::new(wake),
-            phase: self.phase.clone(),
-        })
+        let (shared, bell) = (Arc::clone(&self.shared), Bell(Arc::new(wake)));
+        let outlet = Outlet { counters: Arc::clone(&shared.counters), outgoing, bell: bell.clone() };
+        let front = Front { socket, shared, directory: directory.to_owned(), changes, bell, phase: self.phase.clone() };
+        Ok((front, outlet))
     }
 }
 
@@ -324,7 +343,7 @@ impl Shared {
     }
 }
 
-impl Front {
+impl Outlet {
     /// Hand over a reply that belongs here, waiting while there is no room; gives it back if it does not. The thread that
     /// makes room waits for no peer.
     pub(super) async fn take_reply(&self, reply: Reply) -> Option<Reply> {
@@ -332,9 +351,9 @@ impl Front {
             return Some(reply);
         }
         match self.outgoing.send(Outgoing::Reply(reply)).await {
-            Ok(()) => self.wake(),
+            Ok(()) => self.bell.ring(),
             // The thread has ended.
-            Err(_) => self.shared.counters.replies_dropped.add(1),
+            Err(_) => self.counters.replies_dropped.add(1),
         }
         None
     }
@@ -342,20 +361,17 @@ impl Front {
     /// Publish to those who are here as well.
     pub(super) fn publish(&self, publication: &Publication) {
         match self.outgoing.try_send(Outgoing::Publication(publication.clone())) {
-            Ok(()) => self.wake(),
-            Err(_) => self.shared.counters.publish.backlog_dropped.add(1),
+            Ok(()) => self.bell.ring(),
+            Err(_) => self.counters.publish.backlog_dropped.add(1),
         }
     }
+}
 
-    fn wake(&self) {
-        // Full of such bytes it wakes as well.
-        let _ = (&*self.wake).write(&[0]);
-    }
-
+impl Front {
     fn tell(&self, change: Change) {
         // A thread that has ended has no connections.
         let _ = self.changes.send(change);
-        self.wake();
+        self.bell.ring();
     }
 
     /// Serve a connection until it is over; why it was cut, if it was.
@@ -591,22 +607,31 @@ impl Worker {
             while let Ok(change) = self.changed.try_recv() {
                 self.change(change);
             }
-            while let Ok(outgoing) = self.out.try_recv() {
-                self.send(outgoing);
-            }
+            let nothing_comes = loop {
+                match self.out.try_recv() {
+                    Ok(outgoing) => self.send(outgoing),
+                    Err(TryRecvError::Empty) => break false,
+                    Err(TryRecvError::Disconnected) => break true,
+                }
+            };
+            let mut nap = NAP_MS;
             match phase {
                 Phase::Closing(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-                    // Written while the context ends, with the last of these threads.
-                    let _ = self.libzmq.set_linger(i32::try_from(left).unwrap_or(i32::MAX));
-                    return;
+                    let left = i32::try_from(left).unwrap_or(i32::MAX);
+                    if nothing_comes || left == 0 {
+                        // Written while the context ends, with the last of these threads.
+                        let _ = self.libzmq.set_linger(left);
+                        return;
+                    }
+                    nap = nap.min(left.into());
                 }
                 Phase::Closed => return,
                 Phase::Running | Phase::Draining => {}
             }
             self.retry();
             let leaving = self.leaving.len();
-            let mut empty = !self.wait() && self.held.is_none();
+            let mut empty = !self.wait(nap) && self.held.is_none();
             for _ in 0..TURN {
                 if empty || self.held.is_some() {
                     break;
@@ -629,13 +654,13 @@ impl Worker {
         }
     }
 
-    /// Wait until there is something to do; whether there is something to receive.
-    fn wait(&mut self) -> bool {
+    /// Wait until there is something to do, for at most `nap` milliseconds; whether there is something to receive.
+    fn wait(&mut self, nap: i64) -> bool {
         let listens = self.incoming.is_some() && self.held.is_none();
         let events = if listens { zmq::POLLIN } else { zmq::PollEvents::empty() };
         let mut items = [self.libzmq.as_poll_item(events), zmq::PollItem::from_fd(self.woken.as_raw_fd(), zmq::POLLIN)];
         // An interruption is as good as an event.
-        let _ = zmq::poll(&mut items, if self.held.is_some() { RETRY_MS } else { NAP_MS });
+        let _ = zmq::poll(&mut items, if self.held.is_some() { RETRY_MS } else { nap });
         let (readable, woken) = (items[0].is_readable(), items[1].is_readable());
         if woken {
             let mut sink = [0; 256];

@@ -681,37 +681,38 @@ pub fn start_answering(
 
     // If a later step fails, dropping `running` ends the threads that exist.
     #[cfg(feature = "curve")]
-    let fronts = match &settings.curve {
-        None => Vec::new(),
-        Some(keys) => {
-            let curve = curve::Curve::start(keys, &settings.limits, &counters, &watch, &mut running.threads)?;
-            let mut open = |(socket, listener, _): (SocketName, Listener, Endpoint)| {
-                let incoming = match socket {
-                    SocketName::Ingest => curve::Incoming::Rows(inbox.clone()),
-                    SocketName::Control => curve::Incoming::Requests(requests.clone()),
-                    SocketName::Publish => curve::Incoming::Subscriptions,
-                };
-                let directory = running.directory.join("");
-                Ok((socket, listener, curve.open(socket, incoming, &directory, &mut running.threads)?))
-            };
-            encrypted.into_iter().map(&mut open).collect::<Result<Vec<_>, StartError>>()?
-        }
-    };
+    let (mut fronts, mut to_control, mut to_publish) = (Vec::new(), None, None);
     #[cfg(feature = "curve")]
-    let front = |wanted| fronts.iter().find(|(socket, ..)| *socket == wanted).map(|(_, _, front)| front.clone());
+    if let Some(keys) = &settings.curve {
+        let curve = curve::Curve::start(keys, &settings.limits, &counters, &watch, &mut running.threads)?;
+        for (socket, listener, _) in encrypted {
+            let incoming = match socket {
+                SocketName::Ingest => curve::Incoming::Rows(inbox.clone()),
+                SocketName::Control => curve::Incoming::Requests(requests.clone()),
+                SocketName::Publish => curve::Incoming::Subscriptions,
+            };
+            let directory = running.directory.join("");
+            let (front, outlet) = curve.open(socket, incoming, &directory, &mut running.threads)?;
+            fronts.push((socket, listener, front));
+            match socket {
+                SocketName::Ingest => {}
+                SocketName::Control => to_control = Some(Arc::new(outlet)),
+                SocketName::Publish => to_publish = Some(outlet),
+            }
+        }
+    }
     #[cfg(feature = "curve")]
     let (elsewhere, also) = {
-        let (control, publish) = (front(SocketName::Control).map(Arc::new), front(SocketName::Publish));
         let elsewhere = move |reply| {
-            let control = control.clone();
+            let outlet = to_control.clone();
             async move {
-                match control {
-                    Some(front) => front.take_reply(reply).await,
+                match outlet {
+                    Some(outlet) => outlet.take_reply(reply).await,
                     None => Some(reply),
                 }
             }
         };
-        let also = move |publication: &Publication| publish.iter().for_each(|front| front.publish(publication));
+        let also = move |publication: &Publication| to_publish.iter().for_each(|outlet| outlet.publish(publication));
         (elsewhere, also)
     };
     #[cfg(not(feature = "curve"))]

@@ -1,6 +1,7 @@
 //! The three sockets of the crate `zeromq`, behind the gate: PULL and PUB each on a thread and a runtime of its own, since
-//! a full inbox or a large publication holds them up. The ROUTER never waits for anybody and runs on the gate's thread: a
-//! request and its reply are spared a change of thread each.
+//! a full inbox or a large publication holds them up. The ROUTER never waits for a peer and runs on the gate's thread: a
+//! request and its reply are spared a change of thread each. Replies to encrypted connections pass through here, and those
+//! behind them wait while the thread of their socket has no room; it waits for no peer either.
 //!
 //! What was found about version 0.7 and is heeded here: nothing is flushed when a socket closes; `recv` gives an error
 //! when one peer misbehaves, and the next call goes on; a ROUTER's `send` that waits for a full peer which then leaves
@@ -316,6 +317,7 @@ async fn send_replies<F: Future<Output = Option<Reply>>>(
             tokio::task::yield_now().await;
         }
     }
+    drop(elsewhere);
     settle(SocketName::Control, &phase, counters).await;
 }
 
@@ -352,6 +354,7 @@ async fn publish(
             tokio::task::yield_now().await;
         }
     }
+    drop(also);
     settle(SocketName::Publish, &phase, counters).await;
 }
 

@@ -39,7 +39,7 @@ class Browser:
         )
         port = self._port()
         self.count, self.events = 0, list[dict[str, Any]]()
-        self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}/devtools/browser/{self.id}", timeout=30)
+        self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}/devtools/browser/{self.id}", timeout=60)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session: str | None = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -51,7 +51,7 @@ class Browser:
 
     def _port(self) -> int:
         file = Path(self.profile) / "DevToolsActivePort"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not file.exists() or len(file.read_text().splitlines()) < 2:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("chromium did not start")
@@ -95,7 +95,7 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def wait(self, script: str, what: str, timeout_s: float = 40) -> None:
+    def wait(self, script: str, what: str, timeout_s: float = 60) -> None:
         """Wait until an expression counts as true."""
         deadline = time.monotonic() + timeout_s
         while not self.run(f"Boolean({script})"):
@@ -155,7 +155,7 @@ class Browser:
         shutil.rmtree(self.profile, ignore_errors=True)
 
 
-def when(condition: Callable[[], bool], what: str, timeout_s: float = 40) -> None:
+def when(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + timeout_s
     while not condition():

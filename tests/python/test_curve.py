@@ -370,9 +370,10 @@ def test_a_client_that_never_reads_its_replies(start: Start) -> None:
     thread = threading.Thread(target=flood)
     thread.start()
     try:
-        longest = 0.0
+        longest, deadline = 0.0, time.monotonic() + PATIENCE_S
         while encrypted.cut("stalled") == 0:
             began = time.monotonic()
+            assert began < deadline, "it is cut"
             other.ask("ping")
             longest = max(longest, time.monotonic() - began)
         print(f"\nothers were answered within {1000 * longest:.0f} ms")
@@ -388,8 +389,9 @@ def test_a_subscriber_that_never_reads(start: Start) -> None:
     dead, _ = encrypted.socket(zmq.SUB, "publish", RCVHWM=1, RCVBUF=4096)
     alive, _ = encrypted.socket(zmq.SUB, "publish")
     receive(alive, PATIENCE_S)
-    control, seq = encrypted.control(), 0
+    control, seq, deadline = encrypted.control(), 0, time.monotonic() + PATIENCE_S
     while encrypted.cut("stalled") == 0:
+        assert time.monotonic() < deadline, "it is cut"
         # Of 300 numbers to a state, so that a model is large.
         states = np.random.default_rng(seq).normal(size=(101, 300))
         control.ask("append", stream="s", seq=seq, states=states, rewards=states[:-1, 0])
@@ -558,6 +560,26 @@ def test_what_was_asked_before_a_stop_is_answered(start: Start) -> None:
         if topic == "snapshot.default":
             last = payload
     assert last["offset"] == 500, "the last snapshot comes through"
+
+
+def test_many_answers_at_a_stop(start: Start) -> None:
+    encrypted = start()
+    asking, each = [encrypted.control() for _ in range(3)], 300
+    asking[0].ask("append", stream="s", seq=0, **walk(50))
+    for control in asking:
+        control.ask("ping")
+        for i in range(each):
+            # Of rows that never come: all are answered at the stop, and are more than the queue of replies holds.
+            control.socket.send(pack({"id": i, "op": "value", "states": [[0.0]], "min_offset": 10_000}))
+        control.socket.send(pack({"id": "last", "op": "ping"}))
+        assert unpack(control.socket.recv())["id"] == "last", "all before it have been received"
+    code, _ = encrypted.daemon.terminate()
+    assert code == 0
+    for control in asking:
+        answers = set()
+        while control.socket.poll(500):
+            answers.add(unpack(control.socket.recv())["id"])
+        assert answers == set(range(each))
 
 
 # ---- keys in files ----

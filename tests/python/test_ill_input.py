@@ -24,7 +24,9 @@ NAN, INFINITE = float("nan"), float("inf")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One daemon for the whole file, with a model of two-dimensional states that no longer changes by itself."""
     path: Path = tmp_path_factory.mktemp("ill")
-    daemon = Daemon(path, "critic.refit_first_rows=0", "critic.refit_score_drop=0", "streams_max=8")
+    # A daemon that waits for one peer to say something, or to read, would answer the others too late for these tests.
+    late = [f"limits.{name}_timeout_ms=600000" for name in ("handshake", "stall", "saturated")]
+    daemon = Daemon(path, "critic.refit_first_rows=0", "critic.refit_score_drop=0", "streams_max=8", *late)
     control = daemon.control()
     generator = np.random.default_rng(0)
     states = generator.standard_normal((201, 2))

@@ -89,7 +89,7 @@ def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> 
     assert discount**horizon < 0.01
     # Models are selected at the same rows however fast the machine is, so that the test has one outcome. Returns of one
     # episode share their noise: the clustered variance knows that, the model's own covers less (0.79 of Pendulum's returns).
-    fixed = ("critic.refit_first_rows=0", "critic.refit_score_drop=0.0", "critic.variance=clustered")
+    fixed = ("critic.refit_first_rows=0", "critic.refit_score_drop=0.0", "critic.variance=clustered", "critic.refit_budget_s=600")
     daemon = start(f"critic.discount={discount}", *fixed)
     push, control = daemon.push(), daemon.control()
     streams = [Stream(name, 100 + number, noise) for number in range(4)]
@@ -147,8 +147,10 @@ def test_two_critics_learn_two_discounts(start: Start) -> None:
         control.ask("value", states=states[:1], critic="middle")
     topics = set()
     subscriber = daemon.subscribe("snapshot.")
-    for k in range(40):
-        push.send(pack({"state": states[k], "next_state": states[k + 1], "reward": 1.0}))
+    deadline, k = time.monotonic() + PATIENCE_S, 0
+    while len(topics) < 2 and time.monotonic() < deadline:
+        push.send(pack({"state": states[k % 1000], "next_state": states[k % 1000 + 1], "reward": 1.0}))
+        k += 1
         time.sleep(0.05)
         while subscriber.poll(0):
             topics.add(receive(subscriber)[0])
