@@ -208,7 +208,11 @@ def test_a_variance_that_is_left_out_follows_the_kernels_scale() -> None:
 @pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0"])
 def test_ten_thousand_states_have_the_daemons_values(start: Start, name: str, kernel: str) -> None:
     daemon = start(
-        *CALM, f"critic.kernel={kernel}", "critic.discount=0.95", "critic.evidence_rows=200", "critic.refit_budget_s=2"
+        *CALM,
+        f"critic.kernel={kernel}",
+        "critic.discount=0.95",
+        "critic.evidence_rows=200",
+        "critic.refit_budget_s=600",
     )
     with daemon.sender(reliable=True) as sender:
         env = wrap(gymnasium.make(name), sender)
@@ -226,7 +230,7 @@ def test_ten_thousand_states_have_the_daemons_values(start: Start, name: str, ke
     margin = 0.2 * (high - low)
     drawn = np.random.default_rng(0).uniform(low - margin, high + margin, (8000, len(low)))
     states = np.vstack([visited, drawn])
-    with daemon.client(timeout_s=60) as client:
+    with daemon.client(timeout_s=600) as client:
         outcome = client.optimise(wait=True)
         assert outcome.outcome == "adopted", outcome
         answer = client.value(states, variance=True, min_offset=2000)
