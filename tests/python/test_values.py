@@ -90,9 +90,8 @@ def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> 
     # Models are selected at the same rows and without haste, so that little depends on how fast the machine is. Returns of
     # one episode share their noise: the clustered variance knows that, the model's own covers less (0.79 of Pendulum's
     # returns).
-    fixed = ("critic.refit_first_rows=0", "critic.refit_score_drop=0.0", "critic.refit_budget_s=600")
-    fixed += ("critic.variance=clustered",)
-    daemon = start(f"critic.discount={discount}", *fixed)
+    calm = ("critic.refit_first_rows=0", "critic.refit_score_drop=0.0", "critic.refit_budget_s=600")
+    daemon = start(f"critic.discount={discount}", "critic.variance=clustered", *calm)
     push, control = daemon.push(), daemon.control()
     streams = [Stream(name, 100 + number, noise) for number in range(4)]
     sent = 0
