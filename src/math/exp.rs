@@ -140,18 +140,20 @@ fn power_of_two<S: Simd>(t: f64) -> f64 {
     const ROUND: f64 = 6_755_399_441_055_744.0 + 1023.0;
     let sum = t + ROUND;
     let f = t - (sum - ROUND);
-    let mut poly = 4.454_960_598_186_518_6e-10;
-    poly = add_product::<S>(poly, f, 7.072_585_949_269_223e-9);
-    poly = add_product::<S>(poly, f, 1.017_806_244_584_577_4e-7);
-    poly = add_product::<S>(poly, f, 1.321_544_258_792_169e-6);
-    poly = add_product::<S>(poly, f, 1.525_273_382_983_612e-5);
-    poly = add_product::<S>(poly, f, 1.540_353_044_173_605e-4);
-    poly = add_product::<S>(poly, f, 1.333_355_814_641_693_6e-3);
-    poly = add_product::<S>(poly, f, 9.618_129_107_606_888e-3);
-    poly = add_product::<S>(poly, f, 5.550_410_866_482_16e-2);
-    poly = add_product::<S>(poly, f, 0.240_226_506_959_100_97);
-    poly = add_product::<S>(poly, f, std::f64::consts::LN_2);
-    let value = add_product::<S>(poly, f, 1.0);
+    const G: [f64; 11] = [
+        4.454_960_598_186_518_6e-10,
+        7.072_585_949_269_223e-9,
+        1.017_806_244_584_577_4e-7,
+        1.321_544_258_792_169e-6,
+        1.525_273_382_983_612e-5,
+        1.540_353_044_173_605e-4,
+        1.333_355_814_641_693_6e-3,
+        9.618_129_107_606_888e-3,
+        5.550_410_866_482_16e-2,
+        0.240_226_506_959_100_97,
+        std::f64::consts::LN_2,
+    ];
+    let value = add_product::<S>(polynomial::<S, _>(f, G), f, 1.0);
     // 2^k, moved to the exponent's place; what lies above is dropped.
     let power = f64::from_bits(sum.to_bits() << 52);
     if t < -1021.0 { 0.0 } else { value * power }
@@ -199,21 +201,33 @@ fn exp<S: Simd>(x: f64) -> f64 {
     let sum = add_product::<S>(clamped, std::f64::consts::LOG2_E, ROUND);
     let k = sum - ROUND;
     let r = add_product::<S>(-k, LN2_LOW, add_product::<S>(-k, LN2_HIGH, clamped));
-    let mut poly = 2.510037583256132e-8;
-    poly = add_product::<S>(poly, r, 2.762007587998348e-7);
-    poly = add_product::<S>(poly, r, 2.755_726_848_031_002_4e-6);
-    poly = add_product::<S>(poly, r, 2.480_152_132_236_869_2e-5);
-    poly = add_product::<S>(poly, r, 1.984_126_986_304_054_5e-4);
-    poly = add_product::<S>(poly, r, 1.388_888_891_719_671_9e-3);
-    poly = add_product::<S>(poly, r, 8.333_333_333_330_065e-3);
-    poly = add_product::<S>(poly, r, 4.166_666_666_662_416_4e-2);
-    poly = add_product::<S>(poly, r, 0.166_666_666_666_666_69);
-    poly = add_product::<S>(poly, r, 0.500_000_000_000_000_1);
+    const G: [f64; 10] = [
+        2.510037583256132e-8,
+        2.762007587998348e-7,
+        2.755_726_848_031_002_4e-6,
+        2.480_152_132_236_869_2e-5,
+        1.984_126_986_304_054_5e-4,
+        1.388_888_891_719_671_9e-3,
+        8.333_333_333_330_065e-3,
+        4.166_666_666_662_416_4e-2,
+        0.166_666_666_666_666_69,
+        0.500_000_000_000_000_1,
+    ];
     // The large term last, so that it is rounded once.
-    let value = 1.0 + add_product::<S>(r * r, poly, r);
+    let value = 1.0 + add_product::<S>(r * r, polynomial::<S, _>(r, G), r);
     // 2^k: the low bits of `sum` hold k, in -1021..=1023; moved to the exponent's place they drop what lies above.
     let power = f64::from_bits(sum.to_bits().wrapping_add(1023) << 52);
     if x < -708.0 { 0.0 } else { value * power }
+}
+
+/// The polynomial with these coefficients, that of the highest power first.
+#[inline(always)]
+fn polynomial<S: Simd, const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
+    let mut sum = coefficients[0];
+    for next in &coefficients[1..] {
+        sum = add_product::<S>(sum, x, *next);
+    }
+    sum
 }
 
 /// a b + c, fused where the registers are those of a processor that fuses: elsewhere that would be a call for each entry.
