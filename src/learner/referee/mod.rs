@@ -9,6 +9,8 @@ mod jury;
 mod pieces;
 mod proposals;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use super::refit::RefitError;
 use super::report::StructureReport;
