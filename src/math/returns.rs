@@ -156,6 +156,7 @@ mod tests {
             rows.next_states.push(i as f64 + 0.5);
             rows.rewards.extend([1.0, i as f64]);
             rows.discounts.push(if i == 1 { 0.25 } else { f64::NAN });
+            rows.ratios.push(1.0);
             rows.streams.push(stream);
             rows.terminated.push(terminated);
             rows.truncated.push(truncated);

@@ -366,6 +366,10 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
         discounts: numbers(columns.field(discount), spare.discounts)?,
         actions,
         times: numbers(columns.field((key("time"), key("times"))), spare.times)?,
+        behavior_probs: None,
+        target_probs: None,
+        next_actions: None,
+        next_action_probs: None,
         single,
     };
     Ok(Batch::new(parts)?)
