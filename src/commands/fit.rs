@@ -427,7 +427,7 @@ impl NoiseChoice {
 
 /// The clustered variance with the final weights; no score, since no row was predicted before it was learned.
 fn finish(model: &mut Model, rows: &Rows) {
-    model.rescatter(std::iter::once((rows, 0..rows.len())));
+    model.revisit(std::iter::once((rows, 0..rows.len())));
     model.reset_score();
 }
 

@@ -285,7 +285,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         }
         sane(&snapshot, &rows, settings)?;
         let parts = (0..rows.len()).step_by(CATCH_UP_ROWS).map(|from| from..rows.len().min(from + CATCH_UP_ROWS));
-        model.rescatter(parts.take_while(|_| keep_going()).map(|part| (&rows, part)));
+        model.revisit(parts.take_while(|_| keep_going()).map(|part| (&rows, part)));
         model.reset_score();
         let posterior = model.solve()?;
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
