@@ -335,7 +335,7 @@ mod tests {
     use nalgebra::DMatrix;
 
     fn snapshot(generation: u64, revision: u64, size: usize) -> Snapshot {
-        let kernel = Kernel { signal_variance: 2.0, bias_variance: 0.5, metric: Metric::Ard(vec![1.0, 0.25]) };
+        let kernel = Kernel::gaussian(2.0, 0.5, Metric::Ard(vec![1.0, 0.25]));
         Snapshot {
             critic: "main".into(),
             generation,

@@ -292,7 +292,7 @@ mod tests {
             time: 0.0,
             discount: 0.9,
             hyperparameters: Hyperparameters {
-                kernel: Kernel { signal_variance: 2.5, bias_variance: 0.25, metric },
+                kernel: Kernel::gaussian(2.5, 0.25, metric),
                 noise: NoiseModel::Correlated,
                 noise_variance: 1.0,
             },

@@ -343,7 +343,7 @@ fn from_theta(kind: &str, theta: &[f64]) -> Hyperparameters {
         "ard" => Metric::Ard(vec![exp(3), exp(4)]),
         _ => Metric::Factor { relevance: vec![exp(3), exp(4)], factors: vec![theta[5..].to_vec()] },
     };
-    let kernel = Kernel { signal_variance: exp(0), bias_variance: exp(1), metric };
+    let kernel = Kernel::gaussian(exp(0), exp(1), metric);
     Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: exp(2) }
 }
 
@@ -527,7 +527,7 @@ fn tables_that_teach_nothing_are_refused_in_words() {
     bench.hyperparameters(
         "h.json",
         &Hyperparameters {
-            kernel: Kernel { signal_variance: 2.0, bias_variance: 0.0, metric: Metric::Isotropic(1.0) },
+            kernel: Kernel::gaussian(2.0, 0.0, Metric::Isotropic(1.0)),
             noise: NoiseModel::Correlated,
             noise_variance: 0.1,
         },

@@ -127,7 +127,7 @@ fn one_pass_gives_the_reference_statistics() {
 
 fn hyperparameters(noise: NoiseModel) -> Hyperparameters {
     let metric = Metric::Ard(vec![4.0, 2.0]);
-    Hyperparameters { kernel: Kernel { signal_variance: 3.0, bias_variance: 1.0, metric }, noise, noise_variance: 0.2 }
+    Hyperparameters { kernel: Kernel::gaussian(3.0, 1.0, metric), noise, noise_variance: 0.2 }
 }
 
 fn learned(rows: &Rows, settings: Settings, noise: NoiseModel, chunks: &[usize]) -> Model {

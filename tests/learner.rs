@@ -304,7 +304,7 @@ fn small_rings_do_not_make_results_depend_on_batching() {
         let settings =
             Settings { backfill_rows, tolerance: 1e-2, discount: 0.9, tune_noise: false, ..Settings::default() };
         let metric = Metric::Ard(vec![4.0, 2.0]);
-        let kernel = Kernel { signal_variance: 3.0, bias_variance: 1.0, metric };
+        let kernel = Kernel::gaussian(3.0, 1.0, metric);
         let hyper = Hyperparameters { kernel, noise, noise_variance: 0.2 };
         let learn = |chunk: usize| {
             let mut model = Model::new(settings.clone(), Inputs::identity(2), &hyper);

@@ -6,7 +6,7 @@ use criticd::learner::Settings;
 use criticd::learner::model::Model;
 use criticd::math::dense::Matrix;
 use criticd::math::dictionary::select;
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
 use criticd::snapshot::Inputs;
 use criticd::transition::Rows;
 use proptest::prelude::*;
@@ -24,10 +24,9 @@ fn metric(dim: usize) -> impl Strategy<Value = Metric> {
 }
 
 fn kernel(dim: usize) -> impl Strategy<Value = Kernel> {
-    (0.1..10.0f64, 0.0..5.0f64, metric(dim)).prop_map(|(signal_variance, bias_variance, metric)| Kernel {
-        signal_variance,
-        bias_variance,
-        metric,
+    let profile = prop_oneof![Just(Profile::Gaussian), Just(Profile::Matern52)];
+    (0.1..10.0f64, 0.0..5.0f64, metric(dim), profile).prop_map(|(signal_variance, bias_variance, metric, profile)| {
+        Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(profile)
     })
 }
 
@@ -131,7 +130,7 @@ proptest! {
         let swapped = Rows { states: swap(&rows.states), next_states: swap(&rows.next_states), ..rows.clone() };
         let predict = |rows: &Rows, relevance: Vec<f64>, query: &[f64]| {
             let metric = Metric::Ard(relevance);
-            let hyper = hyperparameters(Kernel { signal_variance: 2.0, bias_variance: 0.5, metric });
+            let hyper = hyperparameters(Kernel::gaussian(2.0, 0.5, metric));
             let found = learn(rows, &hyper, fixed()).snapshot(false).unwrap().evaluate(query, false).unwrap();
             found.mean.as_slice().to_vec()
         };
@@ -148,7 +147,7 @@ fn termination_cuts_the_bootstrap_and_truncation_does_not() {
         for _ in 0..2000 {
             support::push(&mut rows, 0, true, &[0.0], &[1.0], &[0.0], terminated, !terminated);
         }
-        let kernel = Kernel { signal_variance: 10.0, bias_variance: 0.0, metric: Metric::Isotropic(1.0) };
+        let kernel = Kernel::gaussian(10.0, 0.0, Metric::Isotropic(1.0));
         let model = learn(&rows, &hyperparameters(kernel), fixed());
         model.snapshot(false).unwrap().evaluate(&[0.0], false).unwrap().mean[(0, 0)]
     };

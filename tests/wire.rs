@@ -108,7 +108,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
         time: 1.7e9 + 0.1,
         discount: 0.99,
         hyperparameters: Hyperparameters {
-            kernel: Kernel { signal_variance: 2.0 / 3.0, bias_variance: 0.0, metric },
+            kernel: Kernel::gaussian(2.0 / 3.0, 0.0, metric),
             noise: NoiseModel::White,
             noise_variance: 1e-5,
         },

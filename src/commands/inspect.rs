@@ -154,7 +154,7 @@ pub(super) fn names(snapshot: &Snapshot) -> Vec<String> {
 
 /// The model in words and columns.
 pub(super) fn describe(snapshot: &Snapshot) -> String {
-    let Kernel { signal_variance, bias_variance, metric } = &snapshot.hyperparameters.kernel;
+    let Kernel { signal_variance, bias_variance, metric, .. } = &snapshot.hyperparameters.kernel;
     let kind = match metric {
         Metric::Factor { factors, .. } => format!("factor:{}", factors.len()),
         other => other.kind().to_owned(),

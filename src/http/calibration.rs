@@ -242,7 +242,7 @@ mod tests {
             time: 0.0,
             discount: 0.5,
             hyperparameters: Hyperparameters {
-                kernel: Kernel { signal_variance: 1.0, bias_variance: 0.0, metric: Metric::Isotropic(1e-12) },
+                kernel: Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1e-12)),
                 noise: NoiseModel::Correlated,
                 noise_variance: 3.0,
             },

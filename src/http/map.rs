@@ -200,7 +200,7 @@ mod tests {
             time: 0.0,
             discount: 0.5,
             hyperparameters: Hyperparameters {
-                kernel: Kernel { signal_variance: 4.0, bias_variance: 0.0, metric: Metric::Ard(vec![1.0, 0.5, 0.1]) },
+                kernel: Kernel::gaussian(4.0, 0.0, Metric::Ard(vec![1.0, 0.5, 0.1])),
                 noise: NoiseModel::Correlated,
                 noise_variance: 1.0,
             },

@@ -440,7 +440,7 @@ impl Model {
             kernel: Kernel {
                 signal_variance: self.scale.signal * base.signal_variance,
                 bias_variance: self.scale.signal * base.bias_variance,
-                metric: base.metric.clone(),
+                ..base.clone()
             },
             noise: self.noise,
             noise_variance: self.scale.noise_variance(),

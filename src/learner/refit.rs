@@ -383,7 +383,7 @@ pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>)
         KernelKind::Isotropic => Metric::Isotropic(1.0 / dim as f64),
         _ => Metric::Ard(vec![1.0 / dim as f64; dim]),
     };
-    let kernel = Kernel { signal_variance: variance, bias_variance: square_of_mean + variance, metric };
+    let kernel = Kernel::gaussian(variance, square_of_mean + variance, metric);
     (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
 }
 

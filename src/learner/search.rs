@@ -243,7 +243,7 @@ impl Search {
             priors.push(Some(Prior { mean: 0.0, sd: 5.0 }));
         }
         let [signal_variance, bias_variance, noise_variance] = self.suggested;
-        let kernel = Kernel { signal_variance, bias_variance, metric };
+        let kernel = Kernel::gaussian(signal_variance, bias_variance, metric);
         Structure { name, like: Hyperparameters { kernel, noise: self.noise, noise_variance }, bounds, priors }
     }
 

@@ -339,7 +339,7 @@ mod tests {
     use crate::math::kernel::Metric;
 
     fn kernel() -> Kernel {
-        Kernel { signal_variance: 2.0, bias_variance: 0.3, metric: Metric::Ard(vec![1.5, 0.4]) }
+        Kernel::gaussian(2.0, 0.3, Metric::Ard(vec![1.5, 0.4]))
     }
 
     fn states(n: usize) -> Vec<f64> {

@@ -1,7 +1,7 @@
 //! The covariance functions of \[JS09, eq. 18\] and the hyperparameters of a model.
 
 use super::dense::{Matrix, ViewMut, symmetric_eigen};
-use super::exp::{gaussian, scaled_exp};
+use super::exp::{Lanes, Shape, covariances, of_squares, scaled_exp};
 use serde::{Deserialize, Serialize};
 
 /// The metric Omega of the kernel, in the coordinates that the kernel is given.
@@ -20,7 +20,67 @@ pub enum Metric {
     },
 }
 
-/// k(x, x') = v0 exp(-1/2 (x - x')' Omega (x - x')) + b                                      \[JS09, eq. 18\]
+/// How covariance falls with r^2 = (x - x')' Omega (x - x'): 1 at zero, a positive definite function in any dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Profile {
+    /// exp(-r^2 / 2): value functions are smooth in all their derivatives.                        \[JS09, eq. 18\]
+    #[default]
+    Gaussian,
+    /// (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r: they have two, and may bend where a Gaussian would ring.
+    Matern52,
+}
+
+impl Profile {
+    /// The word used on the wire and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gaussian => "gaussian",
+            Self::Matern52 => "matern52",
+        }
+    }
+
+    /// The profile with that [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Gaussian, Self::Matern52].into_iter().find(|profile| profile.name() == name)
+    }
+
+    /// Whether -2 d/dr^2 of the profile is the profile.
+    pub(super) fn is_its_slope(self) -> bool {
+        self == Self::Gaussian
+    }
+
+    fn shape(self) -> Shape {
+        match self {
+            Self::Gaussian => Shape::Gaussian,
+            Self::Matern52 => Shape::Matern52,
+        }
+    }
+
+    /// The profile at r^2.
+    fn at(self, squared: f64) -> f64 {
+        match self {
+            Self::Gaussian => (-0.5 * squared).exp(),
+            Self::Matern52 => {
+                let a = (5.0 * squared).sqrt();
+                // Beyond, the exponential is zero, and the square might overflow.
+                if a > 1e3 { 0.0 } else { (1.0 + a * (1.0 + a / 3.0)) * (-a).exp() }
+            }
+        }
+    }
+
+    /// -2 d/dr^2 of the profile at r^2: what gradients of the evidence are made of. A Gaussian is its own.
+    fn slope_at(self, squared: f64) -> f64 {
+        match self {
+            Self::Gaussian => self.at(squared),
+            Self::Matern52 => {
+                let a = (5.0 * squared).sqrt();
+                if a > 1e3 { 0.0 } else { 5.0 / 3.0 * (1.0 + a) * (-a).exp() }
+            }
+        }
+    }
+}
+
+/// k(x, x') = v0 profile((x - x')' Omega (x - x')) + b                                      \[JS09, eq. 18\]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     /// v0, positive, value^2.
@@ -29,6 +89,9 @@ pub struct Kernel {
     pub bias_variance: f64,
     /// Omega.
     pub metric: Metric,
+    /// How covariance falls with distance.
+    #[serde(default)]
+    pub profile: Profile,
 }
 
 /// How the noise of successive rewards hangs together.
@@ -130,6 +193,16 @@ pub struct Direction {
 }
 
 impl Kernel {
+    /// The kernel of the paper: a Gaussian profile.
+    pub fn gaussian(signal_variance: f64, bias_variance: f64, metric: Metric) -> Self {
+        Self { signal_variance, bias_variance, metric, profile: Profile::Gaussian }
+    }
+
+    /// The same with another profile.
+    pub fn with_profile(self, profile: Profile) -> Self {
+        Self { profile, ..self }
+    }
+
     /// k(x, x) = v0 + b, the same for every x.
     pub fn diagonal(&self) -> f64 {
         self.signal_variance + self.bias_variance
@@ -184,8 +257,12 @@ impl Kernel {
 
     /// k between two projected points.
     pub fn eval(&self, a: &[f64], b: &[f64]) -> f64 {
-        let squared: f64 = a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum();
-        self.signal_variance * (-0.5 * squared).exp() + self.bias_variance
+        self.signal_variance * self.profile.at(squared_distance(a, b)) + self.bias_variance
+    }
+
+    /// v0 times the [slope](Profile::slope_at) of the profile between two projected points.
+    pub(super) fn slope(&self, a: &[f64], b: &[f64]) -> f64 {
+        self.signal_variance * self.profile.slope_at(squared_distance(a, b))
     }
 
     /// out\[i, j\] = k(a_i, b_j) for the points `a` (rows of out) and `b` (columns), projected, row-major.
@@ -224,11 +301,20 @@ impl Kernel {
     pub fn column(&self, x: &[f64], y: &[f64], out: &mut [f64]) {
         assert_eq!(out.len() * y.len(), x.len(), "one value for each point");
         for (value, x) in out.iter_mut().zip(x.chunks_exact(y.len())) {
-            *value = -0.5 * x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();
+            *value = squared_distance(x, y);
         }
-        scaled_exp(out, self.signal_variance);
-        out.iter_mut().for_each(|value| *value += self.bias_variance);
+        if self.profile == Profile::Gaussian {
+            out.iter_mut().for_each(|value| *value *= -0.5);
+            scaled_exp(out, self.signal_variance);
+            out.iter_mut().for_each(|value| *value += self.bias_variance);
+        } else {
+            of_squares(out, self.profile.shape(), self.signal_variance, self.bias_variance);
+        }
     }
+}
+
+fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum()
 }
 
 /// Projected points, coordinate by coordinate, so that the distances of many points to one are computed in lanes.
@@ -294,10 +380,23 @@ impl Points {
         self.columns.len() * size_of::<f64>()
     }
 
-    /// out\[i\] = v0 exp(-1/2 |x - y|^2) + level for the points x from number `first` on and one projected `y`.
+    /// out\[i\] = v0 profile(|x - y|^2) + level for the points x from number `first` on and one projected `y`.
     pub(super) fn covariances(&self, kernel: &Kernel, first: usize, y: &[f64], level: f64, out: &mut [f64]) {
+        self.compare(kernel.profile.shape(), kernel.signal_variance, first, y, level, out);
+    }
+
+    /// out\[i\] = v0 times the profile's -2 d/dr^2 at |x - y|^2, for the same points.
+    pub(super) fn slopes(&self, kernel: &Kernel, first: usize, y: &[f64], out: &mut [f64]) {
+        let shape = match kernel.profile {
+            Profile::Gaussian => Shape::Gaussian,
+            Profile::Matern52 => Shape::Matern52Slope,
+        };
+        self.compare(shape, kernel.signal_variance, first, y, 0.0, out);
+    }
+
+    fn compare(&self, shape: Shape, scale: f64, first: usize, y: &[f64], level: f64, out: &mut [f64]) {
         assert!(first + out.len() <= self.len && y.len() == self.width, "points that are not there");
-        gaussian(out, &self.columns, self.room, first, y, kernel.signal_variance, level);
+        covariances(out, Lanes { columns: &self.columns, stride: self.room, first }, y, shape, scale, level);
     }
 }
 
@@ -321,11 +420,8 @@ mod tests {
 
     #[test]
     fn projection_gives_the_metrics_distance() {
-        let kernel = Kernel {
-            signal_variance: 2.0,
-            bias_variance: 0.5,
-            metric: Metric::Factor { relevance: vec![1.0, 0.25], factors: vec![vec![0.3, -0.7]] },
-        };
+        let kernel =
+            Kernel::gaussian(2.0, 0.5, Metric::Factor { relevance: vec![1.0, 0.25], factors: vec![vec![0.3, -0.7]] });
         let (x, y) = ([0.2, -1.0], [1.1, 0.4]);
         let d = [x[0] - y[0], x[1] - y[1]];
         let along: f64 = 0.3 * d[0] - 0.7 * d[1];
@@ -340,5 +436,60 @@ mod tests {
         kernel.column(&px, &py, &mut column);
         assert!((column[0] - expected).abs() < 1e-15);
         assert!((kernel.eval(&px, &px) - kernel.diagonal()).abs() < 1e-15);
+    }
+
+    #[test]
+    fn every_way_to_a_covariance_is_the_profile_of_the_distance() {
+        let metric = Metric::Factor { relevance: vec![1.0, 0.25], factors: vec![vec![0.3, -0.7]] };
+        let x: Vec<f64> = (0..2 * 70).map(|k| (f64::from(k) * 0.618).fract() * 8.0 - 4.0).chain([1e3, -1e3]).collect();
+        for profile in [Profile::Gaussian, Profile::Matern52] {
+            let kernel = Kernel::gaussian(2.0, 0.5, metric.clone()).with_profile(profile);
+            let projected = kernel.project(2, &x);
+            let rows: Vec<&[f64]> = projected.chunks_exact(3).collect();
+            let points = Points::new(3, &projected);
+            let n = points.len();
+            let (mut block, mut apart) = (Matrix::zeros(n, n), vec![f64::NAN; n * (n + 5)]);
+            kernel.block(&points, &projected, &mut block.view_mut());
+            kernel.block_apart(&points, &projected, n + 5, &mut apart);
+            let (mut column, mut slopes) = (vec![0.0; n], vec![0.0; n]);
+            for j in 0..n {
+                kernel.column(&projected, rows[j], &mut column);
+                points.slopes(&kernel, 0, rows[j], &mut slopes);
+                for i in 0..n {
+                    let squared: f64 = rows[i].iter().zip(rows[j]).map(|(a, b)| (a - b) * (a - b)).sum();
+                    let a = (5.0 * squared).sqrt();
+                    let (value, slope) = match profile {
+                        Profile::Gaussian => ((-0.5 * squared).exp(), (-0.5 * squared).exp()),
+                        Profile::Matern52 => ((1.0 + a + a * a / 3.0) * (-a).exp(), 5.0 / 3.0 * (1.0 + a) * (-a).exp()),
+                    };
+                    let near = |found: f64, expected: f64| (found - expected).abs() < 1e-14;
+                    let expected = 2.0 * value + 0.5;
+                    assert!(near(block.at(i, j), expected) && near(apart[j * (n + 5) + i], expected));
+                    assert!(near(column[i], expected) && near(kernel.eval(rows[i], rows[j]), expected));
+                    assert!(near(slopes[i], 2.0 * slope) && near(kernel.slope(rows[i], rows[j]), 2.0 * slope));
+                    assert_eq!(block.at(i, j), block.at(j, i));
+                }
+                assert_eq!(block.at(j, j), kernel.diagonal());
+                assert_eq!(kernel.eval(rows[j], rows[j]), kernel.diagonal());
+            }
+            let (strengths, _) = symmetric_eigen(&block).unwrap();
+            assert!(strengths.iter().all(|s| *s > -1e-12), "{profile:?} is not positive semidefinite");
+            // What is infinitely far apart has the bias in common.
+            assert_eq!(kernel.eval(&[1e200, 0.0, 0.0], &[-1e200, 0.0, 0.0]), 0.5);
+        }
+    }
+
+    #[test]
+    fn kernels_stored_before_profiles_are_gaussian() {
+        let old = r#"{"signal_variance": 2.0, "bias_variance": 0.5, "metric": {"Isotropic": 1.0}}"#;
+        let kernel: Kernel = serde_json::from_str(old).unwrap();
+        assert_eq!(kernel, Kernel::gaussian(2.0, 0.5, Metric::Isotropic(1.0)));
+        let matern = kernel.with_profile(Profile::Matern52);
+        let stored = rmp_serde::to_vec_named(&matern).unwrap();
+        assert_eq!(rmp_serde::from_slice::<Kernel>(&stored).unwrap(), matern);
+        for profile in [Profile::Gaussian, Profile::Matern52] {
+            assert_eq!(Profile::from_name(profile.name()), Some(profile));
+        }
+        assert_eq!(Profile::from_name("matern"), None);
     }
 }

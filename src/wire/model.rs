@@ -198,7 +198,7 @@ pub fn hyperparameters_from_str(text: &str) -> Result<HyperparameterFile, WireEr
 
 /// The content of a hyperparameter file, as JSON.
 pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option<&Inputs>) -> Value {
-    let Kernel { signal_variance, bias_variance, metric } = &hyperparameters.kernel;
+    let Kernel { signal_variance, bias_variance, metric, .. } = &hyperparameters.kernel;
     let mut kernel = json!({"kind": metric.kind(), "signal_variance": signal_variance, "bias_variance": bias_variance});
     match metric {
         Metric::Isotropic(h) => kernel["relevance"] = json!(h),
@@ -369,7 +369,7 @@ fn kernel(field: Field<'_>, dim: Option<usize>) -> Result<Kernel, WireError> {
             return Err(out_of_range("kernel.kind", message));
         }
     };
-    Ok(Kernel { signal_variance, bias_variance, metric })
+    Ok(Kernel::gaussian(signal_variance, bias_variance, metric))
 }
 
 fn relevance(field: Field<'_>, dim: Option<usize>) -> Result<Vec<f64>, WireError> {
