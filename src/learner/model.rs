@@ -1236,6 +1236,9 @@ impl Model {
             variance,
             log_evidence: posterior.log_evidence(),
             score: self.score.mean(),
+            lambda: 1.0,
+            returns: None,
+            provisional: false,
         })
     }
 }

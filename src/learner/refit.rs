@@ -13,7 +13,7 @@ use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;
-use crate::snapshot::{Inputs, Snapshot};
+use crate::snapshot::{Ask, Inputs, Snapshot};
 use crate::transition::Rows;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -416,7 +416,7 @@ fn values_at(snapshot: &Snapshot, states: &[f64], keep_going: KeepGoing<'_>) -> 
         if !keep_going() {
             return Err(RefitError::Stopped);
         }
-        match snapshot.evaluate(states, false) {
+        match snapshot.evaluate(states, Ask::MEAN) {
             Ok(found) => {
                 for (h, column) in found.mean.column_iter().enumerate() {
                     let from = block * CATCH_UP_ROWS;
