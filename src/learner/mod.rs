@@ -7,6 +7,7 @@
 
 pub mod batch;
 pub mod model;
+mod referee;
 pub mod refit;
 mod report;
 mod search;

@@ -50,6 +50,15 @@ const DIRECTIONS_MAX: usize = 4;
 /// Largest entry of a direction, in normalised coordinates: a lengthscale of a thirtieth of a standard deviation.
 const FACTOR_MAX: f64 = 30.0;
 
+/// How far ascents on the exact evidence go.
+#[derive(Clone, Copy)]
+pub(super) struct Effort {
+    /// Starts that go on to the second stage.
+    pub(super) finalists: usize,
+    /// Evaluations of one ascent.
+    pub(super) evaluations: usize,
+}
+
 /// All rows, and what their dictionaries are chosen from.
 struct Whole {
     problem: Problem,
@@ -89,6 +98,7 @@ pub(super) struct Search {
     /// Median step of each normalised coordinate (D,).
     steps: Vec<f64>,
     starts: usize,
+    pub(super) effort: Effort,
     seed: u64,
 }
 
@@ -182,6 +192,7 @@ impl Search {
             upper: [1e3 * total, 1e3 * total, 10.0 * noise_scale],
             steps: median_steps(rows, inputs),
             starts: settings.starts,
+            effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
             seed,
         })
     }
@@ -557,7 +568,7 @@ impl Climb<'_> {
         let mut kept: Vec<Vec<f64>> = Vec::new();
         for ascent in screened.into_iter().filter(|a| a.objective.is_finite()) {
             let near = |x: &Vec<f64>| x.iter().zip(&ascent.parameters).all(|(a, b)| a == b || (a - b).abs() < 0.1);
-            if kept.len() < FINALISTS && !kept.iter().any(near) {
+            if kept.len() < self.search.effort.finalists && !kept.iter().any(near) {
                 kept.push(ascent.parameters);
             }
         }
@@ -625,7 +636,7 @@ impl Climb<'_> {
             from,
             &structure.bounds,
             &structure.priors,
-            Budget::new(EVALUATIONS, &both),
+            Budget::new(self.search.effort.evaluations, &both),
         )
     }
 
