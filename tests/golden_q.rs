@@ -45,11 +45,8 @@ fn rows(case: &Value) -> Rows {
 /// The case learned in pieces of so many rows, its TD errors those of the final weights.
 fn learned(case: &Value, variance: VarianceKind, piece: usize) -> Model {
     let kernel = &case["kernel"];
-    let kernel = Kernel {
-        signal_variance: kernel["v0"].as_f64().unwrap(),
-        bias_variance: kernel["b"].as_f64().unwrap(),
-        metric: Metric::Ard(numbers(&kernel["relevance"])),
-    };
+    let number = |key: &str| kernel[key].as_f64().unwrap();
+    let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&kernel["relevance"])));
     let settings = Settings {
         discount: case["discount"].as_f64().unwrap(),
         lambda: Lambda::Fixed(case["lambda"].as_f64().unwrap()),
@@ -98,7 +95,8 @@ fn statistics_weights_and_means_are_the_reference_however_rows_are_cut_into_piec
             let posterior = model.solve().unwrap();
             let u = posterior.feature_weights();
             assert!(error(u.col(0), &numbers(&expected["u"])) < 1e-9, "{name} u");
-            let found = model.snapshot(false).unwrap().evaluate(&flat(&case["query"]), false).unwrap();
+            let found =
+                model.snapshot(false).unwrap().evaluate(&flat(&case["query"]), criticd::snapshot::Ask::MEAN).unwrap();
             assert!(error(found.mean.as_slice(), &numbers(&expected["mean"])) < 1e-9, "{name} mean");
         }
     }
@@ -113,7 +111,11 @@ fn variances_are_the_reference() {
         {
             for piece in [5, 48] {
                 let model = learned(&case, kind, piece);
-                let found = model.snapshot(true).unwrap().evaluate(&flat(&case["query"]), true).unwrap();
+                let found = model
+                    .snapshot(true)
+                    .unwrap()
+                    .evaluate(&flat(&case["query"]), criticd::snapshot::Ask::VARIANCE)
+                    .unwrap();
                 let off = error(&found.variance.unwrap(), &numbers(&case["expected"]["variance"][key]));
                 assert!(off < 1e-9, "{name} {key}: {off:e}");
             }

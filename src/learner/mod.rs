@@ -687,6 +687,10 @@ impl Learner {
         if !candidate.model.is_sound() {
             return Some(Rejection::NoPosterior);
         }
+        if candidate.report.selection.is_some() {
+            // It was compared with the present model on held-out returns before it was rebuilt.
+            return None;
+        }
         if !candidate.report.evidence_after.is_finite() {
             let before = candidate.report.evidence_before.unwrap_or(f64::NEG_INFINITY);
             return Some(Rejection::LessEvidence { before, after: candidate.report.evidence_after });
@@ -721,7 +725,14 @@ impl Learner {
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SnapshotError> {
         let needed = self.settings.warmup_rows as u64;
         let model = self.model.as_ref().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
-        Ok(Snapshot { generation: self.generation, offset: self.learned, ..model.snapshot(variance)? })
+        let mut snapshot = Snapshot { generation: self.generation, offset: self.learned, ..model.snapshot(variance)? };
+        // Nobody has looked yet at what the data support: until then the prior's deviation is the honest one.
+        snapshot.provisional =
+            self.generation <= 1 && self.settings.refit_first_rows > 0 && self.settings.variance != VarianceKind::Model;
+        if let Some(variance) = snapshot.variance.as_mut().filter(|_| snapshot.provisional) {
+            variance.fill(0.0);
+        }
+        Ok(snapshot)
     }
 
     /// Hyperparameters as tuned so far.

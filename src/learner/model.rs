@@ -8,7 +8,7 @@ use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
 use crate::math::posterior::{Posterior, Scale, SolveError, SolveWork, add_scores};
 use crate::math::spread::{Spread, Spreading};
 use crate::math::statistics::{Boundaries, Chain, Followed, Running, Statistics};
-use crate::snapshot::{Inputs, Snapshot};
+use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
@@ -296,7 +296,7 @@ impl Model {
         let room = dictionary.max();
         let width = hyperparameters.kernel.projected_dim(inputs.dim());
         let scattered = settings.variance != VarianceKind::Model && hyperparameters.noise == NoiseModel::Correlated;
-        let lambda = if hyperparameters.noise == NoiseModel::White { 1.0 } else { settings.first_lambda() };
+        let lambda = settings.first_lambda();
         let mut model = Self {
             inputs,
             noise: hyperparameters.noise,
@@ -331,8 +331,12 @@ impl Model {
     /// If rows have been learned already.
     pub fn set_lambda(&mut self, lambda: f64) {
         assert_eq!(self.recent.end(), 0, "rows were learned with another lambda");
-        self.lambda = if self.noise == NoiseModel::White { 1.0 } else { lambda };
-        if self.lambda < 1.0 {
+        if self.noise == NoiseModel::White {
+            return;
+        }
+        self.lambda = lambda;
+        // Where held-out returns choose the ridge, no evidence of returns may tune it, at lambda = 1 either.
+        if lambda < 1.0 || self.settings.selects_by_returns() {
             self.follow_rows();
         }
     }
@@ -1198,6 +1202,41 @@ impl Model {
         }
     }
 
+    fn return_spread(&self, spread: &Spread) -> ReturnSpread {
+        let mut weights = self.dictionary.kernel_weights(&spread.weights);
+        for h in 0..weights.cols() {
+            weights.col_mut(h).iter_mut().for_each(|w| *w /= self.scale.signal);
+        }
+        ReturnSpread {
+            level: spread.level.clone(),
+            weights: weights.to_nalgebra(),
+            floor: spread.floor(),
+            factor: 1.0,
+            pairs: 0,
+        }
+    }
+
+    /// Take the scale that the weights ask for ([`Posterior::matched_scale`]): hyperparameters chosen by held-out returns have none.
+    ///
+    /// # Errors
+    /// If the system cannot be solved.
+    pub fn match_scale(&mut self) -> Result<(), SolveError> {
+        if self.statistics.follows_rows {
+            self.scale = self.solve()?.matched_scale(&self.statistics, self.dictionary.kernel().bias_variance);
+        } else {
+            let scale = self.solve()?.tuned_scale(&self.statistics, self.settings.noise_floor);
+            self.scale.signal = scale.signal;
+        }
+        self.posterior = None;
+        self.refresh();
+        Ok(())
+    }
+
+    /// Let the dictionary grow up to `max` elements from here on.
+    pub fn set_dictionary_max(&mut self, max: usize) {
+        self.dictionary.set_max(max);
+    }
+
     /// The value function as everybody may evaluate it. `generation`, `revision`, `offset` and `time` are the caller's.
     ///
     /// # Errors
@@ -1236,8 +1275,8 @@ impl Model {
             variance,
             log_evidence: posterior.log_evidence(),
             score: self.score.mean(),
-            lambda: 1.0,
-            returns: None,
+            lambda: self.lambda,
+            returns: self.spread.as_ref().map(|spread| self.return_spread(spread)),
             provisional: false,
         })
     }

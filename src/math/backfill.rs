@@ -75,7 +75,8 @@ impl Crossings {
     }
 
     fn note(&mut self, k: usize, crossing: Crossing<'_>) {
-        (self.ratios[k], self.carries[k], self.apart[k]) = (crossing.ratio, crossing.carry, crossing.successor.is_some());
+        (self.ratios[k], self.carries[k], self.apart[k]) =
+            (crossing.ratio, crossing.carry, crossing.successor.is_some());
         match crossing.boundary {
             Some((trace, bracket)) => {
                 self.traces.col_mut(k).copy_from_slice(trace);
@@ -444,7 +445,8 @@ impl Recent {
             if !crossings.apart[k] {
                 return value - carry * value;
             }
-            let covariance = dictionary.kernel().eval(&self.next_points[k * self.width..(k + 1) * self.width], &admitted.point);
+            let covariance =
+                dictionary.kernel().eval(&self.next_points[k * self.width..(k + 1) * self.width], &admitted.point);
             let known = dot(crossings.brackets.col(k), &admitted.features)
                 + carry * dot(self.features.col(k), &admitted.features);
             (covariance - known) / admitted.delta - carry * value

@@ -55,7 +55,7 @@ const WEIGHTS_KEYS: [&str; 19] = [
 ];
 const RETURNS_KEYS: [&str; 5] =
     ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs"];
-const FILE_KEYS: [&str; 3] = ["noise", "kernel", "inputs"];
+const FILE_KEYS: [&str; 4] = ["noise", "kernel", "inputs", "lambda"];
 const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
 const KERNEL_KEYS: [&str; 5] =
     ["kernel.kind", "kernel.signal_variance", "kernel.bias_variance", "kernel.relevance", "kernel.factors"];
@@ -68,6 +68,8 @@ pub struct HyperparameterFile {
     pub hyperparameters: Hyperparameters,
     /// Normalisation that they refer to; none means raw coordinates.
     pub inputs: Option<Inputs>,
+    /// lambda in \[0, 1\], if the file has one.
+    pub lambda: Option<f64>,
 }
 
 /// Read a whole snapshot: a publication, a reply to `snapshot`, or a MODEL file. Tensors may be in either form.
@@ -205,7 +207,11 @@ pub fn hyperparameters_from_str(text: &str) -> Result<HyperparameterFile, WireEr
     let inputs = map.get("inputs").map(inputs).transpose()?;
     let dim = inputs.as_ref().map(Inputs::dim);
     let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, dim)?;
-    Ok(HyperparameterFile { hyperparameters, inputs })
+    let lambda = map.get("lambda").map(number).transpose()?;
+    if let Some(lambda) = lambda.filter(|lambda| !(0.0..=1.0).contains(lambda)) {
+        return Err(out_of_range("lambda", format!("lambda lies in [0, 1], this one is {lambda}")));
+    }
+    Ok(HyperparameterFile { hyperparameters, inputs, lambda })
 }
 
 /// The content of a hyperparameter file, as JSON.

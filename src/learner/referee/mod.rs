@@ -58,7 +58,7 @@ const ROWS_MAX: usize = 40_000;
 const ROWS_OF_MANY_REWARDS: usize = 10_000;
 
 /// Told of every ascent: the round from 1, its structure, and how many rows it was made on.
-pub(super) type Note<'a> = &'a mut dyn FnMut(&Structure, usize, &[Ascent]);
+pub(super) type Note<'a> = &'a mut dyn FnMut(usize, &Structure, usize, &[Ascent]);
 
 /// What is asked.
 pub(super) struct Question<'a> {
@@ -103,7 +103,7 @@ impl Question<'_> {
 
     /// The kernel of a candidate.
     fn kernel(&self, metric: Metric) -> Kernel {
-        Kernel { signal_variance: 1.0, bias_variance: BIAS, metric }
+        Kernel::gaussian(1.0, BIAS, metric)
     }
 
     /// Whether a metric is of the kind that was asked for. Directions that were are given; the ladder then only helps to judge.
@@ -117,7 +117,7 @@ impl Question<'_> {
             Some((present, _)) => present.kernel.metric.clone(),
             None => self.isotropic(2.0),
         };
-        let kernel = Kernel { signal_variance: 1.0, bias_variance: 1.0, metric };
+        let kernel = Kernel::gaussian(1.0, 1.0, metric);
         Hyperparameters { kernel, noise: self.settings.noise, noise_variance: 0.1 }
     }
 
@@ -235,10 +235,11 @@ impl<'a> Pool<'a> {
         let (pieces, lambdas, keep_going) = (&self.pieces, &self.lambdas, self.keep_going);
         let enough = Enough { tolerance: TOLERANCE, trace: 0.0 };
         let room = self.question.room.clamp(1, ELEMENTS);
-        let (dictionary, _) = select_until(&kernel, pieces.dim, &self.states, enough, room, keep_going)
-            .ok_or(RefitError::Stopped)?;
+        let (dictionary, _) =
+            select_until(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
         let mut ratios = RATIOS.to_vec();
-        if let Some(ratio) = ratio.filter(|&ratio| place(&ratios, ratio).is_none() && ratio.is_finite() && ratio > 0.0) {
+        if let Some(ratio) = ratio.filter(|&ratio| place(&ratios, ratio).is_none() && ratio.is_finite() && ratio > 0.0)
+        {
             ratios.push(ratio);
         }
         let values = out_of_fold(pieces, &dictionary, lambdas, &ratios, keep_going).ok_or(RefitError::Stopped)?;
@@ -316,7 +317,8 @@ impl<'a> Pool<'a> {
                 error,
             }
         });
-        let about = report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, extremes };
+        let about =
+            report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, extremes };
         let report = about.report(self);
         let hyperparameters = Hyperparameters {
             kernel: self.question.kernel(self.members[kernel].metric.clone()),
