@@ -1,5 +1,7 @@
 //! The words of the domain: transitions as producers send them, checked once, and as learners read them.
 
+pub(crate) mod probability;
+
 use siphasher::sip::SipHasher13;
 use std::fmt;
 use std::hash::Hasher;
@@ -103,8 +105,37 @@ pub struct BatchParts {
     pub actions: Option<Vec<f64>>,
     /// (n,) Unix seconds, or left out.
     pub times: Option<Vec<f64>>,
+    /// (n,) above 0, or left out: probability or density under which each action was taken.
+    pub behavior_probs: Option<Vec<f64>>,
+    /// (n,) from 0, or left out: the same under the policy that is judged.
+    pub target_probs: Option<Vec<f64>>,
+    /// (n, A), or left out: the action that this policy takes in the next state.
+    pub next_actions: Option<Vec<f64>>,
+    /// (n, C), or left out: its probabilities of C discrete actions in the next state; those of a row sum to 1.
+    pub next_action_probs: Option<Vec<f64>>,
     /// Whether it came as one transition (names in errors are then singular).
     pub single: bool,
+}
+
+impl BatchParts {
+    /// Check the probabilities of `len` rows, finite numbers; `behavior` and `target` are the names of two of the fields.
+    fn check_probabilities(&self, len: usize, behavior: &'static str, target: &'static str) -> Result<(), Invalid> {
+        let refused = |field, row, message| Invalid::at(InvalidCode::OutOfRange, field, row, message);
+        for (i, &prob) in self.behavior_probs.iter().flatten().enumerate() {
+            probability::check_behavior(prob).map_err(|message| refused(behavior, i, message))?;
+        }
+        for (i, &prob) in self.target_probs.iter().flatten().enumerate() {
+            let behavior = self.behavior_probs.as_ref().map(|probs| probs[i]);
+            probability::check_target(prob, behavior).map_err(|message| refused(target, i, message))?;
+        }
+        if let Some(probs) = &self.next_action_probs {
+            for (i, row) in probs.chunks_exact(probs.len() / len).enumerate() {
+                let checked = probability::check_distribution(row);
+                checked.map_err(|(_, message)| refused("next_action_probs", i, message))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Consecutive transitions of one stream's session, checked: lengths agree, every number is finite and in range.
@@ -166,16 +197,33 @@ impl Batch {
                 return Err(Invalid::new(WrongShape, field, format!("must have one flag for each of {len} rows")));
             }
         }
-        for (field, values) in
-            [(name("discount", "discounts"), &parts.discounts), (name("time", "times"), &parts.times)]
-        {
+        let (behavior, target) = (name("behavior_prob", "behavior_probs"), name("target_prob", "target_probs"));
+        for (field, values) in [
+            (name("discount", "discounts"), &parts.discounts),
+            (name("time", "times"), &parts.times),
+            (behavior, &parts.behavior_probs),
+            (target, &parts.target_probs),
+        ] {
             if values.as_ref().is_some_and(|v| v.len() != len) {
                 return Err(Invalid::new(WrongShape, field, format!("must have one number for each of {len} rows")));
             }
         }
-        let action = name("action", "actions");
-        if parts.actions.as_ref().is_some_and(|v| v.is_empty() || !v.len().is_multiple_of(len)) {
-            return Err(Invalid::new(WrongShape, action, format!("must have {len} rows of one length")));
+        let (action, next_action) = (name("action", "actions"), name("next_action", "next_actions"));
+        for (field, values) in [
+            (action, &parts.actions),
+            (next_action, &parts.next_actions),
+            ("next_action_probs", &parts.next_action_probs),
+        ] {
+            if values.as_ref().is_some_and(|v| v.is_empty() || !v.len().is_multiple_of(len)) {
+                return Err(Invalid::new(WrongShape, field, format!("must have {len} rows of one length")));
+            }
+        }
+        if let (Some(actions), Some(next)) = (&parts.actions, &parts.next_actions)
+            && actions.len() != next.len()
+        {
+            let (width, next) = (actions.len() / len, next.len() / len);
+            let message = format!("has {next} numbers per row where the action has {width}");
+            return Err(Invalid::new(WrongShape, next_action, message));
         }
         let bounded = |values: &[f64], width: usize, field: &'static str, limit: f64| -> Result<(), Invalid> {
             for (k, &value) in values.iter().enumerate() {
@@ -207,6 +255,18 @@ impl Batch {
                 return Err(Invalid::at(OutOfRange, field, k, format!("a discount lies in [0, 1], this one is {g}")));
             }
         }
+        let policy = [
+            (behavior, &parts.behavior_probs),
+            (target, &parts.target_probs),
+            (next_action, &parts.next_actions),
+            ("next_action_probs", &parts.next_action_probs),
+        ];
+        for (field, values) in policy {
+            if let Some(values) = values {
+                bounded(values, values.len() / len, field, f64::MAX)?;
+            }
+        }
+        parts.check_probabilities(len, behavior, target)?;
         if parts.next_states.is_none() {
             for (field, values) in [("terminated", &parts.terminated), ("truncated", &parts.truncated)] {
                 if let Some(k) = values.as_ref().and_then(|v| v[..len - 1].iter().position(|&flag| flag)) {
@@ -298,7 +358,37 @@ impl Batch {
 
     /// Action of row i (A,), if there is one.
     pub fn action(&self, i: usize) -> Option<&[f64]> {
-        self.parts.actions.as_ref().map(|v| {
+        self.wide(&self.parts.actions, i)
+    }
+
+    /// Probability or density under which the action of row i was taken, if the producer told.
+    pub fn behavior_prob(&self, i: usize) -> Option<f64> {
+        self.parts.behavior_probs.as_ref().map(|v| v[i])
+    }
+
+    /// The same under the policy that is judged, if the producer told.
+    pub fn target_prob(&self, i: usize) -> Option<f64> {
+        self.parts.target_probs.as_ref().map(|v| v[i])
+    }
+
+    /// target_prob / behavior_prob of row i, not clipped; 1 where either is missing.
+    pub fn ratio(&self, i: usize) -> f64 {
+        probability::ratio(self.behavior_prob(i), self.target_prob(i))
+    }
+
+    /// Action in the next state of row i (A,), if the producer told.
+    pub fn next_action(&self, i: usize) -> Option<&[f64]> {
+        self.wide(&self.parts.next_actions, i)
+    }
+
+    /// Probabilities of discrete actions in the next state of row i (C,), if the producer told.
+    pub fn next_action_probs(&self, i: usize) -> Option<&[f64]> {
+        self.wide(&self.parts.next_action_probs, i)
+    }
+
+    /// Row i of a column of equally long rows, if it is there.
+    fn wide<'a>(&self, column: &'a Option<Vec<f64>>, i: usize) -> Option<&'a [f64]> {
+        column.as_ref().map(|v| {
             let width = v.len() / self.len;
             &v[i * width..(i + 1) * width]
         })
@@ -315,6 +405,18 @@ impl Batch {
         hasher.write_u64(self.discount(i).map_or(u64::MAX, f64::to_bits));
         for value in self.action(i).unwrap_or(&[]) {
             hasher.write_u64(value.to_bits());
+        }
+        // Nothing at all where nothing is said, so that rows have the fingerprints that they had before there were these.
+        let (behavior, target) = (self.behavior_prob(i), self.target_prob(i));
+        let policy = [
+            (1, behavior.as_slice()),
+            (2, target.as_slice()),
+            (3, self.next_action(i).unwrap_or_default()),
+            (4, self.next_action_probs(i).unwrap_or_default()),
+        ];
+        for (field, values) in policy.into_iter().filter(|(_, values)| !values.is_empty()) {
+            hasher.write_u8(field);
+            values.iter().for_each(|value| hasher.write_u64(value.to_bits()));
         }
         hasher.finish()
     }
@@ -335,6 +437,8 @@ pub struct Rows {
     pub rewards: Vec<f64>,
     /// (n,); NaN where the critic's own discount holds.
     pub discounts: Vec<f64>,
+    /// (n,) target_prob / behavior_prob, from 0 and not clipped; 1 where either is missing.
+    pub ratios: Vec<f64>,
     /// (n,) number of the stream that each row belongs to.
     pub streams: Vec<u32>,
     /// (n,) whether the successor is absorbing.
@@ -391,6 +495,7 @@ impl Rows {
         self.next_states.extend_from_slice(batch.next_state(i));
         self.rewards.extend_from_slice(batch.reward(i));
         self.discounts.push(batch.discount(i).unwrap_or(f64::NAN));
+        self.ratios.push(batch.ratio(i));
         self.streams.push(stream);
         self.terminated.push(batch.terminated(i));
         self.truncated.push(batch.truncated(i));
@@ -418,6 +523,11 @@ impl Rows {
             }
         }
         put(&mut self.discounts, parts.discounts.as_ref(), from, all, f64::NAN);
+        if parts.behavior_probs.is_some() && parts.target_probs.is_some() {
+            self.ratios.extend((from..batch.len).map(|i| batch.ratio(i)));
+        } else {
+            self.ratios.resize(all, 1.0);
+        }
         put(&mut self.terminated, parts.terminated.as_ref(), from, all, false);
         put(&mut self.truncated, parts.truncated.as_ref(), from, all, false);
         self.streams.resize(all, stream);
@@ -435,6 +545,7 @@ impl Rows {
         self.next_states.extend_from_slice(&other.next_states[range.start * d..range.end * d]);
         self.rewards.extend_from_slice(&other.rewards[range.start * h..range.end * h]);
         self.discounts.extend_from_slice(&other.discounts[range.clone()]);
+        self.ratios.extend_from_slice(&other.ratios[range.clone()]);
         self.streams.extend_from_slice(&other.streams[range.clone()]);
         self.terminated.extend_from_slice(&other.terminated[range.clone()]);
         self.truncated.extend_from_slice(&other.truncated[range.clone()]);
@@ -450,6 +561,7 @@ impl Rows {
         reserve(&mut self.next_states, rows * self.dim);
         reserve(&mut self.rewards, rows * self.rewards_per_row);
         reserve(&mut self.discounts, rows);
+        reserve(&mut self.ratios, rows);
         reserve(&mut self.streams, rows);
         reserve(&mut self.terminated, rows);
         reserve(&mut self.truncated, rows);
@@ -462,6 +574,7 @@ impl Rows {
         self.next_states.clear();
         self.rewards.clear();
         self.discounts.clear();
+        self.ratios.clear();
         self.streams.clear();
         self.terminated.clear();
         self.truncated.clear();
@@ -470,7 +583,7 @@ impl Rows {
 
     /// Bytes that one row of states (D,) and rewards (H,) takes.
     pub fn bytes_per_row(dim: usize, rewards_per_row: usize) -> usize {
-        size_of::<f64>() * (2 * dim + rewards_per_row + 1) + size_of::<u32>() + 3
+        size_of::<f64>() * (2 * dim + rewards_per_row + 2) + size_of::<u32>() + 3
     }
 }
 
@@ -528,16 +641,20 @@ mod tests {
             discounts: Some(vec![0.5, 0.25]),
             next_states: Some(vec![2.0, 3.0, 4.0, 5.0]),
             states: vec![0.0, 1.0, 2.0, 3.0],
+            behavior_probs: Some(vec![0.5, 0.25]),
+            target_probs: Some(vec![0.125, 0.75]),
             ..parts()
         };
+        let half = BatchParts { target_probs: None, ..full.clone() };
         let (mut columns, mut rows) = (Rows::new(2, 1), Rows::new(2, 1));
-        for (batch, from) in [(parts(), 0), (full.clone(), 0), (full, 1)] {
+        for (batch, from) in [(parts(), 0), (full.clone(), 0), (full, 1), (half, 1)] {
             let batch = Batch::new(batch).unwrap();
             let starts: Vec<bool> = (from..batch.len()).map(|i| i == 0).collect();
             columns.extend_from_batch(7, &starts, &batch, from);
             (from..batch.len()).for_each(|i| rows.push(7, i == 0, &batch, i));
         }
-        assert_eq!((columns.len(), columns.states.len()), (5, 10));
+        assert_eq!((columns.len(), columns.states.len()), (6, 12));
+        assert_eq!(columns.ratios, [1.0, 1.0, 0.25, 3.0, 3.0, 1.0]);
         // NaN stands for the critic's own discount, and equals nothing.
         let bits = |rows: &Rows| rows.discounts.iter().map(|d| d.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&columns), bits(&rows));
@@ -554,5 +671,76 @@ mod tests {
         let b = Batch::new(p).unwrap();
         assert_eq!(a.fingerprint(0), b.fingerprint(0));
         assert_ne!(a.fingerprint(1), b.fingerprint(1));
+    }
+
+    /// Checkpoints keep fingerprints: these are of the program before rows could say anything about policies.
+    #[test]
+    fn fingerprints_stay_what_they_were() {
+        let plain = Batch::new(parts()).unwrap();
+        let full = BatchParts { actions: Some(vec![1.0, 2.0]), discounts: Some(vec![0.5, 0.25]), ..parts() };
+        let full = Batch::new(full).unwrap();
+        let found = [plain.fingerprint(0), plain.fingerprint(1), full.fingerprint(0), full.fingerprint(1)];
+        assert_eq!(found, [0x2e7496f0e491591, 0xab81c1a0755f0f8f, 0x509b78f7c1fa0db8, 0x5ca8fb326d1469d]);
+    }
+
+    #[test]
+    fn fingerprints_cover_what_is_said_about_policies() {
+        let policy = BatchParts {
+            behavior_probs: Some(vec![0.5, 0.5]),
+            target_probs: Some(vec![0.5, 0.5]),
+            next_actions: Some(vec![0.5, 0.5]),
+            next_action_probs: Some(vec![1.0, 1.0]),
+            ..parts()
+        };
+        let of = |parts: BatchParts| Batch::new(parts).unwrap().fingerprint(0);
+        let mut found = vec![
+            of(parts()),
+            of(policy.clone()),
+            of(BatchParts { behavior_probs: None, ..policy.clone() }),
+            of(BatchParts { target_probs: None, ..policy.clone() }),
+            of(BatchParts { next_actions: None, ..policy.clone() }),
+            of(BatchParts { next_action_probs: None, ..policy.clone() }),
+            of(BatchParts { behavior_probs: Some(vec![0.25, 0.5]), ..policy.clone() }),
+            of(BatchParts { target_probs: Some(vec![0.25, 0.5]), ..policy.clone() }),
+            of(BatchParts { next_actions: Some(vec![0.25, 0.5]), ..policy.clone() }),
+            of(BatchParts { next_action_probs: Some(vec![0.0, 1.0, 0.5, 0.5]), ..policy }),
+        ];
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), 10);
+    }
+
+    #[test]
+    fn faults_of_policies_name_field_and_row() {
+        let policy = BatchParts {
+            actions: Some(vec![0.0, 1.0]),
+            behavior_probs: Some(vec![0.5, 0.5]),
+            target_probs: Some(vec![0.0, 2.5]),
+            next_actions: Some(vec![1.0, 0.0]),
+            next_action_probs: Some(vec![0.25, 0.75, 1.0, 0.0]),
+            ..parts()
+        };
+        let batch = Batch::new(policy.clone()).unwrap();
+        assert_eq!((batch.behavior_prob(1), batch.target_prob(1), batch.ratio(1)), (Some(0.5), Some(2.5), 5.0));
+        assert_eq!((batch.next_action(0), batch.next_action_probs(1)), (Some(&[1.0][..]), Some(&[1.0, 0.0][..])));
+        let fault = |change: &dyn Fn(&mut BatchParts)| {
+            let mut p = policy.clone();
+            change(&mut p);
+            let e = Batch::new(p).unwrap_err();
+            (e.code, e.field, e.index)
+        };
+        use InvalidCode::{NotFinite, OutOfRange, WrongShape};
+        assert_eq!(fault(&|p| p.behavior_probs = Some(vec![0.5, 0.0])), (OutOfRange, "behavior_probs", Some(1)));
+        assert_eq!(fault(&|p| p.behavior_probs = Some(vec![0.5])), (WrongShape, "behavior_probs", None));
+        assert_eq!(fault(&|p| p.behavior_probs = Some(vec![f64::NAN; 2])), (NotFinite, "behavior_probs", Some(0)));
+        assert_eq!(fault(&|p| p.target_probs = Some(vec![0.5, -1.0])), (OutOfRange, "target_probs", Some(1)));
+        assert_eq!(fault(&|p| p.target_probs = Some(vec![1e12, 1.0])), (OutOfRange, "target_probs", Some(0)));
+        assert_eq!(fault(&|p| p.target_probs = Some(vec![])), (WrongShape, "target_probs", None));
+        assert_eq!(fault(&|p| p.next_actions = Some(vec![0.0; 4])), (WrongShape, "next_actions", None));
+        assert_eq!(fault(&|p| p.next_actions = Some(vec![0.0, f64::NAN])), (NotFinite, "next_actions", Some(1)));
+        let probs = |values: [f64; 4]| fault(&|p| p.next_action_probs = Some(values.to_vec()));
+        assert_eq!(probs([0.5, 0.5, 0.5, 0.25]), (OutOfRange, "next_action_probs", Some(1)));
+        assert_eq!(probs([-0.5, 1.5, 1.0, 0.0]), (OutOfRange, "next_action_probs", Some(0)));
+        assert_eq!(fault(&|p| p.next_action_probs = Some(vec![1.0])), (WrongShape, "next_action_probs", None));
     }
 }

@@ -61,6 +61,7 @@ fn rows(case: &Value) -> Rows {
         rows.next_states.extend(numbers(&t["x_next"]));
         rows.rewards.push(t["r"].as_f64().unwrap());
         rows.discounts.push(f64::NAN);
+        rows.ratios.push(1.0);
         rows.streams.push(stream);
         rows.terminated.push(flag("terminated"));
         rows.truncated.push(flag("truncated"));

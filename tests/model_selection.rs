@@ -25,6 +25,7 @@ fn gridworld() -> Rows {
         rows.next_states.extend([number(3), number(4)]);
         rows.rewards.push(number(5));
         rows.discounts.push(f64::NAN);
+        rows.ratios.push(1.0);
         rows.streams.push(0);
         rows.terminated.push(&record[6] == "true");
         rows.truncated.push(&record[7] == "true");

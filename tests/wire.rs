@@ -1,7 +1,7 @@
 //! The wire promises: what clients may write is understood, every fault is named, and no bytes do harm.
 
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::snapshot::{Evaluation, Inputs, Snapshot};
+use criticd::snapshot::{Ask, Evaluation, Inputs, Snapshot};
 use criticd::transition::Batch;
 use criticd::wire::{self, ArrayForm, ErrorCode, Id, Limits, Op, Reply, WireError};
 use nalgebra::DMatrix;
@@ -122,6 +122,9 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
         variance: Some(numbers(3, 3)),
         log_evidence: -123.456,
         score: Some(-0.5),
+        lambda: 1.0,
+        returns: None,
+        provisional: false,
     }
 }
 
@@ -231,7 +234,7 @@ fn requests() {
     let critic = Some("c".to_owned());
     assert_eq!(
         parsed.op,
-        Op::Value { states, rows: 3, dim: 2, critic: critic.clone(), variance: true, min_offset: Some(10) }
+        Op::Value { states, rows: 3, dim: 2, critic: critic.clone(), ask: Ask::VARIANCE, min_offset: Some(10) }
     );
 
     let op = |message: Value| request(&pack(&message)).unwrap().op;
@@ -278,7 +281,7 @@ fn what_clients_encode_is_decoded_to_the_same() {
     assert_eq!((appended.id.as_bytes(), appended.op), (&[5][..], Op::Append(back)));
     let fields = json!({"states": [[1, 2]], "variance": true});
     let asked = request(&wire::encode_request(6, "value", fields.as_object().unwrap())).unwrap();
-    assert!(matches!(asked.op, Op::Value { rows: 1, dim: 2, variance: true, .. }), "{asked:?}");
+    assert!(matches!(asked.op, Op::Value { rows: 1, dim: 2, ask: Ask::VARIANCE, .. }), "{asked:?}");
 }
 
 // ---- faults
@@ -544,15 +547,15 @@ fn replies_read_as_the_contract_says() {
         json!({"v": 1, "id": 3, "ok": true, "accepted": 2, "duplicates": 1, "next_seq": 10, "offset": 99})
     );
     let model = snapshot(Metric::Isotropic(1.0), 1);
-    let evaluation = model.evaluate(&[0.1, 0.2, 0.3, 0.4], true).unwrap();
+    let evaluation = model.evaluate(&[0.1, 0.2, 0.3, 0.4], Ask::VARIANCE).unwrap();
     for form in [ArrayForm::List, ArrayForm::Tensor] {
-        let reply = read(form, Reply::Value { evaluation: &evaluation, generation: 3, offset: 9 });
+        let reply = read(form, Reply::Value { evaluation: &evaluation, snapshot: &model });
         assert_eq!(reply["mean"], json!([evaluation.mean[0], evaluation.mean[1]]));
         assert_eq!(reply["variance"], json!(evaluation.variance));
-        assert_eq!((&reply["generation"], &reply["offset"]), (&json!(3), &json!(9)));
+        assert_eq!((&reply["generation"], &reply["offset"]), (&json!(3), &json!(1_000_000)));
     }
-    let two = snapshot(Metric::Isotropic(1.0), 2).evaluate(&[0.1, 0.2], false).unwrap();
-    let reply = read(list, Reply::Value { evaluation: &two, generation: 3, offset: 9 });
+    let two = snapshot(Metric::Isotropic(1.0), 2).evaluate(&[0.1, 0.2], Ask::MEAN).unwrap();
+    let reply = read(list, Reply::Value { evaluation: &two, snapshot: &model });
     assert_eq!(reply["mean"], json!([[two.mean[0], two.mean[1]]]));
     assert_eq!(reply.get("variance"), None);
     assert_eq!(read(list, Reply::Checkpoint { offset: 5 })["offset"], 5);
@@ -712,7 +715,10 @@ fn golden_messages_encode_to_the_same_bytes() {
 fn golden_requests_are_understood() {
     let asked = request(&vector("value.msgpack")).unwrap();
     assert_eq!(asked.id.as_bytes(), b"\xa1q");
-    assert!(matches!(asked.op, Op::Value { rows: 3, dim: 2, variance: true, min_offset: Some(12), .. }), "{asked:?}");
+    assert!(
+        matches!(asked.op, Op::Value { rows: 3, dim: 2, ask: Ask::VARIANCE, min_offset: Some(12), .. }),
+        "{asked:?}"
+    );
     let asked = request(&vector("snapshot_request.msgpack")).unwrap();
     assert_eq!(
         (asked.id, asked.op),
@@ -743,7 +749,7 @@ fn golden_snapshots_give_the_expected_values() {
             let row = |value: &Value| value.as_array().map_or(vec![value.clone()], Clone::clone);
             value.as_array().unwrap().iter().flat_map(row).map(|v| v.as_f64().unwrap()).collect()
         };
-        let found = model.evaluate(&numbers(&expected["states"]), true).unwrap();
+        let found = model.evaluate(&numbers(&expected["states"]), Ask::VARIANCE).unwrap();
         let means: Vec<f64> = found.mean.transpose().iter().copied().collect();
         assert_eq!(found.variance.is_some(), expected.get("variance").is_some(), "{name}");
         let variance = expected.get("variance").map(numbers).unwrap_or_default();
@@ -824,11 +830,16 @@ fn replies_encode_to_the_golden_bytes() {
     };
     let (tensor, list) = (ArrayForm::Tensor, ArrayForm::List);
     same("append", tensor, Reply::Append { accepted: 2, duplicates: 1, next_seq: 43, offset: 1043 });
-    let one = Evaluation { mean: DMatrix::from_column_slice(2, 1, &[1.5, -2.0]), variance: Some(vec![0.25, 0.5]) };
-    let two = Evaluation { mean: DMatrix::from_row_slice(2, 2, &[1.5, -2.0, 0.5, 4.0]), variance: None };
-    same("value", tensor, Reply::Value { evaluation: &one, generation: 3, offset: 1043 });
-    same("value_list", list, Reply::Value { evaluation: &one, generation: 3, offset: 1043 });
-    same("value_rewards", tensor, Reply::Value { evaluation: &two, generation: 3, offset: 1043 });
+    let one = Evaluation {
+        mean: DMatrix::from_column_slice(2, 1, &[1.5, -2.0]),
+        variance: Some(vec![0.25, 0.5]),
+        ..Evaluation::default()
+    };
+    let two = Evaluation { mean: DMatrix::from_row_slice(2, 2, &[1.5, -2.0, 0.5, 4.0]), ..Evaluation::default() };
+    let model = Snapshot { offset: 1043, ..snapshot(Metric::Isotropic(1.0), 1) };
+    same("value", tensor, Reply::Value { evaluation: &one, snapshot: &model });
+    same("value_list", list, Reply::Value { evaluation: &one, snapshot: &model });
+    same("value_rewards", tensor, Reply::Value { evaluation: &two, snapshot: &model });
     let data: Vec<u8> = (0..8).collect();
     same("page", tensor, Reply::Page { page: 1, pages: 3, revision: 31, bytes: 1_100_000, data: &data });
     let position = |session: &str, next_seq, rows, last_seen| wire::StreamPosition {

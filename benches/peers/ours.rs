@@ -47,6 +47,7 @@ fn learner(directory: &str, [size, batch, refresh, warm]: [usize; 4]) -> f64 {
         next_states: states[DIM..].to_vec(),
         rewards,
         discounts: vec![f64::NAN; n],
+        ratios: vec![1.0; n],
         streams: vec![0; n],
         terminated: vec![false; n],
         truncated: vec![false; n],

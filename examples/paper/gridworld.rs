@@ -100,6 +100,7 @@ fn sample(seed: u64) -> (Data, Scaling) {
         next_states: scaling.of(&next_states),
         rewards: steps.iter().map(|s| s.reward).collect(),
         discounts: vec![f64::NAN; TRANSITIONS],
+        ratios: vec![1.0; TRANSITIONS],
         streams: vec![0; TRANSITIONS],
         terminated: steps.iter().map(|s| s.terminated).collect(),
         truncated: vec![false; TRANSITIONS],

@@ -328,6 +328,7 @@ impl Sample {
         rows.next_states.extend(next);
         rows.rewards.push(reward);
         rows.discounts.push(f64::NAN);
+        rows.ratios.push(1.0);
         rows.streams.push(0);
         rows.terminated.push(terminated);
         rows.truncated.push(false);

@@ -4,6 +4,7 @@ use super::Failure;
 use super::given::read_states_of;
 use super::inspect::read_model;
 use super::output::{columns, in_file, number, print, print_json};
+use criticd::snapshot::Ask;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -29,7 +30,7 @@ impl Value {
         let snapshot = read_model(&self.model)?;
         let dim = snapshot.dim();
         let states = read_states_of(&self.states, dim, "model")?;
-        let found = snapshot.evaluate(&states, true).map_err(|e| in_file(&self.states, e))?;
+        let found = snapshot.evaluate(&states, Ask::VARIANCE).map_err(|e| in_file(&self.states, e))?;
         let rewards = found.mean.ncols();
         if found.variance.is_none() {
             eprintln!("criticd: {} carries no variance; models that `fit` writes do", self.model.display());

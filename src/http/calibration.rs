@@ -4,7 +4,7 @@ use super::history::number;
 use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::math::kernel::NoiseModel;
-use crate::snapshot::Evaluator;
+use crate::snapshot::{Ask, Evaluator};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -152,7 +152,7 @@ impl Calibration {
                 states.extend_from_slice(rows.state(range.start + (offset - first) as usize));
             }
         }
-        let Ok(evaluation) = model.evaluate(&states, true) else { return Vec::new() };
+        let Ok(evaluation) = model.evaluate(&states, Ask::VARIANCE) else { return Vec::new() };
         let sample = |(k, offset)| {
             let variance = evaluation.variance.as_ref().map_or(0.0, |v| v[k]);
             let mean = evaluation.mean[(k, 0)];
@@ -164,7 +164,7 @@ impl Calibration {
     /// Returns that are over, with what the model says of the rest.
     fn close(&mut self, cut: Vec<(Sample, Vec<f64>)>, model: &Evaluator) {
         let states: Vec<f64> = cut.iter().flat_map(|(_, state)| state.iter().copied()).collect();
-        let Ok(rest) = model.evaluate(&states, false) else { return };
+        let Ok(rest) = model.evaluate(&states, Ask::MEAN) else { return };
         let noise = &model.snapshot().hyperparameters;
         for (k, (sample, _)) in cut.iter().enumerate() {
             let realised = sample.collected + sample.factor * rest.mean[(k, 0)];
@@ -252,6 +252,9 @@ mod tests {
             variance: Some(DMatrix::zeros(1, 1)),
             log_evidence: 0.0,
             score: None,
+            lambda: 1.0,
+            returns: None,
+            provisional: false,
         }))
     }
 

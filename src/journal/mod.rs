@@ -467,7 +467,7 @@ impl<'a> Bytes<'a> {
             discounts,
             actions,
             times,
-            single: false,
+            ..BatchParts::default()
         };
         let batch = Batch::new(parts).map_err(|e| e.to_string())?;
         Ok(TakenRows { stream, starts_chain: column(STARTS_CHAIN), batch })

@@ -1,7 +1,10 @@
 //! What a refit found, in numbers and in words.
 
+use super::referee::SelectionReport;
 use super::refit::RefitReason;
+use super::search::Structure;
 use crate::math::dense::{Matrix, Op, product};
+use crate::math::evidence::parameter_names;
 use crate::math::kernel::{Direction, Hyperparameters, Metric};
 use crate::math::optimise::Ascent;
 use crate::snapshot::Inputs;
@@ -102,6 +105,9 @@ pub struct RefitReport {
     pub findings: Vec<String>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
+    /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence is then that of
+    /// lambda-returns in their standard deviations, which only proposes relevances.
+    pub selection: Option<SelectionReport>,
 }
 
 /// A structure of the covariance that model selection has tried.
@@ -128,6 +134,26 @@ pub struct AscentReport {
     pub rows: usize,
     /// Where it went.
     pub ascent: Ascent,
+}
+
+impl AscentReport {
+    /// Those of one structure in one round, on so many rows.
+    pub(super) fn of<'a>(
+        round: usize,
+        structure: &'a Structure,
+        dim: usize,
+        rows: usize,
+        found: &'a [Ascent],
+    ) -> impl Iterator<Item = Self> + 'a {
+        let names = parameter_names(&structure.like.kernel.metric, dim);
+        found.iter().map(move |ascent| Self {
+            round,
+            structure: structure.name.clone(),
+            names: names.clone(),
+            rows,
+            ascent: ascent.clone(),
+        })
+    }
 }
 
 /// What one state variable means to the value.
@@ -321,6 +347,32 @@ impl Dependence {
             .collect()
     }
 
+    /// What somebody should know of the state variables, a sentence each.
+    fn findings(&self, inputs: &Inputs) -> Vec<String> {
+        let mut out = Vec::new();
+        for &(a, b, c) in &self.correlated {
+            let (a, b) = (name(inputs, a), name(inputs, b));
+            out.push(format!(
+                "{a} and {b} move together (correlation {c:.3}): which of them matters can hardly be told"
+            ));
+        }
+        for &d in &self.outlying {
+            let name = name(inputs, d);
+            out.push(format!("{name} has outliers: it is scaled by the middle 98 % of the rows, not by all"));
+        }
+        out
+    }
+
+    /// Whether one lengthscale for all counts copies twice.
+    fn counted_twice(&self, hyperparameters: &Hyperparameters) -> Option<String> {
+        let isotropic = matches!(hyperparameters.kernel.metric, Metric::Isotropic(_));
+        (isotropic && !self.copies.is_empty()).then(|| {
+            "some state variables are copies of others, and one lengthscale for all counts them twice; support is that \
+             of all of them"
+                .into()
+        })
+    }
+
     /// State variables that can say nothing beside the others.
     pub(super) fn left_out(&self) -> Vec<usize> {
         let mut out: Vec<usize> = self.constant.iter().copied().chain(self.copies.iter().map(|&(d, _)| d)).collect();
@@ -491,17 +543,46 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
     if about.singular {
         out.push("an ascent met a singular covariance and turned away from it".into());
     }
-    let Circumstances { inputs, dependence, .. } = about;
-    for &(a, b, c) in &dependence.correlated {
-        let (a, b) = (name(inputs, a), name(inputs, b));
-        out.push(format!("{a} and {b} move together (correlation {c:.3}): which of them matters can hardly be told"));
+    let Circumstances { inputs, dependence, .. } = *about;
+    out.extend(dependence.findings(inputs));
+    outlying_returns(about.targets, &mut out);
+    out.extend(dependence.counted_twice(about.hyperparameters));
+    out
+}
+
+/// What somebody should know of a model that held-out returns have chosen.
+pub(super) fn selection_findings(
+    report: &RefitReport,
+    hyperparameters: &Hyperparameters,
+    inputs: &Inputs,
+    dependence: &Dependence,
+    dictionary_max: usize,
+) -> Vec<String> {
+    let mut out = Vec::new();
+    let Some(selection) = &report.selection else { return out };
+    out.push(format!(
+        "selected by held-out returns of {} rows in {} pieces, among {} kernels",
+        selection.rows,
+        selection.pieces,
+        selection.candidates.len()
+    ));
+    out.extend(selection.findings.iter().cloned());
+    if report.out_of_time {
+        out.push("the time budget ended the search: the best found by then counts".into());
     }
-    for &d in &dependence.outlying {
-        let name = name(inputs, d);
-        out.push(format!("{name} has outliers: it is scaled by the middle 98 % of the rows, not by all"));
+    let (gap, size) = (report.trace_gap, report.dictionary_size);
+    if gap > GAP_TOO_LARGE && size * 10 >= dictionary_max * 9 {
+        out.push(format!("the dictionary is full: its {size} elements leave out {gap:.0} nats; raise dictionary_max"));
     }
-    for h in 0..about.targets.cols() {
-        let y = about.targets.col(h);
+    out.extend(dependence.findings(inputs));
+    out.extend(dependence.counted_twice(hyperparameters));
+    out
+}
+
+/// Returns far outside of all others.
+fn outlying_returns(targets: &Matrix, out: &mut Vec<String>) {
+    for h in 0..targets.cols() {
+        let y = targets.col(h);
         let mut sample: Vec<f64> = sampled(y.len()).map(|i| y[i]).collect();
         let (median, deviation) = median_and_deviation(&mut sample);
         let furthest = y.iter().map(|y| (y - median).abs()).fold(0.0, f64::max);
@@ -514,10 +595,6 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
             ));
         }
     }
-    if let (Metric::Isotropic(_), true) = (&about.hyperparameters.kernel.metric, !dependence.copies.is_empty()) {
-        out.push("some state variables are copies of others, and one lengthscale for all counts them twice; support is that of all of them".into());
-    }
-    out
 }
 
 #[cfg(test)]

@@ -310,7 +310,7 @@ impl Search {
 /// When a dictionary for these hyperparameters and so many rewards has enough elements.
 pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> Enough {
     Enough {
-        tolerance: TOLERANCE_MIN * hyper.kernel.diagonal(),
+        tolerance: TOLERANCE_MIN * hyper.kernel.signal_variance,
         trace: TRACE_GAP * 2.0 * hyper.noise_variance / rewards as f64,
     }
 }

@@ -39,5 +39,6 @@ pub mod optimise;
 pub mod posterior;
 pub(crate) mod raw;
 pub mod returns;
+pub mod spread;
 pub mod statistics;
 pub mod vector;

@@ -512,6 +512,7 @@ impl Builder {
         }
         self.rows.rewards.extend_from_slice(&self.reward);
         self.rows.discounts.push(discount);
+        self.rows.ratios.push(1.0);
         self.rows.streams.push(id);
         self.rows.terminated.push(terminated);
         self.rows.truncated.push(truncated);

@@ -392,8 +392,7 @@ impl Table {
             truncated: Some(rows.truncated[range.clone()].to_vec()),
             discounts: (!rows.discounts[start].is_nan()).then(|| rows.discounts[range.clone()].to_vec()),
             actions: (self.actions_per_row > 0).then(|| matrix(&self.actions, self.actions_per_row)),
-            times: None,
-            single: false,
+            ..BatchParts::default()
         };
         Batch::new(parts).expect("rows were checked when they were read")
     }

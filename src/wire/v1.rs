@@ -3,10 +3,11 @@
 use super::reader::{Field, Fields, Head, Reader};
 use super::tensor::{Element, Shape, Tensor};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, Request, RequestError, VERSION, WireError, excerpt};
+use crate::snapshot::Ask;
 use crate::transition::{Batch, BatchParts};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 27] = [
+const KEYS: [&str; 29] = [
     "v",
     "id",
     "op",
@@ -30,6 +31,8 @@ const KEYS: [&str; 27] = [
     "times",
     "critic",
     "variance",
+    "returns",
+    "known",
     "min_offset",
     "page",
     "revision",
@@ -167,7 +170,12 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
         "value" => {
             let (states, rows, dim) = query(message.require("states")?, limits)?;
             let min_offset = field!(message, "min_offset").map(|f| f.uint()).transpose()?;
-            Op::Value { states, rows, dim, critic: critic()?, variance: flag(field!(message, "variance"))?, min_offset }
+            let ask = Ask {
+                variance: flag(field!(message, "variance"))?,
+                returns: flag(field!(message, "returns"))?,
+                known: flag(field!(message, "known"))?,
+            };
+            Op::Value { states, rows, dim, critic: critic()?, ask, min_offset }
         }
         "snapshot" => {
             let page = field!(message, "page").map(|f| f.uint()).transpose()?;
@@ -366,6 +374,10 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
         discounts: numbers(columns.field(discount), spare.discounts)?,
         actions,
         times: numbers(columns.field((key("time"), key("times"))), spare.times)?,
+        behavior_probs: None,
+        target_probs: None,
+        next_actions: None,
+        next_action_probs: None,
         single,
     };
     Ok(Batch::new(parts)?)

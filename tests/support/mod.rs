@@ -105,6 +105,7 @@ pub fn push(
     rows.next_states.extend_from_slice(next_state);
     rows.rewards.extend_from_slice(reward);
     rows.discounts.push(f64::NAN);
+    rows.ratios.push(1.0);
     rows.streams.push(stream);
     rows.terminated.push(terminated);
     rows.truncated.push(truncated);

@@ -60,7 +60,7 @@ const ROWS_MAX: usize = 40_000;
 const ROWS_OF_MANY_REWARDS: usize = 10_000;
 
 /// Told of every ascent: the round from 1, its structure, and how many rows it was made on.
-pub(super) type Note<'a> = &'a mut dyn FnMut(&Structure, usize, &[Ascent]);
+pub(super) type Note<'a> = &'a mut dyn FnMut(usize, &Structure, usize, &[Ascent]);
 
 /// What is asked.
 pub(super) struct Question<'a> {
@@ -222,6 +222,7 @@ impl<'a> Pool<'a> {
             rows: question.rows,
             rewards: columns,
             discount: question.settings.discount,
+            ratio_max: question.settings.rho_max,
             inputs: question.inputs,
             rows_max: (ROWS_MAX / columns.len()).max(ROWS_OF_MANY_REWARDS),
             seed: question.seed,
@@ -239,10 +240,11 @@ impl<'a> Pool<'a> {
         let (pieces, lambdas, keep_going) = (&self.pieces, &self.lambdas, self.keep_going);
         let enough = Enough { tolerance: TOLERANCE, trace: 0.0 };
         let room = self.question.room.clamp(1, ELEMENTS);
-        let (dictionary, _) = select_until(&kernel, pieces.dim, &self.states, enough, room, keep_going)
-            .ok_or(RefitError::Stopped)?;
+        let (dictionary, _) =
+            select_until(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
         let mut ratios = RATIOS.to_vec();
-        if let Some(ratio) = ratio.filter(|&ratio| place(&ratios, ratio).is_none() && ratio.is_finite() && ratio > 0.0) {
+        if let Some(ratio) = ratio.filter(|&ratio| place(&ratios, ratio).is_none() && ratio.is_finite() && ratio > 0.0)
+        {
             ratios.push(ratio);
         }
         let values = out_of_fold(pieces, &dictionary, lambdas, &ratios, keep_going).ok_or(RefitError::Stopped)?;
@@ -320,7 +322,8 @@ impl<'a> Pool<'a> {
                 error,
             }
         });
-        let about = report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, extremes };
+        let about =
+            report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, extremes };
         let report = about.report(self);
         let hyperparameters = Hyperparameters {
             kernel: self.question.kernel(self.members[kernel].metric.clone()),

@@ -49,6 +49,8 @@ pub(super) struct Source<'a> {
     pub(super) rewards: &'a [usize],
     /// Discount of rows that carry none.
     pub(super) discount: f64,
+    /// Largest ratio of probabilities.
+    pub(super) ratio_max: f64,
     /// Normalisation of the states.
     pub(super) inputs: &'a Inputs,
     /// About as many rows are used at most.
@@ -97,7 +99,7 @@ impl Pieces {
             }
             self.states.extend(inputs.normalise(rows.state(i)));
             self.discount.push(if rows.terminated[i] { 0.0 } else { rows.discount(i, source.discount) });
-            self.weight.push(1.0);
+            self.weight.push(rows.ratios[i].min(source.ratio_max));
             self.row.push(Some(i));
         }
         let last = *part.last().expect("a piece has rows");
@@ -133,17 +135,33 @@ impl Pieces {
         y
     }
 
-    /// About `count` nodes that are rows, ascending.
+    /// At most `count` nodes that are rows, ascending: all as likely as each other.
     pub(super) fn sample(&self, count: usize, seed: u64) -> Vec<usize> {
+        self.chosen(count, seed, |_, _| true)
+    }
+
+    /// The same, each as likely as it weighs: what is regressed on their states without weights is then the same in the mean.
+    pub(super) fn weighted_sample(&self, count: usize, seed: u64) -> Vec<usize> {
+        let heaviest = self.weight.iter().copied().fold(0.0, f64::max);
+        self.chosen(count, seed, |node, rng| self.weight[node] >= heaviest * rng.random::<f64>())
+    }
+
+    fn chosen(&self, count: usize, seed: u64, keep: impl Fn(usize, &mut ChaCha8Rng) -> bool) -> Vec<usize> {
         let mut of: Vec<usize> = (0..self.nodes()).filter(|&node| self.row[node].is_some()).collect();
-        let (count, mut rng) = (count.min(of.len()), ChaCha8Rng::seed_from_u64(seed));
-        for k in 0..count {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut out = Vec::with_capacity(count.min(of.len()));
+        for k in 0..of.len() {
+            if out.len() == count {
+                break;
+            }
             let other = rng.random_range(k..of.len());
             of.swap(k, other);
+            if keep(of[k], &mut rng) {
+                out.push(of[k]);
+            }
         }
-        of.truncate(count);
-        of.sort_unstable();
-        of
+        out.sort_unstable();
+        out
     }
 }
 

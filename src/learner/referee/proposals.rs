@@ -1,16 +1,17 @@
 //! Kernels that the evidence of lambda-returns asks for: relevances fitted to them, and multiples of these beside a ladder of
 //! lengthscales that are the same for all state variables, compared at the same rows.
 
+use super::super::SelectBy;
 use super::super::refit::RefitError;
 use super::super::report::{EvidenceKind, StructureReport};
-use super::super::search::{Climb, Data, Effort, Found, Search};
-use super::super::SelectBy;
+use super::super::search::{Climb, Data, Effort, Found, Search, Structure};
 use super::Question;
 use super::folds::each;
 use super::pieces::Pieces;
 use crate::math::dense::{Matrix, Tridiagonal};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Kernel, Metric, NoiseModel, Points};
+use crate::math::optimise::Ascent;
 use crate::transition::Rows;
 
 /// Squared lengthscales of the ladder: c makes every relevance 2 c / D, in normalised coordinates.
@@ -47,7 +48,7 @@ pub(super) struct Evidence<'a> {
 impl<'a> Evidence<'a> {
     pub(super) fn new(question: &'a Question<'a>, pieces: &Pieces) -> Self {
         let dim = pieces.dim;
-        let nodes = pieces.sample(if dim < MANY { ROWS } else { ROWS_OF_MANY }, question.seed ^ 0xe71d);
+        let nodes = pieces.weighted_sample(if dim < MANY { ROWS } else { ROWS_OF_MANY }, question.seed ^ 0xe71d);
         let mut rows = Rows::new(dim, question.rows.rewards_per_row);
         let mut states = Vec::with_capacity(nodes.len() * dim);
         for &node in &nodes {
@@ -141,11 +142,12 @@ impl<'a> Evidence<'a> {
         search.profile = question.profile;
         search.effort = Effort { finalists: 1, evaluations: EVALUATIONS };
         let present = question.start();
+        let Round { number, note, .. } = round;
         let mut climb = Climb {
             search: &search,
             present: &present,
             by: EvidenceKind::Exact,
-            note: &mut *round.note,
+            note: &mut |structure: &Structure, rows, found: &[Ascent]| note(*number, structure, rows, found),
             keep_going: round.keep_going,
             time_left: round.time_left,
         };

@@ -27,6 +27,7 @@ fn push(rows: &mut Rows, stream: u32, states: [f64; 2], reward: f64, [starts, te
     rows.next_states.push(states[1]);
     rows.rewards.push(reward);
     rows.discounts.push(f64::NAN);
+    rows.ratios.push(1.0);
     rows.streams.push(stream);
     rows.terminated.push(terminated);
     rows.truncated.push(truncated);
@@ -69,7 +70,7 @@ fn question<'a>(rows: &'a Rows, settings: &'a Settings, inputs: &'a Inputs) -> Q
 }
 
 fn asked(question: &Question<'_>) -> Choice {
-    choose(question, &mut |_, _, _| (), &|| true, &|| true).unwrap()
+    choose(question, &mut |_, _, _, _| (), &|| true, &|| true).unwrap()
 }
 
 /// The rows in this order.
@@ -80,7 +81,7 @@ fn reordered(rows: &Rows, order: impl Iterator<Item = usize>) -> Rows {
 }
 
 fn source<'a>(rows: &'a Rows, inputs: &'a Inputs) -> Source<'a> {
-    Source { rows, rewards: &[0], discount: DISCOUNT, inputs, rows_max: 40_000, seed: 3 }
+    Source { rows, rewards: &[0], discount: DISCOUNT, ratio_max: 2.0, inputs, rows_max: 40_000, seed: 3 }
 }
 
 fn dictionary() -> Dictionary {
@@ -99,9 +100,10 @@ fn distance(a: &Matrix, b: &Matrix) -> f64 {
 
 #[test]
 fn a_fold_is_predicted_as_if_it_had_never_been_there() {
-    // Chains of 7 rows, more than one block of them in a fold, one row in ten with a discount of its own.
+    // Chains of 7 rows, more than one block of them in a fold, one row in ten with a discount of its own, one in four off the policy.
     let mut rows = walk(2800, 7, 3, 1);
     (0..rows.len()).step_by(10).for_each(|i| rows.discounts[i] = 0.3);
+    (0..rows.len()).step_by(4).for_each(|i| rows.ratios[i] = [0.0, 0.5, 3.0][i / 4 % 3]);
     rows.truncated[60] = false;
     rows.terminated[60] = true;
     let inputs = inputs();
@@ -121,7 +123,8 @@ fn a_fold_is_predicted_as_if_it_had_never_been_there() {
             for start in starts {
                 let (mut e, mut before) = (vec![0.0; phi.rows()], 0.0);
                 for i in std::iter::successors(Some(start), |&i| successor[i]) {
-                    e.iter_mut().zip(phi.col(i)).for_each(|(e, phi)| *e = before * lambda * *e + phi);
+                    let weight = rows.ratios[i].min(2.0);
+                    e.iter_mut().zip(phi.col(i)).for_each(|(e, phi)| *e = weight * (before * lambda * *e + phi));
                     before = rows.discount(i, DISCOUNT);
                     let ahead = if rows.terminated[i] { 0.0 } else { before };
                     for j in 0..e.len() {
@@ -132,7 +135,7 @@ fn a_fold_is_predicted_as_if_it_had_never_been_there() {
             }
             for (r, &ratio) in ratios.iter().enumerate() {
                 let mut system = a.clone();
-                (0..e_len(&a)).for_each(|i| *system.at_mut(i, i) += ratio);
+                (0..a.cols()).for_each(|i| *system.at_mut(i, i) += ratio);
                 let u = solve_general(&system, &p).unwrap();
                 let column = l * ratios.len() + r;
                 let found = Matrix::from_columns(phi.rows(), 1, weights.col(column).to_vec());
@@ -146,10 +149,6 @@ fn a_fold_is_predicted_as_if_it_had_never_been_there() {
             }
         }
     }
-}
-
-fn e_len(a: &Matrix) -> usize {
-    a.cols()
 }
 
 #[test]
@@ -179,7 +178,8 @@ fn streams_that_take_turns_are_streams_apart() {
 
 #[test]
 fn returns_are_values_plus_discounted_errors() {
-    let rows = walk(120, 12, 2, 3);
+    let mut rows = walk(120, 12, 2, 3);
+    (0..120).step_by(5).for_each(|i| rows.ratios[i] = 0.7);
     let inputs = inputs();
     let pieces = Pieces::new(&source(&rows, &inputs));
     let values: Vec<f64> = (0..pieces.nodes()).map(|k| (k as f64 * 0.37).sin()).collect();
@@ -188,7 +188,8 @@ fn returns_are_values_plus_discounted_errors() {
         for piece in &pieces.pieces {
             for t in piece.start..piece.end - 1 {
                 let error = |k: usize| pieces.rewards.at(k, 0) + pieces.discount[k] * values[k + 1] - values[k];
-                let ahead = (t..piece.end - 1).map(|k| (DISCOUNT * lambda).powi((k - t) as i32) * error(k)).sum::<f64>();
+                let reach = |k: usize| (t + 1..=k).map(|j| DISCOUNT * lambda * pieces.weight[j]).product::<f64>();
+                let ahead = (t..piece.end - 1).map(|k| reach(k) * error(k)).sum::<f64>();
                 assert!((y[t] - values[t] - ahead).abs() < 1e-12);
             }
             assert_eq!(y[piece.end - 1], values[piece.end - 1]);
@@ -338,10 +339,10 @@ fn rewards_count_alike_whatever_their_unit() {
 fn when_time_is_up_the_choice_is_among_what_is_there() {
     let (settings, inputs, rows) = (settings(), inputs(), walk(1000, 40, 2, 70));
     let question = question(&rows, &settings, &inputs);
-    let choice = choose(&question, &mut |_, _, _| (), &|| true, &|| false).unwrap();
+    let choice = choose(&question, &mut |_, _, _, _| (), &|| true, &|| false).unwrap();
     assert!(choice.report.out_of_time && choice.found.is_none());
     assert_eq!(choice.report.candidates.len(), 1);
-    assert_eq!(choose(&question, &mut |_, _, _| (), &|| false, &|| true).err(), Some(RefitError::Stopped));
+    assert_eq!(choose(&question, &mut |_, _, _, _| (), &|| false, &|| true).err(), Some(RefitError::Stopped));
 }
 
 #[test]
@@ -366,6 +367,6 @@ fn directions_that_were_asked_for_are_given() {
 fn values_that_are_all_the_same_are_not_enough() {
     let (settings, inputs, mut rows) = (settings(), inputs(), walk(400, 40, 2, 90));
     rows.rewards.fill(0.0);
-    let found = choose(&question(&rows, &settings, &inputs), &mut |_, _, _| (), &|| true, &|| true);
+    let found = choose(&question(&rows, &settings, &inputs), &mut |_, _, _, _| (), &|| true, &|| true);
     assert!(matches!(found.err(), Some(RefitError::NotEnough(_))));
 }
