@@ -244,22 +244,29 @@ fn error_of(rows: &Rows, inputs: &Inputs, metric: &Metric, lambda: f64, ratio: f
 #[test]
 fn the_choice_is_near_the_best_that_could_have_been_made() {
     let (settings, inputs) = (settings(), inputs());
-    for limit in [40, usize::MAX] {
+    // Chains in two streams, and one without an end; rewards so noisy that lambda and ridge decide.
+    for (limit, streams) in [(40, 2), (usize::MAX, 1)] {
         let (mut chosen, mut best, mut paper) = (0.0, 0.0, 0.0);
-        for seed in 0..3 {
-            let rows = walk(3000, limit, 2, 10 + seed);
+        for seed in 0..4 {
+            let mut rows = walk(3000, limit, streams, 10 + seed);
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            rows.rewards.iter_mut().for_each(|r| *r += rng.random_range(-10.0..10.0));
             let choice = asked(&question(&rows, &settings, &inputs));
             let error = |metric: &Metric, lambda: f64, ratio: f64| error_of(&rows, &inputs, metric, lambda, ratio);
             let metric = &choice.hyperparameters.kernel.metric;
             chosen += error(metric, choice.lambda, choice.hyperparameters.noise_variance);
-            let all = LAMBDAS.iter().flat_map(|&lambda| RATIOS.iter().map(move |&ratio| (lambda, ratio)));
-            best += all.map(|(lambda, ratio)| error(metric, lambda, ratio)).fold(f64::INFINITY, f64::min);
-            paper += error(metric, 1.0, 3e-3);
+            paper += error(metric, 1.0, 0.03);
+            let mut least = f64::INFINITY;
+            for (c, lambda) in [0.1, 0.3, 1.0, 3.0].iter().flat_map(|&c| LAMBDAS.map(|lambda| (c, lambda))) {
+                let errors = RATIOS.map(|ratio| error(&Metric::Ard(vec![2.0 * c]), lambda, ratio));
+                least = errors.into_iter().fold(least, f64::min);
+            }
+            best += least;
             assert_eq!(choice.report.rows, 3000);
             assert!(choice.report.findings.is_empty(), "{:?}", choice.report.findings);
         }
-        println!("limit {limit}: {chosen:.4} {best:.4} {paper:.4}");
-        assert!(chosen < 1.1 * best + 0.03 && chosen < 0.8 * paper, "limit {limit}: {chosen} {best} {paper}");
+        // The best of 120 by the truth itself is partly luck.
+        assert!(chosen < 1.4 * best && chosen < 0.9 * paper, "limit {limit}: {chosen:.3} {best:.3} {paper:.3}");
     }
 }
 
