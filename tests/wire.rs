@@ -66,6 +66,7 @@ fn single() -> Value {
     json!({
         "v": 1, "stream": "robot", "session": "a", "seq": 7, "state": [0.5, -1], "next_state": [1, 2.5], "reward": -3,
         "terminated": true, "truncated": false, "action": 2, "discount": 0.5, "time": 1.7e9,
+        "behavior_prob": 0.25, "target_prob": 0.5, "next_action": 1, "next_action_probs": [0.25, 0.75],
     })
 }
 
@@ -74,6 +75,8 @@ fn batch() -> Value {
         "v": 1, "stream": "robot", "session": "a", "seq": 7, "states": [[0.5, -1], [3, 4]],
         "next_states": [[1, 2.5], [5, 6]], "rewards": [-3, 1.5], "terminated": [true, false],
         "truncated": [false, true], "actions": [[2, 1], [0, 1]], "discounts": [0.5, 1], "times": [1.7e9, 1.7e9],
+        "behavior_probs": [0.5, 2], "target_probs": [0, 1], "next_actions": [[1, 1], [0, 2]],
+        "next_action_probs": [[0.25, 0.75], [1, 0]],
     })
 }
 
@@ -148,6 +151,8 @@ fn one_transition() {
     );
     assert!(batch.terminated(0) && !batch.truncated(0));
     assert_eq!((batch.discount(0), batch.action(0)), (Some(0.5), Some(&[2.0][..])));
+    assert_eq!((batch.behavior_prob(0), batch.target_prob(0), batch.ratio(0)), (Some(0.25), Some(0.5), 2.0));
+    assert_eq!((batch.next_action(0), batch.next_action_probs(0)), (Some(&[1.0][..]), Some(&[0.25, 0.75][..])));
 }
 
 #[test]
@@ -155,6 +160,8 @@ fn a_transition_needs_little() {
     let batch = ingest(&pack(&json!({"v": 1, "state": [1], "next_state": [2], "reward": [3, 4]}))).unwrap();
     assert_eq!((batch.stream(), batch.session(), batch.seq()), ("default", "", None));
     assert_eq!((batch.reward(0), batch.discount(0), batch.action(0)), (&[3.0, 4.0][..], None, None));
+    assert_eq!((batch.behavior_prob(0), batch.target_prob(0), batch.ratio(0)), (None, None, 1.0));
+    assert_eq!((batch.next_action(0), batch.next_action_probs(0)), (None, None));
     assert!(!batch.terminated(0) && !batch.truncated(0));
 }
 
@@ -165,11 +172,23 @@ fn a_batch() {
     assert_eq!((batch.state(1), batch.next_state(1), batch.reward(1)), (&[3.0, 4.0][..], &[5.0, 6.0][..], &[1.5][..]));
     assert_eq!((batch.terminated(0), batch.truncated(1), batch.terminated(1)), (true, true, false));
     assert_eq!((batch.discount(1), batch.action(1)), (Some(1.0), Some(&[0.0, 1.0][..])));
+    assert_eq!((batch.behavior_prob(1), batch.target_prob(0)), (Some(2.0), Some(0.0)));
+    assert_eq!((batch.ratio(0), batch.ratio(1)), (0.0, 0.5));
+    assert_eq!((batch.next_action(1), batch.next_action_probs(1)), (Some(&[0.0, 2.0][..]), Some(&[1.0, 0.0][..])));
 }
 
 #[test]
 fn a_batch_may_carry_the_time_it_was_sent() {
     assert_eq!(ingest(&changed(&batch(), "time", json!(1.7e9))).unwrap(), ingest(&pack(&batch())).unwrap());
+}
+
+#[test]
+fn one_probability_may_come_without_the_other() {
+    for (key, others) in [("behavior_probs", (None, Some(1.0))), ("target_probs", (Some(2.0), None))] {
+        let batch = ingest(&changed(&batch(), key, Value::Null)).unwrap();
+        assert_eq!((batch.behavior_prob(1), batch.target_prob(1)), others);
+        assert_eq!(batch.ratio(1), 1.0);
+    }
 }
 
 #[test]
@@ -196,6 +215,9 @@ fn numpy_arrays_mean_what_lists_mean() {
                 ("terminated", numpy("|b1", Some(&[2]), &[1, 0], binary_keys)),
                 ("truncated", numpy("|b1", Some(&[2]), &[0, 1], binary_keys)),
                 ("actions", numpy("<i4", Some(&[2, 2]), &actions, binary_keys)),
+                ("behavior_probs", numpy("<f8", Some(&[2]), &le(&[0.5, 2.0]), binary_keys)),
+                ("next_actions", numpy("<f8", Some(&[2, 2]), &le(&[1.0, 1.0, 0.0, 2.0]), binary_keys)),
+                ("next_action_probs", numpy("<f8", Some(&[2, 2]), &le(&[0.25, 0.75, 1.0, 0.0]), binary_keys)),
                 ("seq", numpy("<i8", None, &7i64.to_le_bytes(), binary_keys)),
             ],
         );
@@ -215,6 +237,7 @@ fn numpy_scalars_mean_what_numbers_mean() {
             ("action", numpy("<i8", None, &2i64.to_le_bytes(), true)),
             ("seq", numpy("<i4", None, &7i32.to_le_bytes(), true)),
             ("discount", numpy("<f8", None, &0.5f64.to_le_bytes(), true)),
+            ("target_prob", numpy("<f8", None, &0.5f64.to_le_bytes(), true)),
             // A list of numpy scalars, as a careless comprehension makes it.
             ("state", [vec![0x92], numpy("<f8", None, &le(&[0.5]), true), pack(&json!(-1))].concat()),
         ],
@@ -349,10 +372,25 @@ fn every_one_field_fault_of_a_transition_is_named() {
         ("discount", json!(1.01), (OutOfRange, Some("discount"), Some(0))),
         ("discount", json!([0.5]), (WrongShape, Some("discount"), None)),
         ("time", json!("now"), (WrongType, Some("time"), None)),
+        ("behavior_prob", json!(0), (OutOfRange, Some("behavior_prob"), Some(0))),
+        ("behavior_prob", json!(-0.5), (OutOfRange, Some("behavior_prob"), Some(0))),
+        ("behavior_prob", json!([0.5]), (WrongShape, Some("behavior_prob"), None)),
+        ("behavior_prob", json!(1e-300), (OutOfRange, Some("target_prob"), Some(0))),
+        ("target_prob", json!(-0.5), (OutOfRange, Some("target_prob"), Some(0))),
+        ("target_prob", json!(true), (WrongType, Some("target_prob"), None)),
+        ("next_action", json!("left"), (WrongType, Some("next_action"), None)),
+        ("next_action", json!([1, 2]), (WrongShape, Some("next_action"), None)),
+        ("next_action_probs", json!([0.25, 0.5]), (OutOfRange, Some("next_action_probs"), Some(0))),
+        ("next_action_probs", json!([1.5, -0.5]), (OutOfRange, Some("next_action_probs"), Some(0))),
+        ("next_action_probs", json!([]), (WrongShape, Some("next_action_probs"), None)),
+        ("next_action_probs", json!([[0.25, 0.75]]), (WrongShape, Some("next_action_probs"), None)),
         // Keys of a batch have no place in a transition.
         ("states", json!([[1, 2]]), (WrongShape, Some("states"), None)),
         ("rewards", json!([1]), (WrongShape, Some("rewards"), None)),
         ("discounts", json!([1]), (WrongShape, Some("discounts"), None)),
+        ("behavior_probs", json!([1]), (WrongShape, Some("behavior_probs"), None)),
+        ("target_probs", json!([1]), (WrongShape, Some("target_probs"), None)),
+        ("next_actions", json!([1]), (WrongShape, Some("next_actions"), None)),
     ];
     for (key, value, expected) in cases {
         let shown = format!("{key}: {value}");
@@ -391,7 +429,22 @@ fn every_one_field_fault_of_a_batch_is_named() {
         ("discounts", json!([0.5, -0.1]), (OutOfRange, Some("discounts"), Some(1))),
         ("discounts", json!([0.5]), (WrongShape, Some("discounts"), None)),
         ("times", json!([1, "x"]), (WrongType, Some("times"), Some(1))),
+        ("behavior_probs", json!([0.5, 0]), (OutOfRange, Some("behavior_probs"), Some(1))),
+        ("behavior_probs", json!([0.5]), (WrongShape, Some("behavior_probs"), None)),
+        ("behavior_probs", json!(0.5), (WrongShape, Some("behavior_probs"), None)),
+        ("target_probs", json!([0.5, -1]), (OutOfRange, Some("target_probs"), Some(1))),
+        ("target_probs", json!([1e10, 0]), (OutOfRange, Some("target_probs"), Some(0))),
+        ("target_probs", json!([0.5, "x"]), (WrongType, Some("target_probs"), Some(1))),
+        ("next_actions", json!([[1, 1]]), (WrongShape, Some("next_actions"), None)),
+        ("next_actions", json!([1, 1]), (WrongShape, Some("next_actions"), None)),
+        ("next_actions", json!([[1, 1], [1]]), (WrongShape, Some("next_actions"), Some(1))),
+        ("next_action_probs", json!([[0.25, 0.75], [1, 1]]), (OutOfRange, Some("next_action_probs"), Some(1))),
+        ("next_action_probs", json!([[0.25, 0.75]]), (WrongShape, Some("next_action_probs"), None)),
+        ("next_action_probs", json!([0.25, 0.75]), (OutOfRange, Some("next_action_probs"), Some(0))),
         ("state", json!([1, 2]), (WrongShape, Some("states"), None)),
+        ("behavior_prob", json!(0.5), (WrongShape, Some("behavior_prob"), None)),
+        ("target_prob", json!(0.5), (WrongShape, Some("target_prob"), None)),
+        ("next_action", json!([1, 1]), (WrongShape, Some("next_action"), None)),
         ("discount", json!(0.5), (WrongShape, Some("discount"), None)),
     ];
     for (key, value, expected) in cases {
@@ -706,6 +759,8 @@ fn golden_messages_encode_to_the_same_bytes() {
     let bytes = vector("batch_numpy.msgpack");
     let batch = ingest(&bytes).unwrap();
     assert_eq!(wire::encode_ingest(&batch), bytes);
+    let bytes = vector("batch_policies.msgpack");
+    assert_eq!(wire::encode_ingest(&ingest(&bytes).unwrap()), bytes);
     let bytes = vector("append.msgpack");
     assert_eq!(request(&bytes).unwrap().op, Op::Append(batch.clone()));
     assert_eq!(wire::encode_append(9, &batch), bytes);
@@ -1015,6 +1070,7 @@ proptest! {
     #[test]
     fn any_value_in_any_field_does_no_harm(key in prop::sample::select(vec![
         "v", "id", "op", "stream", "seq", "states", "rewards", "next_states", "terminated", "actions", "discounts",
+        "behavior_probs", "target_probs", "next_actions", "next_action_probs",
     ]), value in any_json()) {
         survive(&message_with(&append(), &[(key, pack(&value))]));
     }

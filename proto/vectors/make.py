@@ -204,6 +204,19 @@ good(
         "times": np.array([1.7e9, 1.7e9, 1.7e9]),
     },
 )
+policies = {
+    "behavior_probs": np.array([0.25, 0.5, 1.75]),
+    "target_probs": np.array([0.5, 0.0, 0.35]),
+    "next_actions": np.array([[0.25, -1.0], [0.0, 3.0], [1.0, 2.0]]),
+    "next_action_probs": np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0], [0.1, 0.1, 0.8]]),
+}
+good("batch_policies", "ingest", {"stream": "robot", "session": "7f", "seq": 40, **rows, **policies})
+good(
+    "transition_policies",
+    "ingest",
+    {**row, "action": 1, "behavior_prob": 0.4, "target_prob": 0, "next_action": 2, "next_action_probs": [0.25, 0, 0.75]},
+)
+good("transition_behavior", "ingest", {**row, "behavior_prob": 2.5})
 good("append_transition", "control", {"id": [1, {"a": None}], "op": "append", **row})
 good("value_list", "control", {"id": 4, "op": "value", "states": [[1, 2], [3, 4.5]], "critic": "far", "arrays": "list"})
 good("snapshot_page_request", "control", {"id": 5, "op": "snapshot", "page": 1, "revision": 31})
@@ -469,6 +482,35 @@ bad(
 bad("bad_infinite_list", "ingest", {**table, "rewards": [1.0, float("inf")]}, "not_finite", "rewards", 1, schema=True)
 bad("bad_large_state", "ingest", {**base, "state": [1e10, 0]}, "out_of_range", "state", 0, schema=True)
 bad("bad_discount", "ingest", {**base, "discount": 1.5}, "out_of_range", "discount", 0, schema=True)
+bad("bad_behavior_prob", "ingest", {**base, "behavior_prob": 0}, "out_of_range", "behavior_prob", 0, schema=True)
+bad("bad_target_probs", "ingest", {**table, "target_probs": [0.5, -0.5]}, "out_of_range", "target_probs", 1, schema=True)
+bad(
+    "bad_ratio",
+    "ingest",
+    {**base, "behavior_prob": 1e-12, "target_prob": 1},
+    "out_of_range",
+    "target_prob",
+    0,
+    schema=True,
+)
+bad(
+    "bad_next_action",
+    "ingest",
+    {**base, "action": [1, 2], "next_action": [1]},
+    "wrong_shape",
+    "next_action",
+    schema=True,
+)
+bad(
+    "bad_next_action_probs",
+    "ingest",
+    {**table, "next_action_probs": np.array([[0.5, 0.5], [0.5, 0.25]])},
+    "out_of_range",
+    "next_action_probs",
+    1,
+    schema=True,
+)
+bad("bad_policies_of_a_batch", "ingest", {**base, "next_actions": [1]}, "wrong_shape", "next_actions", schema=True)
 bad(
     "bad_end_within_piece",
     "ingest",
