@@ -728,6 +728,9 @@ impl Field<'_> {
         if let Ok(flag) = self.scalar::<bool>() {
             return Ok(flag.into());
         }
+        if let Ok(flags) = self.tensor::<bool>(Vec::new()) {
+            return Ok(flags.values.into());
+        }
         let tensor = self.tensor::<f64>(Vec::new()).map_err(|e| WireError { code: ErrorCode::Malformed, ..e })?;
         let (_, width) = tensor.shape.rows_and_width();
         Ok(match tensor.shape {
