@@ -11,7 +11,7 @@ use super::window::Window;
 use super::{KernelKind, Lambda, SelectBy, Settings};
 use crate::math::dense::Matrix;
 use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
-use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;
@@ -376,6 +376,7 @@ fn by_returns(
             Lambda::Fixed(lambda) => Some(lambda),
         },
         room: job.room(),
+        profile: Profile::Matern52,
         seed: job.seed,
     };
     let mut ascents = Vec::new();

@@ -14,7 +14,7 @@ use crate::math::evidence::{
     Difference, Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, exact_value, from_parameters, sparse,
     sparse_value,
 };
-use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use crate::math::optimise::{Ascent, Bounds, Budget, Outcome, Prior, maximise, starts};
 use crate::math::returns::differences;
 use crate::snapshot::Inputs;
@@ -99,6 +99,7 @@ pub(super) struct Search {
     steps: Vec<f64>,
     starts: usize,
     pub(super) effort: Effort,
+    pub(super) profile: Profile,
     seed: u64,
 }
 
@@ -193,6 +194,7 @@ impl Search {
             steps: median_steps(rows, inputs),
             starts: settings.starts,
             effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
+            profile: Profile::default(),
             seed,
         })
     }
@@ -254,7 +256,7 @@ impl Search {
             priors.push(Some(Prior { mean: 0.0, sd: 5.0 }));
         }
         let [signal_variance, bias_variance, noise_variance] = self.suggested;
-        let kernel = Kernel::gaussian(signal_variance, bias_variance, metric);
+        let kernel = Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(self.profile);
         Structure { name, like: Hyperparameters { kernel, noise: self.noise, noise_variance }, bounds, priors }
     }
 

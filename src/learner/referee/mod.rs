@@ -9,6 +9,8 @@ mod jury;
 mod pieces;
 mod proposals;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use super::refit::RefitError;
 use super::report::StructureReport;
@@ -16,7 +18,7 @@ use super::search::{Found, Search, Structure};
 use super::{KernelKind, Settings};
 use crate::math::dictionary::{Dictionary, Enough, select_until};
 use crate::math::evidence::KeepGoing;
-use crate::math::kernel::{Hyperparameters, Kernel, Metric};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, Profile};
 use crate::math::optimise::Ascent;
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
@@ -72,6 +74,8 @@ pub(super) struct Question<'a> {
     pub(super) present: Option<(&'a Hyperparameters, f64)>,
     /// The lambda that is wanted; none to have it chosen.
     pub(super) lambda: Option<f64>,
+    /// How the covariance of all candidates falls with distance.
+    pub(super) profile: Profile,
     /// Most elements of a dictionary.
     pub(super) room: usize,
     pub(super) seed: u64,
@@ -103,7 +107,7 @@ impl Question<'_> {
 
     /// The kernel of a candidate.
     fn kernel(&self, metric: Metric) -> Kernel {
-        Kernel::gaussian(1.0, BIAS, metric)
+        Kernel::gaussian(1.0, BIAS, metric).with_profile(self.profile)
     }
 
     /// Whether a metric is of the kind that was asked for. Directions that were are given; the ladder then only helps to judge.
@@ -117,7 +121,7 @@ impl Question<'_> {
             Some((present, _)) => present.kernel.metric.clone(),
             None => self.isotropic(2.0),
         };
-        let kernel = Kernel::gaussian(1.0, 1.0, metric);
+        let kernel = Kernel { bias_variance: 1.0, ..self.kernel(metric) };
         Hyperparameters { kernel, noise: self.settings.noise, noise_variance: 0.1 }
     }
 
