@@ -345,7 +345,8 @@ impl Evaluation {
         }
         if let Some(all) = &mut self.known {
             let known = all[first..first + variance.len()].iter_mut();
-            known.zip(variance).for_each(|(known, v)| *known = (1.0 - v / diagonal).clamp(0.0, 1.0));
+            // No number, where a kernel overflows, counts as nothing known.
+            known.zip(variance).for_each(|(known, v)| *known = (1.0 - v / diagonal).max(0.0));
         }
     }
 

@@ -8,6 +8,7 @@ use criticd::daemon::recovery::{RecoverError, recover};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage};
+use criticd::journal::{GroupWriter, Record};
 use criticd::learner::refit;
 use criticd::sim::{self, Step, walk::Walk};
 use criticd::snapshot::Ask;
@@ -229,6 +230,99 @@ fn what_comes_back_is_the_same_bit_for_bit_from_every_checkpoint_and_from_none()
     drop(harness);
     let harness = Harness::open(&config, MemoryStorage::on(disk), &checkpoints).unwrap();
     assert!(harness.state() == after);
+}
+
+/// The rows of `batch` with what two policies make of them.
+fn judged(batch: Batch) -> Batch {
+    use criticd::transition::BatchParts;
+    let (n, seq) = (batch.len() as u64, batch.seq().unwrap_or(0));
+    // Ratios that have no short binary fraction, one of them 0.
+    let column = |step: f64| Some((seq..seq + n).map(|k| step * (1 + k % 7) as f64).collect());
+    let target = (seq..seq + n).map(|k| if k % 11 == 0 { 0.0 } else { 0.3 }).collect();
+    Batch::new(BatchParts {
+        behavior_probs: column(0.1),
+        target_probs: Some(target),
+        next_actions: column(1.0 / 3.0),
+        next_action_probs: Some([0.2, 0.3, 0.5].repeat(batch.len())),
+        ..batch.into_parts()
+    })
+    .unwrap()
+}
+
+#[test]
+fn what_rows_say_about_policies_outlives_a_crash() {
+    let config = config("");
+    let disk = Arc::new(Mutex::new(Disk::default()));
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+    let open = || Harness::open(&config, MemoryStorage::on(Arc::clone(&disk)), &checkpoints).unwrap();
+    let mut harness = open();
+    let batches: Vec<Batch> = walk("one", 3, 120, 7)
+        .into_iter()
+        .enumerate()
+        .map(|(i, batch)| if i % 3 == 2 { batch } else { judged(batch) })
+        .collect();
+    for (i, batch) in batches.iter().enumerate() {
+        // Some through either socket.
+        if i % 2 == 0 {
+            harness.call(Op::Append(batch.clone()));
+        } else {
+            harness.ingest(batch);
+        }
+        harness.turn();
+        if i == 9 {
+            assert_eq!(harness.ask(Op::Checkpoint)["ok"], true);
+        }
+    }
+    assert_eq!(harness.core.offset(), 120);
+    let expected = harness.state();
+    let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let said: Vec<u64> = batches.iter().flat_map(|b| (0..b.len()).map(|i| b.ratio(i).to_bits())).collect();
+    drop(harness);
+    disk.lock().crash(0);
+
+    let mut harness = open();
+    assert!(harness.state() == expected);
+    let recovered = recover(&mut MemoryStorage::on(Arc::clone(&disk)), &*checkpoints, 1000, &mut |_, _| {}).unwrap();
+    let window = recovered.window.unwrap();
+    let rows = window.flatten();
+    assert!(rows.ratios.contains(&0.0) && rows.ratios.contains(&1.0));
+    assert_eq!(bits(&rows.ratios), said[window.start() as usize..]);
+
+    // The fingerprints in the checkpoint cover it: the same row is a duplicate, another probability a conflict.
+    harness.replies.clear();
+    let last = batches.iter().rfind(|batch| batch.behavior_prob(0).is_some()).unwrap();
+    harness.call(Op::Append(last.clone()));
+    harness.turn();
+    let mut parts = last.clone().into_parts();
+    parts.behavior_probs.as_mut().unwrap()[0] *= 0.5;
+    harness.call(Op::Append(Batch::new(parts).unwrap()));
+    harness.turn();
+    assert_eq!(harness.replies[0]["duplicates"], last.len(), "{}", harness.replies[0]);
+    assert_eq!(harness.replies[1]["error"]["code"], "conflict");
+}
+
+/// What a program before this one has written is what this one writes: no byte of a journal changes where rows say nothing
+/// new.
+#[test]
+fn groups_of_format_version_1_are_written_as_they_were() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal-v1").join(DATABASE);
+    let directory = tempfile::tempdir().unwrap();
+    fs::copy(file, directory.path().join(DATABASE)).unwrap();
+    let mut seen = 0;
+    for group in SqliteStorage::open(directory.path()).unwrap().read(1, u64::MAX).unwrap() {
+        let (time, records) = group.decode().unwrap();
+        let mut writer = GroupWriter::default();
+        for record in &records {
+            if let Record::Rows(taken) = record {
+                writer.take(taken.stream, &taken.batch, 0, &taken.starts_chain);
+            }
+        }
+        if writer.rows() == group.rows && group.kinds == criticd::journal::ROWS {
+            assert_eq!(writer.finish(group.id, group.first_offset, group.previous_crc, time), group);
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The wire promises: what clients may write is understood, every fault is named, and no bytes do harm.
 
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::snapshot::{Ask, Evaluation, Inputs, Snapshot};
+use criticd::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot};
 use criticd::transition::Batch;
 use criticd::wire::{self, ArrayForm, ErrorCode, Id, Limits, Op, Reply, WireError};
 use nalgebra::DMatrix;
@@ -66,6 +66,7 @@ fn single() -> Value {
     json!({
         "v": 1, "stream": "robot", "session": "a", "seq": 7, "state": [0.5, -1], "next_state": [1, 2.5], "reward": -3,
         "terminated": true, "truncated": false, "action": 2, "discount": 0.5, "time": 1.7e9,
+        "behavior_prob": 0.25, "target_prob": 0.5, "next_action": 1, "next_action_probs": [0.25, 0.75],
     })
 }
 
@@ -74,6 +75,8 @@ fn batch() -> Value {
         "v": 1, "stream": "robot", "session": "a", "seq": 7, "states": [[0.5, -1], [3, 4]],
         "next_states": [[1, 2.5], [5, 6]], "rewards": [-3, 1.5], "terminated": [true, false],
         "truncated": [false, true], "actions": [[2, 1], [0, 1]], "discounts": [0.5, 1], "times": [1.7e9, 1.7e9],
+        "behavior_probs": [0.5, 2], "target_probs": [0, 1], "next_actions": [[1, 1], [0, 2]],
+        "next_action_probs": [[0.25, 0.75], [1, 0]],
     })
 }
 
@@ -122,9 +125,15 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
         variance: Some(numbers(3, 3)),
         log_evidence: -123.456,
         score: Some(-0.5),
-        lambda: 1.0,
-        returns: None,
-        provisional: false,
+        lambda: 0.3,
+        returns: Some(ReturnSpread {
+            level: vec![0.1; columns],
+            weights: numbers(3, columns),
+            floor: vec![1e-3; columns],
+            factor: 1.1,
+            pairs: 1234,
+        }),
+        provisional: true,
     }
 }
 
@@ -148,6 +157,8 @@ fn one_transition() {
     );
     assert!(batch.terminated(0) && !batch.truncated(0));
     assert_eq!((batch.discount(0), batch.action(0)), (Some(0.5), Some(&[2.0][..])));
+    assert_eq!((batch.behavior_prob(0), batch.target_prob(0), batch.ratio(0)), (Some(0.25), Some(0.5), 2.0));
+    assert_eq!((batch.next_action(0), batch.next_action_probs(0)), (Some(&[1.0][..]), Some(&[0.25, 0.75][..])));
 }
 
 #[test]
@@ -155,6 +166,8 @@ fn a_transition_needs_little() {
     let batch = ingest(&pack(&json!({"v": 1, "state": [1], "next_state": [2], "reward": [3, 4]}))).unwrap();
     assert_eq!((batch.stream(), batch.session(), batch.seq()), ("default", "", None));
     assert_eq!((batch.reward(0), batch.discount(0), batch.action(0)), (&[3.0, 4.0][..], None, None));
+    assert_eq!((batch.behavior_prob(0), batch.target_prob(0), batch.ratio(0)), (None, None, 1.0));
+    assert_eq!((batch.next_action(0), batch.next_action_probs(0)), (None, None));
     assert!(!batch.terminated(0) && !batch.truncated(0));
 }
 
@@ -165,11 +178,23 @@ fn a_batch() {
     assert_eq!((batch.state(1), batch.next_state(1), batch.reward(1)), (&[3.0, 4.0][..], &[5.0, 6.0][..], &[1.5][..]));
     assert_eq!((batch.terminated(0), batch.truncated(1), batch.terminated(1)), (true, true, false));
     assert_eq!((batch.discount(1), batch.action(1)), (Some(1.0), Some(&[0.0, 1.0][..])));
+    assert_eq!((batch.behavior_prob(1), batch.target_prob(0)), (Some(2.0), Some(0.0)));
+    assert_eq!((batch.ratio(0), batch.ratio(1)), (0.0, 0.5));
+    assert_eq!((batch.next_action(1), batch.next_action_probs(1)), (Some(&[0.0, 2.0][..]), Some(&[1.0, 0.0][..])));
 }
 
 #[test]
 fn a_batch_may_carry_the_time_it_was_sent() {
     assert_eq!(ingest(&changed(&batch(), "time", json!(1.7e9))).unwrap(), ingest(&pack(&batch())).unwrap());
+}
+
+#[test]
+fn one_probability_may_come_without_the_other() {
+    for (key, others) in [("behavior_probs", (None, Some(1.0))), ("target_probs", (Some(2.0), None))] {
+        let batch = ingest(&changed(&batch(), key, Value::Null)).unwrap();
+        assert_eq!((batch.behavior_prob(1), batch.target_prob(1)), others);
+        assert_eq!(batch.ratio(1), 1.0);
+    }
 }
 
 #[test]
@@ -196,6 +221,9 @@ fn numpy_arrays_mean_what_lists_mean() {
                 ("terminated", numpy("|b1", Some(&[2]), &[1, 0], binary_keys)),
                 ("truncated", numpy("|b1", Some(&[2]), &[0, 1], binary_keys)),
                 ("actions", numpy("<i4", Some(&[2, 2]), &actions, binary_keys)),
+                ("behavior_probs", numpy("<f8", Some(&[2]), &le(&[0.5, 2.0]), binary_keys)),
+                ("next_actions", numpy("<f8", Some(&[2, 2]), &le(&[1.0, 1.0, 0.0, 2.0]), binary_keys)),
+                ("next_action_probs", numpy("<f8", Some(&[2, 2]), &le(&[0.25, 0.75, 1.0, 0.0]), binary_keys)),
                 ("seq", numpy("<i8", None, &7i64.to_le_bytes(), binary_keys)),
             ],
         );
@@ -215,6 +243,7 @@ fn numpy_scalars_mean_what_numbers_mean() {
             ("action", numpy("<i8", None, &2i64.to_le_bytes(), true)),
             ("seq", numpy("<i4", None, &7i32.to_le_bytes(), true)),
             ("discount", numpy("<f8", None, &0.5f64.to_le_bytes(), true)),
+            ("target_prob", numpy("<f8", None, &0.5f64.to_le_bytes(), true)),
             // A list of numpy scalars, as a careless comprehension makes it.
             ("state", [vec![0x92], numpy("<f8", None, &le(&[0.5]), true), pack(&json!(-1))].concat()),
         ],
@@ -349,10 +378,25 @@ fn every_one_field_fault_of_a_transition_is_named() {
         ("discount", json!(1.01), (OutOfRange, Some("discount"), Some(0))),
         ("discount", json!([0.5]), (WrongShape, Some("discount"), None)),
         ("time", json!("now"), (WrongType, Some("time"), None)),
+        ("behavior_prob", json!(0), (OutOfRange, Some("behavior_prob"), Some(0))),
+        ("behavior_prob", json!(-0.5), (OutOfRange, Some("behavior_prob"), Some(0))),
+        ("behavior_prob", json!([0.5]), (WrongShape, Some("behavior_prob"), None)),
+        ("behavior_prob", json!(1e-300), (OutOfRange, Some("target_prob"), Some(0))),
+        ("target_prob", json!(-0.5), (OutOfRange, Some("target_prob"), Some(0))),
+        ("target_prob", json!(true), (WrongType, Some("target_prob"), None)),
+        ("next_action", json!("left"), (WrongType, Some("next_action"), None)),
+        ("next_action", json!([1, 2]), (WrongShape, Some("next_action"), None)),
+        ("next_action_probs", json!([0.25, 0.5]), (OutOfRange, Some("next_action_probs"), Some(0))),
+        ("next_action_probs", json!([1.5, -0.5]), (OutOfRange, Some("next_action_probs"), Some(0))),
+        ("next_action_probs", json!([]), (WrongShape, Some("next_action_probs"), None)),
+        ("next_action_probs", json!([[0.25, 0.75]]), (WrongShape, Some("next_action_probs"), None)),
         // Keys of a batch have no place in a transition.
         ("states", json!([[1, 2]]), (WrongShape, Some("states"), None)),
         ("rewards", json!([1]), (WrongShape, Some("rewards"), None)),
         ("discounts", json!([1]), (WrongShape, Some("discounts"), None)),
+        ("behavior_probs", json!([1]), (WrongShape, Some("behavior_probs"), None)),
+        ("target_probs", json!([1]), (WrongShape, Some("target_probs"), None)),
+        ("next_actions", json!([1]), (WrongShape, Some("next_actions"), None)),
     ];
     for (key, value, expected) in cases {
         let shown = format!("{key}: {value}");
@@ -391,7 +435,22 @@ fn every_one_field_fault_of_a_batch_is_named() {
         ("discounts", json!([0.5, -0.1]), (OutOfRange, Some("discounts"), Some(1))),
         ("discounts", json!([0.5]), (WrongShape, Some("discounts"), None)),
         ("times", json!([1, "x"]), (WrongType, Some("times"), Some(1))),
+        ("behavior_probs", json!([0.5, 0]), (OutOfRange, Some("behavior_probs"), Some(1))),
+        ("behavior_probs", json!([0.5]), (WrongShape, Some("behavior_probs"), None)),
+        ("behavior_probs", json!(0.5), (WrongShape, Some("behavior_probs"), None)),
+        ("target_probs", json!([0.5, -1]), (OutOfRange, Some("target_probs"), Some(1))),
+        ("target_probs", json!([1e10, 0]), (OutOfRange, Some("target_probs"), Some(0))),
+        ("target_probs", json!([0.5, "x"]), (WrongType, Some("target_probs"), Some(1))),
+        ("next_actions", json!([[1, 1]]), (WrongShape, Some("next_actions"), None)),
+        ("next_actions", json!([1, 1]), (WrongShape, Some("next_actions"), None)),
+        ("next_actions", json!([[1, 1], [1]]), (WrongShape, Some("next_actions"), Some(1))),
+        ("next_action_probs", json!([[0.25, 0.75], [1, 1]]), (OutOfRange, Some("next_action_probs"), Some(1))),
+        ("next_action_probs", json!([[0.25, 0.75]]), (WrongShape, Some("next_action_probs"), None)),
+        ("next_action_probs", json!([0.25, 0.75]), (OutOfRange, Some("next_action_probs"), Some(0))),
         ("state", json!([1, 2]), (WrongShape, Some("states"), None)),
+        ("behavior_prob", json!(0.5), (WrongShape, Some("behavior_prob"), None)),
+        ("target_prob", json!(0.5), (WrongShape, Some("target_prob"), None)),
+        ("next_action", json!([1, 1]), (WrongShape, Some("next_action"), None)),
         ("discount", json!(0.5), (WrongShape, Some("discount"), None)),
     ];
     for (key, value, expected) in cases {
@@ -614,9 +673,19 @@ fn a_model_before_its_first_row_comes_back() {
     (model.dictionary, model.weights) = (DMatrix::zeros(0, 2), DMatrix::zeros(0, 1));
     (model.variance, model.score) = (Some(DMatrix::zeros(0, 0)), None);
     model.inputs.names = None;
+    let returns = model.returns.take().unwrap();
     let back = wire::decode_snapshot(&wire::encode_snapshot(&model, ArrayForm::Tensor, false)).unwrap();
     model.variance = None;
     assert_eq!(back, model);
+    for heads in [1, 2] {
+        model.weights = DMatrix::zeros(0, heads);
+        let (level, floor) = (vec![0.5; heads], vec![0.25; heads]);
+        model.returns = Some(ReturnSpread { level, floor, weights: DMatrix::zeros(0, heads), ..returns.clone() });
+        for form in [ArrayForm::Tensor, ArrayForm::List] {
+            let back = wire::decode_snapshot(&wire::encode_snapshot(&model, form, false)).unwrap();
+            assert_eq!(back, model, "{form:?}");
+        }
+    }
 }
 
 #[test]
@@ -645,13 +714,27 @@ fn faults_of_snapshots_are_named() {
         ("/weights", json!([1, 2]), (WrongShape, Some("weights"), None)),
         ("/variance", json!([[1, 2, 3]]), (WrongShape, Some("variance"), None)),
         ("/score", json!("good"), (WrongType, Some("score"), None)),
+        ("/lambda", json!(1.5), (OutOfRange, Some("lambda"), None)),
+        ("/provisional", json!(1), (WrongType, Some("provisional"), None)),
+        ("/returns", json!(1), (WrongType, Some("returns"), None)),
+        ("/returns/level", json!([1, 2]), (WrongShape, Some("returns.level"), None)),
+        ("/returns/floor", json!([0]), (OutOfRange, Some("returns.floor"), Some(0))),
+        ("/returns/floor", json!([]), (WrongShape, Some("returns.floor"), None)),
+        ("/returns/weights", json!([[1, 2], [3, 4], [5, 6]]), (WrongShape, Some("returns.weights"), None)),
+        ("/returns/weights", json!([1]), (WrongShape, Some("returns.weights"), None)),
+        ("/returns/factor", json!(0), (OutOfRange, Some("returns.factor"), None)),
+        ("/returns/pairs", json!(-1), (OutOfRange, Some("returns.pairs"), None)),
     ];
     for (path, value, expected) in cases {
         let mut changed = model.clone();
         *changed.pointer_mut(path).unwrap() = value.clone();
         assert_eq!(fault_of(wire::decode_snapshot(&pack(&changed)).unwrap_err()), expected, "{path}: {value}");
     }
-    for (path, key, field) in [("", "weights", "weights"), ("/kernel", "relevance", "kernel.relevance")] {
+    for (path, key, field) in [
+        ("", "weights", "weights"),
+        ("/kernel", "relevance", "kernel.relevance"),
+        ("/returns", "factor", "returns.factor"),
+    ] {
         let mut changed = model.clone();
         changed.pointer_mut(path).unwrap().as_object_mut().unwrap().remove(key);
         let fault = fault_of(wire::decode_snapshot(&pack(&changed)).unwrap_err());
@@ -706,6 +789,8 @@ fn golden_messages_encode_to_the_same_bytes() {
     let bytes = vector("batch_numpy.msgpack");
     let batch = ingest(&bytes).unwrap();
     assert_eq!(wire::encode_ingest(&batch), bytes);
+    let bytes = vector("batch_policies.msgpack");
+    assert_eq!(wire::encode_ingest(&ingest(&bytes).unwrap()), bytes);
     let bytes = vector("append.msgpack");
     assert_eq!(request(&bytes).unwrap().op, Op::Append(batch.clone()));
     assert_eq!(wire::encode_append(9, &batch), bytes);
@@ -719,6 +804,9 @@ fn golden_requests_are_understood() {
         matches!(asked.op, Op::Value { rows: 3, dim: 2, ask: Ask::VARIANCE, min_offset: Some(12), .. }),
         "{asked:?}"
     );
+    let asked = request(&vector("value_known.msgpack")).unwrap();
+    let ask = Ask { variance: false, returns: true, known: true };
+    assert!(matches!(asked.op, Op::Value { rows: 2, ask: found, .. } if found == ask), "{asked:?}");
     let asked = request(&vector("snapshot_request.msgpack")).unwrap();
     assert_eq!(
         (asked.id, asked.op),
@@ -730,7 +818,8 @@ fn golden_requests_are_understood() {
 fn golden_snapshots_give_the_expected_values() {
     let kinds = ["isotropic", "ard", "factor"];
     let rewards = ["rewards_isotropic", "rewards_ard", "rewards_factor"];
-    for name in kinds.into_iter().chain(rewards).chain(["means_only", "no_bias_factor"]) {
+    let returns = ["returns", "returns_means_only", "returns_rewards", "returns_provisional"];
+    for name in kinds.into_iter().chain(rewards).chain(["means_only", "no_bias_factor"]).chain(returns) {
         let bytes = vector(&format!("snapshot_{name}.msgpack"));
         let model = wire::decode_snapshot(&bytes).unwrap();
         let written = wire::encode_snapshot(&model, ArrayForm::Tensor, true);
@@ -749,16 +838,26 @@ fn golden_snapshots_give_the_expected_values() {
             let row = |value: &Value| value.as_array().map_or(vec![value.clone()], Clone::clone);
             value.as_array().unwrap().iter().flat_map(row).map(|v| v.as_f64().unwrap()).collect()
         };
-        let found = model.evaluate(&numbers(&expected["states"]), Ask::VARIANCE).unwrap();
-        let means: Vec<f64> = found.mean.transpose().iter().copied().collect();
-        assert_eq!(found.variance.is_some(), expected.get("variance").is_some(), "{name}");
-        let variance = expected.get("variance").map(numbers).unwrap_or_default();
-        for (found, expected) in [(means, numbers(&expected["mean"])), (found.variance.unwrap_or_default(), variance)] {
-            assert_eq!(found.len(), expected.len(), "{name}");
+        let found = model.evaluate(&numbers(&expected["states"]), Ask::ALL).unwrap();
+        let rows = |values: DMatrix<f64>| -> Vec<f64> { values.transpose().iter().copied().collect() };
+        for (key, found) in [
+            ("mean", Some(rows(found.mean))),
+            ("variance", found.variance),
+            ("return_variance", found.return_variance.map(rows)),
+            ("known", found.known.filter(|_| model.returns.is_some())),
+        ] {
+            assert_eq!(found.is_some(), expected.get(key).is_some(), "{name}: {key}");
+            let (found, expected) = (found.unwrap_or_default(), expected.get(key).map(numbers).unwrap_or_default());
+            assert_eq!(found.len(), expected.len(), "{name}: {key}");
             for (found, expected) in found.into_iter().zip(expected) {
-                assert!((found - expected).abs() < 1e-12, "{name}: {found} {expected}");
+                assert!((found - expected).abs() < 1e-12, "{name}: {key}: {found} {expected}");
             }
         }
+        if let Some(expected) = expected.get("extrapolates") {
+            assert_eq!(&json!(found.extrapolates), expected, "{name}");
+        }
+        assert_eq!(model.provisional, name == "returns_provisional");
+        assert_eq!(model.lambda, if model.returns.is_some() { 0.8 } else { 1.0 });
     }
 }
 
@@ -836,10 +935,21 @@ fn replies_encode_to_the_golden_bytes() {
         ..Evaluation::default()
     };
     let two = Evaluation { mean: DMatrix::from_row_slice(2, 2, &[1.5, -2.0, 0.5, 4.0]), ..Evaluation::default() };
-    let model = Snapshot { offset: 1043, ..snapshot(Metric::Isotropic(1.0), 1) };
+    let model = Snapshot { offset: 1043, lambda: 1.0, provisional: false, ..snapshot(Metric::Isotropic(1.0), 1) };
     same("value", tensor, Reply::Value { evaluation: &one, snapshot: &model });
     same("value_list", list, Reply::Value { evaluation: &one, snapshot: &model });
     same("value_rewards", tensor, Reply::Value { evaluation: &two, snapshot: &model });
+    let known = Evaluation {
+        return_variance: Some(DMatrix::from_column_slice(2, 1, &[1.25, 0.75])),
+        known: Some(vec![0.875, 0.0]),
+        extrapolates: Some(vec![false, true]),
+        ..one
+    };
+    let learning = Snapshot { lambda: 0.75, provisional: true, ..model.clone() };
+    same("value_known", tensor, Reply::Value { evaluation: &known, snapshot: &learning });
+    same("value_known_list", list, Reply::Value { evaluation: &known, snapshot: &learning });
+    let returns = Evaluation { return_variance: Some(DMatrix::from_row_slice(2, 2, &[1.25, 0.75, 3.0, 2.5])), ..two };
+    same("value_returns", tensor, Reply::Value { evaluation: &returns, snapshot: &model });
     let data: Vec<u8> = (0..8).collect();
     same("page", tensor, Reply::Page { page: 1, pages: 3, revision: 31, bytes: 1_100_000, data: &data });
     let position = |session: &str, next_seq, rows, last_seen| wire::StreamPosition {
@@ -880,11 +990,15 @@ fn replies_encode_to_the_golden_bytes() {
 #[test]
 fn publications_encode_to_the_golden_bytes() {
     let before = Snapshot { revision: 31, ..wire::decode_snapshot(&vector("snapshot_ard.msgpack")).unwrap() };
-    for (name, variance) in [("weights", false), ("weights_variance", true)] {
+    for (name, variance) in [("weights", false), ("weights_variance", true), ("weights_returns", false)] {
         let bytes = vector(&format!("{name}.msgpack"));
         let after = wire::decode_weights(&bytes, &before).unwrap().expect("it follows");
         assert!(wire::encode_weights(&after, 2, variance) == bytes, "{name}");
         assert_eq!(after.dictionary.nrows(), 4);
+        assert_eq!(
+            (after.returns.is_some(), after.provisional),
+            (name == "weights_returns", name == "weights_returns")
+        );
     }
     let after = Snapshot { generation: 2, revision: 32, offset: 5100, ..before };
     assert_eq!(wire::encode_announcement(&after, 5_000_000), vector("announcement.msgpack"));
@@ -1015,6 +1129,7 @@ proptest! {
     #[test]
     fn any_value_in_any_field_does_no_harm(key in prop::sample::select(vec![
         "v", "id", "op", "stream", "seq", "states", "rewards", "next_states", "terminated", "actions", "discounts",
+        "behavior_probs", "target_probs", "next_actions", "next_action_probs",
     ]), value in any_json()) {
         survive(&message_with(&append(), &[(key, pack(&value))]));
     }

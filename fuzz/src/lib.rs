@@ -96,6 +96,14 @@ fn sound(batch: &Batch) {
         assert!(batch.discount(i).is_none_or(|discount| (0.0..=1.0).contains(&discount)), "row {i}");
         assert!(batch.action(i).is_none_or(|action| action.iter().all(|v| v.is_finite())), "row {i}");
         assert!(batch.time(i).is_none_or(f64::is_finite), "row {i}");
+        assert!(batch.behavior_prob(i).is_none_or(|prob| prob > 0.0 && prob.is_finite()), "row {i}");
+        assert!(batch.target_prob(i).is_none_or(|prob| prob >= 0.0 && prob.is_finite()), "row {i}");
+        assert!((0.0..=MAGNITUDE_MAX).contains(&batch.ratio(i)), "row {i}");
+        assert!(batch.next_action(i).is_none_or(|action| action.iter().all(|v| v.is_finite())), "row {i}");
+        let distribution = |probs: &[f64]| {
+            probs.iter().all(|p| (0.0..=1.0).contains(p)) && (probs.iter().sum::<f64>() - 1.0).abs() <= 1e-6
+        };
+        assert!(batch.next_action_probs(i).is_none_or(distribution), "row {i}");
     }
     assert!((1..=256).contains(&batch.stream().len()) && batch.session().len() <= 256);
     assert!(batch.seq().is_none_or(|seq| seq.checked_add(batch.len() as u64).is_some()));
@@ -105,7 +113,10 @@ fn sound(batch: &Batch) {
 fn same(a: &Batch, b: &Batch) {
     assert_eq!((a.len(), a.stream(), a.session(), a.seq()), (b.len(), b.stream(), b.session(), b.seq()));
     assert_eq!((a.dim(), a.rewards_per_row()), (b.dim(), b.rewards_per_row()));
-    (0..a.len()).for_each(|i| assert_eq!(a.fingerprint(i), b.fingerprint(i), "row {i}"));
+    for i in 0..a.len() {
+        assert_eq!(a.fingerprint(i), b.fingerprint(i), "row {i}");
+        assert_eq!(a.ratio(i).to_bits(), b.ratio(i).to_bits(), "row {i}");
+    }
 }
 
 fn request(data: &[u8]) {

@@ -29,7 +29,10 @@ const NINETY: f64 = 1.644_854;
 #[derive(Clone, Debug)]
 struct Sample {
     mean: f64,
+    /// Of V.
     variance: f64,
+    /// Of the return, where the model knows how returns scatter.
+    return_variance: Option<f64>,
     /// Rewards since, discounted.
     collected: f64,
     /// Discount of the next reward.
@@ -152,11 +155,12 @@ impl Calibration {
                 states.extend_from_slice(rows.state(range.start + (offset - first) as usize));
             }
         }
-        let Ok(evaluation) = model.evaluate(&states, Ask::VARIANCE) else { return Vec::new() };
+        let Ok(evaluation) = model.evaluate(&states, Ask { returns: true, ..Ask::VARIANCE }) else { return Vec::new() };
         let sample = |(k, offset)| {
             let variance = evaluation.variance.as_ref().map_or(0.0, |v| v[k]);
             let mean = evaluation.mean[(k, 0)];
-            (offset, Sample { mean, variance, collected: 0.0, factor: 1.0, squares: 0.0, rows: 0 })
+            let return_variance = evaluation.return_variance.as_ref().map(|v| v[(k, 0)]);
+            (offset, Sample { mean, variance, return_variance, collected: 0.0, factor: 1.0, squares: 0.0, rows: 0 })
         };
         places.into_iter().enumerate().map(sample).collect()
     }
@@ -169,7 +173,8 @@ impl Calibration {
         for (k, (sample, _)) in cut.iter().enumerate() {
             let realised = sample.collected + sample.factor * rest.mean[(k, 0)];
             let share = if noise.noise == NoiseModel::White { sample.squares } else { 1.0 };
-            let deviation = (sample.variance + share * noise.noise_variance).sqrt();
+            let modelled = sample.variance + share * noise.noise_variance;
+            let deviation = sample.return_variance.unwrap_or(modelled).sqrt();
             let pair = Pair { predicted: sample.mean, deviation, realised, bootstrapped: sample.factor };
             if sample.factor > BOOTSTRAPPED_MAX || !realised.is_finite() {
                 continue;

@@ -23,8 +23,9 @@ use crate::transition::{Batch, BatchParts};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Version of the format that is written. Older ones are read, newer ones refused.
-pub const VERSION: u32 = 1;
+/// Newest version of the format. Older ones are read, newer ones refused. A group has the oldest one that can say what is
+/// in it: 1, or 2 where rows say something about policies.
+pub const VERSION: u32 = 2;
 
 /// Bit of [`StoredGroup::kinds`]: rows.
 pub const ROWS: u32 = 1;
@@ -46,6 +47,15 @@ const PIECE: u8 = 1 << 1;
 const HAS_ACTIONS: u8 = 1 << 2;
 const HAS_DISCOUNTS: u8 = 1 << 3;
 const HAS_TIMES: u8 = 1 << 4;
+/// Behind all else, what the rows say about policies: a byte with the flags below, then for each of these its numbers.
+const HAS_POLICY: u8 = 1 << 5;
+
+const HAS_BEHAVIOR_PROBS: u8 = 1;
+const HAS_TARGET_PROBS: u8 = 1 << 1;
+/// Before the numbers u32, how many there are in a row.
+const HAS_NEXT_ACTIONS: u8 = 1 << 2;
+/// The same.
+const HAS_NEXT_ACTION_PROBS: u8 = 1 << 3;
 
 const TERMINATED: u8 = 1;
 const TRUNCATED: u8 = 1 << 1;
@@ -227,6 +237,8 @@ pub struct GroupWriter {
     body: Vec<u8>,
     rows: u64,
     kinds: u32,
+    /// Whether rows say something about policies.
+    policies: bool,
 }
 
 impl GroupWriter {
@@ -254,11 +266,16 @@ impl GroupWriter {
         let linked = |i: usize| bits_equal(batch.next_state(i), batch.state(i + 1));
         let piece = (from..batch.len() - 1).all(linked);
         let flag = |flag, set| if set { flag } else { 0 };
+        let policy = flag(HAS_BEHAVIOR_PROBS, batch.behavior_prob(from).is_some())
+            | flag(HAS_TARGET_PROBS, batch.target_prob(from).is_some())
+            | flag(HAS_NEXT_ACTIONS, batch.next_action(from).is_some())
+            | flag(HAS_NEXT_ACTION_PROBS, batch.next_action_probs(from).is_some());
         let flags = flag(HAS_SEQ, batch.seq().is_some())
             | flag(PIECE, piece)
             | flag(HAS_ACTIONS, batch.action(from).is_some())
             | flag(HAS_DISCOUNTS, batch.discount(from).is_some())
-            | flag(HAS_TIMES, batch.time(from).is_some());
+            | flag(HAS_TIMES, batch.time(from).is_some())
+            | flag(HAS_POLICY, policy != 0);
         out.extend_from_slice(&stream.to_le_bytes());
         out.push(flags);
         for text in [batch.stream(), batch.session()] {
@@ -284,6 +301,18 @@ impl GroupWriter {
         rows.clone().for_each(|i| put_numbers(out, batch.action(i).unwrap_or(&[])));
         rows.clone().for_each(|i| put_numbers(out, batch.discount(i).as_slice()));
         rows.clone().for_each(|i| put_numbers(out, batch.time(i).as_slice()));
+        self.policies |= policy != 0;
+        if policy != 0 {
+            out.push(policy);
+            rows.clone().for_each(|i| put_numbers(out, batch.behavior_prob(i).as_slice()));
+            rows.clone().for_each(|i| put_numbers(out, batch.target_prob(i).as_slice()));
+            for column in [Batch::next_action, Batch::next_action_probs] {
+                if let Some(first) = column(batch, from) {
+                    out.extend_from_slice(&(first.len() as u32).to_le_bytes());
+                    rows.clone().for_each(|i| put_numbers(out, column(batch, i).unwrap_or(&[])));
+                }
+            }
+        }
         self.end(start);
         self.rows += rows.len() as u64;
     }
@@ -332,10 +361,11 @@ impl GroupWriter {
 
     /// The group with this number and offset of its first row, behind one with this checksum.
     pub fn finish(self, id: u64, first_offset: u64, previous_crc: u32, time: f64) -> StoredGroup {
-        let Self { mut body, rows, kinds } = self;
+        let Self { mut body, rows, kinds, policies } = self;
+        let version = if policies { VERSION } else { 1 };
         body.resize(body.len().max(TIME_BYTES), 0);
         body[..TIME_BYTES].copy_from_slice(&time.to_le_bytes());
-        StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version: VERSION, body }.sealed()
+        StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version, body }.sealed()
     }
 }
 
@@ -392,6 +422,12 @@ impl<'a> Bytes<'a> {
         let count = rows.checked_mul(width).and_then(|count| count.checked_mul(8)).ok_or("a length beyond reason")?;
         let bytes = self.take(count)?;
         Ok(bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
+    }
+
+    /// Rows of so many numbers as it says first.
+    fn wide(&mut self, rows: usize) -> Result<Vec<f64>, String> {
+        let width = self.u32()? as usize;
+        self.numbers(rows, width)
     }
 
     fn record(&mut self) -> Result<Record, String> {
@@ -453,6 +489,12 @@ impl<'a> Bytes<'a> {
         let actions = if has(HAS_ACTIONS) { Some(self.numbers(rows, action)?) } else { None };
         let discounts = if has(HAS_DISCOUNTS) { Some(self.numbers(rows, 1)?) } else { None };
         let times = if has(HAS_TIMES) { Some(self.numbers(rows, 1)?) } else { None };
+        let policy = if has(HAS_POLICY) { self.u8()? } else { 0 };
+        let has = |flag: u8| policy & flag != 0;
+        let behavior_probs = if has(HAS_BEHAVIOR_PROBS) { Some(self.numbers(rows, 1)?) } else { None };
+        let target_probs = if has(HAS_TARGET_PROBS) { Some(self.numbers(rows, 1)?) } else { None };
+        let next_actions = if has(HAS_NEXT_ACTIONS) { Some(self.wide(rows)?) } else { None };
+        let next_action_probs = if has(HAS_NEXT_ACTION_PROBS) { Some(self.wide(rows)?) } else { None };
         let parts = BatchParts {
             stream: name,
             session,
@@ -467,7 +509,11 @@ impl<'a> Bytes<'a> {
             discounts,
             actions,
             times,
-            ..BatchParts::default()
+            behavior_probs,
+            target_probs,
+            next_actions,
+            next_action_probs,
+            single: false,
         };
         let batch = Batch::new(parts).map_err(|e| e.to_string())?;
         Ok(TakenRows { stream, starts_chain: column(STARTS_CHAIN), batch })
@@ -489,6 +535,58 @@ mod tests {
             rewards: (0..rows).map(|k| -(k as f64)).collect(),
             ..BatchParts::default()
         }
+    }
+
+    /// What rows say about policies, all of it or some.
+    fn policies() -> Batch {
+        let full = BatchParts {
+            actions: Some(vec![0.5; 6]),
+            behavior_probs: Some(vec![0.1, 0.2, 0.3]),
+            target_probs: Some(vec![0.3, 0.0, 1.5]),
+            next_actions: Some(vec![1.0, -0.0, 3.0, 4.0, 5.0, 6.0]),
+            next_action_probs: Some([0.2, 0.3, 0.5].repeat(3)),
+            ..parts(3)
+        };
+        Batch::new(full).unwrap()
+    }
+
+    #[test]
+    fn what_rows_say_about_policies_comes_back_bit_for_bit() {
+        let full = policies();
+        let half = |change: &dyn Fn(&mut BatchParts)| {
+            let mut parts = full.clone().into_parts();
+            change(&mut parts);
+            Batch::new(parts).unwrap()
+        };
+        let only_behavior = half(&|p| (p.target_probs, p.next_actions, p.next_action_probs) = (None, None, None));
+        let batches = [
+            full.clone(),
+            half(&|p| p.behavior_probs = None),
+            half(&|p| p.next_actions = None),
+            half(&|p| p.next_action_probs = None),
+            only_behavior,
+        ];
+        for batch in &batches {
+            let mut group = GroupWriter::default();
+            group.take(0, batch, 1, &[true, false]);
+            let stored = group.finish(1, 0, 0, 1.0);
+            assert_eq!(stored.version, 2);
+            let Record::Rows(taken) = &stored.decode().unwrap().1[0] else { panic!("rows") };
+            assert_eq!(rows_of(&taken.batch), rows_of(batch)[1..]);
+            for i in 1..3 {
+                assert_eq!(taken.batch.ratio(i - 1).to_bits(), batch.ratio(i).to_bits());
+                assert_eq!(taken.batch.next_action_probs(i - 1), batch.next_action_probs(i));
+            }
+            // Nobody takes the end of one record for the beginning of another.
+            for at in 8..stored.body.len() {
+                let mut cut = stored.clone();
+                cut.body.truncate(at);
+                assert!(cut.sealed().decode().is_err(), "cut at {at}");
+            }
+        }
+        let mut group = GroupWriter::default();
+        group.take(0, &Batch::new(parts(3)).unwrap(), 0, &[true, false, false]);
+        assert_eq!(group.finish(1, 0, 0, 1.0).version, 1, "what the program before could read, it can read");
     }
 
     fn rows_of(batch: &Batch) -> Vec<u64> {

@@ -6,7 +6,7 @@
 //! each group that was synced, never before, and a journal that ends before its mark is refused. It is not synced itself
 //! each time: after a power cut it may be older, which is no harm but that damage behind it goes unnoticed.
 
-use super::{Damage, StoredGroup, VERSION};
+use super::StoredGroup;
 use crossbeam_channel::{Sender, bounded};
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
@@ -25,6 +25,8 @@ pub const DATABASE: &str = "journal.sqlite";
 /// File name of the mark.
 pub const MARK: &str = "journal.mark";
 
+/// Version of the tables. What is in the groups has its own ([`super::VERSION`]).
+const SCHEMA: u32 = 1;
 /// Marks the database as ours among SQLite files ("crit").
 const APPLICATION_ID: i64 = 0x6372_6974;
 const PAGE_BYTES: u64 = 8192;
@@ -69,7 +71,9 @@ impl fmt::Display for StoreError {
         match self {
             Self::Database(e) => write!(f, "{DATABASE}: {e}"),
             Self::File { path, source } => write!(f, "{}: {source}", path.display()),
-            Self::Newer { version } => Damage::Newer { version: *version }.fmt(f),
+            Self::Newer { version } => {
+                write!(f, "it has format version {version}, and this program knows versions up to {SCHEMA}")
+            }
             Self::Foreign { path } => write!(f, "{} is no journal of criticd", path.display()),
             Self::Injected(what) => f.write_str(what),
         }
@@ -268,10 +272,10 @@ impl SqliteStorage {
         if tables == 0 {
             database.pragma_update(None, "page_size", PAGE_BYTES)?;
             database.pragma_update(None, "application_id", APPLICATION_ID)?;
-            database.pragma_update(None, "user_version", VERSION)?;
+            database.pragma_update(None, "user_version", SCHEMA)?;
         } else if application != APPLICATION_ID {
             return Err(StoreError::Foreign { path });
-        } else if version > VERSION {
+        } else if version > SCHEMA {
             return Err(StoreError::Newer { version });
         }
         let mode: String = database.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;

@@ -377,6 +377,7 @@ fn by_returns(
         },
         profile: Profile::default(),
         room: job.room(),
+        profile: Profile::Matern52,
         seed: job.seed,
     };
     let mut ascents = Vec::new();

@@ -113,11 +113,9 @@ impl Dictionary {
     /// Whether its parts are of sizes that fit each other and states (`dim`,).
     pub(crate) fn holds_together(&self, dim: usize) -> bool {
         let m = self.factor.rows();
-        let metric = &self.kernel.metric;
         self.dim == dim
             && dim > 0
-            && metric.relevance(dim).len() == dim
-            && metric.factors().iter().all(|factor| factor.len() == dim)
+            && self.kernel.is_of(dim)
             && self.factor.cols() == m
             && self.basis.len() == m * dim
             && self.points.len() == m

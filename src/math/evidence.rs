@@ -16,15 +16,19 @@
 //! dL/dlog v0 = sum w k0,    dL/dlog b = b sum w,    dL/dlog a_d = -1/2 a_d T_dd,    dL/df_j = -T f_j
 //! ```
 //! so that one pass over the weights gives all D relevances and all factors: T comes from row sums and one product.
+//! Where state variables are not real, x is what they are [embedded](super::embedding) in; a relevance then takes the diagonal
+//! entries of all its coordinates, or for a category twice the weights of the pairs that it keeps apart.
 //! For the exact evidence w = 1/2 J' (alpha alpha' - H Q^-1) J, alpha = Q^-1 d  (\[JS09, eq. 17\]).
 //!
 //! Parameters stand in one order everywhere: [`parameter_names`].
 
 use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, PanelInverses, Scratch, Singular, View, dot, sum};
+use super::embedding::{Embedding, Place};
 use super::kernel::{Hyperparameters, Kernel, Metric, Points};
 use super::vector::ARCH;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Asked now and then, from any thread, whether to go on; `false` ends the computation with [`EvidenceError::Stopped`].
@@ -276,7 +280,7 @@ pub fn from_parameters(like: &Hyperparameters, parameters: &[f64]) -> Hyperparam
         }
     };
     let (signal_variance, bias_variance) = (parameters[0].exp(), parameters[1].exp());
-    let kernel = Kernel { signal_variance, bias_variance, metric, profile: like.kernel.profile };
+    let kernel = Kernel { signal_variance, bias_variance, metric, ..like.kernel.clone() };
     Hyperparameters { kernel, noise: like.noise, noise_variance: parameters[2].exp() }
 }
 
@@ -367,7 +371,7 @@ impl Evaluator {
                     dense::axpy(column, -alpha.at(j, h) / columns, &alpha.col(h)[j..]);
                 }
             };
-            let mut pull = Pull::new(problem.dim);
+            let mut pull = Pull::new(hyper.kernel.embedding(problem.dim));
             let nodes = Nodes::new(&hyper.kernel, problem.dim, &problem.nodes);
             match &problem.differences {
                 None => pull.symmetric(system, scale, weights, signal, &nodes),
@@ -528,7 +532,7 @@ fn sparse_with(
 
     let inverses = PanelInverses::of(factor);
     let mut lanes: Vec<Lane> =
-        (0..LANES.min(n.div_ceil(BLOCK))).map(|_| Lane::new(problem, kernel.bias_variance, dictionary)).collect();
+        (0..LANES.min(n.div_ceil(BLOCK))).map(|_| Lane::new(problem, kernel, dictionary)).collect();
     over_blocks(&mut lanes, n, keep_going, |lane, start, len| {
         lane.prior += lane.block.fill(problem, kernel, &basis, (start, len), false);
         let Lane { block, products, s, p, .. } = lane;
@@ -608,8 +612,9 @@ fn sparse_with(
             pull.own(kernel, problem.node(row), problem.successor(row), -0.5 * paid * hs / noise);
         }
     })?;
-    let mut pull = Pull::new(problem.dim);
-    let mut sides = CrossWeights::new(problem.dim, dictionary);
+    let embedding = kernel.embedding(problem.dim);
+    let mut pull = Pull::new(embedding.clone());
+    let mut sides = CrossWeights::new(embedding, dictionary);
     for lane in &lanes {
         pull.merge(&lane.pull);
         sides.merge(&lane.sides);
@@ -677,16 +682,20 @@ impl Projected {
 /// What the gradient along the metric needs to know of points that are all compared with one another.
 struct Nodes<'a> {
     kernel: &'a Kernel,
-    /// (N, D), row-major.
-    states: &'a [f64],
-    /// The same projected, where the profile's slope is not the profile.
+    /// Embedded coordinates (N, E), row-major.
+    coordinates: Cow<'a, [f64]>,
+    /// Values of each category (C, N).
+    categories: Vec<Vec<f64>>,
+    /// The same states projected, where the profile's slope is not the profile.
     projected: Option<Projected>,
 }
 
 impl<'a> Nodes<'a> {
     fn new(kernel: &'a Kernel, dim: usize, states: &'a [f64]) -> Self {
+        let embedding = kernel.embedding(dim);
         let projected = (!kernel.profile.is_its_slope()).then(|| Projected::new(kernel, dim, states));
-        Self { kernel, states, projected }
+        let categories = embedding.all_categories(states);
+        Self { kernel, coordinates: embedding.all_coordinates(states), categories, projected }
     }
 
     /// k1 of point j and those from number `first` on, in `memory`; none if that is k0.
@@ -715,16 +724,17 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(problem: &Problem, bias: f64, dictionary: &[f64]) -> Self {
+    fn new(problem: &Problem, kernel: &Kernel, dictionary: &[f64]) -> Self {
         let m = dictionary.len() / problem.dim;
+        let embedding = kernel.embedding(problem.dim);
         Self {
-            block: Block::new(m, bias, problem.differences.is_some()),
+            block: Block::new(m, kernel.bias_variance, problem.differences.is_some()),
             s: Matrix::zeros(m, m),
             p: Matrix::zeros(m, problem.observed.cols()),
             prior: 0.0,
             products: Matrix::default(),
-            pull: Pull::new(problem.dim),
-            sides: CrossWeights::new(problem.dim, dictionary),
+            pull: Pull::new(embedding.clone()),
+            sides: CrossWeights::new(embedding, dictionary),
         }
     }
 }
@@ -851,14 +861,19 @@ struct Pull {
     signal: f64,
     /// sum w.
     bias: f64,
-    /// T = sum w k1 (x - x')(x - x')' (D, D), row-major.
+    /// T = sum w k1 (x - x')(x - x')' (E, E), row-major, in embedded coordinates.
     spread: Vec<f64>,
+    /// sum of w k1 over pairs of which a category differs (C,).
+    apart: Vec<f64>,
+    /// E.
     dim: usize,
+    embedding: Embedding,
 }
 
 impl Pull {
-    fn new(dim: usize) -> Self {
-        Self { signal: 0.0, bias: 0.0, spread: vec![0.0; dim * dim], dim }
+    fn new(embedding: Embedding) -> Self {
+        let (dim, categories) = (embedding.width(), embedding.categories());
+        Self { signal: 0.0, bias: 0.0, spread: vec![0.0; dim * dim], apart: vec![0.0; categories], dim, embedding }
     }
 
     /// spread += weight (a b' + b a') / 2
@@ -871,7 +886,7 @@ impl Pull {
         }
     }
 
-    /// spread += scale (a' b + b' a) / 2 for a and b (n, D).
+    /// spread += scale (a' b + b' a) / 2 for a and b (n, E).
     fn outer_all(&mut self, scale: f64, a: View<'_>, b: View<'_>) {
         let product = dense::product(a, Op::Transposed, b, Op::Plain);
         for d in 0..self.dim {
@@ -886,9 +901,10 @@ impl Pull {
         self.signal += other.signal;
         self.bias += other.bias;
         dense::axpy(&mut self.spread, 1.0, &other.spread);
+        dense::axpy(&mut self.apart, 1.0, &other.apart);
     }
 
-    /// All ordered pairs of `states` (N, D), with signal (N, N) and symmetric weights, `scale` times what `prepare` makes of what
+    /// All ordered pairs of `nodes` (N,), with signal (N, N) and symmetric weights, `scale` times what `prepare` makes of what
     /// stands in column j of `weights` from the diagonal down (lower triangles). Nothing of use is left there.
     ///
     /// ```text
@@ -903,7 +919,7 @@ impl Pull {
         nodes: &Nodes<'_>,
     ) {
         let (dim, n) = (self.dim, weights.rows());
-        let mut x = Matrix::from_rows(n, dim, nodes.states);
+        let mut x = Matrix::from_rows(n, dim, &nodes.coordinates);
         for d in 0..dim {
             let mean = sum(x.col(d)) / n as f64;
             x.col_mut(d).iter_mut().for_each(|v| *v -= mean);
@@ -924,6 +940,9 @@ impl Pull {
                 *own += weighed.slope;
                 self.bias += scale * *diagonal + 2.0 * weighed.weight;
                 self.signal += scale * *diagonal * signal[0] + 2.0 * weighed.signal;
+                for (apart, values) in self.apart.iter_mut().zip(&nodes.categories) {
+                    *apart += 2.0 * sum_where_different(below, &values[j + 1..], values[j]);
+                }
                 *diagonal = 0.0;
                 above[first..].fill(0.0);
             }
@@ -948,27 +967,55 @@ impl Pull {
             let (between, slope) = signal_and_slope(kernel, state, next);
             self.signal += weight * (g * g * kernel.signal_variance - 2.0 * g * between);
             self.bias += weight * (1.0 - g) * (1.0 - g) - weight;
-            let step: Vec<f64> = state.iter().zip(next).map(|(a, b)| a - b).collect();
-            self.outer(-2.0 * g * weight * slope, &step, &step);
+            let weight = -2.0 * g * weight * slope;
+            let (mut a, mut b) = (Vec::new(), Vec::new());
+            let (a, b) = (self.embedding.coordinates(state, &mut a), self.embedding.coordinates(next, &mut b));
+            let step: Vec<f64> = a.iter().zip(b).map(|(a, b)| a - b).collect();
+            self.outer(weight, &step, &step);
+            for (apart, d) in self.apart.iter_mut().zip(self.embedding.category_variables()) {
+                *apart += if state[d] == next[d] { 0.0 } else { weight };
+            }
         }
     }
 
     /// The gradient; `noise` is the derivative with respect to log sigma0^2.
     fn gradient(&self, kernel: &Kernel, noise: f64) -> Vec<f64> {
         let dim = self.dim;
-        let diagonal = |d: usize| self.spread[d * dim + d];
+        let diagonal = |e: usize| self.spread[e * dim + e];
+        // sum w k1 times the squared distance in one state variable.
+        let squares = self.embedding.places().iter().map(|place| match *place {
+            Place::Line(e) => diagonal(e),
+            Place::Circle(e, _) => diagonal(e) + diagonal(e + 1),
+            Place::Category(c) => 2.0 * self.apart[c],
+        });
         let mut out = vec![self.signal, kernel.bias_variance * self.bias, noise];
         match &kernel.metric {
-            Metric::Isotropic(h) => out.push(-0.5 * h * (0..dim).map(diagonal).sum::<f64>()),
+            Metric::Isotropic(h) => out.push(-0.5 * h * squares.sum::<f64>()),
             Metric::Ard(a) | Metric::Factor { relevance: a, .. } => {
-                out.extend(a.iter().enumerate().map(|(d, a)| -0.5 * a * diagonal(d)));
+                out.extend(a.iter().zip(squares).map(|(a, square)| -0.5 * a * square));
             }
         }
+        // Directions go along real variables.
+        let lines = || {
+            self.embedding.places().iter().enumerate().filter_map(|(d, place)| match *place {
+                Place::Line(e) => Some((d, e)),
+                _ => None,
+            })
+        };
         for factor in kernel.metric.factors() {
-            out.extend((0..dim).map(|d| -dot(&self.spread[d * dim..(d + 1) * dim], factor)));
+            let first = out.len();
+            out.resize(first + factor.len(), 0.0);
+            for (d, e) in lines() {
+                out[first + d] = -lines().map(|(other, f)| self.spread[e * dim + f] * factor[other]).sum::<f64>();
+            }
         }
         out
     }
+}
+
+/// The sum of those w whose value is not `value`.
+fn sum_where_different(w: &[f64], values: &[f64], value: f64) -> f64 {
+    w.iter().zip(values).map(|(w, v)| if *v == value { 0.0 } else { *w }).sum()
 }
 
 /// Sums over weights, before the last of which they were multiplied.
@@ -1064,31 +1111,47 @@ struct Side<'a> {
 
 /// Weights between single points and the dictionary, gathered block by block.
 struct CrossWeights {
-    /// Mean of the dictionary (D,), taken off everywhere: T does not move, cancellation is less.
+    /// Mean of the dictionary (E,), taken off everywhere: T does not move, cancellation is less.
     mean: Vec<f64>,
-    /// Dictionary (m, D), centred.
+    /// Dictionary (m, E), embedded and centred.
     basis: Matrix,
+    /// Values of each category in the dictionary (C, m).
+    categories: Vec<Vec<f64>>,
     /// For each element, the sum of its weights times k1.
     sums: Vec<f64>,
-    /// For each element, the sum of its weights times k1 times the other's state (m, D).
+    /// For each element, the sum of its weights times k1 times the other's state (m, E).
     states: Matrix,
     /// Weights of one block that still have another use (m, B).
     spare: Matrix,
-    /// The other states of the block (B, D), centred, and the same times the sums of their weights times k1.
+    /// The other states of the block (B, E), centred, and the same times the sums of their weights times k1.
     others: Matrix,
     scaled: Matrix,
+    embedding: Embedding,
+    /// One of them, embedded.
+    coordinates: Vec<f64>,
 }
 
 impl CrossWeights {
-    fn new(dim: usize, dictionary: &[f64]) -> Self {
-        let m = dictionary.len() / dim;
-        let mut basis = Matrix::from_rows(m, dim, dictionary);
+    fn new(embedding: Embedding, dictionary: &[f64]) -> Self {
+        let (dim, m) = (embedding.width(), dictionary.len() / embedding.places().len());
+        let mut basis = Matrix::from_rows(m, dim, &embedding.all_coordinates(dictionary));
         let mean: Vec<f64> = (0..dim).map(|d| basis.col(d).iter().sum::<f64>() / m as f64).collect();
         for (d, mean) in mean.iter().enumerate() {
             basis.col_mut(d).iter_mut().for_each(|v| *v -= mean);
         }
         let (states, others) = (Matrix::zeros(m, dim), Matrix::zeros(BLOCK, dim));
-        Self { mean, basis, sums: vec![0.0; m], states, spare: Matrix::default(), scaled: others.clone(), others }
+        Self {
+            mean,
+            basis,
+            categories: embedding.all_categories(dictionary),
+            sums: vec![0.0; m],
+            states,
+            spare: Matrix::default(),
+            scaled: others.clone(),
+            others,
+            embedding,
+            coordinates: Vec::new(),
+        }
     }
 
     /// `weights` (m, B) of `len` rows from `start` on against the dictionary, whose kernel values are in `block`. What is left
@@ -1133,11 +1196,16 @@ impl CrossWeights {
     ) {
         let dim = self.mean.len();
         for i in 0..len {
-            let (weighed, state) = match other(i) {
+            let (weighed, coordinates) = match other(i) {
                 Some((state, scale)) => {
                     let slopes = (side.slopes.cols() > 0).then(|| side.slopes.col(i));
                     let (w, k) = (weights.col_mut(i), side.values.col(i));
-                    (weigh(w, scale, k, side.level, slopes, &mut self.sums), state)
+                    let weighed = weigh(w, scale, k, side.level, slopes, &mut self.sums);
+                    let values = self.categories.iter().zip(self.embedding.category_variables());
+                    for (apart, (values, d)) in pull.apart.iter_mut().zip(values) {
+                        *apart += sum_where_different(weights.col(i), values, state[d]);
+                    }
+                    (weighed, self.embedding.coordinates(state, &mut self.coordinates))
                 }
                 None => {
                     weights.col_mut(i).fill(0.0);
@@ -1146,7 +1214,7 @@ impl CrossWeights {
             };
             pull.bias += weighed.weight;
             pull.signal += weighed.signal;
-            for (d, (x, mean)) in state.iter().zip(&self.mean).enumerate() {
+            for (d, (x, mean)) in coordinates.iter().zip(&self.mean).enumerate() {
                 *self.others.at_mut(i, d) = x - mean;
                 *self.scaled.at_mut(i, d) = weighed.slope * (x - mean);
             }
@@ -1176,6 +1244,7 @@ impl CrossWeights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::embedding::StateKind;
     use crate::math::kernel::{NoiseModel, Profile};
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
@@ -1185,12 +1254,20 @@ mod tests {
 
     /// A random problem: some nodes, differences among them (or none), H columns, and a model of one of the three kinds.
     fn problems() -> impl Strategy<Value = (Problem, Hyperparameters, Vec<f64>)> {
-        let kinds = (0usize..3, any::<bool>(), any::<bool>());
-        (1usize..4, 3usize..12, 1usize..3, kinds).prop_flat_map(|(dim, n, columns, (kind, white, matern))| {
+        let all = [StateKind::Real, StateKind::Periodic(1.7), StateKind::Category];
+        let shapes = (0usize..3, any::<bool>(), any::<bool>(), any::<bool>(), 0usize..3);
+        (1usize..4, 3usize..12, 1usize..3, shapes).prop_flat_map(move |(dim, n, columns, shape)| {
+            let (kind, white, matern, mixed, shift) = shape;
             let numbers = |len: usize| proptest::collection::vec(-2.0f64..2.0, len);
             let shape = [1, dim, 2 * dim][kind];
             (numbers(n * dim), numbers(n * columns), numbers(3 + shape), numbers(2 * dim)).prop_map(
-                move |(states, observed, mut parameters, dictionary)| {
+                move |(mut states, observed, mut parameters, mut dictionary)| {
+                    for (k, x) in states.iter_mut().chain(&mut dictionary).enumerate() {
+                        // Categories: a few values, so that some are equal.
+                        if mixed && all[(k % dim + shift) % 3] == StateKind::Category {
+                            *x = x.round();
+                        }
+                    }
                     parameters.iter_mut().for_each(|p| *p *= 0.7);
                     let metric = match kind {
                         0 => Metric::Isotropic(1.0),
@@ -1198,9 +1275,11 @@ mod tests {
                         _ => Metric::Factor { relevance: vec![1.0; dim], factors: vec![vec![0.0; dim]] },
                     };
                     let noise = if white { NoiseModel::White } else { NoiseModel::Correlated };
+                    let kinds: Vec<StateKind> =
+                        (0..dim).map(|d| all[(d + shift) % 3]).take(if mixed { dim } else { 0 }).collect();
                     let profile = if matern { Profile::Matern52 } else { Profile::Gaussian };
                     let like = Hyperparameters {
-                        kernel: Kernel::gaussian(1.0, 1.0, metric).with_profile(profile),
+                        kernel: Kernel::gaussian(1.0, 1.0, metric).with_profile(profile).with_kinds(&kinds),
                         noise,
                         noise_variance: 1.0,
                     };
@@ -1243,7 +1322,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig {
-            cases: 192,
+            cases: 384,
             rng_seed: RngSeed::Fixed(0),
             failure_persistence: None,
             ..ProptestConfig::default()
@@ -1265,7 +1344,13 @@ mod tests {
         #[test]
         fn a_dictionary_of_every_point_gives_the_exact_evidence((problem, hyper, _) in problems()) {
             let full = exact(&problem, &hyper, GO).unwrap();
-            let dictionary = problem.nodes().to_vec();
+            let mut dictionary: Vec<f64> = Vec::new();
+            for node in problem.nodes().chunks_exact(problem.dim()) {
+                // A state twice would be a pivot of nothing but rounding.
+                if !dictionary.chunks_exact(problem.dim()).any(|known| known == node) {
+                    dictionary.extend(node);
+                }
+            }
             if let Ok(found) = sparse(&problem, &hyper, &dictionary, Sparse::Variational, 0.0, GO) {
                 prop_assert!((found.value - full.value).abs() < 1e-5 * full.value.abs().max(1.0));
             }

@@ -44,6 +44,9 @@ pub struct Lanes<'a> {
     pub stride: usize,
     /// The point that is compared first.
     pub first: usize,
+    /// How many pairs of coordinates at the end are not coordinates but a category and what it adds to the squared distance
+    /// where it is another one.
+    pub categories: usize,
 }
 
 /// out\[i\] <- scale shape(|x_i - y|^2) + level for the points i = `first`.. of `points`.
@@ -142,8 +145,9 @@ impl<C: Correlation> WithSimd for Covariances<'_, C> {
 impl<C: Correlation> Covariances<'_, C> {
     #[inline(always)]
     fn in_registers<S: Simd, const N: usize, const H: usize, const W: usize>(self, simd: S) {
-        let Self { out, points: Lanes { columns, stride, first }, y, scale, level, .. } = self;
+        let Self { out, points: Lanes { columns, stride, first, categories }, y, scale, level, .. } = self;
         let from = |at: usize| move |w: usize| &columns[w * stride + first + at..];
+        let y = y.split_at(y.len() - 2 * categories);
         let points = out.len();
         // Where they do not come out even the last ones are taken with some before them, which get the same bits again.
         let mut at = 0;
@@ -167,33 +171,36 @@ impl<C: Correlation> Covariances<'_, C> {
         }
         if at < points {
             let mut block = [0.0; FEW];
-            for (w, y) in y.iter().enumerate() {
+            for (w, y) in y.0.iter().enumerate() {
                 for (square, x) in block.iter_mut().zip(&from(0)(w)[..points]) {
                     let step = x - y;
                     *square = step.mul_add(step, *square);
                 }
             }
+            add_where_different(&mut block[..points], y, from(0));
             apply::<S, C, FEW>(&mut block, scale, level);
             out.copy_from_slice(&block[..points]);
         }
     }
 }
 
-/// Covariances with as many points as `V` registers hold; `columns` gives a coordinate of them and of what follows.
+/// Covariances with as many points as `V` registers hold; `columns` gives a coordinate of them and of what follows; `y` are
+/// coordinates and categories.
 #[inline(always)]
 fn several<'a, S: Simd, C: Correlation, const N: usize, const V: usize>(
     simd: S,
     out: &mut [f64; N],
-    y: &[f64],
+    y: (&[f64], &[f64]),
     scale: f64,
     level: f64,
     columns: impl Fn(usize) -> &'a [f64],
 ) {
     let mut squares = [simd.splat_f64s(0.0); V];
-    for (w, y) in y.iter().enumerate() {
+    for (w, y) in y.0.iter().enumerate() {
         add_squares(simd, &mut squares, &columns(w)[..N], *y);
     }
     S::as_mut_simd_f64s(out).0.copy_from_slice(&squares);
+    add_where_different(out, y, columns);
     apply::<S, C, N>(out, scale, level);
 }
 
@@ -204,6 +211,21 @@ fn add_squares<S: Simd, const V: usize>(simd: S, squares: &mut [S::f64s; V], xs:
     for (square, x) in squares.iter_mut().zip(S::as_simd_f64s(xs).0) {
         let step = simd.sub_f64s(*x, y);
         *square = simd.mul_add_f64s(step, step, *square);
+    }
+}
+
+/// squares <- squares + what a category adds, for the points whose category is another.
+#[inline(always)]
+fn add_where_different<'a>(
+    squares: &mut [f64],
+    (coordinates, categories): (&[f64], &[f64]),
+    columns: impl Fn(usize) -> &'a [f64],
+) {
+    for (c, pair) in categories.chunks_exact(2).enumerate() {
+        let xs = &columns(coordinates.len() + 2 * c)[..squares.len()];
+        for (square, x) in squares.iter_mut().zip(xs) {
+            *square += if *x == pair[0] { 0.0 } else { pair[1] };
+        }
     }
 }
 
@@ -381,7 +403,7 @@ mod tests {
     }
 
     fn lanes(columns: &[f64], stride: usize, first: usize) -> Lanes<'_> {
-        Lanes { columns, stride, first }
+        Lanes { columns, stride, first, categories: 0 }
     }
 
     /// The shapes as they are written on paper.
@@ -410,6 +432,28 @@ mod tests {
                 assert_eq!(one[0], all[i], "{i} of {points}");
                 let squared: f64 = (0..width).map(|w| (columns[w * points + i] - y[w]).powi(2)).sum();
                 assert!((all[i] - (2.5 * plain(shape, squared) + 0.4)).abs() < 1e-14);
+            }
+        }
+    }
+
+    #[test]
+    fn categories_add_where_they_differ() {
+        let y = [0.5, 1.0, 0.8, -3.0, 0.3];
+        for points in 0..=150 {
+            let value = |i: usize, w: usize| match w {
+                0 => (i as f64 * 0.618).fract(),
+                1 => (i % 3) as f64,
+                3 => -((i % 5) as f64),
+                w => y[w],
+            };
+            let columns: Vec<f64> = (0..5).flat_map(|w| (0..points).map(move |i| value(i, w))).collect();
+            let mut found = vec![0.0; points];
+            let lanes = Lanes { columns: &columns, stride: points, first: 0, categories: 2 };
+            covariances(&mut found, lanes, &y, Shape::Matern52, 1.0, 0.0);
+            for (i, found) in found.iter().enumerate() {
+                let apart = |w: usize| if value(i, w) == y[w] { 0.0 } else { y[w + 1] };
+                let expected = plain(Shape::Matern52, (value(i, 0) - 0.5).powi(2) + apart(1) + apart(3));
+                assert!((found - expected).abs() < 1e-14);
             }
         }
     }

@@ -30,6 +30,7 @@
 pub mod backfill;
 pub mod dense;
 pub mod dictionary;
+pub mod embedding;
 pub mod evidence;
 pub mod exact;
 pub mod exp;

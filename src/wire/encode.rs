@@ -391,8 +391,24 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         discounts: Option<Written<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         actions: Option<Written<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        behavior_probs: Option<Written<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        target_probs: Option<Written<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        next_actions: Option<Written<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        next_action_probs: Option<Written<'a>>,
     }
     let (n, dim, form) = (batch.len(), batch.dim(), ArrayForm::Tensor);
+    let narrow = |column: fn(&Batch, usize) -> Option<f64>| {
+        let value = move |i, _| column(batch, i).expect("all rows have one");
+        column(batch, 0).map(|_| Written::of(n, 1, value, form).flat())
+    };
+    let wide = |column: fn(&Batch, usize) -> Option<&[f64]>| {
+        let value = move |i, j| column(batch, i).expect("all rows have one")[j];
+        column(batch, 0).map(|first| Written::of(n, first.len(), value, form))
+    };
     let body = Body {
         stream: batch.stream(),
         session: batch.session(),
@@ -402,14 +418,12 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         rewards: Written::of(n, batch.rewards_per_row(), move |i, j| batch.reward(i)[j], form).flat(),
         terminated: Flags { values: (0..n).map(|i| batch.terminated(i)).collect(), form },
         truncated: Flags { values: (0..n).map(|i| batch.truncated(i)).collect(), form },
-        discounts: batch.discount(0).map(|_| {
-            let value = move |i, _| batch.discount(i).expect("all rows have one");
-            Written::of(n, 1, value, form).flat()
-        }),
-        actions: batch.action(0).map(|first| {
-            let value = move |i, j| batch.action(i).expect("all rows have one")[j];
-            Written::of(n, first.len(), value, form).flat()
-        }),
+        discounts: narrow(Batch::discount),
+        actions: wide(Batch::action).map(Written::flat),
+        behavior_probs: narrow(Batch::behavior_prob),
+        target_probs: narrow(Batch::target_prob),
+        next_actions: wide(Batch::next_action).map(Written::flat),
+        next_action_probs: wide(Batch::next_action_probs),
     };
     to_map(&body)
 }
@@ -713,6 +727,9 @@ impl Field<'_> {
     fn tensor_json(&self) -> Result<Value, WireError> {
         if let Ok(flag) = self.scalar::<bool>() {
             return Ok(flag.into());
+        }
+        if let Ok(flags) = self.tensor::<bool>(Vec::new()) {
+            return Ok(flags.values.into());
         }
         let tensor = self.tensor::<f64>(Vec::new()).map_err(|e| WireError { code: ErrorCode::Malformed, ..e })?;
         let (_, width) = tensor.shape.rows_and_width();

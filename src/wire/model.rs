@@ -91,7 +91,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
     let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, Some(dim))?;
     let (size, dictionary) = rows(map.require("dictionary")?, dim)?;
     let weights = weights(map.require("weights")?, size)?;
-    let returns = map.get("returns").map(|field| returns(field, weights.shape())).transpose()?;
+    let (weights, returns) = with_returns(weights, map.get("returns"))?;
     let variance = match map.get("variance") {
         None => None,
         Some(field) => {
@@ -153,7 +153,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
     let mut dictionary = before.dictionary.clone().resize_vertically(start + new, 0.0);
     dictionary.rows_mut(start, new).copy_from(&rows_new);
     let weights = weights(map.require("weights")?, start + new)?;
-    let returns = map.get("returns").map(|field| returns(field, weights.shape())).transpose()?;
+    let (weights, returns) = with_returns(weights, map.get("returns"))?;
     let variance = match map.get("variance") {
         Some(field) => {
             let (found, variance) = rows(field, start + new)?;
@@ -331,29 +331,33 @@ fn weights(field: Field<'_>, size: usize) -> Result<DMatrix<f64>, WireError> {
     Ok(DMatrix::from_row_slice(rows, width, &tensor.values))
 }
 
-/// The spread of returns of a model whose weights have the shape (m, H).
-fn returns(field: Field<'_>, (size, heads): (usize, usize)) -> Result<ReturnSpread, WireError> {
+/// Weights (m, H) and the spread of returns that goes with them. Lists of no rows do not tell H: there the spread does.
+fn with_returns(
+    weights: DMatrix<f64>,
+    field: Option<Field<'_>>,
+) -> Result<(DMatrix<f64>, Option<ReturnSpread>), WireError> {
+    let Some(field) = field else { return Ok((weights, None)) };
     let map = nested(field, &RETURNS_KEYS, "returns.")?;
-    let per_head = |name| {
-        let field = map.require(name)?;
-        let values = finite_vector(field)?;
-        check_count(name, values.len(), heads)?;
-        Ok::<_, WireError>(values)
-    };
-    let (level, floor) = (per_head("returns.level")?, per_head("returns.floor")?);
+    let (size, level_field) = (weights.nrows(), map.require("returns.level")?);
+    let level = finite_vector(level_field)?;
+    let weights = if size == 0 && !level.is_empty() { DMatrix::zeros(0, level.len()) } else { weights };
+    let heads = weights.ncols();
+    check_count(level_field.name, level.len(), heads)?;
+    let floor = finite_vector(map.require("returns.floor")?)?;
+    check_count("returns.floor", floor.len(), heads)?;
     if let Some(h) = floor.iter().position(|&v| v <= 0.0) {
         return Err(out_of_range("returns.floor", format!("must be positive, is {}", floor[h])).at(h));
     }
-    let field = map.require("returns.weights")?;
-    let weights = weights(field, size)?;
-    // Of no row, no width can be told.
-    if size > 0 && weights.ncols() != heads {
-        let message = format!("must have {heads} numbers per row, has {}", weights.ncols());
-        return Err(WireError::of(ErrorCode::WrongShape, field.name, message));
+    let weights_field = map.require("returns.weights")?;
+    let spread = self::weights(weights_field, size)?;
+    if size > 0 && spread.ncols() != heads {
+        let message = format!("must have {heads} numbers per row, has {}", spread.ncols());
+        return Err(WireError::of(ErrorCode::WrongShape, weights_field.name, message));
     }
-    let weights = if size > 0 { weights } else { DMatrix::zeros(0, heads) };
+    let spread = if size > 0 { spread } else { DMatrix::zeros(0, heads) };
     let factor = positive(map.require("returns.factor")?)?;
-    Ok(ReturnSpread { level, weights, floor, factor, pairs: map.require("returns.pairs")?.uint()? })
+    let pairs = map.require("returns.pairs")?.uint()?;
+    Ok((weights, Some(ReturnSpread { level, weights: spread, floor, factor, pairs })))
 }
 
 fn inputs(field: Field<'_>) -> Result<Inputs, WireError> {

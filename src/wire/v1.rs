@@ -7,7 +7,7 @@ use crate::snapshot::Ask;
 use crate::transition::{Batch, BatchParts};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 29] = [
+const KEYS: [&str; 36] = [
     "v",
     "id",
     "op",
@@ -29,6 +29,13 @@ const KEYS: [&str; 29] = [
     "discounts",
     "actions",
     "times",
+    "behavior_prob",
+    "behavior_probs",
+    "target_prob",
+    "target_probs",
+    "next_action",
+    "next_actions",
+    "next_action_probs",
     "critic",
     "variance",
     "returns",
@@ -210,12 +217,15 @@ fn query(field: Field<'_>, limits: &Limits) -> Result<(Vec<f64>, usize, usize), 
 }
 
 /// Keys of one transition and of a batch, side by side: those that learning depends on.
-const SINGULAR_PLURAL: [(usize, usize); 5] = [
+const SINGULAR_PLURAL: [(usize, usize); 8] = [
     (key("state"), key("states")),
     (key("next_state"), key("next_states")),
     (key("reward"), key("rewards")),
     (key("action"), key("actions")),
     (key("discount"), key("discounts")),
+    (key("behavior_prob"), key("behavior_probs")),
+    (key("target_prob"), key("target_probs")),
+    (key("next_action"), key("next_actions")),
 ];
 
 /// Whether the message is one transition. A key of the other form is a fault and not ignored: a single `discount` in
@@ -319,7 +329,7 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
     let stream = text(field!(message, "stream"), "default", spare.stream)?;
     let session = text(field!(message, "session"), "", spare.session)?;
     let seq = field!(message, "seq").map(|f| f.uint()).transpose()?;
-    let [state, next_state, reward, action, discount] = SINGULAR_PLURAL;
+    let [state, next_state, reward, action, discount, behavior_prob, target_prob, next_action] = SINGULAR_PLURAL;
     let (state_rows, dim, states) = columns.states(columns.required(state)?, spare.states)?;
     let (rows, rewards_per_row, rewards) = columns.wide(columns.required(reward)?, spare.rewards)?;
     // A piece of one trajectory has one state more than it has rows.
@@ -346,13 +356,11 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
             Some(values)
         }
     };
-    let actions = match columns.field(action) {
-        None => None,
-        Some(field) => {
-            let (action_rows, _, values) = columns.wide(field, spare.actions.unwrap_or_default())?;
-            check_rows(field.name, action_rows, rows)?;
-            Some(values)
-        }
+    let wide = |field: Option<Field<'_>>, spare: Option<Vec<f64>>| {
+        let Some(field) = field else { return Ok::<_, WireError>(None) };
+        let (found, _, values) = columns.wide(field, spare.unwrap_or_default())?;
+        check_rows(field.name, found, rows)?;
+        Ok(Some(values))
     };
     let flags = |field: Option<Field<'_>>, spare: Option<Vec<bool>>| {
         field.map(|f| columns.narrow(f, rows, spare.unwrap_or_default())).transpose()
@@ -372,12 +380,12 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
         terminated: flags(field!(message, "terminated"), spare.terminated)?,
         truncated: flags(field!(message, "truncated"), spare.truncated)?,
         discounts: numbers(columns.field(discount), spare.discounts)?,
-        actions,
+        actions: wide(columns.field(action), spare.actions)?,
         times: numbers(columns.field((key("time"), key("times"))), spare.times)?,
-        behavior_probs: None,
-        target_probs: None,
-        next_actions: None,
-        next_action_probs: None,
+        behavior_probs: numbers(columns.field(behavior_prob), spare.behavior_probs)?,
+        target_probs: numbers(columns.field(target_prob), spare.target_probs)?,
+        next_actions: wide(columns.field(next_action), spare.next_actions)?,
+        next_action_probs: wide(field!(message, "next_action_probs"), spare.next_action_probs)?,
         single,
     };
     Ok(Batch::new(parts)?)

@@ -331,14 +331,18 @@ fn rewards_count_alike_whatever_their_unit() {
     let (inputs, plain) = (inputs(), walk(1000, 40, 2, 60));
     let both = |unit: f64| {
         let mut rows = Rows { rewards_per_row: 2, ..plain.clone() };
-        rows.rewards = plain.rewards.iter().zip(&plain.states).flat_map(|(r, x)| [*r, unit * (x * 0.9).sin()]).collect();
+        rows.rewards =
+            plain.rewards.iter().zip(&plain.states).flat_map(|(r, x)| [*r, unit * (x * 0.9).sin()]).collect();
         rows
     };
     let settings = Settings { rewards: vec![0, 1], ..settings() };
     let (small, large) = (both(1.0), both(1e4));
     let small = asked(&question(&small, &settings, &inputs));
     let large = asked(&question(&large, &settings, &inputs));
-    assert_eq!((small.lambda, &small.hyperparameters.noise_variance), (large.lambda, &large.hyperparameters.noise_variance));
+    assert_eq!(
+        (small.lambda, &small.hyperparameters.noise_variance),
+        (large.lambda, &large.hyperparameters.noise_variance)
+    );
     assert!((small.report.score / large.report.score - 1.0).abs() < 1e-3);
 }
 
