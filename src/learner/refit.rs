@@ -375,9 +375,8 @@ fn by_returns(
             Lambda::Auto => None,
             Lambda::Fixed(lambda) => Some(lambda),
         },
-        profile: Profile::default(),
-        room: job.room(),
         profile: Profile::Matern52,
+        room: job.room(),
         seed: job.seed,
     };
     let mut ascents = Vec::new();
