@@ -20,9 +20,9 @@ const LADDER: [f64; 6] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 const MULTIPLES: [f64; 4] = [1.0 / 3.0, 1.0, 3.0, 10.0];
 /// Ridges that an evidence is the largest over, relative to the signal variance.
 const RIDGES: [f64; 8] = [3e-3, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
-/// Rows that relevances are fitted to ...
+/// Rows that kernels are compared at, and relevances fitted to ...
 const ROWS: usize = 600;
-/// ... and where there are many state variables ...
+/// ... but for many state variables these are more ...
 const ROWS_OF_MANY: usize = 1000;
 /// ... which begins here.
 const MANY: usize = 8;
@@ -103,9 +103,10 @@ impl<'a> Evidence<'a> {
             metrics.extend(multiples);
         }
         metrics.retain(|(_, metric)| self.question.may_be_chosen(metric));
+        let (states, few) = self.compared(&targets);
         let evidence = each(metrics.len(), |k| {
             let kernel = self.question.kernel(metrics[k].1.clone());
-            (round.keep_going)().then(|| profiled(&kernel, self.rows.dim, &self.states, &targets))
+            (round.keep_going)().then(|| profiled(&kernel, self.rows.dim, &states, &few))
         });
         let mut out = Vec::new();
         for ((name, metric), evidence) in metrics.into_iter().zip(evidence) {
@@ -113,6 +114,19 @@ impl<'a> Evidence<'a> {
         }
         out.sort_by(|a, b| b.evidence.total_cmp(&a.evidence));
         Ok((out, found))
+    }
+
+    /// States and targets of the rows that kernels are compared at: evenly spaced ones of those that relevances are fitted to.
+    fn compared(&self, targets: &Matrix) -> (Vec<f64>, Matrix) {
+        let (all, dim) = (targets.rows(), self.rows.dim);
+        let count = all.min(ROWS);
+        let rows: Vec<usize> = (0..count).map(|k| k * all / count).collect();
+        let states = rows.iter().flat_map(|&i| &self.states[i * dim..(i + 1) * dim]).copied().collect();
+        let mut few = Matrix::zeros(count, targets.cols());
+        for h in 0..targets.cols() {
+            few.col_mut(h).iter_mut().zip(&rows).for_each(|(y, &i)| *y = targets.at(i, h));
+        }
+        (states, few)
     }
 
     fn search(

@@ -5,10 +5,11 @@ use super::pieces::Pieces;
 use super::{Candidate, Pool};
 use serde::Serialize;
 
-/// Lambdas that short and long targets choose are very different from here on ...
-const FAR_APART: f64 = 0.4;
-/// ... if long targets tell them apart by so many standard errors.
-const TOLD_APART: f64 = 3.0;
+/// Standard errors that long targets have to lose by the smaller lambda that short ones choose, to say that the state hides something:
+/// where it is seen whole none of 22 streams lost 1.6, where it is not four of five lost 2.8 and more ...
+const TOLD_APART: f64 = 2.5;
+/// ... and what they have to lose of their variance.
+const MATTERS: f64 = 0.005;
 
 /// How kernel, lambda and ridge were chosen. A score is the mean square error against the targets of the reference, with the row's
 /// fold left out, in units of their variance: less is better, and noise is part of it.
@@ -142,12 +143,12 @@ impl About<'_> {
             out.push("another model predicts better, but by no more than chance would: the present one stays".into());
         }
         if let Some(Extremes { long, short, loss, error }) = self.extremes
-            && long - short > FAR_APART
-            && loss > TOLD_APART * error
+            && long > short
+            && loss > (TOLD_APART * error).max(MATTERS)
         {
             out.push(format!(
-                "returns ask for lambda {long} where values one step ahead ask for {short}: the state may hide something that \
-                 matters, and then the certainty of values is overstated"
+                "whole returns ask for lambda {long}, and shorter ones that lean on values for {short}: the state may hide \
+                 something that matters, and then the certainty of values is overstated"
             ));
         }
         out
