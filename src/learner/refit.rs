@@ -12,7 +12,7 @@ use super::{KernelKind, Lambda, SelectBy, Settings};
 use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
 use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
-use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;

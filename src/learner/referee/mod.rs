@@ -18,7 +18,7 @@ use super::search::{Found, Search, Structure};
 use super::{KernelKind, Settings};
 use crate::math::dictionary::{Dictionary, Enough, select_until};
 use crate::math::evidence::KeepGoing;
-use crate::math::kernel::{Hyperparameters, Kernel, Metric, Profile};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric};
 use crate::math::optimise::Ascent;
 use crate::snapshot::Inputs;
 use crate::transition::Rows;

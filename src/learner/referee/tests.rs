@@ -333,10 +333,10 @@ fn rewards_count_alike_whatever_their_unit() {
 fn when_time_is_up_the_choice_is_among_what_is_there() {
     let (settings, inputs, rows) = (settings(), inputs(), walk(1000, 40, 2, 70));
     let question = question(&rows, &settings, &inputs);
-    let choice = choose(&question, &mut |_, _, _| (), &|| true, &|| false).unwrap();
+    let choice = choose(&question, &mut |_, _, _, _| (), &|| true, &|| false).unwrap();
     assert!(choice.report.out_of_time && choice.found.is_none());
     assert_eq!(choice.report.candidates.len(), 1);
-    assert_eq!(choose(&question, &mut |_, _, _| (), &|| false, &|| true).err(), Some(RefitError::Stopped));
+    assert_eq!(choose(&question, &mut |_, _, _, _| (), &|| false, &|| true).err(), Some(RefitError::Stopped));
 }
 
 #[test]
@@ -361,6 +361,6 @@ fn directions_that_were_asked_for_are_given() {
 fn values_that_are_all_the_same_are_not_enough() {
     let (settings, inputs, mut rows) = (settings(), inputs(), walk(400, 40, 2, 90));
     rows.rewards.fill(0.0);
-    let found = choose(&question(&rows, &settings, &inputs), &mut |_, _, _| (), &|| true, &|| true);
+    let found = choose(&question(&rows, &settings, &inputs), &mut |_, _, _, _| (), &|| true, &|| true);
     assert!(matches!(found.err(), Some(RefitError::NotEnough(_))));
 }
