@@ -19,7 +19,7 @@ fn problem(n: usize, dim: usize) -> (Problem, Hyperparameters) {
     let states: Vec<f64> = (0..n * dim).map(|_| rng.random_range(-1.7..1.7)).collect();
     let targets = states.chunks_exact(dim).map(|x| x[0].sin() + 0.5 * x[1] + rng.random_range(-0.2..0.2)).collect();
     let relevance = (0..dim).map(|d| 0.8 / (1.0 + d as f64)).collect();
-    let kernel = Kernel { signal_variance: 1.3, bias_variance: 0.4, metric: Metric::Ard(relevance) };
+    let kernel = Kernel::gaussian(1.3, 0.4, Metric::Ard(relevance));
     let hyper = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.05 };
     (Problem::correlated(dim, states, Matrix::from_columns(n, 1, targets)), hyper)
 }

@@ -7,7 +7,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use criticd::learner::window::Window;
 use criticd::learner::{Learner, Settings};
 use criticd::math::dense::{Matrix, Op, product};
-use criticd::snapshot::{Evaluation, Evaluator, Scratch};
+use criticd::snapshot::{Ask, Evaluation, Evaluator, Scratch};
 use criticd::transition::{Batch, BatchParts};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -161,12 +161,12 @@ fn queries(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("one state, m", m), |bench| {
             bench.iter(|| {
                 let state = singles.next().expect("there is always another");
-                model.evaluate_into(black_box(state), true, &mut scratch, &mut out)
+                model.evaluate_into(black_box(state), Ask::VARIANCE, &mut scratch, &mut out)
             });
         });
         group.throughput(Throughput::Elements(STATES as u64));
         group.bench_function(BenchmarkId::new(format!("{STATES} states, m"), m), |bench| {
-            bench.iter(|| model.evaluate_into(black_box(&states), true, &mut scratch, &mut out));
+            bench.iter(|| model.evaluate_into(black_box(&states), Ask::VARIANCE, &mut scratch, &mut out));
         });
     }
     group.finish();

@@ -6,6 +6,7 @@ use criticd::learner::window::Window;
 use criticd::learner::{Learner, Settings, Verdict, refit};
 use criticd::sim::pendulum::Pendulum;
 use criticd::sim::{self, Step};
+use criticd::snapshot::Ask;
 use std::time::Instant;
 
 fn main() {
@@ -37,7 +38,7 @@ fn main() {
                 Verdict::Adopted { report, .. } => {
                     let value = learner.snapshot(true).expect("a posterior");
                     let states: Vec<f64> = places.iter().flatten().copied().collect();
-                    let found = value.evaluate(&states, true).expect("states of the right dimension");
+                    let found = value.evaluate(&states, Ask::VARIANCE).expect("states of the right dimension");
                     let square: f64 = found.mean.iter().zip(&truth).map(|(a, b)| (a - b) * (a - b)).sum();
                     println!(
                         "{:6} rows: evidence {:.0} -> {:.0} nats on {} rows in {:.1} s, dictionary {}, error {:.3}",

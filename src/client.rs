@@ -331,11 +331,11 @@ fn is_announcement(payload: &[u8]) -> Result<bool, WireError> {
 mod tests {
     use super::*;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-    use crate::snapshot::Inputs;
+    use crate::snapshot::{Ask, Inputs};
     use nalgebra::DMatrix;
 
     fn snapshot(generation: u64, revision: u64, size: usize) -> Snapshot {
-        let kernel = Kernel { signal_variance: 2.0, bias_variance: 0.5, metric: Metric::Ard(vec![1.0, 0.25]) };
+        let kernel = Kernel::gaussian(2.0, 0.5, Metric::Ard(vec![1.0, 0.25]));
         Snapshot {
             critic: "main".into(),
             generation,
@@ -351,6 +351,9 @@ mod tests {
             variance: Some(DMatrix::identity(size, size) * 0.125),
             log_evidence: -3.0,
             score: None,
+            lambda: 1.0,
+            returns: None,
+            provisional: false,
         }
     }
 
@@ -388,7 +391,7 @@ mod tests {
         scaled.hyperparameters.kernel.signal_variance *= 4.0;
         scaled.hyperparameters.kernel.bias_variance *= 4.0;
         models.apply("weights.main", &change(&scaled, 2, false)).unwrap();
-        let at = |s: &Snapshot| s.evaluate(&[0.5, 7.0], true).unwrap().variance.unwrap()[0];
+        let at = |s: &Snapshot| s.evaluate(&[0.5, 7.0], Ask::VARIANCE).unwrap().variance.unwrap()[0];
         let ratio = at(models.get("main").unwrap()) / at(&snapshot(1, 1, 2));
         assert!((ratio - 4.0).abs() < 1e-12, "{ratio}");
     }

@@ -78,15 +78,75 @@ pub struct Snapshot {
     pub log_evidence: f64,
     /// Prequential log score, nats per transition since adoption; none before the first scored row.
     pub score: Option<f64>,
+    /// lambda in [0, 1] that the weights were learned with; 1 in files that do not say.
+    pub lambda: f64,
+    /// How returns scatter about V; none where it is not known (yet).
+    pub returns: Option<ReturnSpread>,
+    /// Whether model selection has not chosen this model yet: its deviations are the prior's.
+    pub provisional: bool,
 }
+
+/// M_h(x) = max(floor_h, level_h + k_m(x)' weights_h): variance of the return to come about V_h(x), reward^2.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReturnSpread {
+    /// (H,), reward^2.
+    pub level: Vec<f64>,
+    /// (m, H).
+    pub weights: DMatrix<f64>,
+    /// (H,), reward^2, positive.
+    pub floor: Vec<f64>,
+    /// Factor on deviations of returns that live verification has found, positive: the quantile of |z| at 90 % over
+    /// 1.645; 1 where too few pairs are verified.
+    pub factor: f64,
+    /// Verified pairs behind `factor`.
+    pub pairs: u64,
+}
+
+/// What is wanted beside the mean of V. Mean and variance are as cheap as if the others did not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Var V(x).
+    pub variance: bool,
+    /// Variance of the return to come.
+    pub returns: bool,
+    /// How much of V(x) is known, and whether the state is far from all that was learned from.
+    pub known: bool,
+}
+
+impl Ask {
+    /// The mean alone.
+    pub const MEAN: Self = Self { variance: false, returns: false, known: false };
+    /// Mean and variance of V.
+    pub const VARIANCE: Self = Self { variance: true, returns: false, known: false };
+    /// All that a snapshot can say.
+    pub const ALL: Self = Self { variance: true, returns: true, known: true };
+
+    /// Whether it takes Var V(x), given or not.
+    pub fn needs_variance(self) -> bool {
+        self.variance || self.returns || self.known
+    }
+}
+
+/// Correlation with the nearest element of the dictionary below which a state counts as extrapolated: two lengthscales
+/// off are 0.14, one is 0.61.
+pub const EXTRAPOLATES_BELOW: f64 = 0.3;
 
 /// What a snapshot says about some states.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// (n, H), value.
     pub mean: DMatrix<f64>,
-    /// (n,), value^2, of V (not of the reward); none if it was not asked for.
+    /// (n,), value^2, of V (not of the reward); none if it was not asked for or is not carried.
     pub variance: Option<Vec<f64>>,
+    /// (n, H), value^2, of the return to come: factor^2 (Var V(x) + M_h(x)), what is not known of V and its spread
+    /// together; none if it was not asked for, or the snapshot lacks its spread or its variance.
+    pub return_variance: Option<DMatrix<f64>>,
+    /// (n,), in [0, 1]: 1 - Var V(x) / k(x, x), the share of the prior's variance that data have taken away; none if it
+    /// was not asked for, or the snapshot lacks its variance.
+    pub known: Option<Vec<f64>>,
+    /// (n,), whether no element of the dictionary is near: the largest correlation (k(x, d_j) - b) / v0 is below
+    /// [`EXTRAPOLATES_BELOW`]; given with `known`, and without a variance as well.
+    pub extrapolates: Option<Vec<bool>>,
 }
 
 impl Snapshot {
@@ -95,14 +155,14 @@ impl Snapshot {
         self.inputs.dim()
     }
 
-    /// Mean and, if asked for and carried by the snapshot, variance of V at states (n, D), row-major. The model is laid
-    /// out anew on each call, which takes as long as some ten states: whoever asks again and again keeps an [`Evaluator`].
+    /// Mean of V and what else is asked for and carried, at states (n, D), row-major. The model is laid out anew on
+    /// each call, which takes as long as some ten states: whoever asks again and again keeps an [`Evaluator`].
     ///
     /// # Errors
     /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
-    pub fn evaluate(&self, states: &[f64], variance: bool) -> Result<Evaluation, Invalid> {
+    pub fn evaluate(&self, states: &[f64], ask: Ask) -> Result<Evaluation, Invalid> {
         let mut out = Evaluation::default();
-        Layout::new(self, variance).evaluate(self, states, variance, &mut Scratch::default(), &mut out)?;
+        Layout::new(self, ask.needs_variance()).evaluate(self, states, ask, &mut Scratch::default(), &mut out)?;
         Ok(out)
     }
 }
@@ -122,6 +182,8 @@ pub struct Scratch {
     points: Vec<f64>,
     /// k_m of each of them.
     rows: Vec<f64>,
+    /// Var V at each of them.
+    variance: Vec<f64>,
 }
 
 impl Evaluator {
@@ -137,14 +199,14 @@ impl Evaluator {
         &self.snapshot
     }
 
-    /// Mean and, if asked for and carried by the snapshot, variance of V at states (n, D), row-major. What is said of a
-    /// state depends on that state alone, to the last bit, not on the others; last bits may differ between machines.
+    /// Mean of V and what else is asked for and carried, at states (n, D), row-major. What is said of a state depends on
+    /// that state alone, to the last bit, not on the others; last bits may differ between machines.
     ///
     /// # Errors
     /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
-    pub fn evaluate(&self, states: &[f64], variance: bool) -> Result<Evaluation, Invalid> {
+    pub fn evaluate(&self, states: &[f64], ask: Ask) -> Result<Evaluation, Invalid> {
         let mut out = Evaluation::default();
-        self.evaluate_into(states, variance, &mut Scratch::default(), &mut out)?;
+        self.evaluate_into(states, ask, &mut Scratch::default(), &mut out)?;
         Ok(out)
     }
 
@@ -155,11 +217,11 @@ impl Evaluator {
     pub fn evaluate_into(
         &self,
         states: &[f64],
-        variance: bool,
+        ask: Ask,
         scratch: &mut Scratch,
         out: &mut Evaluation,
     ) -> Result<(), Invalid> {
-        self.layout.evaluate(&self.snapshot, states, variance, scratch, out)
+        self.layout.evaluate(&self.snapshot, states, ask, scratch, out)
     }
 }
 
@@ -189,7 +251,7 @@ impl Layout {
         &self,
         snapshot: &Snapshot,
         states: &[f64],
-        variance: bool,
+        ask: Ask,
         scratch: &mut Scratch,
         out: &mut Evaluation,
     ) -> Result<(), Invalid> {
@@ -197,8 +259,9 @@ impl Layout {
         check(states, dim)?;
         let (count, heads, m) = (states.len() / dim, snapshot.weights.ncols(), self.basis.len());
         let kernel = &snapshot.hyperparameters.kernel;
-        out.reset(count, heads, variance && self.form.is_some());
-        let Scratch { normalised, points, rows } = scratch;
+        let returns = snapshot.returns.as_ref().filter(|_| ask.returns);
+        out.reset(count, heads, ask, self.form.is_some(), returns.is_some());
+        let Scratch { normalised, points, rows, variance } = scratch;
         for (block, states) in states.chunks(BLOCK * dim).enumerate() {
             let (first, len) = (block * BLOCK, states.len() / dim);
             normalised.clear();
@@ -213,36 +276,112 @@ impl Layout {
                     *mean = dot(&rows[j * stride(m)..][..m], weights.as_slice());
                 }
             }
-            if let (Some(form), Some(variance)) = (&self.form, &mut out.variance) {
-                let variance = &mut variance[first..first + len];
+            if let Some(form) = self.form.as_ref().filter(|_| ask.needs_variance()) {
+                variance.resize(len, 0.0);
                 form.evaluate(rows, variance);
                 // Rounding may leave a variance a hair below zero next to a dictionary element.
                 let diagonal = kernel.diagonal();
                 variance.iter_mut().for_each(|v| *v = (diagonal - *v).max(0.0));
+                out.take_variance(first, variance, diagonal);
+                if let (Some(spread), Some(found)) = (returns, &mut out.return_variance) {
+                    for h in 0..heads {
+                        let found = &mut found.as_mut_slice()[h * count + first..][..len];
+                        spread.evaluate(h, rows, stride(m), variance, found);
+                    }
+                }
+            }
+            if let Some(extrapolates) = &mut out.extrapolates {
+                let least = kernel.bias_variance + EXTRAPOLATES_BELOW * kernel.signal_variance;
+                for (j, far) in extrapolates[first..first + len].iter_mut().enumerate() {
+                    *far = rows[j * stride(m)..][..m].iter().all(|&k| k < least);
+                }
             }
         }
         Ok(())
     }
 }
 
+impl ReturnSpread {
+    /// Variance of the return to come of head `h` at states with these kernel rows and Var V, into `out`.
+    fn evaluate(&self, h: usize, rows: &[f64], stride: usize, variance: &[f64], out: &mut [f64]) {
+        let (weights, m) = (self.weights.column(h), self.weights.nrows());
+        for (j, (out, variance)) in out.iter_mut().zip(variance).enumerate() {
+            let spread = self.level[h] + dot(&rows[j * stride..][..m], weights.as_slice());
+            *out = self.factor * self.factor * (variance + spread.max(self.floor[h]));
+        }
+    }
+}
+
 impl Evaluation {
-    /// Zeros of these sizes, in the memory that is there.
-    fn reset(&mut self, count: usize, heads: usize, variance: bool) {
-        let zeros = |mut memory: Vec<f64>, len: usize| {
+    /// Zeros of these sizes where something is asked for and can be given, in the memory that is there.
+    fn reset(&mut self, count: usize, heads: usize, ask: Ask, variance: bool, returns: bool) {
+        fn zeros(mut memory: Vec<f64>, len: usize) -> Vec<f64> {
             memory.clear();
             memory.resize(len, 0.0);
             memory
-        };
-        let mean = std::mem::replace(&mut self.mean, DMatrix::zeros(0, 0));
-        self.mean = DMatrix::from_vec(count, heads, zeros(mean.data.into(), count * heads));
-        self.variance = variance.then(|| zeros(self.variance.take().unwrap_or_default(), count));
+        }
+        let matrix = |memory: DMatrix<f64>| DMatrix::from_vec(count, heads, zeros(memory.data.into(), count * heads));
+        let empty = || DMatrix::zeros(0, 0);
+        self.mean = matrix(std::mem::replace(&mut self.mean, empty()));
+        let spare = self.variance.take();
+        self.variance = (variance && ask.variance).then(|| zeros(spare.unwrap_or_default(), count));
+        let spare = self.return_variance.take();
+        self.return_variance = (variance && returns).then(|| matrix(spare.unwrap_or_else(empty)));
+        let spare = self.known.take();
+        self.known = (variance && ask.known).then(|| zeros(spare.unwrap_or_default(), count));
+        let spare = self.extrapolates.take();
+        self.extrapolates = ask.known.then(|| {
+            let mut memory = spare.unwrap_or_default();
+            memory.clear();
+            memory.resize(count, false);
+            memory
+        });
+    }
+
+    /// What Var V at some states from `first` on says, where it is wanted; `diagonal` is k(x, x).
+    fn take_variance(&mut self, first: usize, variance: &[f64], diagonal: f64) {
+        if let Some(all) = &mut self.variance {
+            all[first..first + variance.len()].copy_from_slice(variance);
+        }
+        if let Some(all) = &mut self.known {
+            let known = all[first..first + variance.len()].iter_mut();
+            // No number, where a kernel overflows, counts as nothing known.
+            known.zip(variance).for_each(|(known, v)| *known = (1.0 - v / diagonal).max(0.0));
+        }
+    }
+
+    /// Take over what was found out about some states, which are those from `first` on. What one of the two lacks is left.
+    ///
+    /// # Panics
+    /// If there are fewer states or other heads.
+    pub fn place(&mut self, first: usize, found: &Self) {
+        fn copy<T: Copy>(all: &mut Option<Vec<T>>, first: usize, found: Option<&Vec<T>>) {
+            if let (Some(all), Some(found)) = (all, found) {
+                all[first..first + found.len()].copy_from_slice(found);
+            }
+        }
+        self.mean.rows_mut(first, found.mean.nrows()).copy_from(&found.mean);
+        if let (Some(all), Some(found)) = (&mut self.return_variance, &found.return_variance) {
+            all.rows_mut(first, found.nrows()).copy_from(found);
+        }
+        copy(&mut self.variance, first, found.variance.as_ref());
+        copy(&mut self.known, first, found.known.as_ref());
+        copy(&mut self.extrapolates, first, found.extrapolates.as_ref());
+    }
+
+    /// Of `count` states that `snapshot` will be asked about, all zero.
+    pub fn zeros(snapshot: &Snapshot, count: usize, ask: Ask) -> Self {
+        let mut out = Self::default();
+        let returns = ask.returns && snapshot.returns.is_some();
+        out.reset(count, snapshot.weights.ncols(), ask, snapshot.variance.is_some(), returns);
+        out
     }
 }
 
 impl Default for Evaluation {
     /// Of no state.
     fn default() -> Self {
-        Self { mean: DMatrix::zeros(0, 0), variance: None }
+        Self { mean: DMatrix::zeros(0, 0), variance: None, return_variance: None, known: None, extrapolates: None }
     }
 }
 
@@ -292,7 +431,7 @@ mod tests {
             time: 0.0,
             discount: 0.9,
             hyperparameters: Hyperparameters {
-                kernel: Kernel { signal_variance: 2.5, bias_variance: 0.25, metric },
+                kernel: Kernel::gaussian(2.5, 0.25, metric),
                 noise: NoiseModel::Correlated,
                 noise_variance: 1.0,
             },
@@ -302,11 +441,20 @@ mod tests {
             variance: Some(c),
             log_evidence: 0.0,
             score: None,
+            lambda: 1.0,
+            returns: Some(ReturnSpread {
+                level: vec![0.3, 0.1],
+                weights: DMatrix::from_vec(m, 2, sample(2 * m, 6.0)),
+                floor: vec![0.05, 0.2],
+                factor: 1.25,
+                pairs: 400,
+            }),
+            provisional: false,
         }
     }
 
-    /// Mean and variance at one state, by the formula and nothing else.
-    fn plain(model: &Snapshot, x: &[f64]) -> (Vec<f64>, f64) {
+    /// Kernel rows (m,) of one state, by the formula and nothing else.
+    fn kernel_row(model: &Snapshot, x: &[f64]) -> Vec<f64> {
         let (m, dim, kernel) = (model.dictionary.nrows(), model.dim(), &model.hyperparameters.kernel);
         let omega = kernel.metric.matrix(dim);
         let z: Vec<f64> = (0..dim).map(|d| (x[d] - model.inputs.shift[d]) / model.inputs.scale[d]).collect();
@@ -316,7 +464,13 @@ mod tests {
                 (0..dim * dim).map(|at| apart[at % dim] * omega.at(at % dim, at / dim) * apart[at / dim]).sum();
             kernel.signal_variance * (-0.5 * squared).exp() + kernel.bias_variance
         };
-        let k: Vec<f64> = (0..m).map(k).collect();
+        (0..m).map(k).collect()
+    }
+
+    /// Mean and variance at one state, by the formula and nothing else.
+    fn plain(model: &Snapshot, x: &[f64]) -> (Vec<f64>, f64) {
+        let (m, kernel) = (model.dictionary.nrows(), &model.hyperparameters.kernel);
+        let k = kernel_row(model, x);
         let mean = (0..2).map(|h| (0..m).map(|i| k[i] * model.weights[(i, h)]).sum()).collect();
         let c = model.variance.as_ref().unwrap();
         let explained: f64 = (0..m * m).map(|at| k[at % m] * c[(at % m, at / m)] * k[at / m]).sum();
@@ -335,8 +489,8 @@ mod tests {
                     let evaluator = Evaluator::new(model.clone());
                     for count in [1, 2, 7, 12, 61, 100] {
                         let states: Vec<f64> = sample(count * dim, 7.0).iter().map(|v| 5.0 * v).collect();
-                        evaluator.evaluate_into(&states, true, &mut scratch, &mut found).unwrap();
-                        assert_eq!(found, model.evaluate(&states, true).unwrap(), "one door or the other");
+                        evaluator.evaluate_into(&states, Ask::VARIANCE, &mut scratch, &mut found).unwrap();
+                        assert_eq!(found, model.evaluate(&states, Ask::VARIANCE).unwrap(), "one door or the other");
                         let variance = found.variance.as_ref().unwrap();
                         assert_eq!((found.mean.shape(), variance.len()), ((count, 2), count));
                         for (j, x) in states.chunks_exact(dim).enumerate() {
@@ -353,13 +507,73 @@ mod tests {
     }
 
     #[test]
+    fn returns_and_what_is_known_are_their_formulas() {
+        for (dim, m) in [(1, 0), (2, 16), (3, 33), (5, 100)] {
+            for metric in metrics(dim) {
+                let model = model(dim, m, metric, 1.0);
+                let spread = model.returns.as_ref().unwrap();
+                let kernel = &model.hyperparameters.kernel;
+                let states: Vec<f64> = sample(61 * dim, 7.0).iter().map(|v| 12.0 * v).collect();
+                let found = model.evaluate(&states, Ask::ALL).unwrap();
+                let [returns, known] =
+                    [found.return_variance.unwrap().as_slice(), &found.known.unwrap()[..]].map(<[f64]>::to_vec);
+                for (j, x) in states.chunks_exact(dim).enumerate() {
+                    let (k, (_, variance)) = (kernel_row(&model, x), plain(&model, x));
+                    let close = |a: f64, b: f64| (a - b).abs() < 1e-12 * (1.0 + m as f64);
+                    for h in 0..2 {
+                        let about: f64 = spread.level[h] + (0..m).map(|i| k[i] * spread.weights[(i, h)]).sum::<f64>();
+                        let expected = 1.25 * 1.25 * (variance + about.max(spread.floor[h]));
+                        assert!(close(returns[h * 61 + j], expected), "{dim} {m} {j}");
+                    }
+                    assert!(close(known[j], (1.0 - variance / kernel.diagonal()).clamp(0.0, 1.0)), "{dim} {m} {j}");
+                    let nearest =
+                        k.iter().map(|k| (k - kernel.bias_variance) / kernel.signal_variance).fold(0.0, f64::max);
+                    let far = found.extrapolates.as_ref().unwrap()[j];
+                    assert!(far == (nearest < EXTRAPOLATES_BELOW) || close(nearest, EXTRAPOLATES_BELOW), "{nearest}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_answer_is_given_where_it_is_asked_for_and_carried() {
+        let whole = model(2, 9, Metric::Isotropic(1.0), 1.0);
+        let (states, given) = ([0.1, 0.2, 0.3, 0.4], |found: &Evaluation| {
+            let Evaluation { variance, return_variance, known, extrapolates, .. } = found;
+            (variance.is_some(), return_variance.is_some(), known.is_some(), extrapolates.is_some())
+        });
+        let all = whole.evaluate(&states, Ask::ALL).unwrap();
+        let mut out = all.clone();
+        let (evaluator, mut scratch) = (Evaluator::new(whole.clone()), Scratch::default());
+        for at in 0..8 {
+            let ask = Ask { variance: at & 1 > 0, returns: at & 2 > 0, known: at & 4 > 0 };
+            evaluator.evaluate_into(&states, ask, &mut scratch, &mut out).unwrap();
+            assert_eq!(given(&out), (ask.variance, ask.returns, ask.known, ask.known));
+            assert_eq!(out.mean, all.mean);
+            assert!(out.variance.is_none() || out.variance == all.variance);
+            assert!(out.return_variance.is_none() || out.return_variance == all.return_variance);
+            assert!(out.known.is_none() || (&out.known, &out.extrapolates) == (&all.known, &all.extrapolates));
+            // Slice by slice as well.
+            let mut pieces = Evaluation::zeros(&whole, 2, ask);
+            for (j, state) in states.chunks_exact(2).enumerate() {
+                pieces.place(j, &whole.evaluate(state, ask).unwrap());
+            }
+            assert_eq!(pieces, out);
+        }
+        let without = Snapshot { variance: None, ..whole.clone() };
+        assert_eq!(given(&without.evaluate(&states, Ask::ALL).unwrap()), (false, false, false, true));
+        let without = Snapshot { returns: None, ..whole };
+        assert_eq!(given(&without.evaluate(&states, Ask::ALL).unwrap()), (true, false, true, true));
+    }
+
+    #[test]
     fn a_state_is_judged_by_itself_to_the_last_bit() {
         for metric in metrics(4) {
             let evaluator = Evaluator::new(model(4, 77, metric, 1.0));
             let states = sample(131 * 4, 1.0);
-            let all = evaluator.evaluate(&states, true).unwrap();
+            let all = evaluator.evaluate(&states, Ask::VARIANCE).unwrap();
             for (j, x) in states.chunks_exact(4).enumerate() {
-                let alone = evaluator.evaluate(x, true).unwrap();
+                let alone = evaluator.evaluate(x, Ask::VARIANCE).unwrap();
                 assert_eq!(alone.mean.row(0), all.mean.row(j));
                 assert_eq!(alone.variance.unwrap()[0], all.variance.as_ref().unwrap()[j]);
             }
@@ -372,18 +586,19 @@ mod tests {
         let without = Evaluator::new(Snapshot { variance: None, ..whole.clone() });
         let (whole, states) = (Evaluator::new(whole), [0.1, 0.2, 0.3, 0.4]);
         let (mut scratch, mut out) = (Scratch::default(), Evaluation::default());
-        for (evaluator, asked, given) in [(&whole, true, true), (&whole, false, false), (&without, true, false)] {
-            evaluator.evaluate_into(&states, asked, &mut scratch, &mut out).unwrap();
+        let asks = [(&whole, Ask::VARIANCE, true), (&whole, Ask::MEAN, false), (&without, Ask::VARIANCE, false)];
+        for (evaluator, ask, given) in asks {
+            evaluator.evaluate_into(&states, ask, &mut scratch, &mut out).unwrap();
             assert_eq!(out.variance.is_some(), given);
-            assert_eq!(out.mean, whole.evaluate(&states, true).unwrap().mean);
+            assert_eq!(out.mean, whole.evaluate(&states, Ask::VARIANCE).unwrap().mean);
         }
-        assert_eq!(whole.evaluate(&[], true).unwrap().variance, Some(Vec::new()));
+        assert_eq!(whole.evaluate(&[], Ask::VARIANCE).unwrap().variance, Some(Vec::new()));
     }
 
     #[test]
     fn states_that_are_none_leave_the_last_answer() {
         let evaluator = Evaluator::new(model(2, 9, Metric::Isotropic(1.0), 1.0));
-        let (mut scratch, mut out) = (Scratch::default(), evaluator.evaluate(&[0.5, 1.0], true).unwrap());
+        let (mut scratch, mut out) = (Scratch::default(), evaluator.evaluate(&[0.5, 1.0], Ask::VARIANCE).unwrap());
         let before = out.clone();
         for (states, code, index) in [
             (&[1.0][..], InvalidCode::WrongDimension, None),
@@ -391,7 +606,7 @@ mod tests {
             (&[1.0, 2.0, -1e10, 3.0], InvalidCode::OutOfRange, Some(1)),
             (&[1e300, 2.0, f64::INFINITY, 3.0], InvalidCode::NotFinite, Some(1)),
         ] {
-            let refused = evaluator.evaluate_into(states, true, &mut scratch, &mut out).unwrap_err();
+            let refused = evaluator.evaluate_into(states, Ask::VARIANCE, &mut scratch, &mut out).unwrap_err();
             assert_eq!((refused.code, refused.index), (code, index));
             assert_eq!(out, before);
         }

@@ -5,9 +5,9 @@ mod support;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::transition::Rows;
 use criticd::wire::hyperparameters_to_json;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use support::{CASES, Case, case, distance, numbers};
 use tempfile::TempDir;
@@ -343,7 +343,7 @@ fn from_theta(kind: &str, theta: &[f64]) -> Hyperparameters {
         "ard" => Metric::Ard(vec![exp(3), exp(4)]),
         _ => Metric::Factor { relevance: vec![exp(3), exp(4)], factors: vec![theta[5..].to_vec()] },
     };
-    let kernel = Kernel { signal_variance: exp(0), bias_variance: exp(1), metric };
+    let kernel = Kernel::gaussian(exp(0), exp(1), metric);
     Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: exp(2) }
 }
 
@@ -486,8 +486,55 @@ fn two_rewards_share_a_kernel() {
     assert_eq!(found["variance"].as_array().unwrap().len(), 3);
     let text = bench.text("value m.msgpack q.csv");
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["state_0", "value_0", "value_1", "sd"]);
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["state_0", "value_0", "value_1", "sd", "known"]);
     assert!(lines.len() == 4 && lines.iter().all(|l| l.len() == lines[0].len()), "{text}");
+}
+
+#[test]
+fn a_value_comes_with_what_the_model_knows_of_it() {
+    let bench = Bench::new();
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/vectors");
+    for (name, keys) in [
+        ("returns", &["mean", "variance", "return_variance", "known", "extrapolates"][..]),
+        ("returns_rewards", &["mean", "variance", "return_variance", "known", "extrapolates"]),
+        ("returns_provisional", &["mean", "variance", "return_variance", "known", "extrapolates"]),
+        ("returns_means_only", &["mean", "extrapolates"]),
+    ] {
+        std::fs::copy(vectors.join(format!("snapshot_{name}.msgpack")), bench.path("m")).unwrap();
+        let expected = std::fs::read_to_string(vectors.join(format!("snapshot_{name}.json"))).unwrap();
+        let expected: Value = serde_json::from_str(&expected).unwrap();
+        let states: Vec<f64> = expected["states"].as_array().unwrap().iter().flat_map(numbers).collect();
+        bench.states("q.csv", 2, &states);
+        let found = bench.json("value m q.csv");
+        let mut given: Vec<&str> = found.as_object().unwrap().keys().map(String::as_str).collect();
+        given.sort_by_key(|key| keys.iter().position(|known| known == key));
+        assert_eq!(given, keys, "{name}");
+        let flat = |value: &Value| -> Vec<f64> {
+            let row = |v: &Value| v.as_array().map_or_else(|| vec![v.as_f64().unwrap()], |_| numbers(v));
+            value.as_array().unwrap().iter().flat_map(row).collect()
+        };
+        for key in keys.iter().filter(|key| **key != "extrapolates") {
+            let (found, expected) = (flat(&found[key]), flat(&expected[key]));
+            assert_eq!(found.len(), expected.len(), "{name}: {key}");
+            let far = found.iter().zip(&expected).any(|(a, b)| (a - b).abs() > 1e-12);
+            assert!(!far, "{name}: {key}: {found:?} {expected:?}");
+        }
+        assert_eq!(found["extrapolates"], expected["extrapolates"], "{name}");
+        let text = bench.text("value m q.csv");
+        let marked: Vec<bool> = text.lines().skip(1).map(|line| line.ends_with("extrapolated")).collect();
+        assert_eq!(json!(marked), expected["extrapolates"], "{text}");
+        let said = String::from_utf8(bench.run("value m q.csv").stderr).unwrap();
+        assert_eq!(said.contains("not chosen"), name == "returns_provisional", "{said}");
+    }
+    std::fs::copy(vectors.join("snapshot_returns_provisional.msgpack"), bench.path("m")).unwrap();
+    let text = bench.text("inspect m");
+    assert!(
+        text.contains("lambda 0.8") && text.contains("431 verified pairs") && text.contains("provisional"),
+        "{text}"
+    );
+    let inspected = bench.json("inspect m");
+    assert_eq!((&inspected["lambda"], &inspected["provisional"]), (&json!(0.8), &json!(true)));
+    assert_eq!(inspected["returns"], json!({"factor": 1.25, "pairs": 431}));
 }
 
 #[test]
@@ -527,7 +574,7 @@ fn tables_that_teach_nothing_are_refused_in_words() {
     bench.hyperparameters(
         "h.json",
         &Hyperparameters {
-            kernel: Kernel { signal_variance: 2.0, bias_variance: 0.0, metric: Metric::Isotropic(1.0) },
+            kernel: Kernel::gaussian(2.0, 0.0, Metric::Isotropic(1.0)),
             noise: NoiseModel::Correlated,
             noise_variance: 0.1,
         },

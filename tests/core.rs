@@ -4,6 +4,7 @@ use criticd::config::Config;
 use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
 use criticd::learner::refit;
 use criticd::sim::{self, Step, gridworld::Gridworld, pendulum::Pendulum};
+use criticd::snapshot::Ask;
 use criticd::transition::Batch;
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, Id, Op};
@@ -157,7 +158,7 @@ fn critics_learn_side_by_side() {
     let board = harness.core.board();
     let at = |critic: &str| {
         let snapshot = board.get(board.critic(Some(critic)).unwrap()).unwrap();
-        snapshot.evaluate(&[1.0, 5.0], false).unwrap().mean[(0, 0)]
+        snapshot.evaluate(&[1.0, 5.0], Ask::MEAN).unwrap().mean[(0, 0)]
     };
     // Five steps of -1 from column 1 to column 6.
     assert!((at("near") + 1.9375).abs() < 0.3, "{}", at("near"));

@@ -8,6 +8,7 @@ use criticd::learner::Settings;
 use criticd::sim::gridworld::Gridworld;
 use criticd::sim::walk::Walk;
 use criticd::sim::{Step, batches};
+use criticd::snapshot::Ask;
 use criticd::transition::Batch;
 use criticd::wire;
 use serde_json::{Value, json};
@@ -215,7 +216,7 @@ fn a_client_reads_what_it_wrote_and_gets_what_the_snapshot_says() {
     let reply = value(&mut requester, 400);
     let snapshot = requester.snapshot(None, PATIENCE).unwrap();
     assert_eq!((snapshot.offset, snapshot.generation), (400, reply["generation"].as_u64().unwrap()));
-    let local = snapshot.evaluate(&states, true).unwrap();
+    let local = snapshot.evaluate(&states, Ask::VARIANCE).unwrap();
     for (theirs, ours) in numbers(&reply["mean"]).iter().zip(local.mean.iter()) {
         assert!((theirs - ours).abs() < 1e-9, "{theirs} {ours}");
     }
@@ -363,7 +364,7 @@ fn two_critics_learn_from_one_stream() {
         }
     }
     for (name, expected) in [("near", near), ("far", far)] {
-        let found = models.get(name).unwrap().evaluate(&[-1.0, 1.0], false).unwrap().mean;
+        let found = models.get(name).unwrap().evaluate(&[-1.0, 1.0], Ask::MEAN).unwrap().mean;
         for (a, b) in found.iter().zip(expected) {
             assert!((a - b).abs() < 1e-9, "{name}: {a} {b}");
         }

@@ -9,7 +9,7 @@ use criticd::math::dictionary::Dictionary;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::math::posterior::{Gained, Posterior, Scale, SolveError, SolveWork};
 use criticd::math::statistics::{Chain, Running, Statistics};
-use criticd::snapshot::{Inputs, Snapshot};
+use criticd::snapshot::{Ask, Inputs, Snapshot};
 use criticd::transition::Rows;
 use nalgebra::{DMatrix, DVector};
 use support::{CASES, Case, case, distance, numbers, wander};
@@ -36,7 +36,7 @@ fn a_fixed_dictionary_gives_the_reference_posterior() {
         let dictionary = numbers(&expected["sr"]["dictionary"]);
         let model = fixed(&case, &dictionary, 7);
         let snapshot = model.snapshot(true).unwrap();
-        let found = snapshot.evaluate(&case.query, true).unwrap();
+        let found = snapshot.evaluate(&case.query, Ask::VARIANCE).unwrap();
         let white = case.hyperparameters.noise == NoiseModel::White;
         let reference = if white { &expected["sr"] } else { &expected["bootstrap"]["sr"] };
         assert!(distance(found.mean.as_slice(), &numbers(&reference["mean"])) < 1e-8, "{name}: mean");
@@ -127,7 +127,7 @@ fn one_pass_gives_the_reference_statistics() {
 
 fn hyperparameters(noise: NoiseModel) -> Hyperparameters {
     let metric = Metric::Ard(vec![4.0, 2.0]);
-    Hyperparameters { kernel: Kernel { signal_variance: 3.0, bias_variance: 1.0, metric }, noise, noise_variance: 0.2 }
+    Hyperparameters { kernel: Kernel::gaussian(3.0, 1.0, metric), noise, noise_variance: 0.2 }
 }
 
 fn learned(rows: &Rows, settings: Settings, noise: NoiseModel, chunks: &[usize]) -> Model {
@@ -143,7 +143,7 @@ fn learned(rows: &Rows, settings: Settings, noise: NoiseModel, chunks: &[usize])
 
 fn same(a: &Snapshot, b: &Snapshot, tolerance: f64) {
     let query: Vec<f64> = (0..40).map(|k| (k as f64 * 0.37).sin()).collect();
-    let (a, b) = (a.evaluate(&query, true).unwrap(), b.evaluate(&query, true).unwrap());
+    let (a, b) = (a.evaluate(&query, Ask::VARIANCE).unwrap(), b.evaluate(&query, Ask::VARIANCE).unwrap());
     let mean = distance(a.mean.as_slice(), b.mean.as_slice());
     let variance = distance(&a.variance.unwrap(), &b.variance.unwrap());
     assert!(mean < tolerance && variance < tolerance, "mean off by {mean:e}, variance by {variance:e}");
@@ -232,7 +232,7 @@ fn backfill_over_everything_equals_batch_and_no_backfill_does_not_move_predictio
     let model = learned(&rows, everything.clone(), NoiseModel::Correlated, &[64]);
     assert!(model.dictionary().len() > 20);
     let query: Vec<f64> = (0..40).map(|k| (k as f64 * 0.37).sin()).collect();
-    let found = model.snapshot(false).unwrap().evaluate(&query, false).unwrap();
+    let found = model.snapshot(false).unwrap().evaluate(&query, Ask::MEAN).unwrap();
     let expected = batch(&rows, &model, 0.9, 0.2, &query);
     assert!(distance(found.mean.as_slice(), &expected) < 1e-9);
 

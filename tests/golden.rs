@@ -47,11 +47,7 @@ fn hyper(case: &Value) -> Hyperparameters {
         }
     };
     let noise = if case["noise"] == "td" { NoiseModel::White } else { NoiseModel::Correlated };
-    let like = Hyperparameters {
-        kernel: Kernel { signal_variance: 1.0, bias_variance: 1.0, metric },
-        noise,
-        noise_variance: 1.0,
-    };
+    let like = Hyperparameters { kernel: Kernel::gaussian(1.0, 1.0, metric), noise, noise_variance: 1.0 };
     evidence::from_parameters(&like, &reorder(numbers(&case["theta"]), kernel))
 }
 

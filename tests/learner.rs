@@ -6,7 +6,7 @@ use criticd::learner::refit::{self, Candidate, RefitJob, RefitReason};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, Settings, VarianceKind, Verdict};
 use criticd::math::kernel::NoiseModel;
-use criticd::snapshot::Snapshot;
+use criticd::snapshot::{Ask, Snapshot};
 use criticd::transition::{Batch, BatchParts, Rows};
 use proptest::prelude::*;
 use rand::{Rng, RngExt, SeedableRng};
@@ -136,7 +136,7 @@ impl Source {
 
 /// V and the variance that the snapshot gives, rounding not yet hidden.
 fn check(snapshot: &Snapshot, settings: &Settings, query: &[f64]) -> Result<(), TestCaseError> {
-    let found = snapshot.evaluate(query, true).unwrap();
+    let found = snapshot.evaluate(query, Ask::VARIANCE).unwrap();
     prop_assert!(found.mean.iter().all(|v| v.is_finite()), "mean {:?}", found.mean);
     prop_assert!(snapshot.log_evidence.is_finite(), "evidence {}", snapshot.log_evidence);
     prop_assert!(snapshot.score.is_none_or(f64::is_finite), "score {:?}", snapshot.score);
@@ -266,7 +266,7 @@ fn rewards_that_come_after_the_warm_up_set_the_scale() {
     let (window, rows) = episodes(1500, |i| if i < 40 { 0.0 } else { 1.0 });
     let mut learner = Learner::new(Settings { discount: 0.9, refit_first_rows: 0, ..Settings::default() }, None);
     learner.step(&window);
-    let found = learner.snapshot(true).unwrap().evaluate(&rows.states[..20], true).unwrap();
+    let found = learner.snapshot(true).unwrap().evaluate(&rows.states[..20], Ask::VARIANCE).unwrap();
     // Ten rewards of 1 to go, or fewer: 6.5 at most, 4.1 on average.
     let variance = found.variance.unwrap();
     let (mean, deviation) = (found.mean.mean(), variance.iter().map(|v| v.sqrt()).sum::<f64>() / 20.0);
@@ -304,14 +304,14 @@ fn small_rings_do_not_make_results_depend_on_batching() {
         let settings =
             Settings { backfill_rows, tolerance: 1e-2, discount: 0.9, tune_noise: false, ..Settings::default() };
         let metric = Metric::Ard(vec![4.0, 2.0]);
-        let kernel = Kernel { signal_variance: 3.0, bias_variance: 1.0, metric };
+        let kernel = Kernel::gaussian(3.0, 1.0, metric);
         let hyper = Hyperparameters { kernel, noise, noise_variance: 0.2 };
         let learn = |chunk: usize| {
             let mut model = Model::new(settings.clone(), Inputs::identity(2), &hyper);
             for start in (0..rows.len()).step_by(chunk) {
                 model.learn(&rows, start..(start + chunk).min(rows.len()), start as u64);
             }
-            model.snapshot(false).unwrap().evaluate(&rows.states[..40], false).unwrap().mean
+            model.snapshot(false).unwrap().evaluate(&rows.states[..40], Ask::MEAN).unwrap().mean
         };
         let whole = learn(800);
         for chunk in [1, 13] {

@@ -7,6 +7,7 @@ use criticd::learner::{Learner, Settings, VarianceKind, Verdict};
 use criticd::math::returns::Returns;
 use criticd::sim::pendulum::Pendulum;
 use criticd::sim::{self, Step, walk};
+use criticd::snapshot::Ask;
 use criticd::transition::{Batch, Rows};
 use nalgebra::DMatrix;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,7 +72,7 @@ fn walk_error(time_limit: u32, lost: f64, seed: u64) -> f64 {
         refit(&mut learner, &feed.window);
     }
     let snapshot = learner.snapshot(false).unwrap();
-    let found = snapshot.evaluate(&walk::states(), false).unwrap();
+    let found = snapshot.evaluate(&walk::states(), Ask::MEAN).unwrap();
     normalised_rmse(found.mean.as_slice(), walk::true_values(0.95).as_slice())
 }
 
@@ -136,7 +137,7 @@ fn one_pass_with_backfill_stays_close_to_batch() {
         let mut model = Model::new(settings, fitted.inputs().clone(), &fitted.hyperparameters());
         model.learn(&rows, 0..rows.len(), 0);
         let query = &rows.states[..2 * 500];
-        let found = model.snapshot(false).unwrap().evaluate(query, false).unwrap();
+        let found = model.snapshot(false).unwrap().evaluate(query, Ask::MEAN).unwrap();
         let expected = batch(&rows, &model, 0.99, query);
         let total: f64 = expected.iter().zip(found.mean.iter()).map(|((v, sd), found)| (v - found).abs() / sd).sum();
         let largest = expected.iter().fold(0.0f64, |a, (v, _)| a.max(v.abs()));
@@ -167,7 +168,7 @@ fn clustering_by_chain_widens_intervals_that_are_too_narrow() {
             }
             learner.request_refit();
             refit(&mut learner, &feed.window);
-            let found = learner.snapshot(true).unwrap().evaluate(&walk::states(), true).unwrap();
+            let found = learner.snapshot(true).unwrap().evaluate(&walk::states(), Ask::VARIANCE).unwrap();
             let (truth, variance) = (walk::true_values(0.95), found.variance.unwrap());
             for (k, v) in truth.iter().enumerate() {
                 inside += usize::from((found.mean[(k, 0)] - v).abs() <= 1.96 * variance[k].sqrt());
@@ -213,7 +214,7 @@ fn a_candidate_gets_in_however_fast_the_stream_is() {
     let model = learner.model().unwrap();
     let start = job.window.start();
     assert_eq!(model.statistics().rows + report.rows_left_out, feed.window.end() - start);
-    let found = learner.snapshot(false).unwrap().evaluate(&walk::states(), false).unwrap();
+    let found = learner.snapshot(false).unwrap().evaluate(&walk::states(), Ask::MEAN).unwrap();
     let error = normalised_rmse(found.mean.as_slice(), walk::true_values(0.95).as_slice());
     assert!(error < 0.1, "normalised RMSE {error}");
 }

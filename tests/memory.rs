@@ -4,7 +4,7 @@ use criticd::config::{Config, ConfigParts};
 use criticd::daemon::core::{Core, Now};
 use criticd::daemon::memory::Footprint;
 use criticd::learner::Settings;
-use criticd::snapshot::{Evaluation, Scratch};
+use criticd::snapshot::{Ask, Evaluation, Scratch};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire;
 use parking_lot::Mutex;
@@ -133,7 +133,7 @@ fn queries_work_in_memory_that_is_kept() {
         ALLOCATED.reset_peak_usage();
         let before = ALLOCATED.peak_usage();
         for states in [&states[..], &states[..DIM], &states[..]] {
-            model.evaluate_into(states, true, &mut scratch, &mut out).unwrap();
+            model.evaluate_into(states, Ask::VARIANCE, &mut scratch, &mut out).unwrap();
         }
         ALLOCATED.peak_usage() - before
     };

@@ -58,7 +58,7 @@ impl Case {
             out
         };
         let bounds = Bounds { lower: bound("lower_bounds"), upper: bound("upper_bounds") };
-        let kernel_like = Kernel { signal_variance: 1.0, bias_variance: 1.0, metric };
+        let kernel_like = Kernel::gaussian(1.0, 1.0, metric);
         let like = Hyperparameters { kernel: kernel_like, noise: NoiseModel::Correlated, noise_variance: 1.0 };
         let cut_states = returns.cut_states(&rows);
         Self { known: case["best"][kernel].clone(), cut_states, rows, returns, like, bounds }

@@ -6,8 +6,8 @@ use criticd::learner::Settings;
 use criticd::learner::model::Model;
 use criticd::math::dense::Matrix;
 use criticd::math::dictionary::select;
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
-use criticd::snapshot::Inputs;
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
+use criticd::snapshot::{Ask, Inputs};
 use criticd::transition::Rows;
 use proptest::prelude::*;
 use support::{distance, wander};
@@ -24,10 +24,9 @@ fn metric(dim: usize) -> impl Strategy<Value = Metric> {
 }
 
 fn kernel(dim: usize) -> impl Strategy<Value = Kernel> {
-    (0.1..10.0f64, 0.0..5.0f64, metric(dim)).prop_map(|(signal_variance, bias_variance, metric)| Kernel {
-        signal_variance,
-        bias_variance,
-        metric,
+    let profile = prop_oneof![Just(Profile::Gaussian), Just(Profile::Matern52)];
+    (0.1..10.0f64, 0.0..5.0f64, metric(dim), profile).prop_map(|(signal_variance, bias_variance, metric, profile)| {
+        Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(profile)
     })
 }
 
@@ -100,7 +99,7 @@ proptest! {
         for part in [0..100, 100..200, 200..300] {
             let start = part.start as u64;
             model.learn(&rows, part, start);
-            let found = model.snapshot(true).unwrap().evaluate(&query(), true).unwrap().variance.unwrap();
+            let found = model.snapshot(true).unwrap().evaluate(&query(), Ask::VARIANCE).unwrap().variance.unwrap();
             prop_assert!(found.iter().all(|&v| (0.0..=hyper.kernel.diagonal() * (1.0 + 1e-9)).contains(&v)));
             if let Some(last) = last {
                 // New elements would add to it, but the dictionary is full.
@@ -117,7 +116,7 @@ proptest! {
         scaled.rewards.iter_mut().for_each(|r| *r *= factor);
         let hyper = hyperparameters(kernel);
         let predict = |rows: &Rows| {
-            let found = learn(rows, &hyper, fixed()).snapshot(false).unwrap().evaluate(&query(), false).unwrap();
+            let found = learn(rows, &hyper, fixed()).snapshot(false).unwrap().evaluate(&query(), Ask::MEAN).unwrap();
             found.mean.as_slice().to_vec()
         };
         let expected: Vec<f64> = predict(&rows).iter().map(|v| v * factor).collect();
@@ -131,8 +130,8 @@ proptest! {
         let swapped = Rows { states: swap(&rows.states), next_states: swap(&rows.next_states), ..rows.clone() };
         let predict = |rows: &Rows, relevance: Vec<f64>, query: &[f64]| {
             let metric = Metric::Ard(relevance);
-            let hyper = hyperparameters(Kernel { signal_variance: 2.0, bias_variance: 0.5, metric });
-            let found = learn(rows, &hyper, fixed()).snapshot(false).unwrap().evaluate(query, false).unwrap();
+            let hyper = hyperparameters(Kernel::gaussian(2.0, 0.5, metric));
+            let found = learn(rows, &hyper, fixed()).snapshot(false).unwrap().evaluate(query, Ask::MEAN).unwrap();
             found.mean.as_slice().to_vec()
         };
         let found = predict(&swapped, vec![b, a], &swap(&query()));
@@ -148,9 +147,9 @@ fn termination_cuts_the_bootstrap_and_truncation_does_not() {
         for _ in 0..2000 {
             support::push(&mut rows, 0, true, &[0.0], &[1.0], &[0.0], terminated, !terminated);
         }
-        let kernel = Kernel { signal_variance: 10.0, bias_variance: 0.0, metric: Metric::Isotropic(1.0) };
+        let kernel = Kernel::gaussian(10.0, 0.0, Metric::Isotropic(1.0));
         let model = learn(&rows, &hyperparameters(kernel), fixed());
-        model.snapshot(false).unwrap().evaluate(&[0.0], false).unwrap().mean[(0, 0)]
+        model.snapshot(false).unwrap().evaluate(&[0.0], Ask::MEAN).unwrap().mean[(0, 0)]
     };
     assert!((predict(true) - 1.0).abs() < 1e-3, "{}", predict(true));
     assert!((predict(false) - 10.0).abs() < 1e-2, "{}", predict(false));
@@ -188,7 +187,7 @@ fn degenerate_streams_give_a_model_that_can_be_read() {
             }
         }
         for snapshot in [before, learner.snapshot(true).unwrap()] {
-            let found = snapshot.evaluate(&rows.states[..40], true).unwrap();
+            let found = snapshot.evaluate(&rows.states[..40], Ask::VARIANCE).unwrap();
             assert!(found.mean.iter().all(|v| v.is_finite()), "{what}: {:?}", found.mean);
             assert!(found.variance.unwrap().iter().all(|v| v.is_finite() && *v >= 0.0), "{what}");
         }

@@ -11,6 +11,7 @@ use criticd::journal::store::{DATABASE, MARK, SqliteStorage, Storage};
 use criticd::journal::{GroupWriter, Record};
 use criticd::learner::refit;
 use criticd::sim::{self, Step, walk::Walk};
+use criticd::snapshot::Ask;
 use criticd::transition::Batch;
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, Id, Op};
@@ -842,7 +843,7 @@ fn a_directory_of_format_version_1_can_be_read() {
     let checkpoints = |path: &Path| -> Arc<dyn Checkpoints> { Arc::new(Directory::new(path)) };
     let values = |harness: &Harness| -> Vec<f64> {
         let snapshot = harness.core.board().get(0).unwrap();
-        snapshot.evaluate(&[-3.0, -1.0, 0.0, 2.0, 4.0], false).unwrap().mean.iter().copied().collect()
+        snapshot.evaluate(&[-3.0, -1.0, 0.0, 2.0, 4.0], Ask::MEAN).unwrap().mean.iter().copied().collect()
     };
     if std::env::var_os("CRITICD_WRITE_FIXTURE").is_some() {
         fs::create_dir_all(&fixture).unwrap();

@@ -3,7 +3,7 @@
 use criticd::learner::refit::{self, RefitReport, Verdict};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, Settings};
-use criticd::snapshot::Snapshot;
+use criticd::snapshot::{Ask, Snapshot};
 use criticd::transition::{Batch, BatchParts};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -88,7 +88,7 @@ fn select(pieces: &[(Vec<f64>, Vec<f64>)], kept: &[usize]) -> (Snapshot, RefitRe
 
 fn error(snapshot: &Snapshot, kept: &[usize], states: &[Vec<f64>]) -> f64 {
     let flat: Vec<f64> = states.iter().flat_map(|x| kept.iter().map(|&d| x[d])).collect();
-    let mean = snapshot.evaluate(&flat, false).expect("finite states").mean;
+    let mean = snapshot.evaluate(&flat, Ask::MEAN).expect("finite states").mean;
     let square: f64 = states.iter().enumerate().map(|(i, x)| (mean[(i, 0)] - value(x)).powi(2)).sum();
     (square / states.len() as f64).sqrt()
 }

@@ -3,6 +3,7 @@
 use criticd::learner::refit::{self, Candidate, EvidenceKind, RefitError, Verdict};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, SelectBy, Settings};
+use criticd::snapshot::Ask;
 use criticd::transition::{Batch, BatchParts};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -66,7 +67,7 @@ fn sane(candidate: &Candidate) {
     assert!(hyper.kernel.signal_variance > 0.0 && hyper.kernel.diagonal().is_finite(), "{hyper:?}");
     let dim = snapshot.dim();
     let states: Vec<f64> = (0..50 * dim).map(|k| (k as f64 * 0.618).fract() * 2.0 - 1.0).collect();
-    let values = snapshot.evaluate(&states, true).expect("finite states");
+    let values = snapshot.evaluate(&states, Ask::VARIANCE).expect("finite states");
     assert!(values.mean.iter().all(|v| v.is_finite()));
     let worst = values.variance.expect("asked for").into_iter().fold(f64::INFINITY, f64::min);
     assert!(worst >= -1e-6 * hyper.kernel.diagonal(), "{worst} of {}", hyper.kernel.diagonal());
@@ -177,7 +178,7 @@ fn a_state_a_million_deviations_away_does_not_hide_the_others() {
     let found = refitted(&episodes(1, states, rewards)).unwrap();
     told(&found, "state_0 has outliers");
     let snapshot = found.model.snapshot(false).unwrap();
-    let mean = snapshot.evaluate(&[-0.5, 0.5], false).unwrap().mean;
+    let mean = snapshot.evaluate(&[-0.5, 0.5], Ask::MEAN).unwrap().mean;
     assert!((mean[(0, 0)] + 1.5f64.sin()).abs() < 0.1 && (mean[(1, 0)] - 1.5f64.sin()).abs() < 0.1, "{mean}");
 }
 

@@ -1,7 +1,7 @@
 //! The wire promises: what clients may write is understood, every fault is named, and no bytes do harm.
 
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::snapshot::{Evaluation, Inputs, Snapshot};
+use criticd::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot};
 use criticd::transition::Batch;
 use criticd::wire::{self, ArrayForm, ErrorCode, Id, Limits, Op, Reply, WireError};
 use nalgebra::DMatrix;
@@ -111,7 +111,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
         time: 1.7e9 + 0.1,
         discount: 0.99,
         hyperparameters: Hyperparameters {
-            kernel: Kernel { signal_variance: 2.0 / 3.0, bias_variance: 0.0, metric },
+            kernel: Kernel::gaussian(2.0 / 3.0, 0.0, metric),
             noise: NoiseModel::White,
             noise_variance: 1e-5,
         },
@@ -125,6 +125,15 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
         variance: Some(numbers(3, 3)),
         log_evidence: -123.456,
         score: Some(-0.5),
+        lambda: 0.3,
+        returns: Some(ReturnSpread {
+            level: vec![0.1; columns],
+            weights: numbers(3, columns),
+            floor: vec![1e-3; columns],
+            factor: 1.1,
+            pairs: 1234,
+        }),
+        provisional: true,
     }
 }
 
@@ -254,7 +263,7 @@ fn requests() {
     let critic = Some("c".to_owned());
     assert_eq!(
         parsed.op,
-        Op::Value { states, rows: 3, dim: 2, critic: critic.clone(), variance: true, min_offset: Some(10) }
+        Op::Value { states, rows: 3, dim: 2, critic: critic.clone(), ask: Ask::VARIANCE, min_offset: Some(10) }
     );
 
     let op = |message: Value| request(&pack(&message)).unwrap().op;
@@ -301,7 +310,7 @@ fn what_clients_encode_is_decoded_to_the_same() {
     assert_eq!((appended.id.as_bytes(), appended.op), (&[5][..], Op::Append(back)));
     let fields = json!({"states": [[1, 2]], "variance": true});
     let asked = request(&wire::encode_request(6, "value", fields.as_object().unwrap())).unwrap();
-    assert!(matches!(asked.op, Op::Value { rows: 1, dim: 2, variance: true, .. }), "{asked:?}");
+    assert!(matches!(asked.op, Op::Value { rows: 1, dim: 2, ask: Ask::VARIANCE, .. }), "{asked:?}");
 }
 
 // ---- faults
@@ -597,15 +606,15 @@ fn replies_read_as_the_contract_says() {
         json!({"v": 1, "id": 3, "ok": true, "accepted": 2, "duplicates": 1, "next_seq": 10, "offset": 99})
     );
     let model = snapshot(Metric::Isotropic(1.0), 1);
-    let evaluation = model.evaluate(&[0.1, 0.2, 0.3, 0.4], true).unwrap();
+    let evaluation = model.evaluate(&[0.1, 0.2, 0.3, 0.4], Ask::VARIANCE).unwrap();
     for form in [ArrayForm::List, ArrayForm::Tensor] {
-        let reply = read(form, Reply::Value { evaluation: &evaluation, generation: 3, offset: 9 });
+        let reply = read(form, Reply::Value { evaluation: &evaluation, snapshot: &model });
         assert_eq!(reply["mean"], json!([evaluation.mean[0], evaluation.mean[1]]));
         assert_eq!(reply["variance"], json!(evaluation.variance));
-        assert_eq!((&reply["generation"], &reply["offset"]), (&json!(3), &json!(9)));
+        assert_eq!((&reply["generation"], &reply["offset"]), (&json!(3), &json!(1_000_000)));
     }
-    let two = snapshot(Metric::Isotropic(1.0), 2).evaluate(&[0.1, 0.2], false).unwrap();
-    let reply = read(list, Reply::Value { evaluation: &two, generation: 3, offset: 9 });
+    let two = snapshot(Metric::Isotropic(1.0), 2).evaluate(&[0.1, 0.2], Ask::MEAN).unwrap();
+    let reply = read(list, Reply::Value { evaluation: &two, snapshot: &model });
     assert_eq!(reply["mean"], json!([[two.mean[0], two.mean[1]]]));
     assert_eq!(reply.get("variance"), None);
     assert_eq!(read(list, Reply::Checkpoint { offset: 5 })["offset"], 5);
@@ -664,9 +673,19 @@ fn a_model_before_its_first_row_comes_back() {
     (model.dictionary, model.weights) = (DMatrix::zeros(0, 2), DMatrix::zeros(0, 1));
     (model.variance, model.score) = (Some(DMatrix::zeros(0, 0)), None);
     model.inputs.names = None;
+    let returns = model.returns.take().unwrap();
     let back = wire::decode_snapshot(&wire::encode_snapshot(&model, ArrayForm::Tensor, false)).unwrap();
     model.variance = None;
     assert_eq!(back, model);
+    for heads in [1, 2] {
+        model.weights = DMatrix::zeros(0, heads);
+        let (level, floor) = (vec![0.5; heads], vec![0.25; heads]);
+        model.returns = Some(ReturnSpread { level, floor, weights: DMatrix::zeros(0, heads), ..returns.clone() });
+        for form in [ArrayForm::Tensor, ArrayForm::List] {
+            let back = wire::decode_snapshot(&wire::encode_snapshot(&model, form, false)).unwrap();
+            assert_eq!(back, model, "{form:?}");
+        }
+    }
 }
 
 #[test]
@@ -695,13 +714,27 @@ fn faults_of_snapshots_are_named() {
         ("/weights", json!([1, 2]), (WrongShape, Some("weights"), None)),
         ("/variance", json!([[1, 2, 3]]), (WrongShape, Some("variance"), None)),
         ("/score", json!("good"), (WrongType, Some("score"), None)),
+        ("/lambda", json!(1.5), (OutOfRange, Some("lambda"), None)),
+        ("/provisional", json!(1), (WrongType, Some("provisional"), None)),
+        ("/returns", json!(1), (WrongType, Some("returns"), None)),
+        ("/returns/level", json!([1, 2]), (WrongShape, Some("returns.level"), None)),
+        ("/returns/floor", json!([0]), (OutOfRange, Some("returns.floor"), Some(0))),
+        ("/returns/floor", json!([]), (WrongShape, Some("returns.floor"), None)),
+        ("/returns/weights", json!([[1, 2], [3, 4], [5, 6]]), (WrongShape, Some("returns.weights"), None)),
+        ("/returns/weights", json!([1]), (WrongShape, Some("returns.weights"), None)),
+        ("/returns/factor", json!(0), (OutOfRange, Some("returns.factor"), None)),
+        ("/returns/pairs", json!(-1), (OutOfRange, Some("returns.pairs"), None)),
     ];
     for (path, value, expected) in cases {
         let mut changed = model.clone();
         *changed.pointer_mut(path).unwrap() = value.clone();
         assert_eq!(fault_of(wire::decode_snapshot(&pack(&changed)).unwrap_err()), expected, "{path}: {value}");
     }
-    for (path, key, field) in [("", "weights", "weights"), ("/kernel", "relevance", "kernel.relevance")] {
+    for (path, key, field) in [
+        ("", "weights", "weights"),
+        ("/kernel", "relevance", "kernel.relevance"),
+        ("/returns", "factor", "returns.factor"),
+    ] {
         let mut changed = model.clone();
         changed.pointer_mut(path).unwrap().as_object_mut().unwrap().remove(key);
         let fault = fault_of(wire::decode_snapshot(&pack(&changed)).unwrap_err());
@@ -767,7 +800,13 @@ fn golden_messages_encode_to_the_same_bytes() {
 fn golden_requests_are_understood() {
     let asked = request(&vector("value.msgpack")).unwrap();
     assert_eq!(asked.id.as_bytes(), b"\xa1q");
-    assert!(matches!(asked.op, Op::Value { rows: 3, dim: 2, variance: true, min_offset: Some(12), .. }), "{asked:?}");
+    assert!(
+        matches!(asked.op, Op::Value { rows: 3, dim: 2, ask: Ask::VARIANCE, min_offset: Some(12), .. }),
+        "{asked:?}"
+    );
+    let asked = request(&vector("value_known.msgpack")).unwrap();
+    let ask = Ask { variance: false, returns: true, known: true };
+    assert!(matches!(asked.op, Op::Value { rows: 2, ask: found, .. } if found == ask), "{asked:?}");
     let asked = request(&vector("snapshot_request.msgpack")).unwrap();
     assert_eq!(
         (asked.id, asked.op),
@@ -779,7 +818,8 @@ fn golden_requests_are_understood() {
 fn golden_snapshots_give_the_expected_values() {
     let kinds = ["isotropic", "ard", "factor"];
     let rewards = ["rewards_isotropic", "rewards_ard", "rewards_factor"];
-    for name in kinds.into_iter().chain(rewards).chain(["means_only", "no_bias_factor"]) {
+    let returns = ["returns", "returns_means_only", "returns_rewards", "returns_provisional"];
+    for name in kinds.into_iter().chain(rewards).chain(["means_only", "no_bias_factor"]).chain(returns) {
         let bytes = vector(&format!("snapshot_{name}.msgpack"));
         let model = wire::decode_snapshot(&bytes).unwrap();
         let written = wire::encode_snapshot(&model, ArrayForm::Tensor, true);
@@ -798,16 +838,26 @@ fn golden_snapshots_give_the_expected_values() {
             let row = |value: &Value| value.as_array().map_or(vec![value.clone()], Clone::clone);
             value.as_array().unwrap().iter().flat_map(row).map(|v| v.as_f64().unwrap()).collect()
         };
-        let found = model.evaluate(&numbers(&expected["states"]), true).unwrap();
-        let means: Vec<f64> = found.mean.transpose().iter().copied().collect();
-        assert_eq!(found.variance.is_some(), expected.get("variance").is_some(), "{name}");
-        let variance = expected.get("variance").map(numbers).unwrap_or_default();
-        for (found, expected) in [(means, numbers(&expected["mean"])), (found.variance.unwrap_or_default(), variance)] {
-            assert_eq!(found.len(), expected.len(), "{name}");
+        let found = model.evaluate(&numbers(&expected["states"]), Ask::ALL).unwrap();
+        let rows = |values: DMatrix<f64>| -> Vec<f64> { values.transpose().iter().copied().collect() };
+        for (key, found) in [
+            ("mean", Some(rows(found.mean))),
+            ("variance", found.variance),
+            ("return_variance", found.return_variance.map(rows)),
+            ("known", found.known.filter(|_| model.returns.is_some())),
+        ] {
+            assert_eq!(found.is_some(), expected.get(key).is_some(), "{name}: {key}");
+            let (found, expected) = (found.unwrap_or_default(), expected.get(key).map(numbers).unwrap_or_default());
+            assert_eq!(found.len(), expected.len(), "{name}: {key}");
             for (found, expected) in found.into_iter().zip(expected) {
-                assert!((found - expected).abs() < 1e-12, "{name}: {found} {expected}");
+                assert!((found - expected).abs() < 1e-12, "{name}: {key}: {found} {expected}");
             }
         }
+        if let Some(expected) = expected.get("extrapolates") {
+            assert_eq!(&json!(found.extrapolates), expected, "{name}");
+        }
+        assert_eq!(model.provisional, name == "returns_provisional");
+        assert_eq!(model.lambda, if model.returns.is_some() { 0.8 } else { 1.0 });
     }
 }
 
@@ -879,11 +929,27 @@ fn replies_encode_to_the_golden_bytes() {
     };
     let (tensor, list) = (ArrayForm::Tensor, ArrayForm::List);
     same("append", tensor, Reply::Append { accepted: 2, duplicates: 1, next_seq: 43, offset: 1043 });
-    let one = Evaluation { mean: DMatrix::from_column_slice(2, 1, &[1.5, -2.0]), variance: Some(vec![0.25, 0.5]) };
-    let two = Evaluation { mean: DMatrix::from_row_slice(2, 2, &[1.5, -2.0, 0.5, 4.0]), variance: None };
-    same("value", tensor, Reply::Value { evaluation: &one, generation: 3, offset: 1043 });
-    same("value_list", list, Reply::Value { evaluation: &one, generation: 3, offset: 1043 });
-    same("value_rewards", tensor, Reply::Value { evaluation: &two, generation: 3, offset: 1043 });
+    let one = Evaluation {
+        mean: DMatrix::from_column_slice(2, 1, &[1.5, -2.0]),
+        variance: Some(vec![0.25, 0.5]),
+        ..Evaluation::default()
+    };
+    let two = Evaluation { mean: DMatrix::from_row_slice(2, 2, &[1.5, -2.0, 0.5, 4.0]), ..Evaluation::default() };
+    let model = Snapshot { offset: 1043, lambda: 1.0, provisional: false, ..snapshot(Metric::Isotropic(1.0), 1) };
+    same("value", tensor, Reply::Value { evaluation: &one, snapshot: &model });
+    same("value_list", list, Reply::Value { evaluation: &one, snapshot: &model });
+    same("value_rewards", tensor, Reply::Value { evaluation: &two, snapshot: &model });
+    let known = Evaluation {
+        return_variance: Some(DMatrix::from_column_slice(2, 1, &[1.25, 0.75])),
+        known: Some(vec![0.875, 0.0]),
+        extrapolates: Some(vec![false, true]),
+        ..one
+    };
+    let learning = Snapshot { lambda: 0.75, provisional: true, ..model.clone() };
+    same("value_known", tensor, Reply::Value { evaluation: &known, snapshot: &learning });
+    same("value_known_list", list, Reply::Value { evaluation: &known, snapshot: &learning });
+    let returns = Evaluation { return_variance: Some(DMatrix::from_row_slice(2, 2, &[1.25, 0.75, 3.0, 2.5])), ..two };
+    same("value_returns", tensor, Reply::Value { evaluation: &returns, snapshot: &model });
     let data: Vec<u8> = (0..8).collect();
     same("page", tensor, Reply::Page { page: 1, pages: 3, revision: 31, bytes: 1_100_000, data: &data });
     let position = |session: &str, next_seq, rows, last_seen| wire::StreamPosition {
@@ -924,11 +990,15 @@ fn replies_encode_to_the_golden_bytes() {
 #[test]
 fn publications_encode_to_the_golden_bytes() {
     let before = Snapshot { revision: 31, ..wire::decode_snapshot(&vector("snapshot_ard.msgpack")).unwrap() };
-    for (name, variance) in [("weights", false), ("weights_variance", true)] {
+    for (name, variance) in [("weights", false), ("weights_variance", true), ("weights_returns", false)] {
         let bytes = vector(&format!("{name}.msgpack"));
         let after = wire::decode_weights(&bytes, &before).unwrap().expect("it follows");
         assert!(wire::encode_weights(&after, 2, variance) == bytes, "{name}");
         assert_eq!(after.dictionary.nrows(), 4);
+        assert_eq!(
+            (after.returns.is_some(), after.provisional),
+            (name == "weights_returns", name == "weights_returns")
+        );
     }
     let after = Snapshot { generation: 2, revision: 32, offset: 5100, ..before };
     assert_eq!(wire::encode_announcement(&after, 5_000_000), vector("announcement.msgpack"));

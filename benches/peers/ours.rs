@@ -78,7 +78,7 @@ fn learner(directory: &str, [size, batch, refresh, warm]: [usize; 4]) -> f64 {
 }
 
 fn hyperparameters(dim: usize) -> Hyperparameters {
-    let kernel = Kernel { signal_variance: 1.3, bias_variance: 0.4, metric: Metric::Ard(vec![0.5; dim]) };
+    let kernel = Kernel::gaussian(1.3, 0.4, Metric::Ard(vec![0.5; dim]));
     Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.05 }
 }
 

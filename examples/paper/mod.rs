@@ -146,7 +146,7 @@ impl Scaling {
 
 /// Hyperparameters of a structure; their numbers mean nothing.
 fn like(metric: Metric) -> Hyperparameters {
-    let kernel = Kernel { signal_variance: 1.0, bias_variance: 1.0, metric };
+    let kernel = Kernel::gaussian(1.0, 1.0, metric);
     Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 1.0 }
 }
 

@@ -17,7 +17,7 @@ use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::journal::store::Mark;
 use criticd::journal::{self, Configured, GroupWriter, Record, StoredGroup};
 use criticd::learner::{Learner, Settings};
-use criticd::snapshot::Snapshot;
+use criticd::snapshot::{Ask, Snapshot};
 use criticd::transition::{Batch, BatchParts, MAGNITUDE_MAX};
 use criticd::transport::inspect::{FromPeer, ToPeer};
 use criticd::transport::{self, SocketName};
@@ -183,8 +183,11 @@ fn readable(snapshot: &Snapshot) {
     }
     if snapshot.dim() < 64 {
         let states = vec![0.5; 2 * snapshot.dim()];
-        let found = snapshot.evaluate(&states, wanted).expect("states that are finite");
+        let found = snapshot.evaluate(&states, Ask::ALL).expect("states that are finite");
         assert_eq!((found.mean.nrows(), found.variance.is_some()), (2, wanted));
+        assert_eq!(found.return_variance.is_some(), wanted && snapshot.returns.is_some());
+        let shares = found.known.into_iter().flatten().all(|share| (0.0..=1.0).contains(&share));
+        assert!(shares, "what is known is a share");
     }
 }
 

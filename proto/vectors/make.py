@@ -35,7 +35,7 @@ def alike(a, b):
         return len(a) == len(b) and all(map(alike, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
-    return a == b or (isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 1e-12 * abs(a))
+    return a == b or (isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 1e-12 * max(1.0, abs(a)))
 
 
 def write(name, message):
@@ -522,3 +522,117 @@ bad(
 )
 bad("bad_arrays", "control", {"v": 1, "op": "ping", "arrays": "csv"}, "out_of_range", "arrays")
 bad("bad_query", "control", {"v": 1, "op": "value", "states": [0.5, 1]}, "wrong_shape", "states")
+
+# ---- how returns scatter, what is known, and lambda
+
+good(
+    "value_known",
+    "control",
+    {"id": 4, "op": "value", "states": [[1, 2], [3, 4.5]], "variance": False, "returns": True, "known": True},
+)
+said = {
+    "mean": np.array([1.5, -2.0]),
+    "variance": np.array([0.25, 0.5]),
+    "return_variance": np.array([1.25, 0.75]),
+    "known": np.array([0.875, 0.0]),
+    "extrapolates": np.array([False, True]),
+    "generation": 3,
+    "offset": 1043,
+    "lambda": 0.75,
+    "provisional": True,
+}
+good("reply_value_known", "reply", {"id": 9, "ok": True, **said})
+good("reply_value_known_list", "reply", {"id": 9, "ok": True, **plain(said)})
+good(
+    "reply_value_returns",
+    "reply",
+    {
+        "id": 9,
+        "ok": True,
+        "mean": np.array([[1.5, -2.0], [0.5, 4.0]]),
+        "return_variance": np.array([[1.25, 0.75], [3.0, 2.5]]),
+        "generation": 3,
+        "offset": 1043,
+    },
+)
+spread = {
+    "level": np.array([0.5]),
+    "weights": np.array([0.25, -0.5, 1.0, 0.0]),
+    "floor": np.array([0.0625]),
+    "factor": 1.25,
+    "pairs": 431,
+}
+good(
+    "weights_returns",
+    "publication",
+    {
+        "type": "weights",
+        **made,
+        **learned,
+        "log_evidence": -322.5,
+        "score": -0.5,
+        "lambda": 0.9,
+        "returns": spread,
+        "provisional": True,
+    },
+)
+
+
+def return_snapshots(name, weights, c, returns, provisional):
+    """A model that knows how returns scatter, and what it says, state by state as the protocol writes it down."""
+    dictionary = np.array([[0.0, 0.5], [1.0, -1.5], [-0.75, 2.0], [0.5, 0.5]])
+    shift, scale, relevance = np.array([0.5, -1.0]), np.array([2.0, 0.25]), np.array([0.5, 0.75])
+    v0, b = 1.75, 0.125
+    message = {
+        "type": "snapshot",
+        "critic": "default",
+        "generation": 0 if provisional else 2,
+        "revision": 31,
+        "offset": 5000,
+        "transitions": 4999,
+        "time": 1.7e9,
+        "discount": 0.99,
+        "noise": {"model": "correlated", "variance": 0.01},
+        "kernel": {"kind": "ard", "signal_variance": v0, "bias_variance": b, "relevance": relevance},
+        "inputs": {"dim": 2, "shift": shift, "scale": scale},
+        "dictionary": dictionary,
+        "weights": weights,
+    }
+    if c is not None:
+        message["variance"] = c
+    message |= {"log_evidence": -321.5, "lambda": 0.8, "returns": returns}
+    good(f"snapshot_{name}", "publication", message | ({"provisional": True} if provisional else {}))
+    queries = np.array([[0.5, -1.0], [2.5, -1.375], [0.0, 0.0], [-1.0, -0.5], [3.0, -1.0], [40.0, 3.0]])
+    expected = {"states": queries.tolist(), "mean": [], "extrapolates": []}
+    if c is not None:
+        expected |= {"variance": [], "return_variance": [], "known": []}
+    for x in queries:
+        z = (x - shift) / scale
+        correlation = np.array([np.exp(-0.5 * (z - d) @ np.diag(relevance) @ (z - d)) for d in dictionary])
+        k = v0 * correlation + b
+        expected["mean"].append((k @ weights).tolist())
+        expected["extrapolates"].append(bool(correlation.max() < 0.3))
+        if c is not None:
+            variance = float(v0 + b - k @ c @ k)
+            scatter = np.maximum(returns["floor"], returns["level"] + k @ returns["weights"])
+            about = returns["factor"] ** 2 * (variance + scatter)
+            expected["variance"].append(variance)
+            expected["return_variance"].append(float(about[0]) if weights.ndim == 1 else about.tolist())
+            expected["known"].append(min(max(1 - variance / (v0 + b), 0.0), 1.0))
+    assert any(expected["extrapolates"]) and not all(expected["extrapolates"])
+    assert all(v > 0 for v in expected.get("variance", ()))
+    put_json(f"snapshot_{name}.json", expected)
+
+
+spreads = {
+    "level": np.array([0.5, 0.0]),
+    "weights": np.array([[0.25, 0.5], [-0.5, 0.0], [1.0, -1.0], [0.0, 0.75]]),
+    "floor": np.array([0.0625, 0.25]),
+    "factor": 1.0,
+    "pairs": 0,
+}
+return_snapshots("returns", one, c / 4, spread, False)
+return_snapshots("returns_means_only", one, None, spread, False)
+return_snapshots("returns_rewards", two, c / 4, spreads, False)
+return_snapshots("returns_provisional", one, np.zeros((4, 4)), spread, True)
+bad("bad_known", "control", {"v": 1, "op": "value", "states": [[1, 2]], "known": 1}, "wrong_type", "known")

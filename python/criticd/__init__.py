@@ -20,7 +20,7 @@ from criticd._protocol import (
 from criticd.client import Appended, Client, Optimised, Position, Value
 from criticd.keys import Keys
 from criticd.sender import Full, Sender
-from criticd.snapshot import Kernel, Snapshot
+from criticd.snapshot import Kernel, ReturnSpread, Snapshot, Values
 from criticd.subscriber import Subscriber
 
 __all__ = [
@@ -40,9 +40,11 @@ __all__ = [
     "Optimised",
     "Position",
     "Refused",
+    "ReturnSpread",
     "Sender",
     "Snapshot",
     "Subscriber",
     "Unreachable",
     "Value",
+    "Values",
 ]

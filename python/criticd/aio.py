@@ -68,12 +68,14 @@ class Client:
         states: npt.ArrayLike,
         *,
         variance: bool = False,
+        returns: bool = False,
+        known: bool = False,
         critic: str | None = None,
         min_offset: int | None = None,
         timeout_s: float | None = None,
     ) -> Value:
         """As `criticd.Client.value`."""
-        fields = _client.query(states, variance, critic, min_offset)
+        fields = _client.query(states, variance, critic, min_offset, returns=returns, known=known)
         return _client.value_of(await self.request("value", timeout_s, **fields))
 
     async def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:

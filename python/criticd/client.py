@@ -17,7 +17,6 @@ import zmq
 
 from criticd._protocol import (
     Address,
-    Array,
     Hello,
     Malformed,
     Message,
@@ -29,28 +28,24 @@ from criticd._protocol import (
     unpack,
 )
 from criticd.keys import Keys
-from criticd.snapshot import Snapshot
+from criticd.snapshot import Snapshot, Values
 
 PAGE_ATTEMPTS = 8
 """How often a model that was replaced while its pages were fetched is asked for again."""
 
 
-@dataclass(frozen=True)
-class Value:
-    """What the daemon says about some states: `mean` (n,) or (n, H); `variance` (n,) of V, if it was asked for.
+@dataclass(frozen=True, eq=False)
+class Value(Values):
+    """What the daemon says about some states (n, D): `Values`, whose axis of states is always there.
 
-    `generation` is the model that answered, `offset` the number of rows it had learned.
+    `generation` is the model that answered, `offset` the number of rows it had learned, `lambda_` what with. While it
+    is `provisional`, model selection has not chosen it yet, and deviations are the prior's.
     """
 
-    mean: Array
-    variance: Array | None
     generation: int
     offset: int
-
-    @property
-    def std(self) -> Array | None:
-        """Standard deviation of V (n,)."""
-        return None if self.variance is None else np.sqrt(self.variance)
+    lambda_: float = 1.0
+    provisional: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,17 @@ def model_pages(critic: str | None, variance: bool) -> Generator[Message, Messag
 
 def value_of(reply: Message) -> Value:
     """The reply to `value`."""
-    return Value(np.array(reply["mean"]), _copy(reply.get("variance")), reply["generation"], reply["offset"])
+    return Value(
+        mean=np.array(reply["mean"]),
+        variance=_copy(reply.get("variance")),
+        return_variance=_copy(reply.get("return_variance")),
+        known=_copy(reply.get("known")),
+        extrapolates=_copy(reply.get("extrapolates")),
+        generation=reply["generation"],
+        offset=reply["offset"],
+        lambda_=float(reply.get("lambda", 1.0)),
+        provisional=bool(reply.get("provisional", False)),
+    )
 
 
 def positions_of(reply: Message) -> dict[str, Position]:
@@ -132,9 +137,18 @@ def optimised_of(reply: Message) -> Optimised:
     return Optimised(reply["outcome"], reply.get("generation"), reply.get("reason"))
 
 
-def query(states: npt.ArrayLike, variance: bool, critic: str | None, min_offset: int | None) -> Message:
+def query(
+    states: npt.ArrayLike,
+    variance: bool,
+    critic: str | None,
+    min_offset: int | None,
+    *,
+    returns: bool = False,
+    known: bool = False,
+) -> Message:
     """The fields of a `value` request."""
     fields: Message = {"states": np.atleast_2d(np.asarray(states, np.float64)), "variance": variance}
+    fields |= optional(returns=returns or None, known=known or None)
     return fields | optional(critic=critic, min_offset=min_offset)
 
 
@@ -143,7 +157,7 @@ def optional(**fields: Any) -> Message:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def _copy(value: Any) -> Array | None:
+def _copy(value: Any) -> npt.NDArray[Any] | None:
     return None if value is None else np.array(value)
 
 
@@ -196,16 +210,20 @@ class Client:
         states: npt.ArrayLike,
         *,
         variance: bool = False,
+        returns: bool = False,
+        known: bool = False,
         critic: str | None = None,
         min_offset: int | None = None,
         timeout_s: float | None = None,
     ) -> Value:
         """The value of raw `states` (n, D) or (D,), by the daemon's present model.
 
-        With `min_offset` it answers only when so many rows have been learned: take the `offset` of an `append` there to
-        see its effect.
+        `variance` asks for that of V, `returns` for that of the return to come, `known` for how much of V is known and
+        where it is extrapolated. With `min_offset` it answers only when so many rows have been learned: take the
+        `offset` of an `append` there to see its effect.
         """
-        return value_of(self.request("value", timeout_s, **query(states, variance, critic, min_offset)))
+        fields = query(states, variance, critic, min_offset, returns=returns, known=known)
+        return value_of(self.request("value", timeout_s, **fields))
 
     def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
         """The present model, of any size: it is fetched in pages. `timeout_s` of the client holds for each of them."""

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -16,6 +17,8 @@ from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message,
 
 _CELLS = 1 << 20
 """Kernel values held at a time, so that many states need no more memory than a few."""
+EXTRAPOLATES_BELOW = 0.3
+"""Correlation with the nearest row of the dictionary below which a state counts as extrapolated."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,58 @@ class Kernel:
 
 
 @dataclass(frozen=True, eq=False)
+class ReturnSpread:
+    """Variance of the return to come about V(x), for each of H rewards: max(floor, level + k_m(x)' weights).
+
+    `level` and `floor` are (H,), `weights` (m, H). `factor` multiplies deviations of returns: what predictions and the
+    returns that followed, of which there were `pairs`, have shown them to lack; 1 while there are too few.
+    """
+
+    level: Array
+    weights: Array
+    floor: Array
+    factor: float
+    pairs: int
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What a model says about some states; None is what was not asked for, or what it cannot say.
+
+    `mean` of V is (n,), or (n, H) with several rewards; `variance` (n,) is that of V, `return_variance`, shaped like
+    `mean`, that of the return to come: what is not known of V and how returns scatter about it, together. `known` (n,)
+    is how much of V data have told, from 0 to 1; `extrapolates` (n,) is true where no state that the model keeps is
+    near. For a single state all of them have one axis less.
+    """
+
+    mean: Array
+    variance: Array | None
+    return_variance: Array | None
+    known: Array | None
+    extrapolates: npt.NDArray[np.bool_] | None
+
+    @property
+    def std(self) -> Array | None:
+        """Standard deviation of V (n,)."""
+        return None if self.variance is None else np.sqrt(self.variance)
+
+    @property
+    def return_std(self) -> Array | None:
+        """Standard deviation of the return to come, shaped like `mean`."""
+        return None if self.return_variance is None else np.sqrt(self.return_variance)
+
+    def return_interval(self, level: float = 0.9) -> tuple[Array, Array]:
+        """Lower and upper end, shaped like `mean`, of where this share of the returns to come should lie.
+
+        Raises `ValueError` without `return_variance`, or if `level` is not between 0 and 1.
+        """
+        if self.return_std is None:
+            raise ValueError("how returns scatter was not asked for, or is not known to the model")
+        reach = NormalDist().inv_cdf(0.5 + level / 2) * self.return_std
+        return self.mean - reach, self.mean + reach
+
+
+@dataclass(frozen=True, eq=False)
 class Snapshot:
     """The value function of one moment: call it with states.
 
@@ -50,7 +105,8 @@ class Snapshot:
     that of the rows which the model's statistics hold, `time` Unix seconds. `noise_variance` is that of the rewards'
     noise, `log_evidence` and `score` say how well the model explains what it has seen. `weights` is (m, H) for H
     rewards, `dictionary` (m, D), `covariance` the (m, m) matrix C of the protocol or None, in which case there is no
-    standard deviation to be had.
+    standard deviation to be had. `lambda_` in [0, 1] is what the weights were learned with, `returns` how returns
+    scatter, where that is known. While it is `provisional`, model selection has not chosen it yet.
     """
 
     critic: str
@@ -71,51 +127,103 @@ class Snapshot:
     covariance: Array | None
     log_evidence: float
     score: float | None
+    lambda_: float = 1.0
+    returns: ReturnSpread | None = None
+    provisional: bool = False
 
     @overload
     def __call__(self, states: npt.ArrayLike, std: Literal[False] = False) -> Array: ...
     @overload
     def __call__(self, states: npt.ArrayLike, std: Literal[True]) -> tuple[Array, Array]: ...
-    def __call__(self, states: npt.ArrayLike, std: bool = False) -> Array | tuple[Array, Array]:
-        """The value of `states`, and with `std` its standard deviation.
+    @overload
+    def __call__(
+        self, states: npt.ArrayLike, std: bool = False, *, returns: Literal[True], known: bool = False
+    ) -> Values: ...
+    @overload
+    def __call__(
+        self, states: npt.ArrayLike, std: bool = False, *, returns: bool = False, known: Literal[True]
+    ) -> Values: ...
+    def __call__(
+        self, states: npt.ArrayLike, std: bool = False, *, returns: bool = False, known: bool = False
+    ) -> Array | tuple[Array, Array] | Values:
+        """The value of `states`, and with `std` its standard deviation; with `returns` or `known`, `Values`.
 
         `states` is (n, D), raw as the environment gives them, or one state (D,). The result is (n,), or a single number
         for one state; with several rewards it has one more axis of length H, the standard deviation never: all rewards
-        share one kernel. The deviation is that of V, not of the returns, which scatter by noise as well.
+        share one kernel. The deviation is that of V, not of the returns, which scatter by noise as well: `returns` asks
+        for theirs, `known` for how much of V is known and where it is extrapolated.
 
         Raises `Invalid` if the states have another dimension or are not finite, `ValueError` if a deviation is asked of
-        a snapshot without one.
+        a snapshot without one. `Values` have None there instead.
         """
+        if returns or known:
+            return self._values(states, std, returns, known)
         mean, variance = self.evaluate(states, variance=std)
         if variance is None:
             return mean
         return mean, np.sqrt(variance)
 
-    def evaluate(self, states: npt.ArrayLike, variance: bool = True) -> tuple[Array, Array | None]:
-        """Mean and variance, in the shapes of a call; the variance is None if it was not wanted."""
-        covariance = self.covariance if variance else None
-        if variance and covariance is None:
+    @overload
+    def evaluate(self, states: npt.ArrayLike, variance: bool = True) -> tuple[Array, Array | None]: ...
+    @overload
+    def evaluate(
+        self, states: npt.ArrayLike, variance: bool = True, *, returns: Literal[True], known: bool = False
+    ) -> Values: ...
+    @overload
+    def evaluate(
+        self, states: npt.ArrayLike, variance: bool = True, *, returns: bool = False, known: Literal[True]
+    ) -> Values: ...
+    def evaluate(
+        self, states: npt.ArrayLike, variance: bool = True, *, returns: bool = False, known: bool = False
+    ) -> tuple[Array, Array | None] | Values:
+        """Mean and variance, in the shapes of a call, as `Values` with `returns` or `known`.
+
+        The variance is None if it was not wanted.
+        """
+        if returns or known:
+            return self._values(states, variance, returns, known)
+        if variance and self.covariance is None:
             raise ValueError("this snapshot came without its variance: ask with `client.snapshot(variance=True)`")
+        values = self._values(states, variance, False, False)
+        return values.mean, values.variance
+
+    def _values(self, states: npt.ArrayLike, variance: bool, returns: bool, known: bool) -> Values:
         points = np.asarray(states, np.float64)
         single = points.ndim == 1
         points = np.atleast_2d(points)
         self._check(points)
-        basis = self.kernel.project(self.dictionary)
+        covariance = self.covariance if variance or returns or known else None
+        spread = self.returns if returns and covariance is not None else None
+        basis, diagonal = self.kernel.project(self.dictionary), self.kernel.diagonal
         means = np.empty((len(points), self.weights.shape[1]))
-        variances = np.empty(len(points)) if variance else None
+        variances, scatter = np.empty(len(points)), np.empty_like(means)
+        extrapolates = np.empty(len(points), np.bool_)
         rows = max(1, _CELLS // max(1, len(basis)))
         for start in range(0, len(points), rows):
             part = slice(start, start + rows)
             k = self._kernel_rows(points[part], basis)
             means[part] = k @ self.weights
-            if variances is not None and covariance is not None:
+            if covariance is not None:
                 explained = np.einsum("ij,ij->i", k @ covariance, k)
                 # Rounding may leave a variance a hair below zero next to a row of the dictionary.
-                variances[part] = np.maximum(self.kernel.diagonal - explained, 0.0)
-        mean: Array = means[:, 0] if means.shape[1] == 1 else means
-        if single:
-            return mean[0], None if variances is None else variances[0]
-        return mean, variances
+                variances[part] = np.maximum(diagonal - explained, 0.0)
+            if spread is not None:
+                scatter[part] = np.maximum(spread.floor, spread.level + k @ spread.weights)
+            if known:
+                least = self.kernel.bias_variance + EXTRAPOLATES_BELOW * self.kernel.signal_variance
+                extrapolates[part] = (k < least).all(axis=1)
+
+        def shaped(found: npt.NDArray[Any]) -> Any:
+            found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+            return found[0] if single else found
+
+        return Values(
+            mean=shaped(means),
+            variance=shaped(variances) if variance and covariance is not None else None,
+            return_variance=None if spread is None else shaped(spread.factor**2 * (variances[:, None] + scatter)),
+            known=shaped(np.maximum(1.0 - variances / diagonal, 0.0)) if known and covariance is not None else None,
+            extrapolates=shaped(extrapolates) if known else None,
+        )
 
     @property
     def dim(self) -> int:
@@ -252,6 +360,19 @@ class Snapshot:
         message["log_evidence"] = self.log_evidence
         if self.score is not None:
             message["score"] = self.score
+        if self.lambda_ != 1.0:
+            message["lambda"] = self.lambda_
+        if self.returns is not None:
+            weights = self.returns.weights
+            message["returns"] = {
+                "level": self.returns.level,
+                "weights": weights[:, 0] if weights.shape[1] == 1 else weights,
+                "floor": self.returns.floor,
+                "factor": self.returns.factor,
+                "pairs": self.returns.pairs,
+            }
+        if self.provisional:
+            message["provisional"] = True
         return message
 
     def _check(self, states: Array) -> None:
@@ -269,6 +390,11 @@ class Snapshot:
             "weights": (self.weights.shape[:1], (m,)),
             "variance": ((m, m) if self.covariance is None else self.covariance.shape, (m, m)),
         }
+        if self.returns is not None:
+            rewards = self.weights.shape[1]
+            shapes["returns.weights"] = (self.returns.weights.shape, (m, rewards))
+            shapes["returns.level"] = (self.returns.level.shape, (rewards,))
+            shapes["returns.floor"] = (self.returns.floor.shape, (rewards,))
         for name, (found, wanted) in shapes.items():
             if found != wanted:
                 raise Malformed(f"`{name}` of this model is {found}, which should be {wanted}")
@@ -322,17 +448,38 @@ def _covariance(message: Mapping[str, Any]) -> Array | None:
 
 def _learned(message: Mapping[str, Any]) -> dict[str, Any]:
     """What changes from row to row, as fields of a snapshot."""
-    weights = np.array(message["weights"], np.float64)
-    if weights.ndim == 1:
-        weights = weights[:, None]
-    score = message.get("score")
+    score, returns, lambda_ = message.get("score"), message.get("returns"), float(message.get("lambda", 1.0))
+    if not 0.0 <= lambda_ <= 1.0:
+        raise ValueError(f"lambda is {lambda_}, which should lie between 0 and 1")
     return {
         "offset": int(message["offset"]),
         "transitions": int(message["transitions"]),
         "time": float(message["time"]),
         "noise_model": str(message["noise"]["model"]),
         "noise_variance": float(message["noise"]["variance"]),
-        "weights": _array(weights, 2),
+        "weights": _columns(message["weights"]),
         "log_evidence": float(message["log_evidence"]),
         "score": None if score is None else float(score),
+        "lambda_": lambda_,
+        "returns": None if returns is None else _spread(returns),
+        "provisional": bool(message.get("provisional", False)),
     }
+
+
+def _columns(value: Any) -> Array:
+    """(m, H) from (m,) or (m, H)."""
+    values = np.array(value, np.float64)
+    return _array(values[:, None] if values.ndim == 1 else values, 2)
+
+
+def _spread(message: Mapping[str, Any]) -> ReturnSpread:
+    spread = ReturnSpread(
+        level=_array(message["level"], 1),
+        weights=_columns(message["weights"]),
+        floor=_array(message["floor"], 1),
+        factor=float(message["factor"]),
+        pairs=int(message["pairs"]),
+    )
+    if not (spread.factor > 0 and (spread.floor > 0).all()):
+        raise ValueError("a spread of returns that is not positive")
+    return spread

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import CALM, Start
 
-from criticd import Invalid, Kernel, Malformed, Snapshot
+from criticd import Invalid, Kernel, Malformed, ReturnSpread, Snapshot
 from criticd.gym import wrap
 from criticd.testing import binary
 
@@ -45,6 +45,14 @@ def model(kind: str = "factor", m: int = 4, d: int = 3, rewards: int = 1, varian
         covariance=root @ root.T if variance else None,
         log_evidence=-12.5,
         score=-0.75,
+        lambda_=0.8,
+        returns=ReturnSpread(
+            level=np.linspace(0.5, 1.0, rewards),
+            weights=generator.standard_normal((m, rewards)),
+            floor=np.full(rewards, 0.1),
+            factor=1.25,
+            pairs=431,
+        ),
     )
 
 
@@ -88,6 +96,43 @@ def test_values_are_those_of_the_formula(kind: str, rewards: int) -> None:
     np.testing.assert_allclose(single, mean[0], rtol=1e-14)
 
 
+@pytest.mark.parametrize("rewards", [1, 3])
+def test_returns_and_what_is_known_are_those_of_the_formula(rewards: int) -> None:
+    snapshot = model(rewards=rewards)
+    assert snapshot.returns is not None
+    states = 3 * np.random.default_rng(1).standard_normal((200, 3))
+    values = snapshot(states, std=True, returns=True, known=True)
+    mean, deviation = snapshot(states, std=True)
+    assert values.std is not None and values.return_variance is not None and values.return_std is not None
+    assert values.known is not None and values.extrapolates is not None
+    assert np.array_equal(values.mean, mean) and np.array_equal(values.std, deviation)
+    kernel, spread = snapshot.kernel, snapshot.returns
+    rows = snapshot._kernel_rows(states, kernel.project(snapshot.dictionary))
+    scatter = np.maximum(spread.floor, spread.level + rows @ spread.weights)
+    expected = 1.25**2 * ((deviation**2)[:, None] + scatter)
+    np.testing.assert_allclose(values.return_variance, expected.reshape(mean.shape), rtol=1e-12)
+    np.testing.assert_allclose(values.known, 1 - deviation**2 / 2.5, atol=1e-12)
+    assert np.array_equal(values.extrapolates, ((rows - 0.5) / 2.0).max(axis=1) < 0.3)
+    assert 0 < values.extrapolates.sum() < 200
+    low, high = values.return_interval(0.9)
+    np.testing.assert_allclose((high - low) / values.return_std, 2 * 1.6448536269514722)
+    one = snapshot(states[0], returns=True, known=True)
+    assert one.std is None and one.known is not None and one.extrapolates is not None and one.return_std is not None
+    assert one.known.shape == one.extrapolates.shape == ()
+    assert one.return_std.shape == one.mean.shape == (() if rewards == 1 else (rewards,))
+
+
+def test_what_a_model_cannot_say_is_none() -> None:
+    values = replace(model(), returns=None)(np.zeros((2, 3)), std=True, returns=True, known=True)
+    assert values.return_variance is None and values.variance is not None and values.known is not None
+    values = model(variance=False).evaluate(np.zeros((2, 3)), returns=True, known=True)
+    assert values.extrapolates is not None and values.return_std is None and values.known is None and values.std is None
+    with pytest.raises(ValueError, match="not known"):
+        values.return_interval()
+    assert model()(np.zeros((2, 3)), known=True).return_variance is None
+    assert model()(np.zeros((2, 3)), returns=True).extrapolates is None
+
+
 def test_many_states_are_as_good_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = model()
     states = np.random.default_rng(1).standard_normal((1001, 3))
@@ -108,7 +153,8 @@ def test_relevance_and_lengthscales() -> None:
 
 
 def test_a_model_of_no_rows_is_the_prior() -> None:
-    snapshot = replace(model(), dictionary=np.zeros((0, 3)), weights=np.zeros((0, 1)), covariance=np.zeros((0, 0)))
+    nothing = np.zeros((0, 1))
+    snapshot = replace(model(), dictionary=np.zeros((0, 3)), weights=nothing, covariance=np.zeros((0, 0)), returns=None)
     mean, deviation = Snapshot.of(snapshot.message())(np.ones((2, 3)), std=True)
     assert mean.tolist() == [0.0, 0.0] and np.allclose(deviation**2, 2.5)
 
@@ -146,6 +192,11 @@ def test_a_file_holds_a_model(tmp_path: Path) -> None:
     assert variance is not None
     np.testing.assert_allclose(found["mean"], mean, rtol=1e-12)
     np.testing.assert_allclose(found["variance"], variance, rtol=1e-12)
+    values = snapshot(states, returns=True, known=True)
+    assert values.return_variance is not None and values.known is not None
+    np.testing.assert_allclose(found["return_variance"], values.return_variance, rtol=1e-12)
+    np.testing.assert_allclose(found["known"], values.known, atol=1e-12)
+    assert values.extrapolates is not None and found["extrapolates"] == values.extrapolates.tolist()
     assert {file.name for file in tmp_path.iterdir()} == {"model", "states.csv"}
 
 
@@ -163,6 +214,12 @@ def test_models_that_do_not_fit_together_are_refused() -> None:
         {"inputs": {**inputs, "scale": [1.0, 1.0]}},
         {"log_evidence": "good"},
         {"weights": [1.0, np.nan, 0.0, 0.0]},
+        {"lambda": 1.5},
+        {"returns": {**good["returns"], "level": [1.0, 2.0]}},
+        {"returns": {**good["returns"], "weights": [1.0]}},
+        {"returns": {**good["returns"], "floor": [0.0]}},
+        {"returns": {**good["returns"], "factor": -1.0}},
+        {"returns": {}},
     ]
     assert Snapshot.of(good).revision == 17
     for changes in spoilt:
@@ -193,7 +250,7 @@ def test_weights_follow_a_snapshot() -> None:
 def test_a_variance_that_is_left_out_follows_the_kernels_scale() -> None:
     before = model()
     change = {**before.message(), "type": "weights", "revision": 18, "dictionary": [], "dictionary_start": 4}
-    del change["variance"]
+    del change["variance"], change["returns"]
     change["kernel"] = {**change["kernel"], "signal_variance": 8.0, "bias_variance": 2.0}
     after = before.followed_by(change)
     assert after is not None

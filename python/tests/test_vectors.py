@@ -95,6 +95,10 @@ def test_what_the_package_sends_is_what_the_vectors_say() -> None:
     assert (single["seq"], single["session"], single["stream"]) == (3, "7f", "robot")
     asked = pack({"id": "q", "op": "value", **query(expected["states"], True, None, 12)})
     assert asked == vector("value")
+    asked = pack(
+        {"id": 4, "op": "value", **query(np.array([[1, 2], [3, 4.5]]), False, None, None, returns=True, known=True)}
+    )
+    assert plain(unpack(asked)) == READINGS["value_known"]["reading"]
 
 
 def test_replies_become_what_the_package_returns() -> None:
@@ -110,7 +114,19 @@ def test_replies_become_what_the_package_returns() -> None:
             value.mean.tolist() == [1.5, -2.0] and value.variance is not None and value.variance.tolist() == [0.25, 0.5]
         )
         assert (value.generation, value.offset) == (3, 1043)
+        assert (value.known, value.return_variance, value.lambda_, value.provisional) == (None, None, 1.0, False)
     assert value_of(reply("value_rewards")).mean.shape == (2, 2)
+    for name in ("value_known", "value_known_list"):
+        value = value_of(reply(name))
+        assert value.return_std is not None and value.return_std.tolist() == [1.25**0.5, 0.75**0.5]
+        assert value.known is not None and value.known.tolist() == [0.875, 0.0]
+        assert value.extrapolates is not None and value.extrapolates.tolist() == [False, True]
+        assert (value.lambda_, value.provisional) == (0.75, True)
+        low, high = value.return_interval()
+        np.testing.assert_allclose(high - low, 2 * 1.6448536269514722 * value.return_std)
+        with pytest.raises(ValueError, match="not known"):
+            value_of(reply("value")).return_interval()
+    assert value_of(reply("value_returns")).return_interval(0.5)[0].shape == (2, 2)
     positions = positions_of(reply("streams"))
     assert (positions["robot"].session, positions["robot"].next_seq, positions["arm"].rows) == ("7f", 43, 7)
     outcomes = [optimised_of(reply(f"optimise_{name}")).outcome for name in ("started", "adopted", "rejected")]
@@ -136,6 +152,15 @@ def test_golden_models_say_what_they_must(path: Path) -> None:
     np.testing.assert_allclose(np.reshape(mean, np.shape(expected["mean"])), expected["mean"], rtol=0, atol=1e-12)
     if variance is not None:
         np.testing.assert_allclose(variance, expected["variance"], rtol=0, atol=1e-12)
+    if snapshot.returns is not None:
+        values = snapshot.evaluate(expected["states"], returns=True, known=True)
+        for key in ("mean", "variance", "return_variance", "known"):
+            found = getattr(values, key)
+            assert (found is None) == (key not in expected)
+            if found is not None:
+                np.testing.assert_allclose(found, expected[key], rtol=0, atol=1e-12)
+        assert values.extrapolates is not None and values.extrapolates.tolist() == expected["extrapolates"]
+        assert snapshot.lambda_ == 0.8 and snapshot.provisional == path.stem.endswith("provisional")
     # And written again they are the same bytes.
     assert pack(snapshot.message()) == vector(path.stem)
 
@@ -149,4 +174,9 @@ def test_golden_weights_follow_a_golden_model() -> None:
     assert after.covariance is None
     full = before.followed_by(unpack(vector("weights_variance")))
     assert full is not None and full.covariance is not None and full.score is None
+    assert (full.lambda_, full.returns, full.provisional) == (1.0, None, False)
+    scattered = before.followed_by(unpack(vector("weights_returns")))
+    assert scattered is not None and scattered.returns is not None
+    assert (scattered.lambda_, scattered.provisional) == (0.9, True)
+    assert (scattered.returns.weights.shape, scattered.returns.factor, scattered.returns.pairs) == ((4, 1), 1.25, 431)
     assert np.array_equal(full(np.zeros(2)), after(np.zeros(2)))

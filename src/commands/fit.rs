@@ -6,9 +6,9 @@ use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::Model;
-use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport};
+use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
 use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Learner, SelectBy, Settings, VarianceKind};
+use criticd::learner::{KernelKind, Lambda, Learner, SelectBy, SelectionKind, Settings, VarianceKind};
 use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel};
 use criticd::snapshot::Snapshot;
@@ -58,9 +58,20 @@ pub(crate) struct Fit {
     noise_floor: f64,
     #[command(flatten)]
     dictionary: DictionaryOptions,
-    /// Variance of the value: as the model states it, or with returns of one chain sharing their noise
-    #[arg(long, value_name = "WHICH", default_value = "model")]
-    variance: VarianceChoice,
+    /// How far returns are followed before the value of a successor takes over, 0 to 1, or auto: what the data choose
+    /// [default: auto; with --no-optimise what the file says, otherwise 1]
+    #[arg(long, value_name = "L", value_parser = given::lambda)]
+    lambda: Option<Lambda>,
+    /// Largest importance ratio: what target_prob / behavior_prob is clipped at
+    #[arg(long, value_name = "R", default_value = "inf", value_parser = given::limit)]
+    rho_max: f64,
+    /// What selects kernel, lambda and ridge: held-out returns, or the evidence alone (lambda is then 1 unless given)
+    #[arg(long, value_name = "WHICH", default_value = "returns")]
+    selection: SelectionChoice,
+    /// Variance of the value: from the errors of single transitions (rows), with returns of one chain sharing their noise
+    /// (clustered), or as the model states it (model) [default: rows; with --no-optimise model]
+    #[arg(long, value_name = "WHICH")]
+    variance: Option<VarianceChoice>,
     /// Seed of everything random in the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
@@ -106,8 +117,15 @@ enum EvidenceChoice {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum VarianceChoice {
-    Model,
+    Rows,
     Clustered,
+    Model,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum SelectionChoice {
+    Returns,
+    Evidence,
 }
 
 fn kernel(text: &str) -> Result<KernelChoice, String> {
@@ -146,9 +164,13 @@ impl Fit {
         let settings = Settings {
             dictionary_max: self.dictionary.dictionary_max,
             variance: match self.variance {
-                VarianceChoice::Model => VarianceKind::Model,
-                VarianceChoice::Clustered => VarianceKind::Clustered,
+                Some(VarianceChoice::Rows) => VarianceKind::Rows,
+                Some(VarianceChoice::Clustered) => VarianceKind::Clustered,
+                Some(VarianceChoice::Model) => VarianceKind::Model,
+                None if self.no_optimise => VarianceKind::Model,
+                None => VarianceKind::Rows,
             },
+            rho_max: self.rho_max,
             ..given::settings(&rows, self.discount)
         };
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
@@ -163,7 +185,9 @@ impl Fit {
             rows: &rows,
             inputs: model.inputs(),
             hyperparameters: &hyperparameters,
+            lambda: model.lambda(),
         };
+        let exact = exact && !model.statistics().follows_rows;
         let evidence = if exact { given.exact_evidence(&|| true) } else { given.sparse_evidence(model, &|| true) };
         let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
@@ -201,7 +225,17 @@ impl Fit {
 
     /// The posterior of the hyperparameters in the file.
     fn take(&self, path: &Path, rows: &Rows, settings: &Settings) -> Result<Fitted, Failure> {
-        let (hyperparameters, inputs) = given::read_hyperparameters(path, rows.dim)?;
+        let (hyperparameters, inputs, written) = given::read_hyperparameters(path, rows.dim)?;
+        let lambda = match self.lambda {
+            Some(Lambda::Fixed(lambda)) => lambda,
+            Some(Lambda::Auto) => {
+                return Err(Failure::usage("--lambda auto selects one, which --no-optimise rules out: name it"));
+            }
+            None => written.unwrap_or(1.0),
+        };
+        if lambda < 1.0 && hyperparameters.noise == NoiseModel::White {
+            return Err(Failure::usage("--lambda: white noise has no use for it, leave it out"));
+        }
         let metric = &hyperparameters.kernel.metric;
         let same_kernel = match &self.kernel {
             None | Some(KernelChoice::Auto) => true,
@@ -218,7 +252,7 @@ impl Fit {
         if self.noise.is_some_and(|noise| noise.model() != hyperparameters.noise) {
             return Err(Failure::usage(format!("--noise says otherwise than {}: leave it out", path.display())));
         }
-        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters };
+        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda };
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
@@ -242,6 +276,11 @@ impl Fit {
             noise: self.noise.map_or(defaults.noise, NoiseChoice::model),
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
             tune_noise: true,
+            lambda: self.lambda.unwrap_or_default(),
+            selection: match self.selection {
+                SelectionChoice::Returns => SelectionKind::Returns,
+                SelectionChoice::Evidence => SelectionKind::Evidence,
+            },
             noise_floor: self.noise_floor,
             // The data-driven model that the search starts from is made from all rows.
             warmup_rows: rows.len(),
@@ -277,8 +316,8 @@ impl Fit {
         })?;
         let mut model = *candidate.model;
         if self.dictionary.dictionary.is_some() {
-            let (inputs, hyperparameters) = (model.inputs().clone(), model.hyperparameters());
-            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters: &hyperparameters };
+            let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
+            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda };
             let chosen = self.dictionary.choose(&given)?;
             model = given.model(chosen.dictionary, &|| true)?;
             finish(&mut model, rows);
@@ -295,6 +334,7 @@ impl Fit {
         out["trace_gap"] = json!(self.trace_gap(fitted));
         out["transitions"] = json!(snapshot.transitions);
         out["discount"] = json!(snapshot.discount);
+        out["lambda"] = json!(snapshot.lambda);
         out["dictionary_size"] = json!(snapshot.dictionary.nrows());
         out["seconds"] = json!(seconds);
         if let Some((selection, tolerance)) = &fitted.selected {
@@ -370,6 +410,16 @@ impl Fit {
             lines.push(("trace gap".to_owned(), nats(gap) + self.remedy(gap, snapshot.dictionary.nrows())));
         }
         if let Some(report) = &fitted.report {
+            if let Some(selection) = &report.selection {
+                lines.push(("lambda".to_owned(), lambdas(snapshot.lambda, selection)));
+                for c in &selection.candidates {
+                    let text = format!(
+                        "score {:.4} at lambda {}, ridge {}, {} elements",
+                        c.score, c.lambda, c.ratio, c.elements
+                    );
+                    lines.push((c.name.clone(), text));
+                }
+            }
             let text = format!(
                 "{} evaluations on {} transitions, {} ascents{}",
                 report.evaluations,
@@ -405,6 +455,17 @@ impl Fit {
     }
 }
 
+/// "0.5 (0 +3.1 %, 0.8 +0.2 %, ...)": what the other lambdas lose on held-out returns.
+fn lambdas(chosen: f64, selection: &SelectionReport) -> String {
+    let others: Vec<String> = selection
+        .lambdas
+        .iter()
+        .filter(|other| other.lambda != chosen)
+        .map(|other| format!("{} {:+.1} %", other.lambda, 100.0 * (other.score - 1.0)))
+        .collect();
+    if others.is_empty() { chosen.to_string() } else { format!("{chosen} ({})", others.join(", ")) }
+}
+
 impl KernelChoice {
     fn kind(&self) -> KernelKind {
         match *self {
@@ -425,9 +486,9 @@ impl NoiseChoice {
     }
 }
 
-/// The clustered variance with the final weights; no score, since no row was predicted before it was learned.
+/// Variance and spread of returns with the final weights; no score, since no row was predicted before it was learned.
 fn finish(model: &mut Model, rows: &Rows) {
-    model.rescatter(std::iter::once((rows, 0..rows.len())));
+    model.revisit(std::iter::once((rows, 0..rows.len())));
     model.reset_score();
 }
 

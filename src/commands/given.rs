@@ -2,9 +2,9 @@
 
 use super::Failure;
 use super::output::{ReadProgress, in_file};
-use criticd::learner::Settings;
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::effective_tolerance;
+use criticd::learner::{Lambda, Settings};
 use criticd::math::dictionary::Dictionary;
 use criticd::math::dictionary::Enough;
 use criticd::math::kernel::{Hyperparameters, Metric};
@@ -131,9 +131,22 @@ behavior_prob, target_prob, next_action_0.., next_action_probs_0..; JSONL with \
 the same keys; NPZ with arrays states, next_states, rewards, terminated, ...; Minari and D4RL files as they are. \
 proto/README.md has them all.";
 
-/// Settings under which everything is as given: all rewards, nothing tuned.
+/// Settings under which everything is as given: all rewards, nothing tuned or selected.
 pub(super) fn settings(rows: &Rows, discount: f64) -> Settings {
-    Settings { discount, rewards: (0..rows.rewards_per_row).collect(), tune_noise: false, ..Settings::default() }
+    Settings { discount, rewards: (0..rows.rewards_per_row).collect(), tune_noise: false, ..Settings::paper() }
+}
+
+/// A lambda on the command line, or `auto`.
+pub(super) fn lambda(text: &str) -> Result<Lambda, String> {
+    match text {
+        "auto" => Ok(Lambda::Auto),
+        _ => within(text, |v| (0.0..=1.0).contains(&v), "lambda lies in [0, 1], or is auto").map(Lambda::Fixed),
+    }
+}
+
+/// A positive number on the command line, `inf` among them.
+pub(super) fn limit(text: &str) -> Result<f64, String> {
+    within(text, |v| v > 0.0, "must be positive, or inf")
 }
 
 /// "1 state", "2 states".
@@ -160,7 +173,8 @@ pub(super) fn check_exact(rows: &Rows) -> Result<(), Failure> {
 }
 
 /// Hyperparameters from a file, for states (`dim`,): in raw coordinates unless the file says otherwise.
-pub(super) fn read_hyperparameters(path: &Path, dim: usize) -> Result<(Hyperparameters, Inputs), Failure> {
+/// Those files may name a lambda as well.
+pub(super) fn read_hyperparameters(path: &Path, dim: usize) -> Result<(Hyperparameters, Inputs, Option<f64>), Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
     let file = hyperparameters_from_str(&text).map_err(|e| in_file(path, e))?;
     let inputs = file.inputs.unwrap_or_else(|| Inputs::identity(dim));
@@ -173,7 +187,7 @@ pub(super) fn read_hyperparameters(path: &Path, dim: usize) -> Result<(Hyperpara
             return Err(in_file(path, format!("{what} is for {found} state variables, the table has {dim}")));
         }
     }
-    Ok((file.hyperparameters, inputs))
+    Ok((file.hyperparameters, inputs, file.lambda))
 }
 
 /// The states of a file, which must have `dim` columns.

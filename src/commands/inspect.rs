@@ -152,9 +152,22 @@ pub(super) fn names(snapshot: &Snapshot) -> Vec<String> {
     snapshot.inputs.names.clone().unwrap_or_else(numbered)
 }
 
+/// What `provisional` means.
+pub(super) const PROVISIONAL: &str =
+    "model selection has not chosen this model yet; deviations are those before any row";
+
+/// What live verification has found about the spread of returns.
+pub(super) fn verified(factor: f64, pairs: u64) -> String {
+    if pairs == 0 {
+        return "their spread is known, and not verified yet".to_owned();
+    }
+    let rounded = number((1e3 * factor).round() / 1e3);
+    format!("deviations times {rounded}, from {pairs} verified pairs of prediction and return")
+}
+
 /// The model in words and columns.
 pub(super) fn describe(snapshot: &Snapshot) -> String {
-    let Kernel { signal_variance, bias_variance, metric } = &snapshot.hyperparameters.kernel;
+    let Kernel { signal_variance, bias_variance, metric, .. } = &snapshot.hyperparameters.kernel;
     let kind = match metric {
         Metric::Factor { factors, .. } => format!("factor:{}", factors.len()),
         other => other.kind().to_owned(),
@@ -169,7 +182,15 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
     let variance = if snapshot.variance.is_some() { "" } else { ", without variance" };
     let mut lines = vec![
         ("critic".to_owned(), format!("{}, generation {}", snapshot.critic, snapshot.generation)),
-        ("learned".to_owned(), format!("{} transitions, discount {}", snapshot.transitions, snapshot.discount)),
+        (
+            "learned".to_owned(),
+            format!(
+                "{} transitions, discount {}, lambda {}",
+                snapshot.transitions,
+                snapshot.discount,
+                number(snapshot.lambda)
+            ),
+        ),
         ("kernel".to_owned(), kernel),
         ("noise".to_owned(), noise_words),
         ("dictionary".to_owned(), plural(snapshot.dictionary.nrows(), "state") + &functions + variance),
@@ -180,6 +201,12 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
     ];
     if let Some(score) = snapshot.score {
         lines.push(("score".to_owned(), format!("{} nats per transition since adoption", number(score))));
+    }
+    if let Some(spread) = &snapshot.returns {
+        lines.push(("returns".to_owned(), verified(spread.factor, spread.pairs)));
+    }
+    if snapshot.provisional {
+        lines.push(("provisional".to_owned(), PROVISIONAL.to_owned()));
     }
     let relevance = metric.relevance(snapshot.dim());
     let scales = lengthscales(snapshot);
@@ -209,6 +236,9 @@ fn document(snapshot: &Snapshot) -> Value {
         "transitions": snapshot.transitions,
         "time": snapshot.time,
         "discount": snapshot.discount,
+        "lambda": snapshot.lambda,
+        "provisional": snapshot.provisional,
+        "returns": snapshot.returns.as_ref().map(|spread| json!({"factor": spread.factor, "pairs": spread.pairs})),
         "dictionary_size": snapshot.dictionary.nrows(),
         "rewards": snapshot.weights.ncols(),
         "has_variance": snapshot.variance.is_some(),

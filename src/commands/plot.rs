@@ -5,7 +5,7 @@ use super::given::plural;
 use super::inspect::{lengthscales, names, read_model};
 use super::output::{Progress, in_file, number};
 use criticd::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
-use criticd::snapshot::Snapshot;
+use criticd::snapshot::{Ask, Snapshot};
 use std::path::PathBuf;
 
 /// Cells of a map, and points of a curve.
@@ -182,7 +182,7 @@ impl View {
                 state
             })
             .collect();
-        let found = snapshot.evaluate(&states, true).map_err(Failure::usage)?;
+        let found = snapshot.evaluate(&states, Ask::VARIANCE).map_err(Failure::usage)?;
         let deviation = found.variance.map(|variance| variance.into_iter().map(f64::sqrt).collect());
         Ok((found.mean.column(self.reward).iter().copied().collect(), deviation))
     }

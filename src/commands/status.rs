@@ -1,6 +1,7 @@
 //! `criticd status`: what a running daemon knows about itself, once or as a view that follows it.
 
 use super::client::Connection;
+use super::inspect::{PROVISIONAL, verified};
 use super::output::{columns, facts, number};
 use super::{Failure, print};
 use console::Term;
@@ -373,7 +374,7 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
                 short(&critic["score_recent"])
             ),
         ),
-        said("discount", short(&critic["discount"])),
+        said("discount", discount(critic)),
         said(
             "noise",
             format!(
@@ -393,6 +394,13 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
             ),
         ),
     ]);
+    let returns = &critic["returns"];
+    if let Some(factor) = returns["factor"].as_f64() {
+        lines.push(said("returns", verified(factor, uint(&returns["pairs"]))));
+    }
+    if critic["provisional"] == true {
+        lines.push(said("provisional", PROVISIONAL.to_owned()));
+    }
     let pause = &critic["adoption_pause_ms"];
     if uint(&pause["count"]) > 0 {
         let [median, most] = ["p50", "max"].map(|key| short(&pause[key]));
@@ -404,6 +412,12 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
     lines.extend(findings.filter_map(Value::as_str).map(|words| said("finding", words.to_owned())));
     out += &facts(&lines);
     out + &variables(critic)
+}
+
+/// Discount and, where the daemon says it, lambda.
+fn discount(critic: &Value) -> String {
+    let lambda = critic["lambda"].as_f64().map(|_| format!(", lambda {}", short(&critic["lambda"])));
+    short(&critic["discount"]) + &lambda.unwrap_or_default()
 }
 
 /// Relevance and lengthscale of each state variable, and what its removal would cost.

@@ -2,15 +2,17 @@
 
 use super::Failure;
 use super::given::read_states_of;
-use super::inspect::read_model;
+use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
-use serde_json::json;
+use criticd::snapshot::{Ask, Evaluation};
+use nalgebra::DMatrix;
+use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
-/// Mean and variance of the value at the states of a file
+/// The value at the states of a file, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...]}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone, or\nthe observations of a Minari or D4RL file (.hdf5), in the unit of the table that was fitted.\nThe variance is that of the value, not of the rewards to come."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone, or\nthe observations of a Minari or D4RL file (.hdf5), in the unit of the table that was fitted.\n\nsd is that of the value, return sd that of the return to come: 90 % of returns should lie within 1.645 of them. known\nis the share of the uncertainty there was before any row that data have taken away. A state is marked as extrapolated\nwhere no state that the model keeps is near. --json has mean, variance (of the value), return_variance, known and\nextrapolates, without those that the model cannot tell."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it
@@ -29,37 +31,62 @@ impl Value {
         let snapshot = read_model(&self.model)?;
         let dim = snapshot.dim();
         let states = read_states_of(&self.states, dim, "model")?;
-        let found = snapshot.evaluate(&states, true).map_err(|e| in_file(&self.states, e))?;
-        let rewards = found.mean.ncols();
+        let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
             eprintln!("criticd: {} carries no variance; models that `fit` writes do", self.model.display());
         }
-        if self.json {
-            let mean = if rewards == 1 {
-                json!(found.mean.as_slice())
-            } else {
-                found.mean.row_iter().map(|row| row.iter().copied().collect::<Vec<f64>>()).collect()
-            };
-            let mut document = json!({"mean": mean});
-            if let Some(variance) = &found.variance {
-                document["variance"] = json!(variance);
-            }
-            return print_json(&document);
+        if snapshot.provisional {
+            eprintln!("criticd: model selection has not chosen this model yet; deviations are those before any row");
         }
-        let mut heads: Vec<String> = match &snapshot.inputs.names {
-            Some(names) => names.clone(),
-            None => (0..dim).map(|d| format!("state_{d}")).collect(),
-        };
-        heads.extend((0..rewards).map(|h| if rewards == 1 { "value".into() } else { format!("value_{h}") }));
-        heads.extend(found.variance.is_some().then(|| "sd".to_owned()));
-        let rows: Vec<Vec<String>> = states
-            .chunks_exact(dim)
-            .enumerate()
-            .map(|(i, state)| {
-                let sd = found.variance.as_ref().map(|variance| variance[i].sqrt());
-                state.iter().chain(found.mean.row(i).iter()).copied().chain(sd).map(number).collect()
-            })
-            .collect();
+        if self.json {
+            return print_json(&document(&found));
+        }
+        let (heads, rows) = table(&names(&snapshot), &states, &found);
         print(&columns(&heads.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
     }
+}
+
+/// One array for each answer that there is.
+fn document(found: &Evaluation) -> Json {
+    let per_head = |values: &DMatrix<f64>| -> Json {
+        if values.ncols() == 1 {
+            json!(values.as_slice())
+        } else {
+            values.row_iter().map(|row| row.iter().copied().collect::<Vec<f64>>()).collect()
+        }
+    };
+    let answers = [
+        ("mean", Some(per_head(&found.mean))),
+        ("variance", found.variance.as_ref().map(|v| json!(v))),
+        ("return_variance", found.return_variance.as_ref().map(per_head)),
+        ("known", found.known.as_ref().map(|v| json!(v))),
+        ("extrapolates", found.extrapolates.as_ref().map(|v| json!(v))),
+    ];
+    let given = answers.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Json::Object(given.collect())
+}
+
+/// Heads and rows: each state (D numbers, called `names`) with what is said of it.
+fn table(names: &[String], states: &[f64], found: &Evaluation) -> (Vec<String>, Vec<Vec<String>>) {
+    let rewards = found.mean.ncols();
+    let each = |what: &str| -> Vec<String> {
+        (0..rewards).map(|h| if rewards == 1 { what.into() } else { format!("{what}_{h}") }).collect()
+    };
+    let far = found.extrapolates.as_deref().unwrap_or_default();
+    let mut heads = [names, &each("value")].concat();
+    heads.extend(found.variance.is_some().then(|| "sd".to_owned()));
+    heads.extend(found.return_variance.is_some().then(|| each("return sd")).into_iter().flatten());
+    heads.extend(found.known.is_some().then(|| "known".to_owned()));
+    heads.extend(far.contains(&true).then(String::new));
+    let row = |(i, state): (usize, &[f64])| -> Vec<String> {
+        let mut row: Vec<String> = state.iter().chain(found.mean.row(i).iter()).copied().map(number).collect();
+        row.extend(found.variance.iter().map(|variance| number(variance[i].sqrt())));
+        row.extend(
+            found.return_variance.iter().flat_map(|v| v.row(i).iter().map(|v| number(v.sqrt())).collect::<Vec<_>>()),
+        );
+        row.extend(found.known.iter().map(|known| format!("{:.1} %", 100.0 * known[i])));
+        row.extend(far.contains(&true).then(|| if far[i] { "extrapolated".to_owned() } else { String::new() }));
+        row
+    };
+    (heads, states.chunks_exact(names.len()).enumerate().map(row).collect())
 }

@@ -3,7 +3,7 @@
 use super::{ConfigParts, Limits};
 use crate::access::Allow;
 use crate::keys::decode;
-use crate::learner::{KernelKind, SelectBy, Settings, VarianceKind};
+use crate::learner::{KernelKind, Lambda, SelectBy, SelectionKind, Settings, VarianceKind};
 use crate::math::kernel::NoiseModel;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -337,7 +337,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 22] = [
+pub(super) static CRITIC: [Setting<Settings>; 25] = [
     setting!(
         name,
         Restart,
@@ -379,9 +379,47 @@ pub(super) static CRITIC: [Setting<Settings>; 22] = [
     choice!(
         variance,
         Restart,
-        [("model", VarianceKind::Model), ("clustered", VarianceKind::Clustered)],
-        "Published variance: \"model\", as the model states it, or \"clustered\", which grants that the returns of one \
-         chain share their noise."
+        [("rows", VarianceKind::Rows), ("model", VarianceKind::Model), ("clustered", VarianceKind::Clustered)],
+        "Published variance: \"rows\", from the temporal-difference errors of single rows; \"model\", as the model states \
+         it, which is too small where transitions are noisy; or \"clustered\", which grants that the returns of one chain \
+         share their noise."
+    ),
+    Setting {
+        key: "lambda",
+        when: When::Restart,
+        help: "How far returns are followed before the value of a successor takes over, 0 to 1; \"auto\" is 0.8 until the \
+               first refit and then what the data choose.",
+        get: |settings| {
+            Some(match settings.lambda {
+                Lambda::Auto => toml::Value::from("auto"),
+                Lambda::Fixed(lambda) => toml::Value::from(lambda),
+            })
+        },
+        set: |settings, value| {
+            settings.lambda = match value.get_ref() {
+                DeValue::String(text) if text.as_ref() == "auto" => Lambda::Auto,
+                DeValue::String(_) => return Err("must be a number from 0 to 1 or \"auto\"".into()),
+                _ => Lambda::Fixed(read(value)?),
+            };
+            Ok(())
+        },
+        check: |settings| match settings.lambda {
+            Lambda::Fixed(lambda) => within(0.0..=1.0)(&lambda),
+            Lambda::Auto => Ok(()),
+        },
+    },
+    setting!(
+        rho_max,
+        Restart,
+        |&value: &f64| expect(value > 0.0, "above 0"),
+        "Largest importance ratio, above 0: what target_prob / behavior_prob of a row is clipped at; inf for no limit."
+    ),
+    choice!(
+        selection,
+        Restart,
+        [("returns", SelectionKind::Returns), ("evidence", SelectionKind::Evidence)],
+        "What refits go by: \"returns\", held-out lambda-returns, which choose kernel, lambda and ridge together; or \
+         \"evidence\", the marginal likelihood alone, with lambda = 1 unless one is given."
     ),
     setting!(
         tolerance,

@@ -203,6 +203,8 @@ struct Critic {
     published_at: f64,
     /// The board has what subscribers have not been told.
     unpublished: bool,
+    /// Of the snapshot on the board, for the status.
+    shown: Option<Shown>,
     refits: RefitCounts,
     refit_seconds: f64,
     last_refit: Value,
@@ -329,6 +331,7 @@ impl Core {
                 published_whole_offset: 0,
                 published_at: f64::NEG_INFINITY,
                 unpublished: false,
+                shown: None,
                 refits: RefitCounts::default(),
                 refit_seconds: 0.0,
                 last_refit: Value::Null,
@@ -1239,6 +1242,7 @@ impl Core {
             critic.unpublished = true;
         }
         let generation = snapshot.generation;
+        critic.shown = Some(Shown::of(&snapshot));
         self.board.set(index, snapshot);
         let critic = &mut self.critics[index];
         answer(&mut critic.waiting_for_answers, &Optimised::Adopted { generation }, &mut self.out);
@@ -1363,6 +1367,22 @@ fn recovered_status(recovered: &Recovered, torn_bytes: u64) -> Value {
     })
 }
 
+/// What the status says of a snapshot.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    lambda: f64,
+    provisional: bool,
+    /// Factor on deviations of returns and the pairs behind it, where their spread is known.
+    returns: Option<(f64, u64)>,
+}
+
+impl Shown {
+    fn of(snapshot: &Snapshot) -> Self {
+        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs));
+        Self { lambda: snapshot.lambda, provisional: snapshot.provisional, returns }
+    }
+}
+
 fn critic_status(critic: &Critic) -> Value {
     let learner = &critic.learner;
     let mut pauses: Vec<f64> = critic.pauses.iter().copied().collect();
@@ -1415,6 +1435,10 @@ fn critic_status(critic: &Critic) -> Value {
             "score": score.mean(),
             "score_recent": (score.rows > 0).then_some(score.recent),
         })));
+        if let Some(Shown { lambda, provisional, returns }) = critic.shown {
+            let returns = returns.map(|(factor, pairs)| json!({"factor": factor, "pairs": pairs}));
+            status.extend(map(json!({"lambda": lambda, "provisional": provisional, "returns": returns})));
+        }
         status.extend(map(wire::hyperparameters_to_json(&hyper, Some(model.inputs()))));
         if let Some(posterior) = model.posterior() {
             status.insert("log_evidence".into(), posterior.log_evidence().into());

@@ -35,14 +35,13 @@ use crate::keys::{KeyError, KeyPair};
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
-use crate::snapshot::{Evaluation, Evaluator, Scratch, Snapshot};
+use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
 use crate::transport::{self, Endpoint, Endpoints, Outbox, Publication, Reply, Request, SocketName, Transport};
 use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded, never, select};
-use nalgebra::DMatrix;
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use sd_notify::NotifyState;
@@ -88,7 +87,7 @@ const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
 const FLUSH: Duration = Duration::from_millis(500);
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 3] = ["hello", "pages", "journal"];
+const FEATURES: [&str; 4] = ["hello", "pages", "journal", "returns"];
 /// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 /// But at least so many, where there are.
@@ -975,16 +974,15 @@ impl AtOnce {
         let started = Instant::now();
         let wire::Request { id, arrays, op } = wire::decode_request(payload, &self.limits).ok()?;
         op.permitted(request.peer.rights()).ok()?;
-        let Op::Value { states, rows, dim, critic, variance, min_offset } = &op else { return None };
+        let Op::Value { states, rows, dim, critic, ask, min_offset } = &op else { return None };
         let model = self.board.evaluator(self.board.critic(critic.as_deref()).ok()?)?;
         let snapshot = model.snapshot();
         let learned = min_offset.is_none_or(|needed| snapshot.offset >= needed);
-        if *dim != snapshot.dim() || !learned || rows * state_work(snapshot, *variance) > AT_ONCE_WORK {
+        if *dim != snapshot.dim() || !learned || rows * state_work(snapshot, *ask) > AT_ONCE_WORK {
             return None;
         }
-        model.evaluate_into(states, *variance, &mut self.scratch, &mut self.evaluation).ok()?;
-        let (generation, offset) = (snapshot.generation, snapshot.offset);
-        let reply = wire::Reply::Value { evaluation: &self.evaluation, generation, offset };
+        model.evaluate_into(states, *ask, &mut self.scratch, &mut self.evaluation).ok()?;
+        let reply = wire::Reply::Value { evaluation: &self.evaluation, snapshot };
         let payload = wire::encode_reply(&id, arrays, &reply);
         self.timings.query.observe(started.elapsed().as_secs_f64());
         Some(payload)
@@ -1211,7 +1209,7 @@ impl Control {
 
     /// Answer from one snapshot, so that no answer mixes two; or wait until a snapshot has learned enough.
     fn value(&mut self, query: Query) {
-        let Op::Value { states, rows, dim, critic, variance, min_offset } = &query.call.op else {
+        let Op::Value { states, rows, dim, critic, ask, min_offset } = &query.call.op else {
             unreachable!("only value requests come here")
         };
         let started = Instant::now();
@@ -1229,14 +1227,14 @@ impl Control {
             other => other,
         };
         let payload = match model {
-            Ok(Some(model)) if *rows > slice_rows(model.snapshot(), *variance) => {
+            Ok(Some(model)) if *rows > slice_rows(model.snapshot(), *ask) => {
                 if self.large.len() < LARGE_QUERIES {
                     return self.large.push_back(LargeQuery::new(query, model, started));
                 }
                 wire::encode_error(&query.call.id, &WireError::overloaded(RETRY_MS))
             }
             Ok(Some(model)) => {
-                let done = model.evaluate_into(states, *variance, &mut self.scratch, &mut self.evaluation);
+                let done = model.evaluate_into(states, *ask, &mut self.scratch, &mut self.evaluation);
                 let evaluation = done.map(|()| &self.evaluation).map_err(WireError::from);
                 self.answer_value(&query.call, model.snapshot(), evaluation);
                 return self.timings.query.observe(started.elapsed().as_secs_f64());
@@ -1260,10 +1258,7 @@ impl Control {
 
     fn answer_value(&self, call: &Call, snapshot: &Snapshot, evaluation: Result<&Evaluation, WireError>) {
         let payload = match evaluation {
-            Ok(evaluation) => {
-                let (generation, offset) = (snapshot.generation, snapshot.offset);
-                wire::encode_reply(&call.id, call.form, &wire::Reply::Value { evaluation, generation, offset })
-            }
+            Ok(evaluation) => wire::encode_reply(&call.id, call.form, &wire::Reply::Value { evaluation, snapshot }),
             Err(error) => wire::encode_error(&call.id, &error),
         };
         self.reply(call.peer, payload);
@@ -1282,43 +1277,38 @@ impl Control {
 }
 
 /// States that are evaluated without a look at other requests.
-fn slice_rows(snapshot: &Snapshot, variance: bool) -> usize {
+fn slice_rows(snapshot: &Snapshot, ask: Ask) -> usize {
     /// At least so many: blocks are faster than single states.
     const LEAST: usize = 16;
-    (SLICE_WORK / state_work(snapshot, variance)).max(LEAST)
+    (SLICE_WORK / state_work(snapshot, ask)).max(LEAST)
 }
 
 /// Multiplications that a state takes, about; at least 1.
-fn state_work(snapshot: &Snapshot, variance: bool) -> usize {
+fn state_work(snapshot: &Snapshot, ask: Ask) -> usize {
     // A kernel takes a few dozen, and they are worked off 32 at a time.
     let (size, kernel) = (snapshot.dictionary.nrows().max(1).next_multiple_of(32), 32 + snapshot.dim());
-    size * if variance { kernel + size } else { kernel }
+    size * if ask.needs_variance() { kernel + size } else { kernel }
 }
 
 impl LargeQuery {
     fn new(query: Query, model: Arc<Evaluator>, started: Instant) -> Self {
-        let Op::Value { rows, variance, .. } = query.call.op else { unreachable!("only value requests come here") };
-        let snapshot = model.snapshot();
-        let variance = (variance && snapshot.variance.is_some()).then(|| vec![0.0; rows]);
-        let evaluation = Evaluation { mean: DMatrix::zeros(rows, snapshot.weights.ncols()), variance };
+        let Op::Value { rows, ask, .. } = query.call.op else { unreachable!("only value requests come here") };
+        let evaluation = Evaluation::zeros(model.snapshot(), rows, ask);
         Self { query, model, started, done: 0, evaluation }
     }
 
     /// Evaluate the next slice; whether that was the last.
     fn advance(&mut self, scratch: &mut Scratch, found: &mut Evaluation) -> Result<bool, WireError> {
-        let Op::Value { states, rows, dim, variance, .. } = &self.query.call.op else {
+        let Op::Value { states, rows, dim, ask, .. } = &self.query.call.op else {
             unreachable!("only value requests come here")
         };
-        let count = slice_rows(self.model.snapshot(), *variance).min(rows - self.done);
+        let count = slice_rows(self.model.snapshot(), *ask).min(rows - self.done);
         let slice = &states[self.done * dim..(self.done + count) * dim];
-        self.model.evaluate_into(slice, *variance, scratch, found).map_err(|fault| {
+        self.model.evaluate_into(slice, *ask, scratch, found).map_err(|fault| {
             let index = fault.index.map(|index| index + self.done);
             WireError { index, ..fault.into() }
         })?;
-        self.evaluation.mean.rows_mut(self.done, count).copy_from(&found.mean);
-        if let (Some(all), Some(found)) = (&mut self.evaluation.variance, &found.variance) {
-            all[self.done..self.done + count].copy_from_slice(found);
-        }
+        self.evaluation.place(self.done, found);
         self.done += count;
         Ok(self.done == *rows)
     }
@@ -1596,7 +1586,7 @@ mod tests {
         core.refresh(now, &|| now);
         let board = core.board();
         let snapshot = board.get(0).unwrap();
-        let most = slice_rows(&snapshot, true);
+        let most = slice_rows(&snapshot, Ask::VARIANCE);
         let (queue, requests) = bounded(100);
         let (replies, mut answers) = Outbox::new(100);
         let state = |i: usize| vec![(i % 100) as f64 / 30.0, (i % 7) as f64];
@@ -1624,7 +1614,7 @@ mod tests {
         );
         assert_eq!(fourth.0, 1);
         for (key, at) in [("mean", 3 * most), ("variance", 3 * most), ("mean", 1), ("variance", most)] {
-            let alone = snapshot.evaluate(&state(at), true).unwrap();
+            let alone = snapshot.evaluate(&state(at), Ask::VARIANCE).unwrap();
             let expected = if key == "mean" { alone.mean[0] } else { alone.variance.unwrap()[0] };
             let found = fourth.1[key][at].as_f64().unwrap();
             assert_eq!(found, expected, "{key} {at}");
@@ -1652,7 +1642,7 @@ mod tests {
         core.step(now);
         core.refresh(now, &|| now);
         let answer = ask("value", value(json!([[0.5, 1.0], [0.1, 0.2]])), Rights::ALL).unwrap();
-        let expected = board.get(0).unwrap().evaluate(&[0.5, 1.0, 0.1, 0.2], true).unwrap();
+        let expected = board.get(0).unwrap().evaluate(&[0.5, 1.0, 0.1, 0.2], Ask::VARIANCE).unwrap();
         assert_eq!(answer["mean"], json!(expected.mean.as_slice()));
         assert_eq!(answer["variance"], json!(expected.variance));
         assert_eq!((&answer["id"], &answer["offset"]), (&json!(7), &json!(500)));

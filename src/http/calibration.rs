@@ -4,7 +4,7 @@ use super::history::number;
 use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::math::kernel::NoiseModel;
-use crate::snapshot::Evaluator;
+use crate::snapshot::{Ask, Evaluator};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -29,7 +29,10 @@ const NINETY: f64 = 1.644_854;
 #[derive(Clone, Debug)]
 struct Sample {
     mean: f64,
+    /// Of V.
     variance: f64,
+    /// Of the return, where the model knows how returns scatter.
+    return_variance: Option<f64>,
     /// Rewards since, discounted.
     collected: f64,
     /// Discount of the next reward.
@@ -152,11 +155,12 @@ impl Calibration {
                 states.extend_from_slice(rows.state(range.start + (offset - first) as usize));
             }
         }
-        let Ok(evaluation) = model.evaluate(&states, true) else { return Vec::new() };
+        let Ok(evaluation) = model.evaluate(&states, Ask { returns: true, ..Ask::VARIANCE }) else { return Vec::new() };
         let sample = |(k, offset)| {
             let variance = evaluation.variance.as_ref().map_or(0.0, |v| v[k]);
             let mean = evaluation.mean[(k, 0)];
-            (offset, Sample { mean, variance, collected: 0.0, factor: 1.0, squares: 0.0, rows: 0 })
+            let return_variance = evaluation.return_variance.as_ref().map(|v| v[(k, 0)]);
+            (offset, Sample { mean, variance, return_variance, collected: 0.0, factor: 1.0, squares: 0.0, rows: 0 })
         };
         places.into_iter().enumerate().map(sample).collect()
     }
@@ -164,12 +168,13 @@ impl Calibration {
     /// Returns that are over, with what the model says of the rest.
     fn close(&mut self, cut: Vec<(Sample, Vec<f64>)>, model: &Evaluator) {
         let states: Vec<f64> = cut.iter().flat_map(|(_, state)| state.iter().copied()).collect();
-        let Ok(rest) = model.evaluate(&states, false) else { return };
+        let Ok(rest) = model.evaluate(&states, Ask::MEAN) else { return };
         let noise = &model.snapshot().hyperparameters;
         for (k, (sample, _)) in cut.iter().enumerate() {
             let realised = sample.collected + sample.factor * rest.mean[(k, 0)];
             let share = if noise.noise == NoiseModel::White { sample.squares } else { 1.0 };
-            let deviation = (sample.variance + share * noise.noise_variance).sqrt();
+            let modelled = sample.variance + share * noise.noise_variance;
+            let deviation = sample.return_variance.unwrap_or(modelled).sqrt();
             let pair = Pair { predicted: sample.mean, deviation, realised, bootstrapped: sample.factor };
             if sample.factor > BOOTSTRAPPED_MAX || !realised.is_finite() {
                 continue;
@@ -242,7 +247,7 @@ mod tests {
             time: 0.0,
             discount: 0.5,
             hyperparameters: Hyperparameters {
-                kernel: Kernel { signal_variance: 1.0, bias_variance: 0.0, metric: Metric::Isotropic(1e-12) },
+                kernel: Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1e-12)),
                 noise: NoiseModel::Correlated,
                 noise_variance: 3.0,
             },
@@ -252,6 +257,9 @@ mod tests {
             variance: Some(DMatrix::zeros(1, 1)),
             log_evidence: 0.0,
             score: None,
+            lambda: 1.0,
+            returns: None,
+            provisional: false,
         }))
     }
 

@@ -1,6 +1,6 @@
 //! Heat maps and curves: a snapshot evaluated on a grid over one or two state variables.
 
-use crate::snapshot::Evaluator;
+use crate::snapshot::{Ask, Evaluator};
 use crate::transition::Invalid;
 use serde::Deserialize;
 use serde_json::json;
@@ -127,10 +127,10 @@ impl Grid {
         };
         let (coarse_columns, coarse_rows) = (coarse_columns.max(COARSE.0), coarse_rows.max(COARSE.1.min(rows)));
         let (mean, mut deviation) = if (coarse_columns, coarse_rows) == (columns, rows) {
-            self.evaluate(model, columns, rows, true)?
+            self.evaluate(model, columns, rows, Ask::VARIANCE)?
         } else {
-            let (mean, _) = self.evaluate(model, columns, rows, false)?;
-            (mean, self.evaluate(model, coarse_columns, coarse_rows, true)?.1)
+            let (mean, _) = self.evaluate(model, columns, rows, Ask::MEAN)?;
+            (mean, self.evaluate(model, coarse_columns, coarse_rows, Ask::VARIANCE)?.1)
         };
         if snapshot.variance.is_none() {
             deviation.clear();
@@ -172,9 +172,9 @@ impl Grid {
         model: &Evaluator,
         columns: usize,
         rows: usize,
-        variance: bool,
+        ask: Ask,
     ) -> Result<(Vec<f32>, Vec<f32>), Invalid> {
-        let found = model.evaluate(&self.states(columns, rows), variance)?;
+        let found = model.evaluate(&self.states(columns, rows), ask)?;
         let mean = found.mean.column(self.head).iter().map(|v| *v as f32).collect();
         let deviation = found.variance.iter().flatten().map(|v| v.sqrt() as f32).collect();
         Ok((mean, deviation))
@@ -200,7 +200,7 @@ mod tests {
             time: 0.0,
             discount: 0.5,
             hyperparameters: Hyperparameters {
-                kernel: Kernel { signal_variance: 4.0, bias_variance: 0.0, metric: Metric::Ard(vec![1.0, 0.5, 0.1]) },
+                kernel: Kernel::gaussian(4.0, 0.0, Metric::Ard(vec![1.0, 0.5, 0.1])),
                 noise: NoiseModel::Correlated,
                 noise_variance: 1.0,
             },
@@ -210,6 +210,9 @@ mod tests {
             variance: Some(DMatrix::from_diagonal_element(m, m, 0.01 / m as f64)),
             log_evidence: 0.0,
             score: None,
+            lambda: 1.0,
+            returns: None,
+            provisional: false,
         }
     }
 
@@ -237,7 +240,7 @@ mod tests {
         assert_eq!(numbers.len(), 2 * cells);
         let (i, j) = (95, 3);
         let state = [3.0 * (j as f64 + 0.5) / 72.0, 0.25, 2.0 * (i as f64 + 0.5) / 96.0 - 1.0];
-        let expected = model.evaluate(&state, true).unwrap();
+        let expected = model.evaluate(&state, Ask::VARIANCE).unwrap();
         assert!((f64::from(numbers[j * 96 + i]) - expected.mean[(0, 1)]).abs() < 1e-5);
         assert!((f64::from(numbers[cells + j * 96 + i]) - expected.variance.unwrap()[0].sqrt()).abs() < 1e-5);
     }

@@ -4,13 +4,13 @@
 
 use super::Settings;
 use super::model::Model;
-use crate::math::dense::{Matrix, dot};
+use crate::math::dense::{Matrix, axpy, dot, solve_lower};
 use crate::math::dictionary::{self, Dictionary, Enough};
 use crate::math::evidence::{self, Evidence, EvidenceError, KeepGoing, Problem, Sparse};
 use crate::math::exact::exact_fixed_point;
 use crate::math::kernel::{Hyperparameters, NoiseModel};
 use crate::math::posterior::SolveError;
-use crate::math::returns::{Returns, chains, differences};
+use crate::math::returns::{FollowedBy, Returns, chains, differences};
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
 use std::fmt;
@@ -102,6 +102,8 @@ pub struct Given<'a> {
     pub inputs: &'a Inputs,
     /// Kernel and noise.
     pub hyperparameters: &'a Hyperparameters,
+    /// lambda in \[0, 1\].
+    pub lambda: f64,
 }
 
 impl Given<'_> {
@@ -136,6 +138,7 @@ impl Given<'_> {
     pub fn model(&self, dictionary: Dictionary, keep_going: KeepGoing<'_>) -> Result<Model, BatchError> {
         let (settings, inputs) = (self.settings.clone(), self.inputs.clone());
         let mut model = Model::with_dictionary(settings, inputs, self.hyperparameters, dictionary);
+        model.set_lambda(self.lambda);
         for start in (0..self.rows.len()).step_by(REBUILD_ROWS) {
             if !keep_going() {
                 return Err(BatchError::Stopped);
@@ -172,6 +175,9 @@ impl Given<'_> {
     pub fn sparse_evidence(&self, model: &Model, keep_going: KeepGoing<'_>) -> Result<Evidence, BatchError> {
         let (rows, h) = (self.rows, model.hyperparameters());
         let basis = model.dictionary();
+        if model.statistics().follows_rows {
+            return self.followed_evidence(model, keep_going);
+        }
         let problem = if h.noise == NoiseModel::White {
             self.differences()
         } else {
@@ -189,6 +195,72 @@ impl Given<'_> {
             Problem::correlated(rows.dim, self.inputs.normalise(&rows.states), returns.targets(&values))
         };
         Ok(evidence::sparse(&problem, &h, basis.elements(), Sparse::Variational, 0.0, keep_going)?)
+    }
+
+    /// The evidence of the lambda-returns that `model` makes of the rows, without a gradient:
+    /// ```text
+    /// y_t = r_t + gamma_t [psi_t'u + c_(t+1) (y_(t+1) - phi_(t+1)'u)]                      MATHS-Q.md 1, "Batch"
+    /// ```
+    fn followed_evidence(&self, model: &Model, keep_going: KeepGoing<'_>) -> Result<Evidence, BatchError> {
+        let (rows, statistics, posterior) = (self.rows, model.statistics(), model.solve()?);
+        let (basis, u) = (model.dictionary(), posterior.feature_weights());
+        let (m, heads) = (u.rows(), u.cols());
+        let signal = posterior.scale().signal;
+        let features =
+            |states: &[f64]| basis.features(&basis.kernel().project(rows.dim, &self.inputs.normalise(states)));
+        let mut values = Matrix::zeros(rows.len(), heads);
+        let mut next = Matrix::zeros(rows.len(), heads);
+        for start in (0..rows.len()).step_by(REBUILD_ROWS) {
+            if !keep_going() {
+                return Err(BatchError::Stopped);
+            }
+            let range = start * rows.dim..(start + REBUILD_ROWS).min(rows.len()) * rows.dim;
+            for (states, out) in [(&rows.states, &mut values), (&rows.next_states, &mut next)] {
+                let phi = features(&states[range.clone()]);
+                for h in 0..heads {
+                    (0..phi.cols()).for_each(|k| *out.at_mut(start + k, h) = dot(phi.col(k), u.col(h)));
+                }
+            }
+        }
+        let ratio = |i: usize| rows.ratios[i].min(self.settings.rho_max);
+        let by =
+            FollowedBy { lambda: model.lambda(), rho_max: self.settings.rho_max, discount: self.settings.discount };
+        let targets = by.targets(rows, &self.settings.rewards, &values, &next);
+        let mut response = Matrix::zeros(m, heads);
+        let mut energy = 0.0;
+        for start in (0..rows.len()).step_by(REBUILD_ROWS) {
+            if !keep_going() {
+                return Err(BatchError::Stopped);
+            }
+            let end = (start + REBUILD_ROWS).min(rows.len());
+            let phi = features(&rows.states[start * rows.dim..end * rows.dim]);
+            for h in 0..heads {
+                for i in start..end {
+                    let y = targets.at(i, h);
+                    energy += ratio(i) * y * y;
+                    axpy(response.col_mut(h), ratio(i) * y, phi.col(i - start));
+                }
+            }
+        }
+        let (n, columns) = (statistics.rows as f64, heads as f64);
+        let weights: f64 = (0..rows.len()).map(ratio).filter(|&ratio| ratio > 0.0).map(f64::ln).sum();
+        let noise_ratio = posterior.scale().ratio;
+        solve_lower(posterior.system().factor().view(), response.view_mut());
+        let explained: f64 = (0..heads).map(|h| dot(response.col(h), response.col(h))).sum();
+        let complexity = 0.5
+            * columns
+            * (n * signal.ln() + (n - m as f64) * noise_ratio.ln() + posterior.system().log_determinant() - weights);
+        let fit = 0.5 * (energy - explained) / (signal * noise_ratio);
+        let trace_gap = columns * posterior.trace_gap(statistics);
+        let constant = 0.5 * n * columns * (2.0 * std::f64::consts::PI).ln();
+        Ok(Evidence {
+            value: -complexity - fit - constant - trace_gap,
+            complexity,
+            fit,
+            trace_gap,
+            observations: (n * columns) as usize,
+            gradient: Vec::new(),
+        })
     }
 
     /// What white noise observes.

@@ -7,6 +7,7 @@
 
 pub mod batch;
 pub mod model;
+mod referee;
 pub mod refit;
 mod report;
 mod search;
@@ -62,11 +63,36 @@ pub enum SelectBy {
     Sparse,
 }
 
+/// How far returns are followed before the value of a successor takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+pub enum Lambda {
+    /// [`LAMBDA_START`] until the first refit, then what model selection chooses.
+    #[default]
+    Auto,
+    /// This one, in \[0, 1\]: 0 looks one transition ahead, 1 to the end of the chain.
+    Fixed(f64),
+}
+
+/// lambda of a model that nothing has been selected for yet.
+pub const LAMBDA_START: f64 = 0.8;
+
+/// What model selection goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum SelectionKind {
+    /// Held-out lambda-returns: kernel, lambda and ridge together.
+    #[default]
+    Returns,
+    /// The evidence alone, with lambda = 1 unless one is given: the method of \[JS09\].
+    Evidence,
+}
+
 /// Whose variance of V is published (`MATHS` notation in [`crate::math`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum VarianceKind {
-    /// As the model states it: the noise of the returns within one chain is independent.
+    /// From the TD errors of single rows: right for any noise, however chains are cut, as long as the state is all that matters.
     #[default]
+    Rows,
+    /// As the model states it: the noise of the returns within one chain is independent.
     Model,
     /// Chain-clustered sandwich: returns of one chain share their noise.
     Clustered,
@@ -88,6 +114,12 @@ pub struct Settings {
     pub noise: NoiseModel,
     /// Published variance.
     pub variance: VarianceKind,
+    /// How far returns are followed. White noise has no use for it.
+    pub lambda: Lambda,
+    /// Largest importance ratio, positive: what `target_prob / behavior_prob` of a row is clipped at.
+    pub rho_max: f64,
+    /// What model selection goes by. White noise is always selected by evidence.
+    pub selection: SelectionKind,
     /// ICD tolerance on the squared residual, relative to v0 + b, in (0, 1).
     pub tolerance: f64,
     /// Largest dictionary, at least 1.
@@ -132,6 +164,9 @@ impl Default for Settings {
             kernel: KernelKind::default(),
             noise: NoiseModel::default(),
             variance: VarianceKind::default(),
+            lambda: Lambda::default(),
+            rho_max: f64::INFINITY,
+            selection: SelectionKind::default(),
             tolerance: 1e-3,
             dictionary_max: 300,
             backfill_rows: 1024,
@@ -153,6 +188,31 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The method of \[JS09\]: lambda = 1, the evidence alone, the variance as the model states it.
+    pub fn paper() -> Self {
+        Self {
+            variance: VarianceKind::Model,
+            lambda: Lambda::Fixed(1.0),
+            selection: SelectionKind::Evidence,
+            ..Self::default()
+        }
+    }
+
+    /// lambda before anything has been selected.
+    pub fn first_lambda(&self) -> f64 {
+        match self.lambda {
+            _ if self.noise == NoiseModel::White => 1.0,
+            Lambda::Fixed(lambda) => lambda,
+            Lambda::Auto if self.selection == SelectionKind::Evidence => 1.0,
+            Lambda::Auto => LAMBDA_START,
+        }
+    }
+
+    /// Whether refits select by held-out returns.
+    pub fn selects_by_returns(&self) -> bool {
+        self.selection == SelectionKind::Returns && self.noise == NoiseModel::Correlated
+    }
+
     /// Whether a learner can work with them. What the configuration says has been checked more closely; this is for what a
     /// file says.
     pub fn are_sound(&self) -> bool {
@@ -160,6 +220,8 @@ impl Settings {
         (0.0..=1.0).contains(&self.discount)
             && !self.rewards.is_empty()
             && positive(self.tolerance)
+            && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
+            && self.rho_max > 0.0
             && (1..=20_000).contains(&self.dictionary_max)
             && self.backfill_rows <= 1_000_000
             && (1..=65_536).contains(&self.refresh_rows)
@@ -625,6 +687,10 @@ impl Learner {
         if !candidate.model.is_sound() {
             return Some(Rejection::NoPosterior);
         }
+        if candidate.report.selection.is_some() {
+            // It was compared with the present model on held-out returns before it was rebuilt.
+            return None;
+        }
         if !candidate.report.evidence_after.is_finite() {
             let before = candidate.report.evidence_before.unwrap_or(f64::NEG_INFINITY);
             return Some(Rejection::LessEvidence { before, after: candidate.report.evidence_after });
@@ -659,7 +725,14 @@ impl Learner {
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SnapshotError> {
         let needed = self.settings.warmup_rows as u64;
         let model = self.model.as_ref().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
-        Ok(Snapshot { generation: self.generation, offset: self.learned, ..model.snapshot(variance)? })
+        let mut snapshot = Snapshot { generation: self.generation, offset: self.learned, ..model.snapshot(variance)? };
+        // Nobody has looked yet at what the data support: until then the prior's deviation is the honest one.
+        snapshot.provisional =
+            self.generation <= 1 && self.settings.refit_first_rows > 0 && self.settings.variance != VarianceKind::Model;
+        if let Some(variance) = snapshot.variance.as_mut().filter(|_| snapshot.provisional) {
+            variance.fill(0.0);
+        }
+        Ok(snapshot)
     }
 
     /// Hyperparameters as tuned so far.

@@ -1,13 +1,14 @@
 //! One model: hyperparameters, dictionary, statistics and running chains, and how rows change them.
 
 use super::{Settings, VarianceKind};
-use crate::math::backfill::{Observed, Recent, difference_residual};
-use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, solve_lower};
+use crate::math::backfill::{Crossing, Observed, Recent, difference_residual};
+use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
 use crate::math::posterior::{Posterior, Scale, SolveError, SolveWork, add_scores};
-use crate::math::statistics::{Chain, Running, Statistics};
-use crate::snapshot::{Inputs, Snapshot};
+use crate::math::spread::{Spread, Spreading};
+use crate::math::statistics::{Boundaries, Chain, Followed, Running, Statistics};
+use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
@@ -31,8 +32,7 @@ const TUNE_STEADY_MAX: u32 = 3;
 /// Running sums of one cluster of rows whose returns share their noise (MATHS.md 1, "Returns share their noise").
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Cluster {
-    #[serde(with = "crate::math::raw")]
-    trace: Vec<f64>,
+    /// Sum of trace times TD error (m, H).
     scores: Matrix,
     rows: u64,
 }
@@ -44,6 +44,9 @@ struct Slot {
     #[serde(with = "crate::math::raw")]
     next_state: Vec<f64>,
     cluster: Cluster,
+    /// r - V(x) of the last row under the weights of then (H,): its TD error but for the value of its successor.
+    #[serde(default, with = "crate::math::raw")]
+    pending: Vec<f64>,
 }
 
 /// Log density of rewards before they are learned, under the weights of the last refresh.
@@ -119,6 +122,15 @@ pub struct Model {
     /// Slot of each stream number; `u32::MAX` where it has none.
     slot_of_stream: Vec<u32>,
     scatter: Option<Matrix>,
+    /// lambda of the recursion.
+    #[serde(default = "one")]
+    lambda: f64,
+    /// Mean square of the TD errors of rows that were scored lately, where rows are followed; 0 before the first.
+    #[serde(default)]
+    td_square: f64,
+    /// How returns scatter about V, as of the last pass over all rows.
+    #[serde(default)]
+    spread: Option<Spread>,
     posterior: Option<Posterior>,
     rows_since_refresh: u64,
     rows_at_tuning: u64,
@@ -131,6 +143,10 @@ pub struct Model {
     /// Taken out while it is worked with; a pointer, since there is much of it.
     #[serde(skip)]
     work: Option<Box<Work>>,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// Scratch of one block, kept between blocks so that learning does not allocate.
@@ -152,6 +168,7 @@ struct Work {
     coordinate: Vec<f64>,
     last_row: Vec<u32>,
     scored: Scored,
+    gathered: Gathered,
     /// The running chains at the last refresh, and their last successors.
     running: Running,
     running_states: Vec<f64>,
@@ -160,6 +177,42 @@ struct Work {
     solve: SolveWork,
     /// The posterior before the present one, whose memory the next one takes.
     spare: Posterior,
+}
+
+/// What the rows of a block come to besides S and p, gathered as columns so that each is one product.
+#[derive(Clone, Debug, Default)]
+struct Gathered {
+    /// What they add to B, where rows are followed.
+    boundaries: Boundaries,
+    /// Traces times TD errors, averaged over rewards (m, count): one column for each row whose successor is known.
+    scores: Matrix,
+    scored: usize,
+    /// What a pass over all rows gathers for the spread of returns.
+    spreading: Option<Spreading>,
+    /// Whether the rows have been learned already, and only their errors are looked at.
+    revisits: bool,
+}
+
+impl Gathered {
+    /// Nothing yet, with room for `count` columns of m numbers.
+    fn clear(&mut self, m: usize, count: usize, boundaries: bool, scores: bool) {
+        self.boundaries.clear(m, if boundaries { count } else { 0 });
+        self.scores.renew(m, if scores { count } else { 0 });
+        self.scored = 0;
+    }
+
+    fn score(&mut self, trace: &[f64], errors: &[f64]) {
+        let square = errors.iter().map(|e| e * e).sum::<f64>() / errors.len() as f64;
+        let size = square.sqrt();
+        for (to, z) in self.scores.col_mut(self.scored).iter_mut().zip(trace) {
+            *to = size * z;
+        }
+        self.scored += 1;
+    }
+
+    fn bytes(&self) -> usize {
+        self.boundaries.bytes() + self.scores.bytes()
+    }
 }
 
 /// Scratch of the rows of a block that are scored.
@@ -201,6 +254,8 @@ struct RowNodes {
     slot: usize,
     /// Successor of the chain that a gap before this row cuts.
     gap: Option<usize>,
+    /// What the row before it in its chain led to, where rows are followed and that is another state than its own.
+    before: Option<usize>,
     state: usize,
     /// Next state, where it is needed: white noise, or a chain cut after this row.
     next: Option<usize>,
@@ -209,7 +264,7 @@ struct RowNodes {
 impl Work {
     /// Bytes held, for reports of memory.
     fn bytes(&self) -> usize {
-        self.features.bytes() + self.covariances.bytes() + self.observed.bytes()
+        self.features.bytes() + self.covariances.bytes() + self.observed.bytes() + self.gathered.bytes()
     }
 
     /// Features of what the block's rows observe (m, rows).
@@ -240,17 +295,21 @@ impl Model {
         let (m, rewards) = (dictionary.len(), settings.rewards.len());
         let room = dictionary.max();
         let width = hyperparameters.kernel.projected_dim(inputs.dim());
-        let clustered = settings.variance == VarianceKind::Clustered && hyperparameters.noise == NoiseModel::Correlated;
-        Self {
+        let scattered = settings.variance != VarianceKind::Model && hyperparameters.noise == NoiseModel::Correlated;
+        let lambda = settings.first_lambda();
+        let mut model = Self {
             inputs,
             noise: hyperparameters.noise,
             scale: Scale::of_noise(hyperparameters.noise_variance),
             statistics: Statistics::new(m, rewards, room),
             recent: Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, rewards),
+            lambda: 1.0,
+            td_square: 0.0,
+            spread: None,
             chains: Vec::new(),
             slots: Vec::new(),
             slot_of_stream: Vec::new(),
-            scatter: clustered.then(|| Matrix::zeros(m, m)),
+            scatter: scattered.then(|| Matrix::zeros(m, m)),
             posterior: None,
             rows_since_refresh: 0,
             rows_at_tuning: 0,
@@ -261,7 +320,41 @@ impl Model {
             work: None,
             dictionary,
             settings,
+        };
+        model.set_lambda(lambda);
+        model
+    }
+
+    /// Learn with this lambda, in \[0, 1\]. White noise has no use for one.
+    ///
+    /// # Panics
+    /// If rows have been learned already.
+    pub fn set_lambda(&mut self, lambda: f64) {
+        assert_eq!(self.recent.end(), 0, "rows were learned with another lambda");
+        if self.noise == NoiseModel::White {
+            return;
         }
+        self.lambda = lambda;
+        // Where held-out returns choose the ridge, no evidence of returns may tune it, at lambda = 1 either.
+        if lambda < 1.0 || self.settings.selects_by_returns() {
+            self.follow_rows();
+        }
+    }
+
+    /// lambda of its recursion.
+    pub fn lambda(&self) -> f64 {
+        self.lambda
+    }
+
+    /// From here on every row adds to B.
+    fn follow_rows(&mut self) {
+        self.statistics.follow_rows();
+        self.recent.follow_rows(self.dictionary.max());
+    }
+
+    /// Importance ratio of row i, clipped; 1 under white noise, whose differences no trace runs through.
+    fn ratio(&self, rows: &Rows, i: usize) -> f64 {
+        if self.noise == NoiseModel::White { 1.0 } else { rows.ratios[i].min(self.settings.rho_max) }
     }
 
     /// Whether everything has the size that everything else expects: what is read from a file is asked this, since a model
@@ -274,6 +367,9 @@ impl Model {
             && self.inputs.scale.len() == dim
             && self.statistics.holds_together(m, rewards)
             && self.steady_tunings <= TUNE_STEADY_MAX
+            && (0.0..=1.0).contains(&self.lambda)
+            && (self.lambda == 1.0 || self.statistics.follows_rows)
+            && self.spread.as_ref().is_none_or(|spread| spread.holds_together(m, rewards))
             && (!self.recent.is_settled() || self.dictionary.is_full())
             && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
             && self.chains.len() == slots
@@ -283,8 +379,9 @@ impl Model {
             && self.slots.iter().zip(&self.chains).all(|(slot, chain)| {
                 let cluster = &slot.cluster;
                 let scores = (cluster.scores.rows(), cluster.scores.cols()) == (m, rewards);
-                (slot.next_state.len() == dim || (chain.rows == 0 && slot.next_state.is_empty()))
-                    && (self.scatter.is_none() || (cluster.trace.len() == m && scores))
+                (slot.pending.len() == rewards || slot.pending.is_empty())
+                    && (slot.next_state.len() == dim || (chain.rows == 0 && slot.next_state.is_empty()))
+                    && (!self.clusters() || scores)
             })
             && self.posterior.as_ref().is_none_or(|posterior| posterior.holds_together(m, rewards))
     }
@@ -334,6 +431,8 @@ impl Model {
             rewards: kept.rewards,
             discount: kept.discount,
             variance: kept.variance,
+            lambda: kept.lambda,
+            rho_max: kept.rho_max,
             ..settings.clone()
         };
     }
@@ -345,7 +444,7 @@ impl Model {
             kernel: Kernel {
                 signal_variance: self.scale.signal * base.signal_variance,
                 bias_variance: self.scale.signal * base.bias_variance,
-                metric: base.metric.clone(),
+                ..base.clone()
             },
             noise: self.noise,
             noise_variance: self.scale.noise_variance(),
@@ -393,6 +492,9 @@ impl Model {
     }
 
     fn learn_block(&mut self, rows: &Rows, block: Range<usize>, offset: u64) {
+        if !self.statistics.follows_rows && block.clone().any(|i| self.ratio(rows, i) != 1.0) {
+            self.follow_rows();
+        }
         let mut work = self.work.take().unwrap_or_default();
         self.collect_nodes(rows, block.clone(), &mut work);
         self.compute_features(&mut work);
@@ -445,6 +547,29 @@ impl Model {
                     }
                 }
             }
+            let mut before = None;
+            if self.statistics.follows_rows && !rows.starts_chain[i] {
+                let from = work.states.len();
+                match work.last_row[slot] {
+                    u32::MAX if self.chains[slot].rows > 0 => {
+                        work.states.extend_from_slice(&self.slots[slot].next_state);
+                        self.inputs.normalise_into(rows.state(i), &mut work.states);
+                        let (next, state) = work.states[from..].split_at(dim);
+                        let same = next == state;
+                        work.states.truncate(if same { from } else { from + dim });
+                        before = (!same).then(|| add(work, k));
+                    }
+                    u32::MAX => {}
+                    last => {
+                        let last = block.start + last as usize;
+                        let runs = !rows.terminated[last] && !rows.truncated[last];
+                        if runs && rows.next_state(last) != rows.state(i) {
+                            self.inputs.normalise_into(rows.next_state(last), &mut work.states);
+                            before = Some(add(work, k));
+                        }
+                    }
+                }
+            }
             work.last_row[slot] = k as u32;
             self.inputs.normalise_into(rows.state(i), &mut work.states);
             let state = add(work, k);
@@ -453,7 +578,7 @@ impl Model {
                 self.inputs.normalise_into(rows.next_state(i), &mut work.states);
                 add(work, k)
             });
-            work.nodes.push(RowNodes { slot, gap, state, next });
+            work.nodes.push(RowNodes { slot, gap, before, state, next });
         }
         debug_assert_eq!(work.states.len(), work.node_rows.len() * dim);
     }
@@ -468,12 +593,22 @@ impl Model {
             let (m, rewards) = (self.dictionary.len(), self.settings.rewards.len());
             self.chains.push(Chain::new(m, rewards));
             let mut slot = Slot::default();
-            if self.scatter.is_some() {
-                slot.cluster = Cluster { trace: vec![0.0; m], scores: Matrix::zeros(m, rewards), rows: 0 };
+            if self.clusters() {
+                slot.cluster = Cluster { scores: Matrix::zeros(m, rewards), rows: 0 };
             }
             self.slots.push(slot);
         }
         self.slot_of_stream[stream] as usize
+    }
+
+    /// Whether scores are summed over clusters of rows before they are squared.
+    fn clusters(&self) -> bool {
+        self.scatter.is_some() && self.settings.variance == VarianceKind::Clustered
+    }
+
+    /// Whether scores are those of single rows.
+    fn scatters_rows(&self) -> bool {
+        self.scatter.is_some() && self.settings.variance == VarianceKind::Rows
     }
 
     fn compute_features(&self, work: &mut Work) {
@@ -533,10 +668,14 @@ impl Model {
                 for j in 0..=m {
                     *scatter.at_mut(m, j) = self.scale.noise_variance() * self.statistics.gram.at(m, j);
                 }
+            }
+            if self.clusters() {
                 for slot in &mut self.slots {
-                    slot.cluster.trace.push(0.0);
                     slot.cluster.scores.resize(m + 1, self.settings.rewards.len());
                 }
+            }
+            if let Some(spread) = &mut self.spread {
+                spread.grow();
             }
             let nodes = work.node_rows.len();
             work.coordinate.clear();
@@ -629,14 +768,23 @@ impl Model {
                 NoiseModel::Correlated => signal * ratio * (1.0 + gamma * gamma),
                 NoiseModel::White => signal * ratio,
             };
-            let variance = value_variance + noise;
-            let mut log_density = 0.0;
+            let mut variance = value_variance + noise;
+            if self.statistics.follows_rows && self.td_square > 0.0 {
+                // sigma0^2 is a ridge here; how large TD errors are the rows before tell.
+                variance = self.td_square;
+            }
+            let (mut log_density, mut square) = (0.0, 0.0);
             for (h, &column) in self.settings.rewards.iter().enumerate() {
                 let mean = dot(&difference[..known], posterior.feature_weights().col(h));
                 let error = rows.reward(block.start + row.k)[column] - mean;
                 log_density -= 0.5 * ((2.0 * PI * variance).ln() + error * error / variance);
+                square += error * error / self.settings.rewards.len() as f64;
             }
             self.score.add(log_density);
+            if self.statistics.follows_rows && square.is_finite() {
+                let memory = (self.score.rows as f64).min(SCORE_MEMORY);
+                self.td_square += (square - self.td_square) / memory;
+            }
         }
     }
 
@@ -674,7 +822,10 @@ impl Model {
         let diagonal = self.dictionary.kernel().diagonal();
         let mut prior_trace = 0.0;
         let mut rewards = std::mem::take(&mut work.rewards);
-        for (k, i) in block.enumerate() {
+        let mut gathered = std::mem::take(&mut work.gathered);
+        // A row may end the chain before it, continue one and be the last of its own.
+        gathered.clear(self.dictionary.len(), 2 * block.len(), self.statistics.follows_rows, self.scatters_rows());
+        for (k, i) in block.clone().enumerate() {
             let nodes = work.nodes[k];
             let slot = nodes.slot;
             rewards.clear();
@@ -682,13 +833,31 @@ impl Model {
             let discount = rows.discount(i, self.settings.discount);
             if let Some(node) = nodes.gap {
                 let row = self.recent.end();
-                self.close_chain(slot, row, work.features.col(node), &work.points[point(node)]);
+                self.close_chain(slot, row, work.features.col(node), &work.points[point(node)], &mut gathered);
             }
-            let decay = self.chains[slot].discount;
-            let features = work.observed().col(k);
-            self.statistics.absorb(&mut self.chains[slot], features, &rewards, discount);
+            let (ratio, decay) = (self.ratio(rows, i), self.chains[slot].discount);
+            let carry = self.lambda * ratio;
+            let features = work.features.col(nodes.state);
+            let continues = self.chains[slot].rows > 0;
+            if continues && !white {
+                self.settle_row(slot, Some(work.features.col(nodes.before.unwrap_or(nodes.state))), &mut gathered);
+            }
+            let crossing = self.statistics.follows_rows.then(|| {
+                let successor = work.features.col(nodes.before.unwrap_or(nodes.state));
+                let row = Followed { features, successor, rewards: &rewards, ratio, carry, discount };
+                self.statistics.follow(&mut self.chains[slot], row, &mut gathered.boundaries);
+                let boundary = gathered.boundaries.last().filter(|_| continues);
+                Crossing { ratio, carry, boundary, successor: nodes.before.map(|node| &work.points[point(node)]) }
+            });
+            if crossing.is_none() {
+                self.statistics.absorb(&mut self.chains[slot], work.observed().col(k), &rewards, discount);
+            }
+            self.expect_successor(slot, features, &rewards);
+            if let Some(spreading) = &mut gathered.spreading {
+                spreading.arrive(slot, features, if continues { decay } else { 0.0 }, carry, ratio);
+            }
             let mut observed = Observed {
-                features,
+                features: work.observed().col(k),
                 point: &work.points[point(nodes.state)],
                 next_point: &[],
                 weight: 0.0,
@@ -696,16 +865,18 @@ impl Model {
                 slot,
                 decay,
                 discount: if white || rows.terminated[i] { 0.0 } else { discount },
+                crossing,
             };
-            prior_trace += diagonal;
+            prior_trace += ratio * diagonal;
             if white && let Some(next) = nodes.next {
                 observed.next_point = &work.points[point(next)];
                 observed.weight = discount;
                 let covariance = self.dictionary.kernel().eval(observed.point, observed.next_point);
                 prior_trace += discount * discount * diagonal - 2.0 * discount * covariance;
             }
-            self.recent.push(observed);
-            self.add_to_cluster(slot, features, &rewards, decay, discount);
+            if !gathered.revisits {
+                self.recent.push(observed);
+            }
             if white {
                 // Every row is a chain of its own.
                 self.chains[slot].reset();
@@ -713,11 +884,12 @@ impl Model {
                 self.counts.cuts += u64::from(rows.truncated[i] && !rows.terminated[i]);
             } else if rows.terminated[i] {
                 self.counts.terminations += 1;
+                self.settle_row(slot, None, &mut gathered);
                 self.chains[slot].reset();
-                self.flush_cluster(slot, None);
+                self.end_of_chain(slot, &mut gathered);
             } else if let Some(node) = nodes.next {
-                let row = self.recent.end() - 1;
-                self.close_chain(slot, row, work.features.col(node), &work.points[point(node)]);
+                let row = self.recent.end() - u64::from(!gathered.revisits);
+                self.close_chain(slot, row, work.features.col(node), &work.points[point(node)], &mut gathered);
             } else {
                 let next_state = &mut self.slots[slot].next_state;
                 next_state.clear();
@@ -725,66 +897,132 @@ impl Model {
             }
         }
         work.rewards = rewards;
-        self.statistics.absorb_gram(work.observed().view(), prior_trace);
+        self.absorb_gathered(&gathered);
+        work.gathered = gathered;
+        if !work.gathered.revisits {
+            if self.statistics.follows_rows {
+                self.weigh_observed(rows, block, work);
+            }
+            self.statistics.absorb_gram(work.observed().view(), prior_trace);
+        }
+    }
+
+    /// phi sqrt(rho) instead of phi, where ratios are not one.
+    fn weigh_observed(&self, rows: &Rows, block: Range<usize>, work: &mut Work) {
+        for (k, i) in block.enumerate() {
+            let ratio = self.ratio(rows, i);
+            if ratio != 1.0 {
+                let observed = if work.observed_apart { &mut work.observed } else { &mut work.features };
+                observed.col_mut(k).iter_mut().for_each(|phi| *phi *= ratio.sqrt());
+            }
+        }
     }
 
     /// End the chain in `slot`, cut behind or (by a gap) before row number `row`, with the value at `point`.
-    fn close_chain(&mut self, slot: usize, row: u64, features: &[f64], point: &[f64]) {
+    fn close_chain(&mut self, slot: usize, row: u64, features: &[f64], point: &[f64], gathered: &mut Gathered) {
         self.counts.cuts += 1;
+        self.settle_row(slot, Some(features), gathered);
+        self.end_of_chain(slot, gathered);
+        if gathered.revisits {
+            self.chains[slot].reset();
+            return;
+        }
         self.recent.push_cut(slot, row, &self.chains[slot], features, point);
-        self.flush_cluster(slot, Some((features, self.chains[slot].discount)));
-        self.statistics.cut(&mut self.chains[slot], features);
+        if self.statistics.follows_rows {
+            gathered.boundaries.close(&self.chains[slot], features);
+            self.statistics.closed.chains += 1;
+            self.chains[slot].reset();
+        } else {
+            self.statistics.cut(&mut self.chains[slot], features);
+        }
     }
 
     /// End all running chains with the value of their last successors: rows of every stream are missing from here on.
     pub fn cut_running_chains(&mut self) {
+        let mut gathered = Gathered::default();
+        let (follows, scatters) = (self.statistics.follows_rows, self.scatters_rows());
+        gathered.clear(self.dictionary.len(), self.chains.len(), follows, scatters);
         for slot in 0..self.chains.len() {
             if self.chains[slot].rows > 0 {
                 let point = self.dictionary.kernel().project(self.inputs.dim(), &self.slots[slot].next_state);
                 let features = self.dictionary.features(&point);
-                self.close_chain(slot, self.recent.end(), features.col(0), &point);
+                self.close_chain(slot, self.recent.end(), features.col(0), &point, &mut gathered);
             }
+        }
+        self.absorb_gathered(&gathered);
+    }
+
+    /// What a block has gathered goes into B and into the scatter of scores.
+    fn absorb_gathered(&mut self, gathered: &Gathered) {
+        if !gathered.revisits {
+            self.statistics.absorb_boundaries(&gathered.boundaries);
+        }
+        if let Some(scatter) = &mut self.scatter
+            && gathered.scored > 0
+        {
+            let scores = gathered.scores.block(0, 0, gathered.scores.rows(), gathered.scored);
+            rank_k(scatter.view_mut(), 1.0, scores, Op::Plain);
         }
     }
 
-    /// Scores of the chain-clustered variance, with the weights of the last refresh: s <- s + z r - phi (phi' u).
-    fn add_to_cluster(&mut self, slot: usize, features: &[f64], rewards: &[f64], decay: f64, discount: f64) {
-        if self.scatter.is_none() {
+    /// A row has arrived in `slot`: its TD error lacks the value of its successor.
+    fn expect_successor(&mut self, slot: usize, features: &[f64], rewards: &[f64]) {
+        if self.noise == NoiseModel::White {
             return;
         }
-        if self.slots[slot].cluster.rows >= cluster_rows(discount) {
-            self.flush_cluster(slot, Some((features, decay)));
-        }
-        let (posterior, cluster) = (self.posterior.as_ref(), &mut self.slots[slot].cluster);
-        let decay = if cluster.rows == 0 { 0.0 } else { decay };
-        for (z, phi) in cluster.trace.iter_mut().zip(features) {
-            *z = decay * *z + phi;
-        }
-        for (h, &r) in rewards.iter().enumerate() {
-            axpy(cluster.scores.col_mut(h), r, &cluster.trace);
-            axpy(cluster.scores.col_mut(h), -value(posterior, features, h), features);
-        }
-        cluster.rows += 1;
+        let (posterior, pending) = (self.posterior.as_ref(), &mut self.slots[slot].pending);
+        pending.clear();
+        pending.extend(rewards.iter().enumerate().map(|(h, r)| r - value(posterior, features, h)));
     }
 
-    /// End a cluster, closed by the value at `features` after a step with the given discount, or by a terminal state.
-    fn flush_cluster(&mut self, slot: usize, closing: Option<(&[f64], f64)>) {
-        let Some(mut scatter) = self.scatter.take() else { return };
-        if self.slots[slot].cluster.rows > 0 {
-            if let Some((features, discount)) = closing {
-                for h in 0..self.settings.rewards.len() {
-                    let value = value(self.posterior.as_ref(), features, h);
-                    let cluster = &mut self.slots[slot].cluster;
-                    axpy(cluster.scores.col_mut(h), discount * value, &cluster.trace);
-                }
-            }
-            let cluster = &mut self.slots[slot].cluster;
-            add_scores(&mut scatter, &cluster.scores);
+    /// The last row of `slot` is known to have led to a state of features `successor` (m,), or to have terminated (none): its
+    /// score is the trace times its TD error under the weights of the last refresh.
+    fn settle_row(&mut self, slot: usize, successor: Option<&[f64]>, gathered: &mut Gathered) {
+        let (chain, posterior) = (&self.chains[slot], self.posterior.as_ref());
+        let (scatters_rows, clusters) = (self.scatters_rows(), self.clusters());
+        if self.slots[slot].pending.is_empty() || !(scatters_rows || clusters || gathered.spreading.is_some()) {
+            return;
+        }
+        let discount = if successor.is_some() { chain.discount } else { 0.0 };
+        let Slot { pending: errors, cluster, .. } = &mut self.slots[slot];
+        if let Some(successor) = successor {
+            errors.iter_mut().enumerate().for_each(|(h, e)| *e += discount * value(posterior, successor, h));
+        }
+        if scatters_rows {
+            gathered.score(&chain.trace, errors);
+        } else if clusters {
+            errors.iter().enumerate().for_each(|(h, &e)| axpy(cluster.scores.col_mut(h), e, &chain.trace));
+            cluster.rows += 1;
+        }
+        if let Some(spreading) = &mut gathered.spreading {
+            spreading.settle(slot, successor, discount, errors);
+        }
+        let full = cluster.rows >= cluster_rows(discount);
+        errors.clear();
+        if clusters && full {
+            self.flush_cluster(slot);
+        }
+    }
+
+    fn end_of_chain(&mut self, slot: usize, gathered: &mut Gathered) {
+        if let Some(spreading) = &mut gathered.spreading {
+            spreading.end(slot);
+        }
+        if self.clusters() {
+            self.flush_cluster(slot);
+        }
+    }
+
+    /// Square the scores of a cluster of rows.
+    fn flush_cluster(&mut self, slot: usize) {
+        let cluster = &mut self.slots[slot].cluster;
+        if let Some(scatter) = &mut self.scatter
+            && cluster.rows > 0
+        {
+            add_scores(scatter, &cluster.scores);
             cluster.scores.fill(0.0);
-            cluster.trace.fill(0.0);
             cluster.rows = 0;
         }
-        self.scatter = Some(scatter);
     }
 
     /// The running chains as they would be closed now, valued at their last successors.
@@ -810,9 +1048,14 @@ impl Model {
     /// # Errors
     /// If the system cannot be solved; the model is as it was.
     pub fn solve(&self) -> Result<Posterior, SolveError> {
+        Posterior::solve(&self.statistics, &self.running(), self.scale)
+    }
+
+    /// The running chains as they stand.
+    fn running(&self) -> Running {
         let mut running = Running::default();
         self.close_running(&mut running, &mut Vec::new(), &mut Vec::new(), &mut Matrix::default());
-        Posterior::solve(&self.statistics, &running, self.scale)
+        running
     }
 
     /// Refresh the weights that score incoming rows, and noise and scale where the dictionary or the rows have grown: by an
@@ -854,7 +1097,11 @@ impl Model {
         }
         if tunes {
             let before = self.scale;
-            self.scale = spare.tuned_scale(&self.statistics, self.settings.noise_floor);
+            self.scale = if self.statistics.follows_rows {
+                spare.matched_scale(&self.statistics, self.dictionary.kernel().bias_variance)
+            } else {
+                spare.tuned_scale(&self.statistics, self.settings.noise_floor)
+            };
             let near = |a: f64, b: f64| (a - b).abs() <= TUNE_STEADY * b;
             // Where there was nothing to estimate from nothing has been found.
             let steady = self.scale != before
@@ -890,22 +1137,24 @@ impl Model {
         self.score = Score::default();
     }
 
-    /// Recompute the scores of the clustered variance over `rows` with the weights as they are now: the pass that built the
-    /// statistics had none, or poor ones.
-    pub fn rescatter<'a>(&mut self, rows: impl Iterator<Item = (&'a Rows, Range<usize>)>) {
-        if self.scatter.is_none() {
+    /// Look at `rows` again with the weights as they are now: the scatter of scores and the spread of returns are made of their
+    /// TD errors, and the pass that built the statistics had no weights, or poor ones.
+    pub fn revisit<'a>(&mut self, rows: impl Iterator<Item = (&'a Rows, Range<usize>)>) {
+        if self.noise == NoiseModel::White {
             return;
         }
-        let m = self.dictionary.len();
+        let (m, rewards) = (self.dictionary.len(), self.settings.rewards.len());
         let mut shadow = self.clone();
-        shadow.scatter = Some(Matrix::zeros(m, m));
+        shadow.scatter = shadow.scatter.map(|_| Matrix::zeros(m, m));
         shadow.chains.iter_mut().for_each(Chain::reset);
         for slot in &mut shadow.slots {
-            slot.cluster.trace.fill(0.0);
             slot.cluster.scores.fill(0.0);
             slot.cluster.rows = 0;
+            slot.pending.clear();
         }
         let mut work = shadow.work.take().unwrap_or_default();
+        work.gathered.revisits = true;
+        work.gathered.spreading = Some(Spreading::new(m, rewards));
         for (rows, range) in rows {
             let mut start = range.start;
             while start < range.end {
@@ -919,28 +1168,73 @@ impl Model {
         }
         self.scatter = shadow.scatter;
         for (slot, done) in self.slots.iter_mut().zip(shadow.slots) {
-            slot.cluster = done.cluster;
+            (slot.cluster, slot.pending) = (done.cluster, done.pending);
         }
+        let spreading = work.gathered.spreading.take().expect("put in above");
+        let noise = self.scale.noise_variance();
+        // Returns whose variance cannot be told are published without it.
+        self.spread = spreading.solve(noise, self.dictionary.kernel().signal_variance).ok();
     }
 
-    /// Scatter of the finished clusters and of those that run, closed by their successors' values.
-    fn scatter_with_running(&self, posterior: &Posterior) -> Option<Matrix> {
+    /// Scatter of the scores so far and of those that wait for their successors, valued as `posterior` does.
+    fn scatter_with_running(&self, posterior: &Posterior, running: &Running) -> Option<Matrix> {
         let mut scatter = self.scatter.clone()?;
         let u = posterior.feature_weights();
-        for (chain, slot) in self.chains.iter().zip(&self.slots) {
-            if slot.cluster.rows == 0 || chain.rows == 0 {
-                continue;
-            }
-            let projected = self.dictionary.kernel().project(self.inputs.dim(), &slot.next_state);
-            let phi = self.dictionary.features(&projected);
-            let mut scores = slot.cluster.scores.clone();
-            for h in 0..scores.cols() {
-                let value = chain.discount * dot(phi.col(0), u.col(h));
-                axpy(scores.col_mut(h), value, &slot.cluster.trace);
-            }
+        for (k, (chain, slot)) in self.chains.iter().zip(&self.slots).filter(|(chain, _)| chain.rows > 0).enumerate() {
+            let error = |(h, e): (usize, &f64)| e + chain.discount * dot(running.features.col(k), u.col(h));
+            let errors: Vec<f64> = slot.pending.iter().enumerate().map(error).collect();
+            let mut scores = if self.clusters() {
+                slot.cluster.scores.clone()
+            } else {
+                Matrix::zeros(scatter.rows(), self.settings.rewards.len())
+            };
+            errors.iter().enumerate().for_each(|(h, &e)| axpy(scores.col_mut(h), e, &chain.trace));
             add_scores(&mut scatter, &scores);
         }
         Some(scatter)
+    }
+
+    /// Cov u / s as the settings ask for it.
+    fn covariance(&self, posterior: &Posterior, running: &Running) -> Result<Matrix, SolveError> {
+        match self.scatter_with_running(posterior, running) {
+            Some(scatter) => Ok(posterior.sandwich(&self.statistics, running, &scatter)?),
+            None => Ok(posterior.covariance()),
+        }
+    }
+
+    fn return_spread(&self, spread: &Spread) -> ReturnSpread {
+        let mut weights = self.dictionary.kernel_weights(&spread.weights);
+        for h in 0..weights.cols() {
+            weights.col_mut(h).iter_mut().for_each(|w| *w /= self.scale.signal);
+        }
+        ReturnSpread {
+            level: spread.level.clone(),
+            weights: weights.to_nalgebra(),
+            floor: spread.floor(),
+            factor: 1.0,
+            pairs: 0,
+        }
+    }
+
+    /// Take the scale that the weights ask for ([`Posterior::matched_scale`]): hyperparameters chosen by held-out returns have none.
+    ///
+    /// # Errors
+    /// If the system cannot be solved.
+    pub fn match_scale(&mut self) -> Result<(), SolveError> {
+        if self.statistics.follows_rows {
+            self.scale = self.solve()?.matched_scale(&self.statistics, self.dictionary.kernel().bias_variance);
+        } else {
+            let scale = self.solve()?.tuned_scale(&self.statistics, self.settings.noise_floor);
+            self.scale.signal = scale.signal;
+        }
+        self.posterior = None;
+        self.refresh();
+        Ok(())
+    }
+
+    /// Let the dictionary grow up to `max` elements from here on.
+    pub fn set_dictionary_max(&mut self, max: usize) {
+        self.dictionary.set_max(max);
     }
 
     /// The value function as everybody may evaluate it. `generation`, `revision`, `offset` and `time` are the caller's.
@@ -948,7 +1242,8 @@ impl Model {
     /// # Errors
     /// If the system cannot be solved or the weights are not finite.
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
-        let posterior = self.solve()?;
+        let running = self.running();
+        let posterior = Posterior::solve(&self.statistics, &running, self.scale)?;
         let Scale { signal, .. } = self.scale;
         let mut weights = self.dictionary.kernel_weights(posterior.feature_weights());
         for h in 0..weights.cols() {
@@ -958,10 +1253,12 @@ impl Model {
         if !weights.is_finite() {
             return Err(crate::math::dense::Singular { size: self.dictionary.len() }.into());
         }
-        let variance = variance.then(|| {
-            let scatter = self.scatter_with_running(&posterior);
-            posterior.variance_matrix(&self.dictionary, scatter.as_ref()).to_nalgebra()
-        });
+        let variance = if variance {
+            let covariance = self.covariance(&posterior, &running)?;
+            Some(posterior.variance_matrix(&self.dictionary, &covariance).to_nalgebra())
+        } else {
+            None
+        };
         let (m, dim) = (self.dictionary.len(), self.inputs.dim());
         Ok(Snapshot {
             critic: self.settings.name.clone(),
@@ -978,6 +1275,9 @@ impl Model {
             variance,
             log_evidence: posterior.log_evidence(),
             score: self.score.mean(),
+            lambda: self.lambda,
+            returns: self.spread.as_ref().map(|spread| self.return_spread(spread)),
+            provisional: false,
         })
     }
 }
@@ -995,14 +1295,14 @@ fn cluster_rows(discount: f64) -> u64 {
     if discount < 1.0 { (4.0 / (1.0 - discount)).clamp(8.0, 10_000.0) as u64 } else { 1000 }
 }
 
-/// Finest tolerance relative to v0 + b that is chosen without being asked for. Kernel weights and the matrix C have entries of
+/// Finest tolerance relative to v0 that is chosen without being asked for. Kernel weights and the matrix C have entries of
 /// up to one over it, so that a finer one would cost whoever evaluates a snapshot the digits that two implementations agree on.
 pub const TOLERANCE_MIN: f64 = 1e-6;
 
-/// ICD tolerance, value^2: the setting's share of v0 + b, or a tenth of the noise if that is smaller, but not below
-/// [`TOLERANCE_MIN`] unless the setting is.
+/// ICD tolerance, value^2: the setting's share of v0, or a tenth of the noise if that is smaller, but not below
+/// [`TOLERANCE_MIN`] unless the setting is. The constant b is one direction, which one element explains: it has no say.
 pub fn effective_tolerance(settings: &Settings, hyperparameters: &Hyperparameters) -> f64 {
-    let diagonal = hyperparameters.kernel.diagonal();
-    let asked = settings.tolerance * diagonal;
-    asked.min(0.1 * hyperparameters.noise_variance).max(asked.min(TOLERANCE_MIN * diagonal))
+    let signal = hyperparameters.kernel.signal_variance;
+    let asked = settings.tolerance * signal;
+    asked.min(0.1 * hyperparameters.noise_variance).max(asked.min(TOLERANCE_MIN * signal))
 }

@@ -2,18 +2,20 @@
 
 use super::batch::{BatchError, Given};
 use super::model::{Model, Score, effective_tolerance};
+use super::referee::{self, Choice, Question};
+pub use super::referee::{CandidateReport, LambdaReport, SelectionReport};
 pub use super::report::{AscentReport, EvidenceKind, RefitReport, StructureReport, VariableReport, Verdict};
-use super::report::{Circumstances, Dependence, findings, scale_of, variables};
+use super::report::{Circumstances, Dependence, findings, scale_of, selection_findings, variables};
 use super::search::{Climb, Data, Found, Search, Structure, enough};
 use super::window::Window;
-use super::{KernelKind, SelectBy, Settings};
+use super::{KernelKind, Lambda, SelectBy, Settings};
 use crate::math::dense::Matrix;
 use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
-use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;
-use crate::snapshot::{Inputs, Snapshot};
+use crate::snapshot::{Ask, Inputs, Snapshot};
 use crate::transition::Rows;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -224,6 +226,9 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
     let dependence = Dependence::new(&rows, &inputs);
     look()?;
     let left_out = dependence.left_out();
+    if settings.selects_by_returns() {
+        return by_returns(job, &rows, &inputs, &dependence, keep_going, time_left);
+    }
     let returns = Returns::new(&rows, &settings.rewards, settings.discount);
     look()?;
     let cut_states = returns.cut_states(&rows);
@@ -251,14 +256,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         };
         let search = Search::new(settings, &data)?;
         let mut note = |structure: &Structure, rows, found: &[Ascent]| {
-            let names = parameter_names(&structure.like.kernel.metric, inputs.dim());
-            ascents.extend(found.iter().map(|ascent| AscentReport {
-                round,
-                structure: structure.name.clone(),
-                names: names.clone(),
-                rows,
-                ascent: ascent.clone(),
-            }));
+            ascents.extend(AscentReport::of(round, structure, inputs.dim(), rows, found));
         };
         let by = match settings.evidence {
             SelectBy::Sparse if search.has_bound() => EvidenceKind::Sparse,
@@ -273,7 +271,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         let found = climb.widen(found, settings.kernel == KernelKind::Auto)?;
         evaluations += found.ascent.evaluations;
         let hyperparameters = found.hyperparameters();
-        let mut model = rebuild(job, &inputs, &hyperparameters, &rows, keep_going)?;
+        let mut model = rebuild(job, &inputs, &hyperparameters, settings.first_lambda(), &rows, keep_going)?;
         let snapshot = model.snapshot(false)?;
         let moved = returns.targets(&values_at(&snapshot, &cut_states, keep_going)?);
         let shift = distance_in_deviations(&targets, &moved);
@@ -284,9 +282,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             continue;
         }
         sane(&snapshot, &rows, settings)?;
-        let parts = (0..rows.len()).step_by(CATCH_UP_ROWS).map(|from| from..rows.len().min(from + CATCH_UP_ROWS));
-        model.rescatter(parts.take_while(|_| keep_going()).map(|part| (&rows, part)));
-        model.reset_score();
+        look_again(&mut model, &rows, keep_going);
         let posterior = model.solve()?;
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
@@ -327,6 +323,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             support_evidence: support.map(|(_, by)| by),
             findings: Vec::new(),
             ascents,
+            selection: None,
         };
         let singular = |a: &AscentReport| {
             matches!(a.ascent.outcome, Outcome::Stalled | Outcome::Failed(EvidenceError::NotPositiveDefinite(_)))
@@ -353,6 +350,96 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         look()?;
         return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
     }
+}
+
+/// Select by held-out returns, then rebuild under what was chosen.
+fn by_returns(
+    job: &RefitJob,
+    rows: &Rows,
+    inputs: &Inputs,
+    dependence: &Dependence,
+    keep_going: KeepGoing<'_>,
+    time_left: KeepGoing<'_>,
+) -> Result<Candidate, RefitError> {
+    let settings = &job.settings;
+    let left_out = dependence.left_out();
+    let present = rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);
+    let question = Question {
+        settings,
+        rows,
+        inputs,
+        left_out: &left_out,
+        // The data-driven first model is a stopgap: nothing has been selected for it.
+        present: (job.current.generation > 1).then_some((&present, job.current.lambda)),
+        lambda: match settings.lambda {
+            Lambda::Auto => None,
+            Lambda::Fixed(lambda) => Some(lambda),
+        },
+        room: job.room(),
+        profile: Profile::Matern52,
+        seed: job.seed,
+    };
+    let mut ascents = Vec::new();
+    let mut note = |round: usize, structure: &Structure, rows: usize, found: &[Ascent]| {
+        ascents.extend(AscentReport::of(round, structure, inputs.dim(), rows, found));
+    };
+    let Choice { hyperparameters, lambda, report: selection, found, structures } =
+        referee::choose(&question, &mut note, keep_going, time_left)?;
+    let mut model = rebuild(job, inputs, &hyperparameters, lambda, rows, keep_going)?;
+    model.match_scale()?;
+    let snapshot = model.snapshot(false)?;
+    sane(&snapshot, rows, settings)?;
+    look_again(&mut model, rows, keep_going);
+    let posterior = model.solve()?;
+    let alike = |d: usize| dependence.alike(d);
+    let support = found.as_ref().and_then(|(search, found)| {
+        search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
+    });
+    let hyperparameters = model.hyperparameters();
+    let mut report = RefitReport {
+        reason: job.reason,
+        rows: rows.len() as u64,
+        evidence: EvidenceKind::Exact,
+        evidence_rows: found.as_ref().map_or(0, |(search, _)| search.rows(EvidenceKind::Exact)),
+        structure: found
+            .as_ref()
+            .map_or_else(|| hyperparameters.kernel.metric.kind().to_owned(), |(_, found)| found.structure.name.clone()),
+        evidence_before: None,
+        evidence_after: found.as_ref().map_or(f64::NAN, |(_, found)| found.ascent.log_evidence),
+        given_up: None,
+        fit_ratio: f64::NAN,
+        evaluations: ascents.iter().map(|a| a.ascent.evaluations).sum(),
+        structures,
+        active_bounds: Vec::new(),
+        out_of_time: selection.out_of_time,
+        dictionary_size: model.dictionary().len(),
+        trace_gap: posterior.trace_gap(model.statistics()) * settings.rewards.len() as f64,
+        tolerance: model.dictionary().tolerance() / model.dictionary().kernel().diagonal(),
+        rows_left_out: 0,
+        variables: variables(&hyperparameters, inputs, dependence, support.as_ref().map(|(s, _)| &s[..])),
+        directions: match &hyperparameters.kernel.metric {
+            metric @ Metric::Factor { .. } => metric.directions(inputs.dim()),
+            _ => Vec::new(),
+        },
+        support_evidence: support.map(|(_, by)| by),
+        findings: Vec::new(),
+        ascents,
+        selection: Some(selection),
+    };
+    report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
+    if keep_going() {
+        Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report })
+    } else {
+        Err(RefitError::Stopped)
+    }
+}
+
+/// TD errors under the final weights: scatter and spread are made of them. No score, since no row was predicted before it was
+/// learned.
+fn look_again(model: &mut Model, rows: &Rows, keep_going: KeepGoing<'_>) {
+    let parts = (0..rows.len()).step_by(CATCH_UP_ROWS).map(|from| from..rows.len().min(from + CATCH_UP_ROWS));
+    model.revisit(parts.take_while(|_| keep_going()).map(|part| (rows, part)));
+    model.reset_score();
 }
 
 pub(super) fn stopped_or_no_ascent(e: EvidenceError) -> RefitError {
@@ -383,7 +470,7 @@ pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>)
         KernelKind::Isotropic => Metric::Isotropic(1.0 / dim as f64),
         _ => Metric::Ard(vec![1.0 / dim as f64; dim]),
     };
-    let kernel = Kernel { signal_variance: variance, bias_variance: square_of_mean + variance, metric };
+    let kernel = Kernel::gaussian(variance, square_of_mean + variance, metric);
     (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
 }
 
@@ -416,7 +503,7 @@ fn values_at(snapshot: &Snapshot, states: &[f64], keep_going: KeepGoing<'_>) -> 
         if !keep_going() {
             return Err(RefitError::Stopped);
         }
-        match snapshot.evaluate(states, false) {
+        match snapshot.evaluate(states, Ask::MEAN) {
             Ok(found) => {
                 for (h, column) in found.mean.column_iter().enumerate() {
                     let from = block * CATCH_UP_ROWS;
@@ -471,16 +558,20 @@ fn rescaled(hyperparameters: &Hyperparameters, from: &Inputs, to: &Inputs) -> Hy
     out
 }
 
-/// Dictionary by pivoted ICD, then one pass over all rows, then noise and scale from the statistics.
+/// Passes of a rebuild: a dictionary that has grown in one of them is passed over again with what it has become.
+const PASSES: usize = 3;
+
+/// Dictionary by pivoted ICD, then a pass over all rows, then noise and scale from the statistics.
 fn rebuild(
     job: &RefitJob,
     inputs: &Inputs,
     hyperparameters: &Hyperparameters,
+    lambda: f64,
     rows: &Rows,
     keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
     let settings = &job.settings;
-    let given = Given { settings, rows, inputs, hyperparameters };
+    let given = Given { settings, rows, inputs, hyperparameters, lambda };
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);
@@ -488,10 +579,25 @@ fn rebuild(
     let stopped = |_: BatchError| RefitError::Stopped;
     let selection = given.select(enough, job.room(), keep_going).map_err(stopped)?;
     let mut dictionary = selection.dictionary;
+    let mut size = dictionary.len();
     let finest = selection.residuals.last().copied().unwrap_or(tolerance);
     dictionary.set_tolerance(tolerance.min(finest.max(enough.tolerance)));
     dictionary.set_max(settings.dictionary_max);
-    given.model(dictionary, keep_going).map_err(stopped)
+    let mut model = given.model(dictionary, keep_going).map_err(stopped)?;
+    for pass in 1..PASSES {
+        // An element that a pass admits knows only the rows of the ring before it.
+        let (grown, last) = (model.dictionary().len() > size, pass + 1 == PASSES);
+        if !grown {
+            break;
+        }
+        let mut dictionary = model.dictionary().clone();
+        size = dictionary.len();
+        // The last pass takes what is there, so that it is the fixed point of its own model.
+        dictionary.set_max(if last { size } else { settings.dictionary_max });
+        model = given.model(dictionary, keep_going).map_err(stopped)?;
+        model.set_dictionary_max(settings.dictionary_max);
+    }
+    Ok(model)
 }
 
 /// Values cannot exceed what rewards and discounts add up to. A fixed point of bootstrapped targets that does is an artefact of

@@ -1,7 +1,10 @@
 //! What a refit found, in numbers and in words.
 
+use super::referee::SelectionReport;
 use super::refit::RefitReason;
+use super::search::Structure;
 use crate::math::dense::{Matrix, Op, product};
+use crate::math::evidence::parameter_names;
 use crate::math::kernel::{Direction, Hyperparameters, Metric};
 use crate::math::optimise::Ascent;
 use crate::snapshot::Inputs;
@@ -24,13 +27,13 @@ const OUTLYING_RETURN: f64 = 100.0;
 /// They are few if they are further out than this in standard deviations of all returns: rewards that are seen rarely decay through
 /// the returns before them, and are no fault.
 const FEW_OUTLIERS: f64 = 8.0;
-/// Standard deviation that outliers have made so much larger than that of the middle half of the rows is not a scale.
+/// Standard deviation that a hundredth of the rows has made so much larger than that of the others is not a scale.
 const OUTLYING_STATES: f64 = 20.0;
 /// Correlation of two state variables above which the evidence can hardly tell them apart.
 const CORRELATED: f64 = 0.99;
 /// State variables that differ by less, in standard deviations, are copies: 32-bit numbers agree to that.
 const COPY: f64 = 1e-5;
-/// Rows that correlations and quartiles are taken from.
+/// Rows that correlations and quantiles are taken from.
 const SAMPLE: usize = 4096;
 /// Directions weaker than this, relative to the strongest, are not told.
 const WEAK_DIRECTION: f64 = 0.01;
@@ -102,6 +105,9 @@ pub struct RefitReport {
     pub findings: Vec<String>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
+    /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence is then that of
+    /// lambda-returns in their standard deviations, which only proposes relevances.
+    pub selection: Option<SelectionReport>,
 }
 
 /// A structure of the covariance that model selection has tried.
@@ -128,6 +134,26 @@ pub struct AscentReport {
     pub rows: usize,
     /// Where it went.
     pub ascent: Ascent,
+}
+
+impl AscentReport {
+    /// Those of one structure in one round, on so many rows.
+    pub(super) fn of<'a>(
+        round: usize,
+        structure: &'a Structure,
+        dim: usize,
+        rows: usize,
+        found: &'a [Ascent],
+    ) -> impl Iterator<Item = Self> + 'a {
+        let names = parameter_names(&structure.like.kernel.metric, dim);
+        found.iter().map(move |ascent| Self {
+            round,
+            structure: structure.name.clone(),
+            names: names.clone(),
+            rows,
+            ascent: ascent.clone(),
+        })
+    }
 }
 
 /// What one state variable means to the value.
@@ -321,6 +347,32 @@ impl Dependence {
             .collect()
     }
 
+    /// What somebody should know of the state variables, a sentence each.
+    fn findings(&self, inputs: &Inputs) -> Vec<String> {
+        let mut out = Vec::new();
+        for &(a, b, c) in &self.correlated {
+            let (a, b) = (name(inputs, a), name(inputs, b));
+            out.push(format!(
+                "{a} and {b} move together (correlation {c:.3}): which of them matters can hardly be told"
+            ));
+        }
+        for &d in &self.outlying {
+            let name = name(inputs, d);
+            out.push(format!("{name} has outliers: it is scaled by the middle 98 % of the rows, not by all"));
+        }
+        out
+    }
+
+    /// Whether one lengthscale for all counts copies twice.
+    fn counted_twice(&self, hyperparameters: &Hyperparameters) -> Option<String> {
+        let isotropic = matches!(hyperparameters.kernel.metric, Metric::Isotropic(_));
+        (isotropic && !self.copies.is_empty()).then(|| {
+            "some state variables are copies of others, and one lengthscale for all counts them twice; support is that \
+             of all of them"
+                .into()
+        })
+    }
+
     /// State variables that can say nothing beside the others.
     pub(super) fn left_out(&self) -> Vec<usize> {
         let mut out: Vec<usize> = self.constant.iter().copied().chain(self.copies.iter().map(|&(d, _)| d)).collect();
@@ -342,8 +394,20 @@ fn median_and_deviation(values: &mut [f64]) -> (f64, f64) {
     (at(0.5), (at(0.75) - at(0.25)) / 1.349)
 }
 
+/// Median of some numbers, and a standard deviation from those left without the lowest and the highest hundredth: without two at
+/// either end at least, if so many are few.
+fn median_and_inner_deviation(values: &mut [f64]) -> (f64, f64) {
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len() - 1;
+    let out = ((0.01 * last as f64).ceil() as usize).max(2).min(last / 4);
+    // The quantiles at 1 % and 99 % of a normal distribution are 4.653 standard deviations apart.
+    (values[last / 2], (values[last - out] - values[out]) / 4.653)
+}
+
 /// Shift and scale of state variable `d`, and whether outliers decided how they were taken: mean and standard deviation over the
-/// rows, or, where a few rows have blown those up, median and quartiles. A constant keeps its unit.
+/// rows, or, where the outermost hundredth has blown those up, median and the spread of the others. What stands still most of the
+/// time and then moves has no outliers: its quartiles may coincide, and its standard deviation is the scale of the movement. A
+/// constant keeps its unit.
 pub(super) fn scale_of(rows: &Rows, d: usize) -> (f64, f64, bool) {
     let n = rows.len().max(1) as f64;
     let column = || rows.states.iter().skip(d).step_by(rows.dim);
@@ -354,9 +418,9 @@ pub(super) fn scale_of(rows: &Rows, d: usize) -> (f64, f64, bool) {
         return (mean, 1.0, false);
     }
     let mut sample: Vec<f64> = sampled(rows.len()).map(|i| rows.state(i)[d]).collect();
-    let (median, robust) = median_and_deviation(&mut sample);
-    if robust > 1e-12 * median.abs() && deviation > OUTLYING_STATES * robust {
-        (median, robust, true)
+    let (median, inner) = median_and_inner_deviation(&mut sample);
+    if inner > 1e-12 * median.abs() && deviation > OUTLYING_STATES * inner {
+        (median, inner, true)
     } else {
         (mean, deviation, false)
     }
@@ -479,17 +543,46 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
     if about.singular {
         out.push("an ascent met a singular covariance and turned away from it".into());
     }
-    let Circumstances { inputs, dependence, .. } = about;
-    for &(a, b, c) in &dependence.correlated {
-        let (a, b) = (name(inputs, a), name(inputs, b));
-        out.push(format!("{a} and {b} move together (correlation {c:.3}): which of them matters can hardly be told"));
+    let Circumstances { inputs, dependence, .. } = *about;
+    out.extend(dependence.findings(inputs));
+    outlying_returns(about.targets, &mut out);
+    out.extend(dependence.counted_twice(about.hyperparameters));
+    out
+}
+
+/// What somebody should know of a model that held-out returns have chosen.
+pub(super) fn selection_findings(
+    report: &RefitReport,
+    hyperparameters: &Hyperparameters,
+    inputs: &Inputs,
+    dependence: &Dependence,
+    dictionary_max: usize,
+) -> Vec<String> {
+    let mut out = Vec::new();
+    let Some(selection) = &report.selection else { return out };
+    out.push(format!(
+        "selected by held-out returns of {} rows in {} pieces, among {} kernels",
+        selection.rows,
+        selection.pieces,
+        selection.candidates.len()
+    ));
+    out.extend(selection.findings.iter().cloned());
+    if report.out_of_time {
+        out.push("the time budget ended the search: the best found by then counts".into());
     }
-    for &d in &dependence.outlying {
-        let name = name(inputs, d);
-        out.push(format!("{name} has outliers: it is scaled by the middle half of the rows, not by all"));
+    let (gap, size) = (report.trace_gap, report.dictionary_size);
+    if gap > GAP_TOO_LARGE && size * 10 >= dictionary_max * 9 {
+        out.push(format!("the dictionary is full: its {size} elements leave out {gap:.0} nats; raise dictionary_max"));
     }
-    for h in 0..about.targets.cols() {
-        let y = about.targets.col(h);
+    out.extend(dependence.findings(inputs));
+    out.extend(dependence.counted_twice(hyperparameters));
+    out
+}
+
+/// Returns far outside of all others.
+fn outlying_returns(targets: &Matrix, out: &mut Vec<String>) {
+    for h in 0..targets.cols() {
+        let y = targets.col(h);
         let mut sample: Vec<f64> = sampled(y.len()).map(|i| y[i]).collect();
         let (median, deviation) = median_and_deviation(&mut sample);
         let furthest = y.iter().map(|y| (y - median).abs()).fold(0.0, f64::max);
@@ -502,8 +595,49 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
             ));
         }
     }
-    if let (Metric::Isotropic(_), true) = (&about.hyperparameters.kernel.metric, !dependence.copies.is_empty()) {
-        out.push("some state variables are copies of others, and one lengthscale for all counts them twice; support is that of all of them".into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(values: impl Iterator<Item = f64>) -> (f64, f64, bool) {
+        let mut rows = Rows::new(1, 1);
+        rows.states = values.collect();
+        rows.streams = vec![0; rows.states.len()];
+        scale_of(&rows, 0)
     }
-    out
+
+    fn spread(k: u32) -> f64 {
+        (f64::from(k) * 0.618_033_988_749_895).fract() - 0.5
+    }
+
+    #[test]
+    fn what_mostly_stands_still_is_scaled_by_its_standard_deviation() {
+        // The cosine of a pendulum that is balanced most of the time.
+        let cosine = (0..2000).map(|k| if k % 6 == 0 { 2.0 * spread(k) } else { 1.0 - 1e-4 * spread(k).abs() });
+        let (_, deviation, outlying) = scale(cosine);
+        assert!(!outlying && deviation > 0.3, "{deviation}");
+        // A light that is on in one row of forty.
+        let (mean, deviation, outlying) = scale((0..2000).map(|k| f64::from(u32::from(k % 40 == 0))));
+        assert!(!outlying && (mean - 0.025).abs() < 1e-12 && (deviation - 0.156).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_few_values_far_out_do_not_scale_the_others() {
+        for n in [40, 500, 2000, 20_000] {
+            let far = |k: u32| if k == 17 || k == n / 2 { 6e6 } else { spread(k) };
+            let (median, deviation, outlying) = scale((0..n).map(far));
+            assert!(outlying && median.abs() < 0.1 && (0.15..0.35).contains(&deviation), "{n}: {median} {deviation}");
+            let (_, deviation, outlying) = scale((0..n).map(spread));
+            assert!(!outlying && (deviation - 0.2887).abs() < 0.02, "{n}: {deviation}");
+        }
+    }
+
+    #[test]
+    fn few_rows_and_constants_have_a_scale() {
+        assert_eq!(scale([3.0; 5].into_iter()), (3.0, 1.0, false));
+        assert_eq!(scale([1.0, 3.0].into_iter()), (2.0, 1.0, false));
+        assert!(!scale([0.0, 1.0, 2.0, 4.0, 1.0].into_iter()).2);
+    }
 }

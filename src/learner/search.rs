@@ -14,7 +14,7 @@ use crate::math::evidence::{
     Difference, Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, exact_value, from_parameters, sparse,
     sparse_value,
 };
-use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use crate::math::optimise::{Ascent, Bounds, Budget, Outcome, Prior, maximise, starts};
 use crate::math::returns::differences;
 use crate::snapshot::Inputs;
@@ -49,6 +49,15 @@ const PARAMETER_WORTH: f64 = 1.0;
 const DIRECTIONS_MAX: usize = 4;
 /// Largest entry of a direction, in normalised coordinates: a lengthscale of a thirtieth of a standard deviation.
 const FACTOR_MAX: f64 = 30.0;
+
+/// How far ascents on the exact evidence go.
+#[derive(Clone, Copy)]
+pub(super) struct Effort {
+    /// Starts that go on to the second stage.
+    pub(super) finalists: usize,
+    /// Evaluations of one ascent.
+    pub(super) evaluations: usize,
+}
 
 /// All rows, and what their dictionaries are chosen from.
 struct Whole {
@@ -89,6 +98,8 @@ pub(super) struct Search {
     /// Median step of each normalised coordinate (D,).
     steps: Vec<f64>,
     starts: usize,
+    pub(super) effort: Effort,
+    pub(super) profile: Profile,
     seed: u64,
 }
 
@@ -182,6 +193,8 @@ impl Search {
             upper: [1e3 * total, 1e3 * total, 10.0 * noise_scale],
             steps: median_steps(rows, inputs),
             starts: settings.starts,
+            effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
+            profile: Profile::default(),
             seed,
         })
     }
@@ -243,7 +256,7 @@ impl Search {
             priors.push(Some(Prior { mean: 0.0, sd: 5.0 }));
         }
         let [signal_variance, bias_variance, noise_variance] = self.suggested;
-        let kernel = Kernel { signal_variance, bias_variance, metric };
+        let kernel = Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(self.profile);
         Structure { name, like: Hyperparameters { kernel, noise: self.noise, noise_variance }, bounds, priors }
     }
 
@@ -297,7 +310,7 @@ impl Search {
 /// When a dictionary for these hyperparameters and so many rewards has enough elements.
 pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> Enough {
     Enough {
-        tolerance: TOLERANCE_MIN * hyper.kernel.diagonal(),
+        tolerance: TOLERANCE_MIN * hyper.kernel.signal_variance,
         trace: TRACE_GAP * 2.0 * hyper.noise_variance / rewards as f64,
     }
 }
@@ -557,7 +570,7 @@ impl Climb<'_> {
         let mut kept: Vec<Vec<f64>> = Vec::new();
         for ascent in screened.into_iter().filter(|a| a.objective.is_finite()) {
             let near = |x: &Vec<f64>| x.iter().zip(&ascent.parameters).all(|(a, b)| a == b || (a - b).abs() < 0.1);
-            if kept.len() < FINALISTS && !kept.iter().any(near) {
+            if kept.len() < self.search.effort.finalists && !kept.iter().any(near) {
                 kept.push(ascent.parameters);
             }
         }
@@ -625,7 +638,7 @@ impl Climb<'_> {
             from,
             &structure.bounds,
             &structure.priors,
-            Budget::new(EVALUATIONS, &both),
+            Budget::new(self.search.effort.evaluations, &both),
         )
     }
 

@@ -31,6 +31,73 @@ pub struct Observed<'a> {
     pub decay: f64,
     /// Discount of the transition; 0 at a terminal state, and where every row is a chain of its own.
     pub discount: f64,
+    /// How it continues its chain, where rows are followed ([`Statistics::follows_rows`]).
+    pub crossing: Option<Crossing<'a>>,
+}
+
+/// What a row that is followed adds to B, and what its trace is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Crossing<'a> {
+    /// rho.
+    pub ratio: f64,
+    /// c.
+    pub carry: f64,
+    /// gamma z before the row, and psi - c phi (m,); none where it starts a chain.
+    pub boundary: Option<(&'a [f64], &'a [f64])>,
+    /// Projected state that psi belongs to, where that is not the row's own.
+    pub successor: Option<&'a [f64]>,
+}
+
+/// [`Crossing`] of the rows in a ring, column by column.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Crossings {
+    /// gamma z (m, slots).
+    traces: Matrix,
+    /// psi - c phi (m, slots).
+    brackets: Matrix,
+    #[serde(with = "raw")]
+    ratios: Vec<f64>,
+    #[serde(with = "raw")]
+    carries: Vec<f64>,
+    /// Whether psi belongs to a state of its own, which stands among the next points.
+    apart: Vec<bool>,
+}
+
+impl Crossings {
+    fn new(m: usize, capacity: usize, slots: usize) -> Self {
+        let matrix = || {
+            let mut matrix = Matrix::with_capacity(capacity.max(m), slots);
+            matrix.resize(m, slots);
+            matrix
+        };
+        let (traces, brackets) = (matrix(), matrix());
+        Self { traces, brackets, ratios: vec![1.0; slots], carries: vec![1.0; slots], apart: vec![false; slots] }
+    }
+
+    fn note(&mut self, k: usize, crossing: Crossing<'_>) {
+        (self.ratios[k], self.carries[k], self.apart[k]) =
+            (crossing.ratio, crossing.carry, crossing.successor.is_some());
+        match crossing.boundary {
+            Some((trace, bracket)) => {
+                self.traces.col_mut(k).copy_from_slice(trace);
+                self.brackets.col_mut(k).copy_from_slice(bracket);
+            }
+            None => {
+                self.traces.col_mut(k).fill(0.0);
+                self.brackets.col_mut(k).fill(0.0);
+            }
+        }
+    }
+
+    fn resize(&mut self, m: usize) {
+        let slots = self.ratios.len();
+        self.traces.resize(m, slots);
+        self.brackets.resize(m, slots);
+    }
+
+    fn bytes(&self) -> usize {
+        self.traces.bytes() + self.brackets.bytes()
+    }
 }
 
 /// A chain that was closed by a bootstrapped value, as it stood then.
@@ -79,6 +146,8 @@ pub struct Recent {
     cuts: VecDeque<ClosedChain>,
     #[serde(skip)]
     spare: Vec<ClosedChain>,
+    #[serde(default)]
+    crossings: Option<Crossings>,
 }
 
 impl Recent {
@@ -106,6 +175,15 @@ impl Recent {
             discounts: vec![0.0; slots],
             cuts: VecDeque::new(),
             spare: Vec::new(),
+            crossings: None,
+        }
+    }
+
+    /// Rows are followed from here on: those before had nothing to add to B but their cuts. `features` is the largest number
+    /// of features.
+    pub fn follow_rows(&mut self, features: usize) {
+        if !self.settled && self.crossings.is_none() {
+            self.crossings = Some(Crossings::new(self.features.rows(), features, self.slots));
         }
     }
 
@@ -124,6 +202,14 @@ impl Recent {
             && (self.discounts.len() == slots || self.discounts.is_empty())
             && ((self.chain_slots.len(), self.rewards.len()) == (slots, slots * rewards)
                 || (self.settled && self.chain_slots.is_empty() && self.rewards.is_empty()))
+            && self.crossings.as_ref().is_none_or(|crossings| {
+                let shape = |matrix: &Matrix| (matrix.rows(), matrix.cols()) == (self.features.rows(), slots);
+                !self.settled
+                    && shape(&crossings.traces)
+                    && shape(&crossings.brackets)
+                    && (crossings.ratios.len(), crossings.carries.len()) == (slots, slots)
+                    && crossings.apart.len() == slots
+            })
             && self.chain_slots.iter().all(|&slot| (slot as usize) < chains || self.end == 0)
             && self.cuts.iter().all(|cut| {
                 let chain = (cut.chain.trace.len(), cut.chain.weighted_target.len()) == (m, rewards);
@@ -163,7 +249,8 @@ impl Recent {
             + 2 * self.weights.len()
             + self.discounts.len();
         let cut = self.features.rows() * 2 + self.width + self.rewards_per_row;
-        self.features.bytes() + size_of::<f64>() * (numbers + cut * (self.cuts.len() + self.spare.len()))
+        let crossings = self.crossings.as_ref().map_or(0, Crossings::bytes);
+        self.features.bytes() + crossings + size_of::<f64>() * (numbers + cut * (self.cuts.len() + self.spare.len()))
     }
 
     /// Keep what [`Recent::last`] tells of the last `slots` rows and nothing else from now on: the dictionary has all the elements
@@ -227,6 +314,9 @@ impl Recent {
         }
         if self.features.rows() < row.features.len() {
             self.features.resize(row.features.len(), self.slots);
+            if let Some(crossings) = &mut self.crossings {
+                crossings.resize(row.features.len());
+            }
         }
         let k = (self.end % self.slots as u64) as usize;
         self.points[k * self.width..(k + 1) * self.width].copy_from_slice(row.point);
@@ -235,6 +325,12 @@ impl Recent {
         }
         self.weights[k] = row.weight;
         self.decays[k] = row.decay;
+        if let (Some(crossings), Some(crossing)) = (&mut self.crossings, row.crossing) {
+            crossings.note(k, crossing);
+            if let Some(point) = crossing.successor {
+                self.next_points[k * self.width..(k + 1) * self.width].copy_from_slice(point);
+            }
+        }
         self.note(gained);
         while self.cuts.front().is_some_and(|cut| cut.position <= self.start) {
             self.spare.extend(self.cuts.pop_front());
@@ -274,22 +370,32 @@ impl Recent {
         let m = statistics.features() - 1;
         let from = from.max(self.start).min(self.end);
         let values = self.coordinates(from, admitted, dictionary);
+        let brackets = self.brackets(from, &values, admitted, dictionary);
         self.features.resize(m + 1, self.slots);
+        if let Some(crossings) = &mut self.crossings {
+            crossings.resize(m + 1);
+        }
 
         let mut cross = vec![0.0; m + 1];
+        let mut sum = 0.0;
         for (k, &value) in (from..self.end).zip(&values) {
             let column = (k % self.slots as u64) as usize;
             *self.features.at_mut(m, column) = value;
-            axpy(&mut cross, value, self.features.col(column));
+            let weighted = self.crossings.as_ref().map_or(value, |crossings| crossings.ratios[column] * value);
+            axpy(&mut cross, weighted, self.features.col(column));
+            sum += weighted;
         }
         for (j, &value) in cross.iter().enumerate() {
             *statistics.gram.at_mut(m, j) = value;
+        }
+        if statistics.follows_rows {
+            statistics.feature_sum[m] = sum;
         }
 
         let mut traces = vec![0.0; chains.len()];
         let mut cuts = std::mem::take(&mut self.cuts);
         let mut pending = cuts.iter_mut().peekable();
-        for (row, &value) in (from..self.end).zip(&values) {
+        for (i, (row, &value)) in (from..self.end).zip(&values).enumerate() {
             while let Some(cut) = pending.next_if(|cut| cut.position <= row) {
                 let counts = cut.row >= from;
                 close(cut, counts, traces[cut.slot], admitted, dictionary, statistics);
@@ -297,7 +403,20 @@ impl Recent {
             }
             let k = (row % self.slots as u64) as usize;
             let slot = self.chain_slots[k] as usize;
-            traces[slot] = self.decays[k] * traces[slot] + value;
+            let trace = self.decays[k] * traces[slot];
+            traces[slot] = match &mut self.crossings {
+                None => trace + value,
+                Some(crossings) => {
+                    // The new row and column of what the row added to B; its coordinate in the ring.
+                    *crossings.traces.at_mut(m, k) = trace;
+                    *crossings.brackets.at_mut(m, k) = brackets[i];
+                    axpy(statistics.closed.coupling.col_mut(m), brackets[i], crossings.traces.col(k));
+                    for (j, bracket) in crossings.brackets.col(k)[..m].iter().enumerate() {
+                        *statistics.closed.coupling.at_mut(m, j) += trace * bracket;
+                    }
+                    crossings.carries[k] * trace + crossings.ratios[k] * value
+                }
+            };
             for h in 0..self.rewards_per_row {
                 *statistics.response.at_mut(m, h) += traces[slot] * self.rewards[k * self.rewards_per_row + h];
             }
@@ -312,6 +431,27 @@ impl Recent {
             // A slot whose last chain has ended holds a stale trace; its chain starts anew.
             chain.trace.push(if chain.rows > 0 { trace } else { 0.0 });
         }
+    }
+
+    /// The new coordinate of psi - c phi in rows `from..end`, where rows are followed; 0 for rows that start a chain.
+    fn brackets(&self, from: u64, values: &[f64], admitted: &Admitted, dictionary: &Dictionary) -> Vec<f64> {
+        let Some(crossings) = &self.crossings else { return Vec::new() };
+        let bracket = |(row, &value): (u64, &f64)| {
+            let k = (row % self.slots as u64) as usize;
+            let carry = crossings.carries[k];
+            if self.decays[k] == 0.0 {
+                return 0.0;
+            }
+            if !crossings.apart[k] {
+                return value - carry * value;
+            }
+            let covariance =
+                dictionary.kernel().eval(&self.next_points[k * self.width..(k + 1) * self.width], &admitted.point);
+            let known = dot(crossings.brackets.col(k), &admitted.features)
+                + carry * dot(self.features.col(k), &admitted.features);
+            (covariance - known) / admitted.delta - carry * value
+        };
+        (from..self.end).zip(values).map(bracket).collect()
     }
 
     /// The new coordinate of rows `from..end`.

@@ -113,11 +113,9 @@ impl Dictionary {
     /// Whether its parts are of sizes that fit each other and states (`dim`,).
     pub(crate) fn holds_together(&self, dim: usize) -> bool {
         let m = self.factor.rows();
-        let metric = &self.kernel.metric;
         self.dim == dim
             && dim > 0
-            && metric.relevance(dim).len() == dim
-            && metric.factors().iter().all(|factor| factor.len() == dim)
+            && self.kernel.is_of(dim)
             && self.factor.cols() == m
             && self.basis.len() == m * dim
             && self.points.len() == m
@@ -339,7 +337,7 @@ mod tests {
     use crate::math::kernel::Metric;
 
     fn kernel() -> Kernel {
-        Kernel { signal_variance: 2.0, bias_variance: 0.3, metric: Metric::Ard(vec![1.5, 0.4]) }
+        Kernel::gaussian(2.0, 0.3, Metric::Ard(vec![1.5, 0.4]))
     }
 
     fn states(n: usize) -> Vec<f64> {

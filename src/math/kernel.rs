@@ -1,7 +1,8 @@
 //! The covariance functions of \[JS09, eq. 18\] and the hyperparameters of a model.
 
 use super::dense::{Matrix, ViewMut, symmetric_eigen};
-use super::exp::{gaussian, scaled_exp};
+use super::embedding::{Embedding, StateKind, on_circle};
+use super::exp::{Lanes, Shape, covariances, of_squares, scaled_exp};
 use serde::{Deserialize, Serialize};
 
 /// The metric Omega of the kernel, in the coordinates that the kernel is given.
@@ -20,7 +21,67 @@ pub enum Metric {
     },
 }
 
-/// k(x, x') = v0 exp(-1/2 (x - x')' Omega (x - x')) + b                                      \[JS09, eq. 18\]
+/// How covariance falls with r^2 = (x - x')' Omega (x - x'): 1 at zero, a positive definite function in any dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Profile {
+    /// exp(-r^2 / 2): value functions are smooth in all their derivatives.                        \[JS09, eq. 18\]
+    #[default]
+    Gaussian,
+    /// (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r: they have two, and may bend where a Gaussian would ring.
+    Matern52,
+}
+
+impl Profile {
+    /// The word used on the wire and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gaussian => "gaussian",
+            Self::Matern52 => "matern52",
+        }
+    }
+
+    /// The profile with that [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Gaussian, Self::Matern52].into_iter().find(|profile| profile.name() == name)
+    }
+
+    /// Whether -2 d/dr^2 of the profile is the profile.
+    pub(super) fn is_its_slope(self) -> bool {
+        self == Self::Gaussian
+    }
+
+    fn shape(self) -> Shape {
+        match self {
+            Self::Gaussian => Shape::Gaussian,
+            Self::Matern52 => Shape::Matern52,
+        }
+    }
+
+    /// The profile at r^2.
+    fn at(self, squared: f64) -> f64 {
+        match self {
+            Self::Gaussian => (-0.5 * squared).exp(),
+            Self::Matern52 => {
+                let a = (5.0 * squared).sqrt();
+                // Beyond, the exponential is zero, and the square might overflow.
+                if a > 1e3 { 0.0 } else { (1.0 + a * (1.0 + a / 3.0)) * (-a).exp() }
+            }
+        }
+    }
+
+    /// -2 d/dr^2 of the profile at r^2: what gradients of the evidence are made of. A Gaussian is its own.
+    fn slope_at(self, squared: f64) -> f64 {
+        match self {
+            Self::Gaussian => self.at(squared),
+            Self::Matern52 => {
+                let a = (5.0 * squared).sqrt();
+                if a > 1e3 { 0.0 } else { 5.0 / 3.0 * (1.0 + a) * (-a).exp() }
+            }
+        }
+    }
+}
+
+/// k(x, x') = v0 profile((x - x')' Omega (x - x')) + b                                      \[JS09, eq. 18\]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
     /// v0, positive, value^2.
@@ -29,6 +90,14 @@ pub struct Kernel {
     pub bias_variance: f64,
     /// Omega.
     pub metric: Metric,
+    /// How covariance falls with distance.
+    #[serde(default)]
+    pub profile: Profile,
+    /// What each state variable is (D,); empty if all are real, which [`Kernel::with_kinds`] sees to. Differences x - x' are
+    /// those of the [embedding](super::embedding), each variable with its one relevance; directions of a factor model go along
+    /// real variables alone, what they say of others is not read.
+    #[serde(default)]
+    pub kinds: Vec<StateKind>,
 }
 
 /// How the noise of successive rewards hangs together.
@@ -81,6 +150,14 @@ impl Metric {
         }
     }
 
+    /// Diagonal part of Omega at coordinate `d`.
+    fn relevance_of(&self, d: usize) -> f64 {
+        match self {
+            Self::Isotropic(h) => *h,
+            Self::Ard(relevance) | Self::Factor { relevance, .. } => relevance[d],
+        }
+    }
+
     /// The directions f_j; none unless the metric is a factor model.
     pub fn factors(&self) -> &[Vec<f64>] {
         match self {
@@ -130,21 +207,65 @@ pub struct Direction {
 }
 
 impl Kernel {
+    /// The kernel of the paper: a Gaussian profile, real state variables.
+    pub fn gaussian(signal_variance: f64, bias_variance: f64, metric: Metric) -> Self {
+        Self { signal_variance, bias_variance, metric, profile: Profile::Gaussian, kinds: Vec::new() }
+    }
+
+    /// The same with another profile.
+    pub fn with_profile(self, profile: Profile) -> Self {
+        Self { profile, ..self }
+    }
+
+    /// The same over state variables of these kinds (D,); none for all real.
+    pub fn with_kinds(self, kinds: &[StateKind]) -> Self {
+        let real = kinds.iter().all(|kind| *kind == StateKind::Real);
+        Self { kinds: if real { Vec::new() } else { kinds.to_vec() }, ..self }
+    }
+
+    /// What state variable `d` is.
+    pub fn kind_of(&self, d: usize) -> StateKind {
+        self.kinds.get(d).copied().unwrap_or_default()
+    }
+
+    /// Whether metric and kinds are those of states (`dim`,).
+    pub(crate) fn is_of(&self, dim: usize) -> bool {
+        self.metric.relevance(dim).len() == dim
+            && self.metric.factors().iter().all(|factor| factor.len() == dim)
+            && (self.kinds.is_empty() || self.kinds.len() == dim)
+    }
+
+    pub(super) fn embedding(&self, dim: usize) -> Embedding {
+        Embedding::new(&self.kinds, dim)
+    }
+
+    fn count(&self, test: fn(&StateKind) -> bool) -> usize {
+        self.kinds.iter().filter(|kind| test(kind)).count()
+    }
+
+    /// Pairs at the end of a projected state that hold a category, and what it adds to r^2 where it is another.
+    fn categories(&self) -> usize {
+        self.count(|kind| *kind == StateKind::Category)
+    }
+
     /// k(x, x) = v0 + b, the same for every x.
     pub fn diagonal(&self) -> f64 {
         self.signal_variance + self.bias_variance
     }
 
-    /// Length of a projected state: D, plus one per factor.
+    /// Length of a projected state: one for each real variable, two for each other, plus one per factor.
     pub fn projected_dim(&self, dim: usize) -> usize {
-        dim + self.metric.factors().len()
+        dim + self.count(|kind| *kind != StateKind::Real) + self.metric.factors().len()
     }
 
     /// Map states (n, D), row-major, to points whose Euclidean distance is the metric's:
     /// (sqrt(a_1) x_1, ..., sqrt(a_D) x_D, f_1' x, ..., f_k' x).
     ///
+    /// A periodic variable has two places, for its point of the circle. Categories come last, two places for each: its value,
+    /// and what two different ones add to the squared distance, 2 a. [`Kernel::eval`] and the others know.
+    ///
     /// # Panics
-    /// If `states` is not a whole number of rows, or the metric is of another dimension.
+    /// If `states` is not a whole number of rows, or the kernel is of another dimension.
     pub fn project(&self, dim: usize, states: &[f64]) -> Vec<f64> {
         let mut out = Vec::with_capacity(states.len() / dim * self.projected_dim(dim));
         self.project_into(dim, states, &mut out);
@@ -154,9 +275,13 @@ impl Kernel {
     /// [`Kernel::project`], appending to `out`.
     ///
     /// # Panics
-    /// If `states` is not a whole number of rows, or the metric is of another dimension.
+    /// If `states` is not a whole number of rows, or the kernel is of another dimension.
     pub fn project_into(&self, dim: usize, states: &[f64], out: &mut Vec<f64>) {
         assert!(dim > 0 && states.len().is_multiple_of(dim), "states are not whole rows");
+        if !self.kinds.is_empty() {
+            self.project_kinds_into(dim, states, out);
+            return;
+        }
         let (relevance, factors): (&[f64], &[Vec<f64>]) = match &self.metric {
             Metric::Isotropic(h) => {
                 let root = h.sqrt();
@@ -182,10 +307,49 @@ impl Kernel {
         }
     }
 
+    /// [`Kernel::project_into`] where some state variable is not real.
+    fn project_kinds_into(&self, dim: usize, states: &[f64], out: &mut Vec<f64>) {
+        assert!(self.is_of(dim), "the kernel is of another dimension");
+        for x in states.chunks_exact(dim) {
+            for (d, (&x, kind)) in x.iter().zip(&self.kinds).enumerate() {
+                let root = self.metric.relevance_of(d).sqrt();
+                match *kind {
+                    StateKind::Real => out.push(root * x),
+                    StateKind::Periodic(period) => out.extend(on_circle(x, period).map(|coordinate| root * coordinate)),
+                    StateKind::Category => {}
+                }
+            }
+            for factor in self.metric.factors() {
+                let along = |((f, x), kind): ((&f64, &f64), _)| if kind == &StateKind::Real { f * x } else { 0.0 };
+                out.push(factor.iter().zip(x).zip(&self.kinds).map(along).sum());
+            }
+            for (d, (&x, kind)) in x.iter().zip(&self.kinds).enumerate() {
+                if *kind == StateKind::Category {
+                    out.extend([x, 2.0 * self.metric.relevance_of(d)]);
+                }
+            }
+        }
+    }
+
+    /// r^2 between two projected points.
+    fn squared_distance(&self, a: &[f64], b: &[f64]) -> f64 {
+        let (a, own) = a.split_at(a.len() - 2 * self.categories());
+        let (b, other) = b.split_at(a.len());
+        let squared = a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();
+        own.chunks_exact(2)
+            .zip(other.chunks_exact(2))
+            .filter(|(x, y)| x[0] != y[0])
+            .fold(squared, |sum, (x, _)| sum + x[1])
+    }
+
     /// k between two projected points.
     pub fn eval(&self, a: &[f64], b: &[f64]) -> f64 {
-        let squared: f64 = a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum();
-        self.signal_variance * (-0.5 * squared).exp() + self.bias_variance
+        self.signal_variance * self.profile.at(self.squared_distance(a, b)) + self.bias_variance
+    }
+
+    /// v0 times the [slope](Profile::slope_at) of the profile between two projected points.
+    pub(super) fn slope(&self, a: &[f64], b: &[f64]) -> f64 {
+        self.signal_variance * self.profile.slope_at(self.squared_distance(a, b))
     }
 
     /// out\[i, j\] = k(a_i, b_j) for the points `a` (rows of out) and `b` (columns), projected, row-major.
@@ -224,10 +388,15 @@ impl Kernel {
     pub fn column(&self, x: &[f64], y: &[f64], out: &mut [f64]) {
         assert_eq!(out.len() * y.len(), x.len(), "one value for each point");
         for (value, x) in out.iter_mut().zip(x.chunks_exact(y.len())) {
-            *value = -0.5 * x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();
+            *value = self.squared_distance(x, y);
         }
-        scaled_exp(out, self.signal_variance);
-        out.iter_mut().for_each(|value| *value += self.bias_variance);
+        if self.profile == Profile::Gaussian {
+            out.iter_mut().for_each(|value| *value *= -0.5);
+            scaled_exp(out, self.signal_variance);
+            out.iter_mut().for_each(|value| *value += self.bias_variance);
+        } else {
+            of_squares(out, self.profile.shape(), self.signal_variance, self.bias_variance);
+        }
     }
 }
 
@@ -294,10 +463,24 @@ impl Points {
         self.columns.len() * size_of::<f64>()
     }
 
-    /// out\[i\] = v0 exp(-1/2 |x - y|^2) + level for the points x from number `first` on and one projected `y`.
+    /// out\[i\] = v0 profile(|x - y|^2) + level for the points x from number `first` on and one projected `y`.
     pub(super) fn covariances(&self, kernel: &Kernel, first: usize, y: &[f64], level: f64, out: &mut [f64]) {
+        self.compare(kernel, kernel.profile.shape(), first, y, level, out);
+    }
+
+    /// out\[i\] = v0 times the profile's -2 d/dr^2 at |x - y|^2, for the same points.
+    pub(super) fn slopes(&self, kernel: &Kernel, first: usize, y: &[f64], out: &mut [f64]) {
+        let shape = match kernel.profile {
+            Profile::Gaussian => Shape::Gaussian,
+            Profile::Matern52 => Shape::Matern52Slope,
+        };
+        self.compare(kernel, shape, first, y, 0.0, out);
+    }
+
+    fn compare(&self, kernel: &Kernel, shape: Shape, first: usize, y: &[f64], level: f64, out: &mut [f64]) {
         assert!(first + out.len() <= self.len && y.len() == self.width, "points that are not there");
-        gaussian(out, &self.columns, self.room, first, y, kernel.signal_variance, level);
+        let points = Lanes { columns: &self.columns, stride: self.room, first, categories: kernel.categories() };
+        covariances(out, points, y, shape, kernel.signal_variance, level);
     }
 }
 
@@ -321,11 +504,8 @@ mod tests {
 
     #[test]
     fn projection_gives_the_metrics_distance() {
-        let kernel = Kernel {
-            signal_variance: 2.0,
-            bias_variance: 0.5,
-            metric: Metric::Factor { relevance: vec![1.0, 0.25], factors: vec![vec![0.3, -0.7]] },
-        };
+        let kernel =
+            Kernel::gaussian(2.0, 0.5, Metric::Factor { relevance: vec![1.0, 0.25], factors: vec![vec![0.3, -0.7]] });
         let (x, y) = ([0.2, -1.0], [1.1, 0.4]);
         let d = [x[0] - y[0], x[1] - y[1]];
         let along: f64 = 0.3 * d[0] - 0.7 * d[1];
@@ -340,5 +520,105 @@ mod tests {
         kernel.column(&px, &py, &mut column);
         assert!((column[0] - expected).abs() < 1e-15);
         assert!((kernel.eval(&px, &px) - kernel.diagonal()).abs() < 1e-15);
+    }
+
+    #[test]
+    fn every_way_to_a_covariance_is_the_profile_of_the_distance() {
+        let metric = Metric::Factor { relevance: vec![1.0, 0.25], factors: vec![vec![0.3, -0.7]] };
+        let x: Vec<f64> = (0..2 * 70).map(|k| (f64::from(k) * 0.618).fract() * 8.0 - 4.0).chain([1e3, -1e3]).collect();
+        for profile in [Profile::Gaussian, Profile::Matern52] {
+            let kernel = Kernel::gaussian(2.0, 0.5, metric.clone()).with_profile(profile);
+            let projected = kernel.project(2, &x);
+            let rows: Vec<&[f64]> = projected.chunks_exact(3).collect();
+            let points = Points::new(3, &projected);
+            let n = points.len();
+            let (mut block, mut apart) = (Matrix::zeros(n, n), vec![f64::NAN; n * (n + 5)]);
+            kernel.block(&points, &projected, &mut block.view_mut());
+            kernel.block_apart(&points, &projected, n + 5, &mut apart);
+            let (mut column, mut slopes) = (vec![0.0; n], vec![0.0; n]);
+            for j in 0..n {
+                kernel.column(&projected, rows[j], &mut column);
+                points.slopes(&kernel, 0, rows[j], &mut slopes);
+                for i in 0..n {
+                    let squared: f64 = rows[i].iter().zip(rows[j]).map(|(a, b)| (a - b) * (a - b)).sum();
+                    let a = (5.0 * squared).sqrt();
+                    let (value, slope) = match profile {
+                        Profile::Gaussian => ((-0.5 * squared).exp(), (-0.5 * squared).exp()),
+                        Profile::Matern52 => ((1.0 + a + a * a / 3.0) * (-a).exp(), 5.0 / 3.0 * (1.0 + a) * (-a).exp()),
+                    };
+                    let near = |found: f64, expected: f64| (found - expected).abs() < 1e-14;
+                    let expected = 2.0 * value + 0.5;
+                    assert!(near(block.at(i, j), expected) && near(apart[j * (n + 5) + i], expected));
+                    assert!(near(column[i], expected) && near(kernel.eval(rows[i], rows[j]), expected));
+                    assert!(near(slopes[i], 2.0 * slope) && near(kernel.slope(rows[i], rows[j]), 2.0 * slope));
+                    assert_eq!(block.at(i, j), block.at(j, i));
+                }
+                assert_eq!(block.at(j, j), kernel.diagonal());
+                assert_eq!(kernel.eval(rows[j], rows[j]), kernel.diagonal());
+            }
+            let (strengths, _) = symmetric_eigen(&block).unwrap();
+            assert!(strengths.iter().all(|s| *s > -1e-12), "{profile:?} is not positive semidefinite");
+            // What is infinitely far apart has the bias in common.
+            assert_eq!(kernel.eval(&[1e200, 0.0, 0.0], &[-1e200, 0.0, 0.0]), 0.5);
+        }
+    }
+
+    #[test]
+    fn angles_and_categories_are_as_far_apart_as_their_embedding() {
+        use StateKind::{Category, Periodic, Real};
+        let metrics = [
+            Metric::Isotropic(0.7),
+            Metric::Ard(vec![0.5, 2.0, 0.8, 0.3]),
+            // What a direction says of variables that are not real is not read.
+            Metric::Factor { relevance: vec![0.5, 2.0, 0.8, 0.3], factors: vec![vec![0.6, 9.0, 9.0, -0.4]] },
+        ];
+        let kinds = [Real, Periodic(3.0), Category, Real];
+        let x: Vec<f64> = (0..4 * 40).map(|k| (f64::from(k) * 0.618).fract() * 8.0 - 4.0).collect();
+        let x: Vec<f64> = x.iter().enumerate().map(|(k, x)| if k % 4 == 2 { x.round() } else { *x }).collect();
+        for (metric, profile) in metrics.iter().flat_map(|m| [Profile::Gaussian, Profile::Matern52].map(|p| (m, p))) {
+            let kernel = Kernel::gaussian(2.0, 0.5, metric.clone()).with_profile(profile).with_kinds(&kinds);
+            assert!(kernel.is_of(4) && !kernel.is_of(3));
+            let (width, projected) = (kernel.projected_dim(4), kernel.project(4, &x));
+            let points = Points::new(width, &projected);
+            let mut block = Matrix::zeros(40, 40);
+            kernel.block(&points, &projected, &mut block.view_mut());
+            let mut column = vec![0.0; 40];
+            for (j, b) in x.chunks_exact(4).enumerate() {
+                kernel.column(&projected, &projected[j * width..][..width], &mut column);
+                for (i, a) in x.chunks_exact(4).enumerate() {
+                    let relevance = metric.relevance(4);
+                    let angle = (std::f64::consts::PI * (a[1] - b[1]) / 3.0).sin();
+                    let along: f64 = metric.factors().iter().map(|f| f[0] * (a[0] - b[0]) + f[3] * (a[3] - b[3])).sum();
+                    let squared = relevance[0] * (a[0] - b[0]).powi(2)
+                        + relevance[1] * 4.0 * angle * angle
+                        + relevance[2] * if a[2] == b[2] { 0.0 } else { 2.0 }
+                        + relevance[3] * (a[3] - b[3]).powi(2)
+                        + along * along;
+                    let expected = 2.0 * profile.at(squared) + 0.5;
+                    assert!((block.at(i, j) - expected).abs() < 1e-13, "{i} {j}");
+                    assert!((column[i] - expected).abs() < 1e-13, "{i} {j}");
+                    let eval = kernel.eval(&projected[i * width..][..width], &projected[j * width..][..width]);
+                    assert!((eval - expected).abs() < 1e-13, "{i} {j}");
+                }
+            }
+            let (strengths, _) = symmetric_eigen(&block).unwrap();
+            assert!(strengths.iter().all(|s| *s > -1e-12), "{profile:?} is not positive semidefinite");
+        }
+        let real = Kernel::gaussian(1.0, 0.0, Metric::Isotropic(1.0)).with_kinds(&[Real, Real]);
+        assert_eq!(real.kinds, []);
+    }
+
+    #[test]
+    fn kernels_stored_before_profiles_are_gaussian() {
+        let old = r#"{"signal_variance": 2.0, "bias_variance": 0.5, "metric": {"Isotropic": 1.0}}"#;
+        let kernel: Kernel = serde_json::from_str(old).unwrap();
+        assert_eq!(kernel, Kernel::gaussian(2.0, 0.5, Metric::Isotropic(1.0)));
+        let matern = kernel.with_profile(Profile::Matern52);
+        let stored = rmp_serde::to_vec_named(&matern).unwrap();
+        assert_eq!(rmp_serde::from_slice::<Kernel>(&stored).unwrap(), matern);
+        for profile in [Profile::Gaussian, Profile::Matern52] {
+            assert_eq!(Profile::from_name(profile.name()), Some(profile));
+        }
+        assert_eq!(Profile::from_name("matern"), None);
     }
 }

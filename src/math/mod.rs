@@ -30,6 +30,7 @@
 pub mod backfill;
 pub mod dense;
 pub mod dictionary;
+pub mod embedding;
 pub mod evidence;
 pub mod exact;
 pub mod exp;
@@ -39,5 +40,6 @@ pub mod optimise;
 pub mod posterior;
 pub(crate) mod raw;
 pub mod returns;
+pub mod spread;
 pub mod statistics;
 pub mod vector;

@@ -1,16 +1,16 @@
 //! Weights, variance and evidence from [`Statistics`]: one linear system of the dictionary's size.
 //!
 //! Statistics are kept in the units of a base kernel k_1. The model's kernel is k = s k_1 and its noise variance
-//! sigma0^2 = s lambda: the mean depends on lambda alone, so s and lambda can be re-estimated without touching S.
+//! sigma0^2 = s ratio: the mean depends on ratio alone, so s and ratio can be re-estimated without touching S.
 //! ```text
-//! (S - B + lambda I) u = p                         fixed point of bootstrapped targets, V = phi' u
-//! Var u = s lambda (S + lambda I)^-1               targets taken as given
-//! -2 log p = n log s + (n - m) log lambda + log|A| + (q - p' A^-1 p) / (s lambda) + n log 2 pi,    A = S + lambda I
+//! (S - B + ratio I) u = p                         fixed point of bootstrapped targets, V = phi' u
+//! Var u = s ratio (S + ratio I)^-1               targets taken as given
+//! -2 log p = n log s + (n - m) log ratio + log|A| + (q - p' A^-1 p) / (s ratio) + n log 2 pi,    A = S + ratio I
 //! ```
 
 use super::dense::{
     Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, ViewMut, axpy, dot, multiply, rank_k,
-    solve_general_into, solve_lower, solve_lower_transposed, tight,
+    solve_general, solve_general_into, solve_lower, solve_lower_transposed, tight,
 };
 use super::dictionary::Dictionary;
 use super::raw;
@@ -29,7 +29,7 @@ const SIGNAL_MAX: f64 = 1e50;
 pub struct Scale {
     /// s: the model's kernel is s times the base kernel; positive.
     pub signal: f64,
-    /// lambda = sigma0^2 / s; positive.
+    /// ratio = sigma0^2 / s; positive.
     pub ratio: f64,
 }
 
@@ -45,7 +45,7 @@ impl Scale {
         Self { signal: 1.0, ratio: noise_variance }
     }
 
-    /// sigma0^2 = s lambda, reward^2.
+    /// sigma0^2 = s ratio, reward^2.
     pub fn noise_variance(&self) -> f64 {
         self.signal * self.ratio
     }
@@ -55,7 +55,7 @@ impl Scale {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SolveError {
-    /// S + lambda I is not positive definite.
+    /// S + ratio I is not positive definite.
     NotPositiveDefinite(NotPositiveDefinite),
     /// The fixed point of bootstrapped targets does not exist.
     Singular(Singular),
@@ -110,6 +110,13 @@ pub struct Posterior {
     gained: u64,
     #[serde(default)]
     images: Option<Images>,
+    /// Whether targets are kept, so that there is an evidence.
+    #[serde(default = "yes")]
+    has_evidence: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What the weights were made of where running chains are a correction of low rank: the whole, solved with the factor.
@@ -199,7 +206,7 @@ impl Posterior {
     /// Solve for the weights with every cut chain, and those of `running`, at their fixed point. O(m^3).
     ///
     /// # Errors
-    /// If S + lambda I is not positive definite to working precision, or the fixed point does not exist.
+    /// If S + ratio I is not positive definite to working precision, or the fixed point does not exist.
     pub fn solve(statistics: &Statistics, running: &Running, scale: Scale) -> Result<Self, SolveError> {
         let mut out = Self::default();
         out.solve_again(statistics, running, scale, &mut SolveWork::default())?;
@@ -239,7 +246,7 @@ impl Posterior {
 
     /// Few running chains are a correction of low rank to the factor that is there; otherwise there is a system of its own.
     fn is_correction(statistics: &Statistics, running: &Running) -> bool {
-        statistics.closed.chains == 0 && 4 * running.chains() <= statistics.features()
+        !statistics.follows_rows && statistics.closed.chains == 0 && 4 * running.chains() <= statistics.features()
     }
 
     /// Become what [`Posterior::solve`] gives where `before` was that of `statistics` without these last `rows`: the factor and
@@ -320,6 +327,10 @@ impl Posterior {
     /// What else is asked of a posterior whose weights are known.
     fn account(&mut self, statistics: &Statistics, running: &Running) {
         self.rows = statistics.rows;
+        self.has_evidence = !statistics.follows_rows;
+        if statistics.follows_rows {
+            return;
+        }
         statistics.closed_response(running, &self.feature_weights, &mut self.response);
         let n = statistics.rows.max(1) as f64;
         self.energy.clear();
@@ -365,17 +376,8 @@ impl Posterior {
         running: &Running,
         work: &mut SolveWork,
     ) -> Result<(), Singular> {
-        let a = &mut work.system;
-        a.assign(&statistics.gram);
-        a.mirror_lower();
-        for j in 0..statistics.features() {
-            *a.at_mut(j, j) += self.scale.ratio;
-            axpy(a.col_mut(j), -1.0, statistics.closed.coupling.col(j));
-        }
-        if running.chains() > 0 {
-            multiply(a.view_mut(), true, -1.0, running.traces(), Op::Plain, running.features.view(), Op::Transposed);
-        }
-        solve_general_into(a, &statistics.response, &mut self.feature_weights, &mut work.scratch)
+        whole_system(statistics, running, self.scale.ratio, &mut work.system);
+        solve_general_into(&work.system, &statistics.response, &mut self.feature_weights, &mut work.scratch)
     }
 
     /// Whether its parts are of sizes that fit at most m features (others may have been admitted since) and H rewards.
@@ -385,8 +387,9 @@ impl Posterior {
         known <= m
             && self.feature_weights.cols() == rewards
             && (factor.rows(), factor.cols()) == (known, known)
-            && (self.response.rows(), self.response.cols()) == (known, rewards)
-            && (self.energy.len(), self.mean_target.len()) == (rewards, rewards)
+            && (!self.has_evidence
+                || (self.response.rows(), self.response.cols()) == (known, rewards)
+                    && (self.energy.len(), self.mean_target.len()) == (rewards, rewards))
             && self.images.as_ref().is_none_or(|images| {
                 (images.columns.rows(), images.columns.cols()) == (known, rewards + images.slots.len())
             })
@@ -409,7 +412,7 @@ impl Posterior {
         self.scale
     }
 
-    /// Factor of A = S + lambda I (m, m).
+    /// Factor of A = S + ratio I (m, m).
     pub fn system(&self) -> &Cholesky {
         &self.system
     }
@@ -424,7 +427,8 @@ impl Posterior {
         self.gained
     }
 
-    /// Variance of the (bootstrapped) targets about their mean, averaged over rewards, reward^2.
+    /// Variance of the (bootstrapped) targets about their mean, averaged over rewards, reward^2. Of no use where rows are
+    /// followed.
     pub fn target_variance(&self) -> f64 {
         let n = self.rows.max(1) as f64;
         let each = self.energy.iter().zip(&self.mean_target).map(|(q, mean)| (q / n - mean * mean).max(0.0));
@@ -432,8 +436,11 @@ impl Posterior {
     }
 
     /// Log evidence of the rows behind it, summed over rewards, nats (module documentation). With the targets of cut chains
-    /// taken as given this is the sparse ("DTC") evidence.
+    /// taken as given this is the sparse ("DTC") evidence. NaN where rows are followed: such targets are the model's own.
     pub fn log_evidence(&self) -> f64 {
+        if !self.has_evidence {
+            return f64::NAN;
+        }
         let (n, m) = (self.rows as f64, self.feature_weights.rows() as f64);
         let Scale { signal, ratio } = self.scale;
         let fixed = n * signal.ln() + (n - m) * ratio.ln() + self.system.log_determinant() + n * (2.0 * PI).ln();
@@ -454,35 +461,46 @@ impl Posterior {
         ((statistics.prior_trace - explained) / (2.0 * self.scale.ratio)).max(0.0)
     }
 
+    /// Cov u / s as the model states it (m, m): ratio A^-1, targets taken as given.
+    pub fn covariance(&self) -> Matrix {
+        let mut inverse = self.system.inverse();
+        for j in 0..inverse.cols() {
+            inverse.col_mut(j).iter_mut().for_each(|v| *v *= self.scale.ratio);
+        }
+        inverse
+    }
+
+    /// Cov u / s from the scatter of scores (m, m), which grants that the value at cuts is uncertain too:
+    /// ```text
+    /// Cov u / s = M^-1 (W / s + ratio^2 I) M^-T,     M = S - B + ratio I                      MATHS-Q.md 1, "Variance"
+    /// ```
+    /// `scatter` is W (m, m), lower triangle: the sum over rows, or over clusters of rows, of score times its transpose.
+    ///
+    /// # Errors
+    /// If M is singular.
+    pub fn sandwich(&self, statistics: &Statistics, running: &Running, scatter: &Matrix) -> Result<Matrix, Singular> {
+        let Scale { signal, ratio } = self.scale;
+        let mut middle = scatter.clone();
+        middle.mirror_lower();
+        for j in 0..middle.cols() {
+            middle.col_mut(j).iter_mut().for_each(|v| *v /= signal);
+            *middle.at_mut(j, j) += ratio * ratio;
+        }
+        let mut system = Matrix::default();
+        whole_system(statistics, running, ratio, &mut system);
+        let right = solve_general(&system, &middle)?.transpose();
+        solve_general(&system, &right)
+    }
+
     /// C (m, m): Var V(x) = k(x, x) - k_m(x)' C k_m(x), the projected process of \[JS09, eq. 15\], in units of the model's
     /// kernel k = s k_1.
     /// ```text
-    /// C = L^-T (I - Cov u) L^-1 / s        Cov u = lambda A^-1                                 (the model's own)
-    ///                                      Cov u = A^-1 (M / s + lambda^2 I) A^-1              (chain-clustered)
+    /// C = L^-T (I - Cov u / s) L^-1 / s
     /// ```
-    /// `scatter` is M (m, m), lower triangle, the sum over clusters of score times its transpose, in base units.
-    pub fn variance_matrix(&self, dictionary: &Dictionary, scatter: Option<&Matrix>) -> Matrix {
+    /// `covariance` is Cov u / s (m, m).
+    pub fn variance_matrix(&self, dictionary: &Dictionary, covariance: &Matrix) -> Matrix {
         let m = self.feature_weights.rows();
-        let Scale { signal, ratio } = self.scale;
-        let covariance = match scatter {
-            None => {
-                let mut inverse = self.system.inverse();
-                for j in 0..m {
-                    inverse.col_mut(j).iter_mut().for_each(|v| *v *= ratio);
-                }
-                inverse
-            }
-            Some(scatter) => {
-                let mut middle = scatter.clone();
-                middle.mirror_lower();
-                for j in 0..m {
-                    middle.col_mut(j).iter_mut().for_each(|v| *v /= signal);
-                    *middle.at_mut(j, j) += ratio * ratio;
-                }
-                let right = self.system.solve(middle).transpose();
-                self.system.solve(right)
-            }
-        };
+        let signal = self.scale.signal;
         let mut reduced = Matrix::identity(m);
         for j in 0..m {
             reduced.col_mut(j).iter_mut().zip(covariance.col(j)).for_each(|(r, c)| *r -= c);
@@ -501,8 +519,40 @@ impl Posterior {
         out
     }
 
-    /// Noise and scale that maximise the log evidence at these targets: for each lambda the best s has a closed form, and
-    /// lambda is searched on a line, O(m) per point after S has been made tridiagonal once.
+    /// The scale at which the weights are as large as their prior says, where rows are followed: s such that the weights less
+    /// what the constant of the kernel takes have their expected size. ratio stays.
+    /// ```text
+    /// s = (u'u - mean(V)^2 / b) / tr(S (S + ratio I)^-1)                                   MATHS-SELECTION.md 2, step 7
+    /// ```
+    /// `bias` is b, the constant of the base kernel. Averaged over rewards. Where there is nothing to estimate from the scale
+    /// stays as it is.
+    pub fn matched_scale(&self, statistics: &Statistics, bias: f64) -> Scale {
+        let (m, rewards) = (self.feature_weights.rows(), self.feature_weights.cols().max(1) as f64);
+        let mut size = 0.0;
+        for h in 0..self.feature_weights.cols() {
+            let u = self.feature_weights.col(h);
+            let mean = dot(&statistics.feature_sum, u) / statistics.weight.max(f64::MIN_POSITIVE);
+            let constant = if bias > 0.0 { mean * mean / bias } else { 0.0 };
+            // A constant that takes nearly all leaves rounding.
+            size += (dot(u, u) - constant).max(1e-6 * dot(u, u)) / rewards;
+        }
+        let inverse = self.system.inverse_lower();
+        let effective = m as f64 - self.scale.ratio * (0..m).map(|i| inverse.at(i, i)).sum::<f64>();
+        let signal = size / effective;
+        if signal.is_finite() && signal > 0.0 && effective > 0.0 {
+            Scale { signal: signal.clamp(SIGNAL_MIN, SIGNAL_MAX), ..self.scale }
+        } else {
+            self.scale
+        }
+    }
+
+    /// The same weights at another scale of the same ratio.
+    pub fn set_signal(&mut self, signal: f64) {
+        self.scale.signal = signal;
+    }
+
+    /// Noise and scale that maximise the log evidence at these targets: for each ratio the best s has a closed form, and
+    /// ratio is searched on a line, O(m) per point after S has been made tridiagonal once.
     ///
     /// sigma0^2 stays at or above `noise_floor` times the variance of the targets. Where there is nothing to estimate from
     /// (targets all zero, a decomposition that fails) the scale stays as it is.
@@ -531,7 +581,7 @@ impl Posterior {
             let allowed = signal * ratio >= floor * (1.0 - 1e-9);
             (if allowed && value.is_finite() { value } else { f64::NEG_INFINITY }, Scale { signal, ratio })
         };
-        // Evidence in log lambda may have more than one hump: a grid first, then a golden section within its best cell.
+        // Evidence in log ratio may have more than one hump: a grid first, then a golden section within its best cell.
         let centre = self.scale.ratio.ln();
         let grid = |k: i32| centre + 0.5 * f64::from(k);
         let best = (-30..=30)
@@ -556,6 +606,19 @@ impl Posterior {
         }
         let (value, scale) = candidate(0.5 * (low + high));
         if value >= best.0 { scale } else { candidate(grid(best.1)).1 }
+    }
+}
+
+/// M = S - B + ratio I (m, m), the running chains closed where they stand.
+fn whole_system(statistics: &Statistics, running: &Running, ratio: f64, out: &mut Matrix) {
+    out.assign(&statistics.gram);
+    out.mirror_lower();
+    for j in 0..statistics.features() {
+        *out.at_mut(j, j) += ratio;
+        axpy(out.col_mut(j), -1.0, statistics.closed.coupling.col(j));
+    }
+    if running.chains() > 0 {
+        multiply(out.view_mut(), true, -1.0, running.traces(), Op::Plain, running.features.view(), Op::Transposed);
     }
 }
 

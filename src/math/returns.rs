@@ -112,6 +112,45 @@ impl Returns {
     }
 }
 
+/// How returns are followed: with lambda and importance ratios.
+#[derive(Clone, Copy, Debug)]
+pub struct FollowedBy {
+    /// lambda in \[0, 1\].
+    pub lambda: f64,
+    /// Largest ratio.
+    pub rho_max: f64,
+    /// Discount of rows that carry none.
+    pub discount: f64,
+}
+
+impl FollowedBy {
+    /// lambda-returns (n, H') of reward columns `columns`, given V at the rows' states and at their successors (n, H'):
+    /// ```text
+    /// y_t = r_t + gamma_t [V(x'_t) + lambda rho_(t+1) (y_(t+1) - V(x_(t+1)))]        where row t + 1 continues the chain
+    /// y_t = r_t + gamma_t V(x'_t)   where it is cut behind row t,   y_t = r_t   where row t terminates      MATHS-Q.md 1
+    /// ```
+    ///
+    /// # Panics
+    /// If matrices have other dimensions, or a column is out of range.
+    pub fn targets(&self, rows: &Rows, columns: &[usize], values: &Matrix, next_values: &Matrix) -> Matrix {
+        let shape = (rows.len(), columns.len());
+        let given = [values, next_values].map(|matrix| (matrix.rows(), matrix.cols()));
+        assert_eq!(given, [shape; 2], "one value for each row and reward");
+        let successor = chains(rows);
+        let mut y = Matrix::zeros(shape.0, shape.1);
+        for i in (0..rows.len()).rev() {
+            let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.discount) };
+            for (h, &column) in columns.iter().enumerate() {
+                let beyond = successor[i].map_or(0.0, |next| {
+                    self.lambda * rows.ratios[next].min(self.rho_max) * (y.at(next, h) - values.at(next, h))
+                });
+                *y.at_mut(i, h) = rows.reward(i)[column] + gamma * (next_values.at(i, h) + beyond);
+            }
+        }
+        y
+    }
+}
+
 /// What white noise observes: the distinct points (N, D), row-major, and for each row (n,) the difference
 /// V(x_i) - gamma_i V(x'_i) in terms of them.
 ///

@@ -10,6 +10,15 @@
 //! p(u) = p + B u        q(u) = q + 2 h' u + u' E u        sum of targets = t + a' u
 //! B = sum gamma z phi'  h = sum gamma c phi   E = sum gamma^2 d phi phi'   a = sum gamma e phi       over the cuts
 //! ```
+//!
+//! # lambda and ratios
+//! With lambda below 1 every row is a cut with weight 1 - lambda, and with importance ratios rho the whole transition is
+//! weighted. Both are one recursion, of which the above is the case lambda = rho = 1 (MATHS-Q.md 1):
+//! ```text
+//! z <- gamma c z + rho phi       S <- S + rho phi phi'       p <- p + z r        c = lambda rho
+//! B <- B + gamma z psi' - gamma z c phi'       with z before the row, psi the features of the successor before it
+//! ```
+//! Targets are then what the model itself makes of its rows, and their evidence is not kept ([`Statistics::follows_rows`]).
 
 use super::dense::{Matrix, Op, View, axpy, dot, multiply, rank_k};
 use super::raw;
@@ -63,6 +72,71 @@ pub struct Closing {
     pub sum: Vec<f64>,
     /// Number of chains closed this way.
     pub chains: u64,
+}
+
+/// What rows and cuts of a block add to B where every row is followed ([`Statistics::follows_rows`]): gathered as columns, so
+/// that it is one product.
+/// ```text
+/// B <- B + Z G'       Z = (gamma z, ...)       G = (psi - c phi, ...), or (psi, ...) for a chain that ends there
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Boundaries {
+    traces: Matrix,
+    brackets: Matrix,
+    used: usize,
+}
+
+impl Boundaries {
+    /// None yet, of m features, with room for `count`; the memory is kept.
+    pub fn clear(&mut self, m: usize, count: usize) {
+        self.used = 0;
+        self.traces.renew(m, count);
+        self.brackets.renew(m, count);
+    }
+
+    /// gamma z and psi - c phi of the last one (m,).
+    pub fn last(&self) -> Option<(&[f64], &[f64])> {
+        let k = self.used.checked_sub(1)?;
+        Some((self.traces.col(k), self.brackets.col(k)))
+    }
+
+    fn push(&mut self, chain: &Chain, psi: &[f64], carry: f64, phi: &[f64]) {
+        let k = self.used;
+        for (to, z) in self.traces.col_mut(k).iter_mut().zip(&chain.trace) {
+            *to = chain.discount * z;
+        }
+        for ((to, psi), phi) in self.brackets.col_mut(k).iter_mut().zip(psi).zip(phi) {
+            *to = psi - carry * phi;
+        }
+        self.used += 1;
+    }
+
+    /// End the chain with the value of its last successor, whose features are `psi` (m,).
+    pub fn close(&mut self, chain: &Chain, psi: &[f64]) {
+        self.push(chain, psi, 0.0, psi);
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        self.traces.bytes() + self.brackets.bytes()
+    }
+}
+
+/// A row as the recursion with lambda and ratios takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Followed<'a> {
+    /// phi (m,).
+    pub features: &'a [f64],
+    /// psi (m,): features of what the row before it in its chain led to. Not read where it starts one.
+    pub successor: &'a [f64],
+    /// Rewards (H,).
+    pub rewards: &'a [f64],
+    /// rho, clipped, not negative.
+    pub ratio: f64,
+    /// c = lambda rho: how much of the trace flows into the row.
+    pub carry: f64,
+    /// Discount of the transition.
+    pub discount: f64,
 }
 
 /// The closing of one chain, as it enters [`Closing`].
@@ -201,6 +275,15 @@ pub struct Statistics {
     pub prior_trace: f64,
     /// What closed chains add once u is known.
     pub closed: Closing,
+    /// Whether rows come with lambda below 1 or with ratios. Then q, t, h, E and a stand still: there is no evidence.
+    #[serde(default)]
+    pub follows_rows: bool,
+    /// Sum of rho phi (m,), where rows are followed; empty where they are not.
+    #[serde(default, with = "raw")]
+    pub feature_sum: Vec<f64>,
+    /// Sum of rho, where rows are followed.
+    #[serde(default)]
+    pub weight: f64,
 }
 
 impl Statistics {
@@ -217,6 +300,17 @@ impl Statistics {
             target_sum: vec![0.0; rewards],
             prior_trace: 0.0,
             closed,
+            follows_rows: false,
+            feature_sum: Vec::new(),
+            weight: 0.0,
+        }
+    }
+
+    /// Rows come with lambda below 1 or with ratios from here on.
+    pub fn follow_rows(&mut self) {
+        if !self.follows_rows {
+            self.follows_rows = true;
+            self.feature_sum = vec![0.0; self.features()];
         }
     }
 
@@ -231,6 +325,7 @@ impl Statistics {
             && shape(&closed.response, rewards)
             && shape(&closed.energy, m)
             && closed.sum.len() == m
+            && self.feature_sum.len() == if self.follows_rows { m } else { 0 }
     }
 
     /// Number of features m.
@@ -274,6 +369,44 @@ impl Statistics {
         self.rows += 1;
     }
 
+    /// Absorb one transition of a running chain where rows are followed, all but S; what it adds to B goes into `boundaries`.
+    /// ```text
+    /// z <- gamma c z + rho phi;   p <- p + z r;   B <- B + gamma z (psi - c phi)'           MATHS-Q.md 1
+    /// ```
+    /// gamma is the discount of the transition before this one, z that before it where it stands in B. A row of ratio 0 counts
+    /// in no sum, and nothing before it reaches beyond it. Cost O(m H), no allocation.
+    ///
+    /// # Panics
+    /// If lengths differ or there is no reward: that is a bug in the caller.
+    pub fn follow(&mut self, chain: &mut Chain, row: Followed<'_>, boundaries: &mut Boundaries) {
+        assert_eq!(row.features.len(), self.features(), "features are as long as the dictionary");
+        assert_eq!(row.rewards.len(), self.rewards(), "one reward for each column");
+        if chain.rows > 0 {
+            boundaries.push(chain, row.successor, row.carry, row.features);
+        }
+        let decay = chain.discount * row.carry;
+        for (z, phi) in chain.trace.iter_mut().zip(row.features) {
+            *z = decay * *z + row.ratio * phi;
+        }
+        for (h, &r) in row.rewards.iter().enumerate() {
+            axpy(self.response.col_mut(h), r, &chain.trace);
+        }
+        axpy(&mut self.feature_sum, row.ratio, row.features);
+        self.weight += row.ratio;
+        chain.discount = row.discount;
+        chain.rows += 1;
+        self.rows += u64::from(row.ratio > 0.0);
+    }
+
+    /// B <- B + Z G'.
+    pub fn absorb_boundaries(&mut self, boundaries: &Boundaries) {
+        let (m, count) = (self.features(), boundaries.used);
+        if count > 0 {
+            let (z, g) = (boundaries.traces.block(0, 0, m, count), boundaries.brackets.block(0, 0, m, count));
+            multiply(self.closed.coupling.view_mut(), true, 1.0, z, Op::Plain, g, Op::Transposed);
+        }
+    }
+
     /// S <- S + Phi Phi' for the features (m, k) of rows whose other terms go through [`Statistics::absorb`];
     /// `prior_trace` is the sum of their prior variances.
     pub fn absorb_gram(&mut self, features: View<'_>, prior_trace: f64) {
@@ -296,6 +429,9 @@ impl Statistics {
         let m = self.features() + 1;
         self.gram.resize(m, m);
         self.response.resize(m, self.rewards());
+        if self.follows_rows {
+            self.feature_sum.push(0.0);
+        }
         self.closed.grow();
     }
 
@@ -318,6 +454,9 @@ impl Statistics {
     }
 
     fn combine(&mut self, other: &Self, sign: f64) {
+        assert_eq!(self.follows_rows, other.follows_rows, "statistics of one recursion");
+        axpy(&mut self.feature_sum, sign, &other.feature_sum);
+        self.weight += sign * other.weight;
         add_matrix(&mut self.gram, &other.gram, sign);
         add_matrix(&mut self.response, &other.response, sign);
         axpy(&mut self.energy, sign, &other.energy);

@@ -26,12 +26,10 @@ pub enum Reply<'a> {
     },
     /// To `value`.
     Value {
-        /// Mean and perhaps variance.
+        /// What the model says.
         evaluation: &'a Evaluation,
         /// Model that answered.
-        generation: u64,
-        /// Rows it has learned.
-        offset: u64,
+        snapshot: &'a Snapshot,
     },
     /// To `snapshot`.
     Snapshot {
@@ -131,12 +129,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::Append { accepted, duplicates, next_seq, offset } => {
             to_map(&AppendBody { accepted, duplicates, next_seq, offset })
         }
-        Reply::Value { evaluation, generation, offset } => to_map(&ValueBody {
-            mean: Written::columns(&evaluation.mean, form),
-            variance: evaluation.variance.as_deref().map(|v| Written::vector(v, form)),
-            generation,
-            offset,
-        }),
+        Reply::Value { evaluation, snapshot } => to_map(&ValueBody::new(evaluation, snapshot, form)),
         Reply::Snapshot { snapshot, variance } => to_map(&SnapshotBody::new(snapshot, form, variance)),
         Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
         Reply::Status(status) => status_body(status),
@@ -215,6 +208,12 @@ pub fn encode_weights(snapshot: &Snapshot, known_rows: usize, variance: bool) ->
         log_evidence: f64,
         #[serde(skip_serializing_if = "Option::is_none")]
         score: Option<f64>,
+        #[serde(skip_serializing_if = "is_one")]
+        lambda: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        returns: Option<ReturnsBody<'a>>,
+        #[serde(skip_serializing_if = "is_false")]
+        provisional: bool,
     }
     let form = ArrayForm::Tensor;
     let body = Body {
@@ -233,6 +232,9 @@ pub fn encode_weights(snapshot: &Snapshot, known_rows: usize, variance: bool) ->
         variance: snapshot.variance.as_ref().filter(|_| variance).map(|c| Written::matrix(c, 0, form)),
         log_evidence: snapshot.log_evidence,
         score: snapshot.score,
+        lambda: snapshot.lambda,
+        returns: ReturnsBody::new(snapshot, form),
+        provisional: snapshot.provisional,
     };
     join(&[version(), to_map(&body)])
 }
@@ -414,8 +416,8 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         states: Written::of(n, dim, move |i, j| batch.state(i)[j], form),
         next_states: Written::of(n, dim, move |i, j| batch.next_state(i)[j], form),
         rewards: Written::of(n, batch.rewards_per_row(), move |i, j| batch.reward(i)[j], form).flat(),
-        terminated: Flags((0..n).map(|i| batch.terminated(i)).collect()),
-        truncated: Flags((0..n).map(|i| batch.truncated(i)).collect()),
+        terminated: Flags { values: (0..n).map(|i| batch.terminated(i)).collect(), form },
+        truncated: Flags { values: (0..n).map(|i| batch.truncated(i)).collect(), form },
         discounts: narrow(Batch::discount),
         actions: wide(Batch::action).map(Written::flat),
         behavior_probs: narrow(Batch::behavior_prob),
@@ -439,8 +441,34 @@ struct ValueBody<'a> {
     mean: Written<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     variance: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    return_variance: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    known: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extrapolates: Option<Flags>,
     generation: u64,
     offset: u64,
+    #[serde(skip_serializing_if = "is_one")]
+    lambda: f64,
+    #[serde(skip_serializing_if = "is_false")]
+    provisional: bool,
+}
+
+impl<'a> ValueBody<'a> {
+    fn new(evaluation: &'a Evaluation, snapshot: &Snapshot, form: ArrayForm) -> Self {
+        Self {
+            mean: Written::columns(&evaluation.mean, form),
+            variance: evaluation.variance.as_deref().map(|v| Written::vector(v, form)),
+            return_variance: evaluation.return_variance.as_ref().map(|v| Written::columns(v, form)),
+            known: evaluation.known.as_deref().map(|v| Written::vector(v, form)),
+            extrapolates: evaluation.extrapolates.clone().map(|values| Flags { values, form }),
+            generation: snapshot.generation,
+            offset: snapshot.offset,
+            lambda: snapshot.lambda,
+            provisional: snapshot.provisional,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -552,6 +580,12 @@ struct SnapshotBody<'a> {
     log_evidence: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
+    #[serde(skip_serializing_if = "is_one")]
+    lambda: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    returns: Option<ReturnsBody<'a>>,
+    #[serde(skip_serializing_if = "is_false")]
+    provisional: bool,
 }
 
 impl<'a> SnapshotBody<'a> {
@@ -573,8 +607,44 @@ impl<'a> SnapshotBody<'a> {
             variance: snapshot.variance.as_ref().filter(|_| variance).map(|c| Written::matrix(c, 0, form)),
             log_evidence: snapshot.log_evidence,
             score: snapshot.score,
+            lambda: snapshot.lambda,
+            returns: ReturnsBody::new(snapshot, form),
+            provisional: snapshot.provisional,
         }
     }
+}
+
+/// How returns scatter about V, where a model says so.
+#[derive(Serialize)]
+struct ReturnsBody<'a> {
+    level: Written<'a>,
+    weights: Written<'a>,
+    floor: Written<'a>,
+    factor: f64,
+    pairs: u64,
+}
+
+impl<'a> ReturnsBody<'a> {
+    fn new(snapshot: &'a Snapshot, form: ArrayForm) -> Option<Self> {
+        snapshot.returns.as_ref().map(|spread| Self {
+            level: Written::vector(&spread.level, form),
+            weights: Written::columns(&spread.weights, form),
+            floor: Written::vector(&spread.floor, form),
+            factor: spread.factor,
+            pairs: spread.pairs,
+        })
+    }
+}
+
+/// What a reader takes where lambda is left out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn is_one(value: &f64) -> bool {
+    *value == 1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 #[derive(Serialize)]
@@ -657,6 +727,9 @@ impl Field<'_> {
     fn tensor_json(&self) -> Result<Value, WireError> {
         if let Ok(flag) = self.scalar::<bool>() {
             return Ok(flag.into());
+        }
+        if let Ok(flags) = self.tensor::<bool>(Vec::new()) {
+            return Ok(flags.values.into());
         }
         let tensor = self.tensor::<f64>(Vec::new()).map_err(|e| WireError { code: ErrorCode::Malformed, ..e })?;
         let (_, width) = tensor.shape.rows_and_width();

@@ -28,6 +28,7 @@ pub use report::refit_report_to_json;
 pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
 
 use crate::access::{Right, Rights};
+use crate::snapshot::Ask;
 use crate::transition::{Batch, Invalid, InvalidCode};
 use std::fmt;
 
@@ -279,7 +280,7 @@ pub struct Request {
 pub enum Op {
     /// Learn these rows, all or none; the batch carries a `seq`.
     Append(Batch),
-    /// Mean and perhaps variance of V at some states.
+    /// Mean of V at some states, and what else is asked for.
     Value {
         /// (rows, dim), row-major; not yet checked for finiteness, which [`crate::snapshot::Snapshot::evaluate`] does.
         states: Vec<f64>,
@@ -289,8 +290,8 @@ pub enum Op {
         dim: usize,
         /// Which critic; the first one if none is named.
         critic: Option<String>,
-        /// Whether variances are wanted.
-        variance: bool,
+        /// What is wanted beside the mean.
+        ask: Ask,
         /// Answer only when the model has learned this many rows.
         min_offset: Option<u64>,
     },

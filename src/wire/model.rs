@@ -6,11 +6,11 @@ use super::tensor::Shape;
 use super::v1::check_version;
 use super::{ArrayForm, ErrorCode, WireError, excerpt};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use crate::snapshot::{Inputs, Snapshot};
+use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 17] = [
+const SNAPSHOT_KEYS: [&str; 20] = [
     "v",
     "type",
     "critic",
@@ -28,8 +28,11 @@ const SNAPSHOT_KEYS: [&str; 17] = [
     "variance",
     "log_evidence",
     "score",
+    "lambda",
+    "returns",
+    "provisional",
 ];
-const WEIGHTS_KEYS: [&str; 16] = [
+const WEIGHTS_KEYS: [&str; 19] = [
     "v",
     "type",
     "critic",
@@ -46,8 +49,13 @@ const WEIGHTS_KEYS: [&str; 16] = [
     "variance",
     "log_evidence",
     "score",
+    "lambda",
+    "returns",
+    "provisional",
 ];
-const FILE_KEYS: [&str; 3] = ["noise", "kernel", "inputs"];
+const RETURNS_KEYS: [&str; 5] =
+    ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs"];
+const FILE_KEYS: [&str; 4] = ["noise", "kernel", "inputs", "lambda"];
 const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
 const KERNEL_KEYS: [&str; 5] =
     ["kernel.kind", "kernel.signal_variance", "kernel.bias_variance", "kernel.relevance", "kernel.factors"];
@@ -60,6 +68,8 @@ pub struct HyperparameterFile {
     pub hyperparameters: Hyperparameters,
     /// Normalisation that they refer to; none means raw coordinates.
     pub inputs: Option<Inputs>,
+    /// lambda in \[0, 1\], if the file has one.
+    pub lambda: Option<f64>,
 }
 
 /// Read a whole snapshot: a publication, a reply to `snapshot`, or a MODEL file. Tensors may be in either form.
@@ -81,6 +91,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
     let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, Some(dim))?;
     let (size, dictionary) = rows(map.require("dictionary")?, dim)?;
     let weights = weights(map.require("weights")?, size)?;
+    let (weights, returns) = with_returns(weights, map.get("returns"))?;
     let variance = match map.get("variance") {
         None => None,
         Some(field) => {
@@ -90,11 +101,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         }
     };
     let uint = |name| map.require(name)?.uint();
-    let discount_field = map.require("discount")?;
-    let discount = number(discount_field)?;
-    if !(0.0..=1.0).contains(&discount) {
-        return Err(out_of_range("discount", format!("a discount lies in [0, 1], this one is {discount}")));
-    }
+    let discount = share(map.require("discount")?)?;
     Ok(Snapshot {
         critic: map.require("critic")?.string()?.to_owned(),
         generation: uint("generation")?,
@@ -110,6 +117,9 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         variance,
         log_evidence: map.require("log_evidence")?.scalar()?,
         score: map.get("score").map(|f| f.scalar()).transpose()?,
+        lambda: lambda(map.get("lambda"))?,
+        returns,
+        provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
     })
 }
 
@@ -143,6 +153,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
     let mut dictionary = before.dictionary.clone().resize_vertically(start + new, 0.0);
     dictionary.rows_mut(start, new).copy_from(&rows_new);
     let weights = weights(map.require("weights")?, start + new)?;
+    let (weights, returns) = with_returns(weights, map.get("returns"))?;
     let variance = match map.get("variance") {
         Some(field) => {
             let (found, variance) = rows(field, start + new)?;
@@ -171,6 +182,9 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         variance,
         log_evidence: map.require("log_evidence")?.scalar()?,
         score: map.get("score").map(|f| f.scalar()).transpose()?,
+        lambda: lambda(map.get("lambda"))?,
+        returns,
+        provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
     }))
 }
 
@@ -193,12 +207,16 @@ pub fn hyperparameters_from_str(text: &str) -> Result<HyperparameterFile, WireEr
     let inputs = map.get("inputs").map(inputs).transpose()?;
     let dim = inputs.as_ref().map(Inputs::dim);
     let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, dim)?;
-    Ok(HyperparameterFile { hyperparameters, inputs })
+    let lambda = map.get("lambda").map(number).transpose()?;
+    if let Some(lambda) = lambda.filter(|lambda| !(0.0..=1.0).contains(lambda)) {
+        return Err(out_of_range("lambda", format!("lambda lies in [0, 1], this one is {lambda}")));
+    }
+    Ok(HyperparameterFile { hyperparameters, inputs, lambda })
 }
 
 /// The content of a hyperparameter file, as JSON.
 pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option<&Inputs>) -> Value {
-    let Kernel { signal_variance, bias_variance, metric } = &hyperparameters.kernel;
+    let Kernel { signal_variance, bias_variance, metric, .. } = &hyperparameters.kernel;
     let mut kernel = json!({"kind": metric.kind(), "signal_variance": signal_variance, "bias_variance": bias_variance});
     match metric {
         Metric::Isotropic(h) => kernel["relevance"] = json!(h),
@@ -264,6 +282,20 @@ fn number(field: Field<'_>) -> Result<f64, WireError> {
     Ok(value)
 }
 
+/// A number in [0, 1].
+fn share(field: Field<'_>) -> Result<f64, WireError> {
+    let value = number(field)?;
+    if (0.0..=1.0).contains(&value) {
+        return Ok(value);
+    }
+    Err(out_of_range(field.name, format!("must lie in [0, 1], is {value}")))
+}
+
+/// Models of programs that did not know of lambda were learned with 1.
+fn lambda(field: Option<Field<'_>>) -> Result<f64, WireError> {
+    field.map_or(Ok(1.0), share)
+}
+
 fn positive(field: Field<'_>) -> Result<f64, WireError> {
     let value = number(field)?;
     if value > 0.0 { Ok(value) } else { Err(out_of_range(field.name, format!("must be positive, is {value}"))) }
@@ -297,6 +329,35 @@ fn weights(field: Field<'_>, size: usize) -> Result<DMatrix<f64>, WireError> {
     check_count(field.name, rows, size)?;
     check_finite(field.name, &tensor.values, width)?;
     Ok(DMatrix::from_row_slice(rows, width, &tensor.values))
+}
+
+/// Weights (m, H) and the spread of returns that goes with them. Lists of no rows do not tell H: there the spread does.
+fn with_returns(
+    weights: DMatrix<f64>,
+    field: Option<Field<'_>>,
+) -> Result<(DMatrix<f64>, Option<ReturnSpread>), WireError> {
+    let Some(field) = field else { return Ok((weights, None)) };
+    let map = nested(field, &RETURNS_KEYS, "returns.")?;
+    let (size, level_field) = (weights.nrows(), map.require("returns.level")?);
+    let level = finite_vector(level_field)?;
+    let weights = if size == 0 && !level.is_empty() { DMatrix::zeros(0, level.len()) } else { weights };
+    let heads = weights.ncols();
+    check_count(level_field.name, level.len(), heads)?;
+    let floor = finite_vector(map.require("returns.floor")?)?;
+    check_count("returns.floor", floor.len(), heads)?;
+    if let Some(h) = floor.iter().position(|&v| v <= 0.0) {
+        return Err(out_of_range("returns.floor", format!("must be positive, is {}", floor[h])).at(h));
+    }
+    let weights_field = map.require("returns.weights")?;
+    let spread = self::weights(weights_field, size)?;
+    if size > 0 && spread.ncols() != heads {
+        let message = format!("must have {heads} numbers per row, has {}", spread.ncols());
+        return Err(WireError::of(ErrorCode::WrongShape, weights_field.name, message));
+    }
+    let spread = if size > 0 { spread } else { DMatrix::zeros(0, heads) };
+    let factor = positive(map.require("returns.factor")?)?;
+    let pairs = map.require("returns.pairs")?.uint()?;
+    Ok((weights, Some(ReturnSpread { level, weights: spread, floor, factor, pairs })))
 }
 
 fn inputs(field: Field<'_>) -> Result<Inputs, WireError> {
@@ -369,7 +430,7 @@ fn kernel(field: Field<'_>, dim: Option<usize>) -> Result<Kernel, WireError> {
             return Err(out_of_range("kernel.kind", message));
         }
     };
-    Ok(Kernel { signal_variance, bias_variance, metric })
+    Ok(Kernel::gaussian(signal_variance, bias_variance, metric))
 }
 
 fn relevance(field: Field<'_>, dim: Option<usize>) -> Result<Vec<f64>, WireError> {

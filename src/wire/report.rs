@@ -51,6 +51,7 @@ pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
         "support_evidence": report.support_evidence.map(|by| by.name()),
         "relevance_report": report.relevance(),
         "findings": report.findings,
+        "selection": report.selection,
     });
     match map {
         Value::Object(map) => map,

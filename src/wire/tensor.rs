@@ -391,13 +391,19 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Flags (n,) to be written as a numpy array.
-pub(super) struct Flags(pub(super) Vec<bool>);
+/// Flags (n,) to be written.
+pub(super) struct Flags {
+    pub(super) values: Vec<bool>,
+    pub(super) form: ArrayForm,
+}
 
 impl Serialize for Flags {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let data: Vec<u8> = self.0.iter().map(|&flag| u8::from(flag)).collect();
-        numpy(serializer, "|b1", &[self.0.len()], &data)
+        if self.form == ArrayForm::List {
+            return self.values.serialize(serializer);
+        }
+        let data: Vec<u8> = self.values.iter().map(|&flag| u8::from(flag)).collect();
+        numpy(serializer, "|b1", &[self.values.len()], &data)
     }
 }
 

@@ -3,10 +3,11 @@
 use super::reader::{Field, Fields, Head, Reader};
 use super::tensor::{Element, Shape, Tensor};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, Request, RequestError, VERSION, WireError, excerpt};
+use crate::snapshot::Ask;
 use crate::transition::{Batch, BatchParts};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 34] = [
+const KEYS: [&str; 36] = [
     "v",
     "id",
     "op",
@@ -37,6 +38,8 @@ const KEYS: [&str; 34] = [
     "next_action_probs",
     "critic",
     "variance",
+    "returns",
+    "known",
     "min_offset",
     "page",
     "revision",
@@ -174,7 +177,12 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
         "value" => {
             let (states, rows, dim) = query(message.require("states")?, limits)?;
             let min_offset = field!(message, "min_offset").map(|f| f.uint()).transpose()?;
-            Op::Value { states, rows, dim, critic: critic()?, variance: flag(field!(message, "variance"))?, min_offset }
+            let ask = Ask {
+                variance: flag(field!(message, "variance"))?,
+                returns: flag(field!(message, "returns"))?,
+                known: flag(field!(message, "known"))?,
+            };
+            Op::Value { states, rows, dim, critic: critic()?, ask, min_offset }
         }
         "snapshot" => {
             let page = field!(message, "page").map(|f| f.uint()).transpose()?;

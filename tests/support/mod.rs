@@ -56,11 +56,7 @@ pub fn case(name: &str) -> Case {
         }
     };
     let hyperparameters = Hyperparameters {
-        kernel: Kernel {
-            signal_variance: kernel["v0"].as_f64().unwrap(),
-            bias_variance: kernel["b"].as_f64().unwrap(),
-            metric,
-        },
+        kernel: Kernel::gaussian(kernel["v0"].as_f64().unwrap(), kernel["b"].as_f64().unwrap(), metric),
         noise: if json["noise"] == "td" { NoiseModel::White } else { NoiseModel::Correlated },
         noise_variance: kernel["s2"].as_f64().unwrap(),
     };

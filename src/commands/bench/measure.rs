@@ -8,7 +8,7 @@ use criticd::daemon::core::{Core, Now};
 use criticd::daemon::telemetry::{Stage, Stages, thread_seconds};
 use criticd::journal::checkpoint::Directory;
 use criticd::journal::store::SqliteStorage;
-use criticd::snapshot::{Evaluation, Evaluator, Scratch as Memory};
+use criticd::snapshot::{Ask, Evaluation, Evaluator, Scratch as Memory};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -158,7 +158,8 @@ pub(super) fn library_queries(case: &Case, model: &Evaluator, seconds: f64) -> R
     let states = case.states(QUERY_ROWS);
     let mut singles = states.chunks_exact(case.dim).cycle();
     let (mut memory, mut out) = (Memory::default(), Evaluation::default());
-    let mut evaluate = |states: &[f64]| model.evaluate_into(std::hint::black_box(states), true, &mut memory, &mut out);
+    let mut evaluate =
+        |states: &[f64]| model.evaluate_into(std::hint::black_box(states), Ask::VARIANCE, &mut memory, &mut out);
     let single = repeat(seconds, 16, || evaluate(singles.next().expect("there is always another")))?;
     let batch = repeat(seconds, 1, || evaluate(&states))?;
     Ok((single, batch / QUERY_ROWS as f64))

@@ -4,7 +4,7 @@ use criticd::picture::{Axis, Colours, Curves, Fade, Figure, Heatmap, Line, Marke
 use criticd::sim::Step;
 use criticd::sim::gridworld::{self, Gridworld};
 use criticd::sim::pendulum::{Pendulum, SPEED_MAX};
-use criticd::snapshot::Snapshot;
+use criticd::snapshot::{Ask, Snapshot};
 use std::f64::consts::PI;
 
 /// Disturbance of the pendulum's torque, N m.
@@ -63,7 +63,7 @@ pub(super) struct Accuracy {
 impl Truth {
     /// Compare a model with it.
     pub(super) fn compare(&self, snapshot: &Snapshot) -> Accuracy {
-        let evaluation = snapshot.evaluate(&self.states, true).expect("the demo's states are sound");
+        let evaluation = snapshot.evaluate(&self.states, Ask::VARIANCE).expect("the demo's states are sound");
         let (n, k) = (self.values.len() as f64, self.returns.len() / self.values.len());
         let mean: Vec<f64> = evaluation.mean.column(0).iter().copied().collect();
         let average = |v: &[f64]| v.iter().sum::<f64>() / n;
@@ -186,7 +186,7 @@ fn spread(i: usize) -> [f64; 2] {
 
 /// Mean and standard deviation of V at points.
 fn evaluate(snapshot: &Snapshot, at: &[[f64; 2]]) -> (Vec<f64>, Vec<f64>) {
-    let evaluation = snapshot.evaluate(at.as_flattened(), true).expect("a picture's points are sound");
+    let evaluation = snapshot.evaluate(at.as_flattened(), Ask::VARIANCE).expect("a picture's points are sound");
     let deviation = evaluation.variance.expect("the snapshot was asked for with its variance");
     (evaluation.mean.column(0).iter().copied().collect(), deviation.into_iter().map(f64::sqrt).collect())
 }

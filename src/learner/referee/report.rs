@@ -1,0 +1,155 @@
+//! What the referee has compared, in numbers and in words.
+
+use super::jury::Jury;
+use super::pieces::Pieces;
+use super::{Candidate, Pool};
+use serde::Serialize;
+
+/// Lambdas that short and long targets choose are very different from here on ...
+const FAR_APART: f64 = 0.4;
+/// ... if long targets tell them apart by so many standard errors.
+const TOLD_APART: f64 = 3.0;
+
+/// How kernel, lambda and ridge were chosen. A score is the mean square error against the targets of the reference, with the row's
+/// fold left out, in units of their variance: less is better, and noise is part of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SelectionReport {
+    /// Rows compared.
+    pub rows: usize,
+    /// Chains, or pieces of long ones, that they stand in.
+    pub pieces: usize,
+    /// Score of what was chosen.
+    pub score: f64,
+    /// Score of the present model; none if there is none, or if it gives no numbers.
+    pub present_score: Option<f64>,
+    /// How much better the best of all is than the present model.
+    pub gain: Option<f64>,
+    /// Standard error of that over the pieces.
+    pub standard_error: Option<f64>,
+    /// Whether the present model stays, because nothing is better by more than the standard error.
+    pub present_stays: bool,
+    /// The best of each kernel, the best first.
+    pub candidates: Vec<CandidateReport>,
+    /// For each lambda the best that the chosen kernel makes of it.
+    pub lambdas: Vec<LambdaReport>,
+    /// Whether the time ended before all kernels were tried.
+    pub out_of_time: bool,
+    /// What somebody should know, a sentence each.
+    pub findings: Vec<String>,
+}
+
+/// A kernel at its best.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CandidateReport {
+    /// Where it comes from: "present", "isotropic 0.3", "ard 1 x 3.00" (first fit, relevances times three).
+    pub name: String,
+    /// Its best lambda.
+    pub lambda: f64,
+    /// Its best ridge, sigma0^2 / v0.
+    pub ratio: f64,
+    /// What they score.
+    pub score: f64,
+    /// Dictionary elements.
+    pub elements: usize,
+}
+
+/// A lambda with the chosen kernel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LambdaReport {
+    /// Lambda.
+    pub lambda: f64,
+    /// Its best ridge, sigma0^2 / v0.
+    pub ratio: f64,
+    /// Score over that of the best lambda: 1 for the best.
+    pub score: f64,
+}
+
+/// What targets of the longest and of the shortest kind choose.
+pub(super) struct Extremes {
+    /// Lambda chosen by the longest targets.
+    pub(super) long: f64,
+    /// Lambda chosen by the shortest.
+    pub(super) short: f64,
+    /// How much worse the latter does against the longest targets ...
+    pub(super) loss: f64,
+    /// ... and the standard error of that.
+    pub(super) error: f64,
+}
+
+/// What a report is made from.
+pub(super) struct About<'a> {
+    pub(super) jury: &'a Jury<'a>,
+    /// Of all candidates.
+    pub(super) scores: &'a [f64],
+    /// Places of those that might have been chosen.
+    pub(super) among: &'a [usize],
+    pub(super) chosen: usize,
+    pub(super) best: usize,
+    /// Place of the present model, how much better the best is, and the standard error of that.
+    pub(super) present: Option<(usize, f64, f64)>,
+    pub(super) stays: bool,
+    pub(super) extremes: Option<Extremes>,
+}
+
+impl About<'_> {
+    pub(super) fn report(&self, pool: &Pool<'_>) -> SelectionReport {
+        let candidates = self.jury.candidates();
+        let best_of = |test: &dyn Fn(Candidate) -> bool| {
+            let of = self.among.iter().copied().filter(|&k| test(candidates[k]));
+            of.min_by(|&a, &b| self.scores[a].total_cmp(&self.scores[b]))
+        };
+        let ratio = |c: Candidate| pool.contenders[c.kernel].ratios[c.ratio];
+        let of_kernel = |kernel: usize| {
+            let k = best_of(&|c| c.kernel == kernel)?;
+            let member = &pool.members[kernel];
+            Some(CandidateReport {
+                name: member.name.clone(),
+                lambda: pool.lambdas[candidates[k].lambda],
+                ratio: ratio(candidates[k]),
+                score: self.scores[k],
+                elements: member.elements,
+            })
+        };
+        let mut kernels: Vec<CandidateReport> = (0..pool.members.len()).filter_map(of_kernel).collect();
+        kernels.sort_by(|a, b| a.score.total_cmp(&b.score));
+        let kernel = candidates[self.chosen].kernel;
+        let of_lambda = |l: usize| {
+            let k = best_of(&|c| c.kernel == kernel && c.lambda == l)?;
+            Some(LambdaReport { lambda: pool.lambdas[l], ratio: ratio(candidates[k]), score: self.scores[k] })
+        };
+        let mut lambdas: Vec<LambdaReport> = (0..pool.lambdas.len()).filter_map(of_lambda).collect();
+        let least = lambdas.iter().map(|l| l.score).fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE);
+        lambdas.iter_mut().for_each(|l| l.score /= least);
+        let Pieces { rows, pieces, .. } = &pool.pieces;
+        SelectionReport {
+            rows: *rows,
+            pieces: pieces.len(),
+            score: self.scores[self.chosen],
+            present_score: self.present.map(|(place, ..)| self.scores[place]),
+            gain: self.present.map(|(_, gain, _)| gain),
+            standard_error: self.present.map(|(.., error)| error),
+            present_stays: self.stays,
+            candidates: kernels,
+            lambdas,
+            out_of_time: false,
+            findings: self.findings(),
+        }
+    }
+
+    fn findings(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if self.stays && self.best != self.chosen {
+            out.push("another model predicts better, but by no more than chance would: the present one stays".into());
+        }
+        if let Some(Extremes { long, short, loss, error }) = self.extremes
+            && long - short > FAR_APART
+            && loss > TOLD_APART * error
+        {
+            out.push(format!(
+                "returns ask for lambda {long} where values one step ahead ask for {short}: the state may hide something that \
+                 matters, and then the certainty of values is overstated"
+            ));
+        }
+        out
+    }
+}
