@@ -90,6 +90,15 @@ pub struct ConfigParts {
     pub critics: Vec<Settings>,
 }
 
+impl ConfigParts {
+    /// State dimension that the settings imply, and the setting that does: state_dim, or the number of state_kinds.
+    pub fn expected_dim(&self) -> Option<(usize, &'static str)> {
+        let kinds = || self.critics.iter().map(|critic| critic.state_kinds.len()).find(|&kinds| kinds > 0);
+        let stated = self.state_dim.map(|dim| (dim, "state_dim"));
+        stated.or_else(|| Some((kinds()?, "state_kinds")))
+    }
+}
+
 /// What messages and peers may ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -761,6 +770,16 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
         check_table(&CRITIC, &prefix, critic, lines)?;
         if parts.critics[..i].iter().any(|other| other.name == critic.name) {
             return fault(&format!("{prefix}name"), "must differ from the other critics' names");
+        }
+        if let Err(what) = parts.state_dim.map_or(Ok(()), |dim| critic.check_dim(dim)) {
+            return fault(&format!("{prefix}state_kinds"), &format!("must be as many as state_dim: {what}"));
+        }
+        if !critic.state_kinds.is_empty()
+            && let Some(other) =
+                parts.critics[..i].iter().find(|other| other.check_dim(critic.state_kinds.len()).is_err())
+        {
+            let message = format!("must be as many as those of critic {}: all see the same states", other.name);
+            return fault(&format!("{prefix}state_kinds"), &message);
         }
         if critic.warmup_rows > parts.window_rows {
             return fault(&format!("{prefix}warmup_rows"), "must not exceed window_rows");

@@ -9,8 +9,9 @@ use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Lambda, Learner, SelectBy, SelectionKind, Settings, VarianceKind};
+use criticd::math::embedding::StateKind;
 use criticd::math::evidence::Evidence;
-use criticd::math::kernel::{Metric, NoiseModel};
+use criticd::math::kernel::{Metric, NoiseModel, Profile};
 use criticd::snapshot::Snapshot;
 use criticd::transition::Rows;
 use criticd::wire::{ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
@@ -38,6 +39,13 @@ pub(crate) struct Fit {
     /// them), or auto (whichever has the most evidence, state variables that do not matter removed) [default: ard]
     #[arg(long, value_name = "KERNEL", value_parser = kernel)]
     kernel: Option<KernelChoice>,
+    /// How covariance falls with distance: gaussian (smooth values) or matern52 (values that may bend) [default: gaussian]
+    #[arg(long, value_name = "PROFILE", value_parser = profile)]
+    kernel_profile: Option<Profile>,
+    /// What each state variable is, separated by commas: real, periodic:P (comes back to itself after P, in its own unit) or
+    /// category (equal or not) [default: all real]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    state_kinds: Vec<StateKind>,
     /// Noise of the returns (correlated) or of single rewards (white: only where transitions are deterministic)
     /// [default: correlated]
     #[arg(long, value_name = "NOISE")]
@@ -141,6 +149,10 @@ fn kernel(text: &str) -> Result<KernelChoice, String> {
     }
 }
 
+fn profile(text: &str) -> Result<Profile, String> {
+    Profile::from_name(text).ok_or_else(|| "gaussian or matern52".into())
+}
+
 /// A model, and how it came about.
 struct Fitted {
     model: Model,
@@ -171,8 +183,11 @@ impl Fit {
                 None => VarianceKind::Rows,
             },
             rho_max: self.rho_max,
+            profile: self.kernel_profile.unwrap_or(Settings::default().profile),
+            state_kinds: self.state_kinds.clone(),
             ..given::settings(&rows, self.discount)
         };
+        settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
         let fitted = match &self.hyperparameters {
             Some(path) => self.take(path, &rows, &settings)?,
@@ -247,6 +262,15 @@ impl Fit {
         };
         if !same_kernel {
             let message = format!("--kernel says otherwise than {}: leave it out", path.display());
+            return Err(Failure::usage(message));
+        }
+        let kernel = &hyperparameters.kernel;
+        if self.kernel_profile.is_some_and(|profile| profile != kernel.profile) {
+            let message = format!("--kernel-profile says otherwise than {}: leave it out", path.display());
+            return Err(Failure::usage(message));
+        }
+        if !self.state_kinds.is_empty() && (0..rows.dim).any(|d| self.state_kinds[d] != kernel.kind_of(d)) {
+            let message = format!("--state-kinds says otherwise than {}: leave it out", path.display());
             return Err(Failure::usage(message));
         }
         if self.noise.is_some_and(|noise| noise.model() != hyperparameters.noise) {

@@ -182,7 +182,9 @@ pub(super) fn read_hyperparameters(path: &Path, dim: usize) -> Result<(Hyperpara
         Metric::Isotropic(_) => dim,
         Metric::Ard(relevance) | Metric::Factor { relevance, .. } => relevance.len(),
     };
-    for (what, found) in [("inputs", inputs.dim()), ("kernel.relevance", relevances)] {
+    let kinds = file.hyperparameters.kernel.kinds.len();
+    let kinds = if kinds == 0 { dim } else { kinds };
+    for (what, found) in [("inputs", inputs.dim()), ("kernel.relevance", relevances), ("kernel.kinds", kinds)] {
         if found != dim {
             return Err(in_file(path, format!("{what} is for {found} state variables, the table has {dim}")));
         }

@@ -5,6 +5,7 @@ use super::given::plural;
 use super::output::{columns, facts, in_file, number, print, print_json};
 use criticd::daemon::survey::{Survey, holds_journal, survey};
 use criticd::daemon::{self, StartError};
+use criticd::math::embedding::StateKind;
 use criticd::math::kernel::{Kernel, Metric};
 use criticd::snapshot::Snapshot;
 use criticd::wire::{decode_snapshot, hyperparameters_to_json};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Say what is in a model file, or in the data directory of a daemon that does not run
 ///
 /// Lengthscales are in the unit of the states: how far a state variable must move, the others staying, before values there
-/// and here have little to do with each other (their correlation falls to exp(-1/2)).
+/// and here have little to do with each other (their correlation falls to about a half).
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd inspect model.msgpack\n  criticd inspect model.msgpack --json\n  criticd inspect /var/lib/criticd"
@@ -136,14 +137,12 @@ pub(super) fn read_model(path: &Path) -> Result<Snapshot, Failure> {
     Ok(snapshot)
 }
 
-/// How far each state variable must move, in its own unit, for the exponent to reach -1/2; infinite if it counts for nothing.
+/// How far each state variable must move, in its own unit, for the squared distance to reach 1; infinite if it counts for
+/// nothing, not a number for a category, which has no lengths.
 pub(super) fn lengthscales(snapshot: &Snapshot) -> Vec<f64> {
-    let metric = &snapshot.hyperparameters.kernel.metric;
-    let mut relevance = metric.relevance(snapshot.dim());
-    for factor in metric.factors() {
-        relevance.iter_mut().zip(factor).for_each(|(a, f)| *a += f * f);
-    }
-    relevance.iter().zip(&snapshot.inputs.scale).map(|(a, scale)| scale / a.sqrt()).collect()
+    let (kernel, dim) = (&snapshot.hyperparameters.kernel, snapshot.dim());
+    let scale = snapshot.inputs.scale.iter().enumerate();
+    scale.map(|(d, scale)| kernel.lengthscale(d, dim).map_or(f64::NAN, |length| length * scale)).collect()
 }
 
 /// What the state variables are called.
@@ -167,13 +166,17 @@ pub(super) fn verified(factor: f64, pairs: u64) -> String {
 
 /// The model in words and columns.
 pub(super) fn describe(snapshot: &Snapshot) -> String {
-    let Kernel { signal_variance, bias_variance, metric, .. } = &snapshot.hyperparameters.kernel;
+    let Kernel { signal_variance, bias_variance, metric, profile, kinds } = &snapshot.hyperparameters.kernel;
     let kind = match metric {
         Metric::Factor { factors, .. } => format!("factor:{}", factors.len()),
         other => other.kind().to_owned(),
     };
-    let kernel =
-        format!("{kind}, signal variance {}, bias variance {}", number(*signal_variance), number(*bias_variance));
+    let kernel = format!(
+        "{kind}, {}, signal variance {}, bias variance {}",
+        profile.name(),
+        number(*signal_variance),
+        number(*bias_variance)
+    );
     let noise = snapshot.hyperparameters.noise_variance;
     let noise_words =
         format!("{}, variance {} (sd {})", snapshot.hyperparameters.noise.name(), number(noise), number(noise.sqrt()));
@@ -211,13 +214,19 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
     let relevance = metric.relevance(snapshot.dim());
     let scales = lengthscales(snapshot);
     let mut heads = vec!["variable".to_owned(), "relevance".to_owned(), "lengthscale".to_owned()];
+    heads.extend((!kinds.is_empty()).then(|| "kind".to_owned()));
     heads.extend((0..metric.factors().len()).map(|j| format!("factor {j}")));
     let rows: Vec<Vec<String>> = names(snapshot)
         .into_iter()
         .enumerate()
         .map(|(d, name)| {
-            let scale = if scales[d].is_finite() { number(scales[d]) } else { "not used".into() };
+            let scale = match scales[d] {
+                scale if scale.is_finite() => number(scale),
+                _ if relevance[d] > 0.0 => "category".into(),
+                _ => "not used".into(),
+            };
             let mut row = vec![name, number(relevance[d]), scale];
+            row.extend(kinds.get(d).map(StateKind::to_string));
             row.extend(metric.factors().iter().map(|f| number(f[d])));
             row
         })

@@ -123,10 +123,9 @@ impl Plot {
             let (name, value) = text.split_once('=').ok_or_else(form)?;
             at[find(name)?] = finite(value).ok_or_else(form)?;
         }
-        let scales = lengthscales(snapshot);
-        let relative = |d: usize| scales[d] / inputs.scale[d];
+        let strength = strengths(snapshot);
         let mut ranked: Vec<usize> = (0..dim).collect();
-        ranked.sort_by(|&a, &b| relative(a).total_cmp(&relative(b)));
+        ranked.sort_by(|&a, &b| strength[b].total_cmp(&strength[a]));
         let chosen = [&self.x, &self.y].map(|name| name.as_deref().map(find).transpose());
         let [x, y] = chosen;
         let (x, y) = (x?, y?);
@@ -235,19 +234,29 @@ impl View {
 
     fn bars(&self, snapshot: &Snapshot) -> Bars {
         let scales = lengthscales(snapshot);
-        let relative = |d: usize| snapshot.inputs.scale[d] / scales[d];
+        let strength = strengths(snapshot);
         let mut shown: Vec<usize> = (0..self.names.len()).collect();
-        shown.sort_by(|&a, &b| relative(b).total_cmp(&relative(a)));
+        shown.sort_by(|&a, &b| strength[b].total_cmp(&strength[a]));
         shown.truncate(BARS);
         shown.sort_unstable();
-        let text = |d: usize| if scales[d].is_finite() { number(round(scales[d])) } else { "not used".into() };
-        let bar = |d: usize| Bar { name: self.names[d].clone(), value: relative(d), text: text(d) };
+        let text = |d: usize| match scales[d] {
+            scale if scale.is_finite() => number(round(scale)),
+            _ if strength[d] > 0.0 => "category".into(),
+            _ => "not used".into(),
+        };
+        let bar = |d: usize| Bar { name: self.names[d].clone(), value: strength[d], text: text(d) };
         Bars {
             title: "Relevance, with lengthscales".into(),
             label: "standard deviation of the variable / lengthscale".into(),
             bars: shown.into_iter().map(bar).collect(),
         }
     }
+}
+
+/// How strongly the value varies along each state variable (D,): one over a lengthscale, in the coordinates of the kernel.
+fn strengths(snapshot: &Snapshot) -> Vec<f64> {
+    let omega = snapshot.hyperparameters.kernel.metric.matrix(snapshot.dim());
+    (0..snapshot.dim()).map(|d| omega.at(d, d).sqrt()).collect()
 }
 
 /// Three significant digits.

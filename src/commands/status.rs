@@ -5,6 +5,7 @@ use super::inspect::{PROVISIONAL, verified};
 use super::output::{columns, facts, number};
 use super::{Failure, print};
 use console::Term;
+use criticd::math::embedding::StateKind;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::VecDeque;
@@ -434,9 +435,20 @@ fn variables(critic: &Value) -> String {
         .map(|(i, scale)| {
             let own = kernel["relevance"].as_f64().or_else(|| kernel["relevance"][i].as_f64()).unwrap_or(0.0);
             let directions: f64 = factors.into_iter().flatten().filter_map(|f| f[i].as_f64()).map(|f| f * f).sum();
-            let lengthscale = scale.as_f64().unwrap_or(1.0) / (own + directions).sqrt();
+            let kind = kernel["kinds"][i].as_str().and_then(|kind| kind.parse().ok()).unwrap_or_default();
+            let unit = match kind {
+                StateKind::Real => scale.as_f64().unwrap_or(1.0),
+                // Along the circle.
+                StateKind::Periodic(period) => period / std::f64::consts::TAU,
+                StateKind::Category => f64::NAN,
+            };
+            let lengthscale = unit / (own + directions).sqrt();
             let name = inputs["names"][i].as_str().map_or_else(|| format!("state_{i}"), str::to_owned);
-            let length = if lengthscale.is_finite() { short(&lengthscale.into()) } else { "not used".into() };
+            let length = match lengthscale {
+                length if length.is_finite() => short(&length.into()),
+                _ if own > 0.0 => "category".into(),
+                _ => "not used".into(),
+            };
             vec![name, short(&(own + directions).into()), length, short(&support[i])]
         })
         .collect();

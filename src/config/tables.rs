@@ -4,7 +4,8 @@ use super::{ConfigParts, Limits};
 use crate::access::Allow;
 use crate::keys::decode;
 use crate::learner::{KernelKind, Lambda, SelectBy, SelectionKind, Settings, VarianceKind};
-use crate::math::kernel::NoiseModel;
+use crate::math::embedding::StateKind;
+use crate::math::kernel::{NoiseModel, Profile};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
@@ -51,8 +52,11 @@ macro_rules! setting {
 /// A setting with one word for each of its values.
 macro_rules! choice {
     ($field:ident, $when:ident, $words:expr, $help:literal) => {
+        choice!(stringify!($field), $field, $when, $words, $help)
+    };
+    ($key:expr, $field:ident, $when:ident, $words:expr, $help:literal) => {
         Setting {
-            key: stringify!($field),
+            key: $key,
             when: When::$when,
             help: $help,
             get: |parts| {
@@ -337,7 +341,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 25] = [
+pub(super) static CRITIC: [Setting<Settings>; 27] = [
     setting!(
         name,
         Restart,
@@ -368,6 +372,21 @@ pub(super) static CRITIC: [Setting<Settings>; 25] = [
         ],
         "Covariance: \"ard\", a relevance for each state variable; \"isotropic\", one for all; \"factor\", relevances and \
          directions; or \"auto\", whichever has the most evidence, which takes several times as long."
+    ),
+    choice!(
+        "kernel_profile",
+        profile,
+        Restart,
+        [("gaussian", Profile::Gaussian), ("matern52", Profile::Matern52)],
+        "How covariance falls with distance: \"gaussian\", for values that are smooth, or \"matern52\", for values that may bend."
+    ),
+    setting!(
+        state_kinds,
+        Restart,
+        |kinds: &Vec<StateKind>| expect(kinds.len() <= 4096, "one for each state variable, at most 4096"),
+        "What each state variable is, as many as a state has numbers; empty if all are \"real\". \"periodic:P\" comes back to \
+         itself after P, in the unit of the state (6.283185307179586 for an angle); the values of a \"category\" are equal or \
+         they are not."
     ),
     choice!(
         noise,

@@ -393,8 +393,9 @@ impl Core {
         let mut core = Self::new(Arc::clone(&config));
         if let Some(window) = &recovered.window {
             let found = window.dim();
-            if let Some(dim) = config.state_dim.filter(|&dim| dim != found) {
-                let why = format!("state_dim is {dim}, but the journal holds states of {found} numbers");
+            if let Some((dim, key)) = config.expected_dim().filter(|&(dim, _)| dim != found) {
+                let why =
+                    format!("{key} is for {dim} state variables, but the journal holds states of {found} numbers");
                 return Err(RecoverError::Settings(why));
             }
         }
@@ -555,7 +556,7 @@ impl Core {
     /// What may be kept at most, once the state's dimension is settled.
     pub fn footprint(&self) -> Option<Footprint> {
         let rewards = || self.config.critics.iter().flat_map(|critic| &critic.rewards).max().map_or(1, |last| last + 1);
-        let (dim, rewards) = self.shape().or_else(|| self.config.state_dim.map(|dim| (dim, rewards())))?;
+        let (dim, rewards) = self.shape().or_else(|| self.config.expected_dim().map(|(dim, _)| (dim, rewards())))?;
         Some(Footprint::of(&self.config, dim, rewards))
     }
 
@@ -571,9 +572,10 @@ impl Core {
     /// `wrong_dimension`, if they are not like the rows before them, or the settings forbid them.
     pub fn check_shape(&self, state_dim: usize, found: usize) -> Result<(), WireError> {
         let shape = self.shape();
-        let expected = shape.map(|(dim, _)| dim).or(self.config.state_dim);
-        if let Some(dim) = expected.filter(|&dim| dim != state_dim) {
-            let message = format!("states have {dim} numbers here, these have {state_dim}");
+        let expected = shape.map(|(dim, _)| (dim, "")).or(self.config.expected_dim());
+        if let Some((dim, key)) = expected.filter(|&(dim, _)| dim != state_dim) {
+            let why = if key.is_empty() { String::new() } else { format!(" (setting {key})") };
+            let message = format!("states have {dim} numbers here{why}, these have {state_dim}");
             return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
         }
         if let Some((_, rewards)) = shape.filter(|&(_, h)| h != found) {

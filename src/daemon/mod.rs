@@ -1110,13 +1110,14 @@ impl Control {
 
     fn greeting(&self) -> wire::Greeting<'_> {
         let learned = || (0..self.config.critics.len()).find_map(|critic| self.board.get(critic));
+        let expected = self.config.expected_dim();
         wire::Greeting {
             version: env!("CARGO_PKG_VERSION"),
             // The last one only where there is one.
             features: &FEATURES[..FEATURES.len() - usize::from(!self.config.journal)],
             limits: self.config.limits.wire(),
             critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
-            state_dim: self.config.state_dim.or_else(|| learned().map(|snapshot| snapshot.dim())),
+            state_dim: expected.map(|(dim, _)| dim).or_else(|| learned().map(|snapshot| snapshot.dim())),
         }
     }
 

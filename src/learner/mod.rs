@@ -13,7 +13,8 @@ mod report;
 mod search;
 pub mod window;
 
-use crate::math::kernel::{Hyperparameters, NoiseModel};
+use crate::math::embedding::StateKind;
+use crate::math::kernel::{Hyperparameters, NoiseModel, Profile};
 use crate::math::posterior::SolveError;
 use crate::snapshot::Snapshot;
 use model::{Counts, Model, Score};
@@ -110,6 +111,11 @@ pub struct Settings {
     pub rewards: Vec<usize>,
     /// Covariance.
     pub kernel: KernelKind,
+    /// How covariance falls with distance.
+    pub profile: Profile,
+    /// What each state variable is (D,); empty if all are real. Of another length than states are, they cannot be used: the
+    /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]).
+    pub state_kinds: Vec<StateKind>,
     /// Noise model.
     pub noise: NoiseModel,
     /// Published variance.
@@ -162,6 +168,8 @@ impl Default for Settings {
             discount: 0.99,
             rewards: vec![0],
             kernel: KernelKind::default(),
+            profile: Profile::Matern52,
+            state_kinds: Vec::new(),
             noise: NoiseModel::default(),
             variance: VarianceKind::default(),
             lambda: Lambda::default(),
@@ -194,6 +202,7 @@ impl Settings {
             variance: VarianceKind::Model,
             lambda: Lambda::Fixed(1.0),
             selection: SelectionKind::Evidence,
+            profile: Profile::Gaussian,
             ..Self::default()
         }
     }
@@ -217,8 +226,10 @@ impl Settings {
     /// file says.
     pub fn are_sound(&self) -> bool {
         let positive = |value: f64| value.is_finite() && value > 0.0;
+        let sound = |kind: &StateKind| !matches!(kind, StateKind::Periodic(period) if !positive(*period));
         (0.0..=1.0).contains(&self.discount)
             && !self.rewards.is_empty()
+            && self.state_kinds.iter().all(sound)
             && positive(self.tolerance)
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
             && self.rho_max > 0.0
@@ -233,6 +244,23 @@ impl Settings {
             && self.evidence_rows >= 2
             && self.starts >= 1
             && positive(self.refit_budget_s)
+    }
+
+    /// Whether they fit states (`dim`,).
+    ///
+    /// # Errors
+    /// What does not, in words that name the setting.
+    pub fn check_dim(&self, dim: usize) -> Result<(), String> {
+        match self.state_kinds.len() {
+            0 => Ok(()),
+            kinds if kinds == dim => Ok(()),
+            kinds => Err(format!("state_kinds is for {kinds} state variables, states have {dim}")),
+        }
+    }
+
+    /// What each variable of states (`dim`,) is; empty for all real.
+    pub fn kinds(&self, dim: usize) -> &[StateKind] {
+        if self.state_kinds.len() == dim { &self.state_kinds } else { &[] }
     }
 }
 

@@ -10,6 +10,7 @@ use super::search::{Climb, Data, Found, Search, Structure, enough};
 use super::window::Window;
 use super::{KernelKind, Lambda, SelectBy, Settings};
 use crate::math::dense::Matrix;
+use crate::math::embedding::StateKind;
 use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
@@ -160,6 +161,8 @@ pub enum RefitError {
     Stopped,
     /// There is not enough information in the rows, and this is what is missing.
     NotEnough(String),
+    /// The settings are not for such rows.
+    Settings(String),
     /// No ascent got anywhere.
     NoAscent(String),
     /// The rebuilt model has no posterior.
@@ -178,6 +181,7 @@ impl fmt::Display for RefitError {
         match self {
             Self::Stopped => write!(f, "stopped"),
             Self::NotEnough(what) => write!(f, "not enough information, keeping the current model: {what}"),
+            Self::Settings(what) => write!(f, "the settings do not fit the rows: {what}"),
             Self::NoAscent(what) => write!(f, "no hyperparameters found: {what}"),
             Self::Solve(e) => write!(f, "the rebuilt model fails: {e}"),
             Self::Wild { value, bound } => {
@@ -219,11 +223,13 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
     if (1..rows.len()).all(|i| rows.state(i) == rows.state(0)) {
         return Err(RefitError::NotEnough("all rows start in the same state".into()));
     }
+    settings.check_dim(rows.dim).map_err(RefitError::Settings)?;
+    let kinds = settings.kinds(rows.dim);
     let look = || if keep_going() { Ok(()) } else { Err(RefitError::Stopped) };
     look()?;
-    let inputs = normalisation(&rows, job.names.clone());
+    let inputs = normalisation(&rows, kinds, job.names.clone());
     look()?;
-    let dependence = Dependence::new(&rows, &inputs);
+    let dependence = Dependence::new(&rows, &inputs, kinds);
     look()?;
     let left_out = dependence.left_out();
     if settings.selects_by_returns() {
@@ -376,7 +382,6 @@ fn by_returns(
             Lambda::Fixed(lambda) => Some(lambda),
         },
         room: job.room(),
-        profile: Profile::Matern52,
         seed: job.seed,
     };
     let mut ascents = Vec::new();
@@ -452,7 +457,8 @@ pub(super) fn stopped_or_no_ascent(e: EvidenceError) -> RefitError {
 /// A data-driven model for the time before the first refit: scales from the rows, relevances of one lengthscale per
 /// square root of D.
 pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>) -> (Inputs, Hyperparameters) {
-    let inputs = normalisation(rows, names);
+    let kinds = settings.kinds(rows.dim);
+    let inputs = normalisation(rows, kinds, names);
     let returns = Returns::new(rows, &settings.rewards, settings.discount);
     let rewards = settings.rewards.len();
     // Cut chains are closed by what an average row collects: a first pass to learn it, a second to use it.
@@ -470,14 +476,17 @@ pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>)
         KernelKind::Isotropic => Metric::Isotropic(1.0 / dim as f64),
         _ => Metric::Ard(vec![1.0 / dim as f64; dim]),
     };
-    let kernel = Kernel::gaussian(variance, square_of_mean + variance, metric);
+    let kernel =
+        Kernel::gaussian(variance, square_of_mean + variance, metric).with_profile(settings.profile).with_kinds(kinds);
     (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
 }
 
-/// Shift and scale of each state variable.
-fn normalisation(rows: &Rows, names: Option<Vec<String>>) -> Inputs {
+/// Shift and scale of each state variable. What is not real stays in its unit: a period is one of the state, and a category has
+/// no scale.
+fn normalisation(rows: &Rows, kinds: &[StateKind], names: Option<Vec<String>>) -> Inputs {
     let mut inputs = Inputs { names, ..Inputs::identity(rows.dim) };
-    for d in 0..rows.dim {
+    let real = |d: &usize| kinds.get(*d).is_none_or(|kind| *kind == StateKind::Real);
+    for d in (0..rows.dim).filter(real) {
         (inputs.shift[d], inputs.scale[d], _) = scale_of(rows, d);
     }
     inputs
@@ -544,6 +553,14 @@ fn targets_settled(hyperparameters: &Hyperparameters, targets: &Matrix) -> f64 {
 fn rescaled(hyperparameters: &Hyperparameters, from: &Inputs, to: &Inputs) -> Hyperparameters {
     let ratio: Vec<f64> = to.scale.iter().zip(&from.scale).map(|(to, from)| to / from).collect();
     let mut out = hyperparameters.clone();
+    // A period is a length, the relevance of what is not real has no unit.
+    for (kind, r) in out.kernel.kinds.iter_mut().zip(&ratio) {
+        if let StateKind::Periodic(period) = kind {
+            *period /= r;
+        }
+    }
+    let unit = |(d, r): (usize, &f64)| if hyperparameters.kernel.kind_of(d) == StateKind::Real { *r } else { 1.0 };
+    let ratio: Vec<f64> = ratio.iter().enumerate().map(unit).collect();
     match &mut out.kernel.metric {
         Metric::Isotropic(h) => {
             let log = ratio.iter().map(|r| r.ln()).sum::<f64>() / ratio.len() as f64;

@@ -4,6 +4,7 @@ use super::referee::SelectionReport;
 use super::refit::RefitReason;
 use super::search::Structure;
 use crate::math::dense::{Matrix, Op, product};
+use crate::math::embedding::StateKind;
 use crate::math::evidence::parameter_names;
 use crate::math::kernel::{Direction, Hyperparameters, Metric};
 use crate::math::optimise::Ascent;
@@ -215,9 +216,13 @@ impl fmt::Display for VariableReport {
             Verdict::MattersLittle => write!(f, "{name} may matter a little")?,
             Verdict::DoesNotMatter => write!(f, "{name} does not matter")?,
         }
-        if let (Some(length), Some(deviations)) = (self.lengthscale, self.lengthscale_in_deviations) {
-            let length = format!("{} ({} of its standard deviations)", short(length), short(deviations));
-            write!(f, ": the value changes over {length}")?;
+        match (self.lengthscale, self.lengthscale_in_deviations) {
+            (Some(length), Some(deviations)) => {
+                let length = format!("{} ({} of its standard deviations)", short(length), short(deviations));
+                write!(f, ": the value changes over {length}")?;
+            }
+            (Some(length), None) => write!(f, ": the value changes over {}", short(length))?,
+            _ => {}
         }
         match self.support {
             Some(support) if support >= 0.05 => {
@@ -300,14 +305,16 @@ pub(super) struct Dependence {
 }
 
 impl Dependence {
-    /// Of the states of `rows`, normalised by `inputs`.
-    pub(super) fn new(rows: &Rows, inputs: &Inputs) -> Self {
+    /// Of the states of `rows`, normalised by `inputs`. Only variables of one kind can be copies of each other, and only real ones
+    /// have outliers or move together.
+    pub(super) fn new(rows: &Rows, inputs: &Inputs, kinds: &[StateKind]) -> Self {
         let (dim, n) = (rows.dim, rows.len());
+        let kind = |d: usize| kinds.get(d).copied().unwrap_or_default();
         let mut out = Self::default();
         for d in 0..dim {
             if (1..n).all(|i| rows.state(i)[d] == rows.state(0)[d]) {
                 out.constant.push(d);
-            } else if scale_of(rows, d).2 {
+            } else if kind(d) == StateKind::Real && scale_of(rows, d).2 {
                 out.outlying.push(d);
             }
         }
@@ -325,13 +332,13 @@ impl Dependence {
         for d in 0..dim {
             for e in 0..d {
                 let (c, gone) = (correlation.at(d, e), |k| out.copies.iter().any(|&(copy, _)| copy == k));
-                if c.abs() < CORRELATED || gone(d) || gone(e) {
+                if c.abs() < CORRELATED || gone(d) || gone(e) || kind(d) != kind(e) {
                     continue;
                 }
                 let sign = c.signum();
                 if (0..n).all(|i| (state(i, d) - sign * state(i, e)).abs() <= COPY * (1.0 + state(i, e).abs())) {
                     out.copies.push((d, e));
-                } else {
+                } else if kind(d) == StateKind::Real {
                     out.correlated.push((e, d, c));
                 }
             }
@@ -441,7 +448,9 @@ pub(super) fn variables(
             let relevance = omega.at(d, d);
             let kept = relevance > 0.0;
             let support = support.map(|s| s[d]).filter(|_| kept);
-            let deviations = kept.then(|| 1.0 / relevance.sqrt());
+            let kernel = &hyperparameters.kernel;
+            let length = kernel.lengthscale(d, dim).filter(|_| kept);
+            let real = kernel.kind_of(d) == StateKind::Real;
             let copied = dependence.copies.iter().find(|&&(copy, _)| copy == d).map(|&(_, of)| of);
             let verdict = match (copied, support) {
                 _ if dependence.constant.contains(&d) => Verdict::Constant,
@@ -458,8 +467,8 @@ pub(super) fn variables(
             VariableReport {
                 name: name(inputs, d),
                 relevance,
-                lengthscale: deviations.map(|l| l * inputs.scale[d]),
-                lengthscale_in_deviations: deviations,
+                lengthscale: length.map(|l| l * inputs.scale[d]),
+                lengthscale_in_deviations: length.filter(|_| real),
                 support,
                 verdict,
             }

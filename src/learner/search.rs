@@ -10,6 +10,7 @@ use super::{KernelKind, SelectBy, Settings};
 use crate::learner::model::TOLERANCE_MIN;
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{Enough, select_until};
+use crate::math::embedding::{StateKind, distance};
 use crate::math::evidence::{
     Difference, Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, exact_value, from_parameters, sparse,
     sparse_value,
@@ -47,6 +48,8 @@ const TRACE_GAP: f64 = 2.0;
 const PARAMETER_WORTH: f64 = 1.0;
 /// Directions of a factor model that are tried while evidence rises.
 const DIRECTIONS_MAX: usize = 4;
+/// Largest relevance of a category: two of them then have nothing in common, exp(-25) at most.
+const APART: f64 = 25.0;
 /// Largest entry of a direction, in normalised coordinates: a lengthscale of a thirtieth of a standard deviation.
 const FACTOR_MAX: f64 = 30.0;
 
@@ -95,11 +98,12 @@ pub(super) struct Search {
     suggested: [f64; 3],
     lower: [f64; 3],
     upper: [f64; 3],
-    /// Median step of each normalised coordinate (D,).
+    /// Median step of each normalised coordinate (D,); infinite for categories.
     steps: Vec<f64>,
+    profile: Profile,
+    kinds: Vec<StateKind>,
     starts: usize,
     pub(super) effort: Effort,
-    pub(super) profile: Profile,
     seed: u64,
 }
 
@@ -191,10 +195,11 @@ impl Search {
             suggested: [variance, total, 0.1 * noise_scale],
             lower: [1e-4 * variance, 1e-6 * total, settings.noise_floor * noise_scale],
             upper: [1e3 * total, 1e3 * total, 10.0 * noise_scale],
-            steps: median_steps(rows, inputs),
+            steps: median_steps(rows, inputs, settings.kinds(rows.dim)),
+            profile: settings.profile,
+            kinds: settings.kinds(rows.dim).to_vec(),
             starts: settings.starts,
             effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
-            profile: Profile::default(),
             seed,
         })
     }
@@ -244,20 +249,26 @@ impl Search {
             let gone = removed.contains(&d);
             bounds.lower.push(if gone { f64::NEG_INFINITY } else { 1e-6f64.ln() });
             // Lengthscales below one step interpolate each episode's return (MATHS.md 2, trap b).
-            let finest = (1.0 / (step * step)).clamp(1.0, 1e4).ln();
+            let finest = if step.is_finite() { (1.0 / (step * step)).clamp(1.0, 1e4).ln() } else { APART.ln() };
             bounds.upper.push(if gone { f64::NEG_INFINITY } else { finest });
             priors.push(if gone { None } else { weak((1.0 / dim as f64).ln()) });
         }
         for d in (0..directions).flat_map(|_| 0..dim) {
             // A direction's length squared is a relevance along it.
-            let most = if removed.contains(&d) { 0.0 } else { FACTOR_MAX };
+            let most = if removed.contains(&d) || !self.is_real(d) { 0.0 } else { FACTOR_MAX };
             bounds.lower.push(-most);
             bounds.upper.push(most);
             priors.push(Some(Prior { mean: 0.0, sd: 5.0 }));
         }
         let [signal_variance, bias_variance, noise_variance] = self.suggested;
-        let kernel = Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(self.profile);
+        let kernel =
+            Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(self.profile).with_kinds(&self.kinds);
         Structure { name, like: Hyperparameters { kernel, noise: self.noise, noise_variance }, bounds, priors }
+    }
+
+    /// Whether directions may go along state variable `d`.
+    fn is_real(&self, d: usize) -> bool {
+        self.kinds.get(d).is_none_or(|kind| *kind == StateKind::Real)
     }
 
     /// Evidence at a point, without its gradient; through a dictionary chosen there if it is the bound.
@@ -421,9 +432,11 @@ impl Climb<'_> {
                     }
                 }
             }
+            let along = (0..dim).filter(|&d| self.search.is_real(d)).count();
+            let left = (0..dim).filter(|&d| self.search.is_real(d) && !gone.contains(&d)).count();
             let directions = match kind {
-                KernelKind::Factor(Some(k)) => k,
-                KernelKind::Factor(None) | KernelKind::Auto => (dim - gone.len()).saturating_sub(1).min(DIRECTIONS_MAX),
+                KernelKind::Factor(Some(k)) if along > 0 => k,
+                KernelKind::Factor(None) | KernelKind::Auto => left.saturating_sub(1).min(DIRECTIONS_MAX),
                 _ => 0,
             };
             for k in 1..=directions {
@@ -522,10 +535,10 @@ impl Climb<'_> {
         let dim = self.search.problem.dim();
         let hyper = before.hyperparameters();
         let relevance = hyper.kernel.metric.relevance(dim);
-        let mut order: Vec<usize> = (0..dim).collect();
+        let mut order: Vec<usize> = (0..dim).filter(|&d| self.search.is_real(d)).collect();
         order.sort_by(|&a, &b| relevance[b].total_cmp(&relevance[a]));
         // What is left out cannot be part of a direction.
-        let live = (0..dim).filter(|&d| relevance[d] > 0.0).count().max(1);
+        let live = order.iter().filter(|&&d| relevance[d] > 0.0).count().max(1);
         let (first, second) = (order[0], order[k.min(live - 1)]);
         [1.0, -1.0]
             .iter()
@@ -696,12 +709,20 @@ impl Climb<'_> {
     }
 }
 
-/// Median length of a step of each normalised state variable, over rows in which it moves.
-pub(super) fn median_steps(rows: &Rows, inputs: &Inputs) -> Vec<f64> {
+/// Median length of a step of each normalised state variable, over rows in which it moves: the chord of the unit circle for
+/// what is periodic, infinite for categories, which have no lengths to be told apart by.
+pub(super) fn median_steps(rows: &Rows, inputs: &Inputs, kinds: &[StateKind]) -> Vec<f64> {
     let stride = (rows.len() / 4000).max(1);
     (0..inputs.dim())
         .map(|d| {
-            let step = |i: usize| ((rows.next_state(i)[d] - rows.state(i)[d]) / inputs.scale[d]).abs();
+            let kind = kinds.get(d).copied().unwrap_or_default();
+            if kind == StateKind::Category {
+                return f64::INFINITY;
+            }
+            let step = |i: usize| {
+                let [x, y] = [rows.state(i)[d], rows.next_state(i)[d]].map(|x| (x - inputs.shift[d]) / inputs.scale[d]);
+                distance(kind, x, y)
+            };
             let live = |&i: &usize| !rows.terminated[i];
             let mut steps: Vec<f64> =
                 (0..rows.len()).step_by(stride).filter(live).map(step).filter(|s| *s > 1e-9).collect();

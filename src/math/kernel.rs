@@ -4,6 +4,7 @@ use super::dense::{Matrix, ViewMut, symmetric_eigen};
 use super::embedding::{Embedding, StateKind, on_circle};
 use super::exp::{Lanes, Shape, covariances, of_squares, scaled_exp};
 use serde::{Deserialize, Serialize};
+use std::f64::consts::TAU;
 
 /// The metric Omega of the kernel, in the coordinates that the kernel is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -226,6 +227,16 @@ impl Kernel {
     /// What state variable `d` is.
     pub fn kind_of(&self, d: usize) -> StateKind {
         self.kinds.get(d).copied().unwrap_or_default()
+    }
+
+    /// How far variable `d` of states (`dim`,) must go, all others where they are, for r^2 to reach 1, in the unit of the
+    /// coordinate: infinite if it does not matter, along the circle if it is periodic, none for a category.
+    pub fn lengthscale(&self, d: usize, dim: usize) -> Option<f64> {
+        match self.kind_of(d) {
+            StateKind::Real => Some(1.0 / self.metric.matrix(dim).at(d, d).sqrt()),
+            StateKind::Periodic(period) => Some(period / (TAU * self.metric.relevance_of(d).sqrt())),
+            StateKind::Category => None,
+        }
     }
 
     /// Whether metric and kinds are those of states (`dim`,).

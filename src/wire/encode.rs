@@ -3,6 +3,7 @@
 use super::reader::{Field, Head, Reader};
 use super::tensor::{Flags, Written};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
+use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Metric};
 use crate::snapshot::{Evaluation, Inputs, Snapshot};
 use crate::transition::Batch;
@@ -662,6 +663,9 @@ impl From<&Hyperparameters> for NoiseBody {
 #[derive(Serialize)]
 struct KernelBody<'a> {
     kind: &'static str,
+    profile: &'static str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    kinds: &'a [StateKind],
     signal_variance: f64,
     bias_variance: f64,
     relevance: Written<'a>,
@@ -692,6 +696,8 @@ impl<'a> KernelBody<'a> {
         };
         Self {
             kind: kernel.metric.kind(),
+            profile: kernel.profile.name(),
+            kinds: &kernel.kinds,
             signal_variance: kernel.signal_variance,
             bias_variance: kernel.bias_variance,
             relevance: Written::of(dim, 1, move |i, _| relevance[i], form).flat(),

@@ -5,7 +5,8 @@ use super::reader::{Field, Fields, Head};
 use super::tensor::Shape;
 use super::v1::check_version;
 use super::{ArrayForm, ErrorCode, WireError, excerpt};
-use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use crate::math::embedding::StateKind;
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
@@ -57,8 +58,15 @@ const RETURNS_KEYS: [&str; 5] =
     ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs"];
 const FILE_KEYS: [&str; 4] = ["noise", "kernel", "inputs", "lambda"];
 const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
-const KERNEL_KEYS: [&str; 5] =
-    ["kernel.kind", "kernel.signal_variance", "kernel.bias_variance", "kernel.relevance", "kernel.factors"];
+const KERNEL_KEYS: [&str; 7] = [
+    "kernel.kind",
+    "kernel.profile",
+    "kernel.kinds",
+    "kernel.signal_variance",
+    "kernel.bias_variance",
+    "kernel.relevance",
+    "kernel.factors",
+];
 const INPUTS_KEYS: [&str; 4] = ["inputs.dim", "inputs.shift", "inputs.scale", "inputs.names"];
 
 /// What a hyperparameter file says.
@@ -216,8 +224,16 @@ pub fn hyperparameters_from_str(text: &str) -> Result<HyperparameterFile, WireEr
 
 /// The content of a hyperparameter file, as JSON.
 pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option<&Inputs>) -> Value {
-    let Kernel { signal_variance, bias_variance, metric, .. } = &hyperparameters.kernel;
-    let mut kernel = json!({"kind": metric.kind(), "signal_variance": signal_variance, "bias_variance": bias_variance});
+    let Kernel { signal_variance, bias_variance, metric, profile, kinds } = &hyperparameters.kernel;
+    let mut kernel = json!({
+        "kind": metric.kind(),
+        "profile": profile.name(),
+        "signal_variance": signal_variance,
+        "bias_variance": bias_variance,
+    });
+    if !kinds.is_empty() {
+        kernel["kinds"] = json!(kinds);
+    }
     match metric {
         Metric::Isotropic(h) => kernel["relevance"] = json!(h),
         Metric::Ard(relevance) => kernel["relevance"] = json!(relevance),
@@ -430,7 +446,28 @@ fn kernel(field: Field<'_>, dim: Option<usize>) -> Result<Kernel, WireError> {
             return Err(out_of_range("kernel.kind", message));
         }
     };
-    Ok(Kernel::gaussian(signal_variance, bias_variance, metric))
+    let profile = match map.get("kernel.profile") {
+        None => Profile::Gaussian,
+        Some(field) => {
+            let word = field.string()?;
+            Profile::from_name(word).ok_or_else(|| {
+                out_of_range(field.name, format!("must be \"gaussian\" or \"matern52\", is {}", excerpt(word)))
+            })?
+        }
+    };
+    let kinds = map.get("kernel.kinds").map(kinds).transpose()?.unwrap_or_default();
+    // Only the relevance of an isotropic kernel does not say how many state variables there are.
+    let dim = dim.or_else(|| (metric.kind() != "isotropic").then(|| metric.relevance(0).len()));
+    if let Some(dim) = dim.filter(|_| !kinds.is_empty()) {
+        check_count("kernel.kinds", kinds.len(), dim)?;
+    }
+    Ok(Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(profile).with_kinds(&kinds))
+}
+
+/// (D,); an empty list stands for all real.
+fn kinds(field: Field<'_>) -> Result<Vec<StateKind>, WireError> {
+    let kind = |(i, word): (usize, String)| word.parse().map_err(|e: String| out_of_range(field.name, e).at(i));
+    names(field)?.into_iter().enumerate().map(kind).collect()
 }
 
 fn relevance(field: Field<'_>, dim: Option<usize>) -> Result<Vec<f64>, WireError> {

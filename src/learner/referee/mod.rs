@@ -74,8 +74,6 @@ pub(super) struct Question<'a> {
     pub(super) present: Option<(&'a Hyperparameters, f64)>,
     /// The lambda that is wanted; none to have it chosen.
     pub(super) lambda: Option<f64>,
-    /// How the covariance of all candidates falls with distance.
-    pub(super) profile: Profile,
     /// Most elements of a dictionary.
     pub(super) room: usize,
     pub(super) seed: u64,
@@ -107,7 +105,8 @@ impl Question<'_> {
 
     /// The kernel of a candidate.
     fn kernel(&self, metric: Metric) -> Kernel {
-        Kernel::gaussian(1.0, BIAS, metric).with_profile(self.profile)
+        let kinds = self.settings.kinds(self.inputs.dim());
+        Kernel::gaussian(1.0, BIAS, metric).with_profile(self.settings.profile).with_kinds(kinds)
     }
 
     /// Whether a metric is of the kind that was asked for. Directions that were are given; the ladder then only helps to judge.

@@ -139,7 +139,6 @@ impl<'a> Evidence<'a> {
             seed: question.seed,
         };
         let mut search = Search::new(&settings, &data)?;
-        search.profile = question.profile;
         search.effort = Effort { finalists: 1, evaluations: EVALUATIONS };
         let present = question.start();
         let Round { number, note, .. } = round;

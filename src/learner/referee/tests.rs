@@ -55,21 +55,11 @@ fn inputs() -> Inputs {
 }
 
 fn question<'a>(rows: &'a Rows, settings: &'a Settings, inputs: &'a Inputs) -> Question<'a> {
-    Question {
-        settings,
-        rows,
-        inputs,
-        left_out: &[],
-        present: None,
-        lambda: None,
-        profile: Profile::Matern52,
-        room: 300,
-        seed: 1,
-    }
+    Question { settings, rows, inputs, left_out: &[], present: None, lambda: None, room: 300, seed: 1 }
 }
 
 fn asked(question: &Question<'_>) -> Choice {
-    choose(question, &mut |_, _, _| (), &|| true, &|| true).unwrap()
+    choose(question, &mut |_, _, _, _| (), &|| true, &|| true).unwrap()
 }
 
 /// The rows in this order.
