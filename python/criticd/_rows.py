@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -40,7 +41,7 @@ class Policies(NamedTuple):
     def parts(self, at: int) -> tuple[slice, slice, slice, slice]:
         """Where each of them lies in a row in which they begin at `at`; empty where a row does not have it."""
         ends = [at, at + self.behavior, at + self.behavior + self.target, at + self.width - self.next_probs]
-        behavior, target, acts = (slice(*pair) for pair in zip(ends, ends[1:], strict=False))
+        behavior, target, acts = (slice(*pair) for pair in pairwise(ends))
         return behavior, target, acts, slice(ends[-1], at + self.width)
 
 
