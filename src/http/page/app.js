@@ -409,7 +409,7 @@ function certainty({ value, across, up }) {
     words.push(`90 % of returns ${format(value - reach, 3)} to ${format(value + reach, 3)}`);
   }
   const known_ = Math.max(0, 1 - deviation.at(across, up) ** 2 / prior);
-  words.push(`${format(100 * known_, 2)} % known`);
+  words.push(`${format(100 * known_, 3)} % known`);
   const cell = (share, count) => Math.min(Math.floor(share * count), count - 1);
   const at = cell(up, deviation.rows) * deviation.columns + cell(across, deviation.columns);
   if (extrapolates[at] === '1') words.push('extrapolated');
