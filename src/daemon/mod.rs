@@ -88,7 +88,7 @@ const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
 const FLUSH: Duration = Duration::from_millis(500);
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 3] = ["hello", "pages", "journal"];
+const FEATURES: [&str; 4] = ["hello", "pages", "kernels", "journal"];
 /// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 /// But at least so many, where there are.
