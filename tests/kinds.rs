@@ -72,7 +72,7 @@ fn refitted(settings: Settings, window: &Window) -> Result<Candidate, RefitError
 }
 
 fn value(snapshot: &Snapshot, state: [f64; 4]) -> (f64, f64) {
-    let found = snapshot.evaluate(&state, true).unwrap();
+    let found = snapshot.evaluate(&state, criticd::snapshot::Ask::VARIANCE).unwrap();
     (found.mean[(0, 0)], found.variance.unwrap()[0])
 }
 
