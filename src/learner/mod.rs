@@ -126,7 +126,7 @@ pub struct Settings {
     pub rho_max: f64,
     /// What model selection goes by. White noise is always selected by evidence.
     pub selection: SelectionKind,
-    /// ICD tolerance on the squared residual, relative to v0 + b, in (0, 1).
+    /// ICD tolerance on the squared residual, relative to v0, in (0, 1).
     pub tolerance: f64,
     /// Largest dictionary, at least 1.
     pub dictionary_max: usize,
