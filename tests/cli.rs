@@ -802,3 +802,45 @@ fn bench_measures_every_stage_and_leaves_nothing_behind() {
     let (status, message) = bench.failure("bench --seconds 0");
     assert!(status == 2 && message.contains("--seconds"), "{message}");
 }
+
+/// Profile and kinds go from the command line into the model, and come back from every command that reads it.
+#[test]
+fn fit_takes_a_profile_and_what_the_state_variables_are() {
+    let bench = Bench::new();
+    let mut text = String::from("state_0,state_1,next_state_0,next_state_1,reward,terminated\n");
+    for i in 0..60 {
+        let angle = |i: i32| (f64::from(i) * 0.7).rem_euclid(std::f64::consts::TAU);
+        let (x, y, gear, next) = (angle(i), angle(i + 1), (i / 4) % 3, ((i + 1) / 4) % 3);
+        writeln!(text, "{x},{gear},{y},{next},{},{}", x.cos() + f64::from(gear % 2), i % 20 == 19).unwrap();
+    }
+    bench.file("t.csv", &text);
+    let kinds = "--state-kinds periodic:6.283185307179586,category";
+    let fitted = bench.json(&format!("fit t.csv --discount 0.5 --kernel-profile matern52 {kinds} --out m.msgpack"));
+    assert_eq!(fitted["kernel"]["profile"], "matern52");
+    assert_eq!(fitted["kernel"]["kinds"], serde_json::json!(["periodic:6.283185307179586", "category"]));
+    assert_eq!(numbers(&fitted["inputs"]["scale"]), [1.0, 1.0]);
+    let inspected = bench.json("inspect m.msgpack");
+    assert_eq!(inspected["kernel"], fitted["kernel"]);
+    assert!(inspected["lengthscales"][0].is_f64() && inspected["lengthscales"][1].is_null());
+    assert!(bench.text("inspect m.msgpack").contains("matern52"));
+    bench.text("plot m.msgpack --out m.svg");
+    bench.states("q.csv", 2, &[1.0, 2.0, 1.0 + std::f64::consts::TAU, 2.0, 1.0, 1.0]);
+    let mean = numbers(&bench.json("value m.msgpack q.csv")["mean"]);
+    assert!((mean[0] - mean[1]).abs() < 1e-9 && (mean[0] - mean[2]).abs() > 0.1, "{mean:?}");
+    // What is printed is a hyperparameter file.
+    bench.file("h.json", &fitted.to_string());
+    let again = bench.json("score t.csv --hyperparameters h.json --discount 0.5");
+    assert!(relative(&again["log_evidence"], &fitted["log_evidence"]) < 1e-9);
+    let given = "fit t.csv --discount 0.5 --hyperparameters h.json --no-optimise --out n.msgpack";
+    assert_eq!(bench.json(given)["kernel"]["profile"], "matern52");
+    for (arguments, named) in [
+        ("fit t.csv --state-kinds real --out x.msgpack", "state_kinds is for 1 state variables, states have 2"),
+        ("fit t.csv --state-kinds real,angle --out x.msgpack", "periodic:P"),
+        ("fit t.csv --kernel-profile rbf --out x.msgpack", "gaussian or matern52"),
+        (&format!("{given} --kernel-profile gaussian"), "--kernel-profile says otherwise"),
+        (&format!("{given} --state-kinds real,real"), "--state-kinds says otherwise"),
+    ] {
+        let (status, message) = bench.failure(arguments);
+        assert!(status == 2 && message.contains(named), "{arguments}: {status} {message}");
+    }
+}
