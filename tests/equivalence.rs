@@ -362,7 +362,8 @@ fn a_row_that_makes_the_system_singular_is_not_gained() {
     let m = 32;
     let mut statistics = Statistics::new(m, 1, m);
     statistics.follow_rows();
-    let (scale, mut work) = (Scale::of_noise(0.5), SolveWork { inverts: true, ..SolveWork::default() });
+    let (scale, mut work) = (Scale::of_noise(0.5), SolveWork::default());
+    work.inverts = true;
     let mut before = Posterior::default();
     before.solve_again(&statistics, &Running::default(), scale, &mut work).unwrap();
     let weights = before.feature_weights().clone();
