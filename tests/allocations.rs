@@ -24,7 +24,12 @@ fn settings() -> Settings {
 
 /// Where no row adds to B but those that are cut.
 fn to_the_end() -> Settings {
-    Settings { lambda: Lambda::Fixed(1.0), selection: SelectionKind::Evidence, variance: VarianceKind::Model, ..settings() }
+    Settings {
+        lambda: Lambda::Fixed(1.0),
+        selection: SelectionKind::Evidence,
+        variance: VarianceKind::Model,
+        ..settings()
+    }
 }
 
 fn often(settings: Settings) -> Settings {
@@ -72,7 +77,11 @@ fn a_full_dictionary_learns_without_allocating() {
         ("clustered", clustered(to_the_end()), &plain),
         ("clustered, lambda 0.5", clustered(lambda(0.5, settings())), &plain),
         ("ratios", settings(), &weighted),
-        ("ratios, weights after every row, two rewards", Settings { rewards: vec![0, 1], ..often(settings()) }, &weighted),
+        (
+            "ratios, weights after every row, two rewards",
+            Settings { rewards: vec![0, 1], ..often(settings()) },
+            &weighted,
+        ),
         ("ratios, lambda 1", to_the_end(), &weighted),
     ] {
         for group in [1, 7, 256] {

@@ -9,8 +9,8 @@
 //! ```
 
 use super::dense::{
-    Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Sides, Singular, Tridiagonal, ViewMut, axpy, dot,
-    multiply, rank_k, solve_and_invert, solve_general, solve_general_into, solve_lower, solve_lower_transposed, tight,
+    Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Sides, Singular, Tridiagonal, ViewMut, axpy, dot, multiply,
+    rank_k, solve_and_invert, solve_general, solve_general_into, solve_lower, solve_lower_transposed, tight,
     turn_and_multiply,
 };
 use super::dictionary::Dictionary;
@@ -568,10 +568,10 @@ impl Posterior {
         let factor = self.system.factor();
         known <= m
             && self.feature_weights.cols() == rewards
-            && (factor.rows(), factor.cols()) == if self.has_evidence { (known, known) } else { (0, 0) }
+            && ((factor.rows(), factor.cols()) == (known, known)
+                || (!self.has_evidence && (factor.rows(), factor.cols()) == (0, 0)))
             && [(0, 0), (known, known)].contains(&(self.inverse.rows(), self.inverse.cols()))
-            && (self.inverse.rows() == 0
-                || (self.owed_left.len(), self.owed_right.len()) == (known, known))
+            && (self.inverse.rows() == 0 || (self.owed_left.len(), self.owed_right.len()) == (known, known))
             && (!self.has_evidence
                 || (self.response.rows(), self.response.cols()) == (known, rewards)
                     && (self.energy.len(), self.mean_target.len()) == (rewards, rewards))
@@ -660,8 +660,7 @@ impl Posterior {
     /// # Errors
     /// If A is not positive definite to working precision.
     pub fn covariance(&self, statistics: &Statistics) -> Result<Matrix, SolveError> {
-        let mut inverse =
-            if self.has_evidence { self.system.inverse() } else { self.factor(statistics)?.inverse() };
+        let mut inverse = if self.has_evidence { self.system.inverse() } else { self.factor(statistics)?.inverse() };
         for j in 0..inverse.cols() {
             inverse.col_mut(j).iter_mut().for_each(|v| *v *= self.scale.ratio);
         }
