@@ -849,6 +849,8 @@ mod tests {
     use super::*;
     use crate::access::{Right, Rights};
     use crate::learner::KernelKind;
+    use crate::math::embedding::StateKind;
+    use crate::math::kernel::Profile;
     use std::path::Path;
 
     fn error(text: &str) -> String {
@@ -1012,6 +1014,20 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_state_variables_say_how_many_there_are() {
+        let text = "[[critic]]\nname = \"a\"\n[[critic]]\nname = \"b\"\nkernel_profile = \"matern52\"\n\
+                    state_kinds = [\"real\", \"periodic:6.25\", \"category\"]";
+        let config = Config::from_toml(text).unwrap();
+        assert_eq!((config.state_dim, config.expected_dim()), (None, Some((3, "state_kinds"))));
+        let kinds = [StateKind::Real, StateKind::Periodic(6.25), StateKind::Category];
+        assert_eq!((&config.critics[1].state_kinds[..], config.critics[1].profile), (&kinds[..], Profile::Matern52));
+        assert_eq!(Config::from_toml(&config.print()).unwrap(), config);
+        let config = Config::from_toml(&format!("state_dim = 3\n{text}")).unwrap();
+        assert_eq!(config.expected_dim(), Some((3, "state_dim")));
+        assert_eq!(Config::from_toml("").unwrap().expected_dim(), None);
+    }
+
+    #[test]
     fn wrong_values_are_refused_with_line_and_range() {
         let cases = [
             ("\n\nstate_dim = 0", "line 3: `state_dim` must be from 1 to 4096, is 0"),
@@ -1040,6 +1056,23 @@ mod tests {
             ("[[critic]]\nrewards = [0, 0]", "line 2: `critic[0].rewards` must be distinct"),
             ("[[critic]]\nrewards = []", "line 2: `critic[0].rewards` must be distinct"),
             ("[[critic]]\nkernel = \"rbf\"", "line 2: `critic[0].kernel` must be one of ard, isotropic"),
+            (
+                "[[critic]]\nkernel_profile = \"rbf\"",
+                "line 2: `critic[0].kernel_profile` must be one of gaussian, matern52",
+            ),
+            (
+                "[[critic]]\nstate_kinds = [\"periodic\"]",
+                "line 2: `critic[0].state_kinds` cannot be read: a kind of state variable is \"real\", \"periodic:P\"",
+            ),
+            (
+                "state_dim = 3\n[[critic]]\nstate_kinds = [\"real\", \"category\"]",
+                "line 3: `critic[0].state_kinds` must be as many as state_dim: state_kinds is for 2 state variables",
+            ),
+            (
+                "[[critic]]\nname = \"a\"\nstate_kinds = [\"category\"]\n[[critic]]\nname = \"b\"\nstate_kinds = [\"real\", \
+                 \"real\"]",
+                "line 6: `critic[1].state_kinds` must be as many as those of critic a",
+            ),
             ("[[critic]]\nstarts = -1", "line 2: `critic[0].starts` cannot be read"),
             ("a = \n", "line 1: "),
             ("log = \"info\"\nlog = \"warn\"", "line 2: duplicate key"),

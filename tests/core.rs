@@ -236,3 +236,16 @@ fn the_last_rows_of_a_stream_that_pauses_are_published() {
     harness.turn();
     assert_eq!(harness.published.len(), published, "nothing new, nothing published");
 }
+
+#[test]
+fn rows_that_contradict_the_kinds_of_state_variables_are_refused_by_name() {
+    let toml = "[[critic]]\nstate_kinds = [\"real\", \"periodic:6.25\", \"category\"]";
+    let mut harness = Harness::new(toml);
+    harness.ingest(&wire::encode_ingest(&pendulum(50, 4)[0]));
+    harness.turn();
+    assert_eq!(harness.core.offset(), 0);
+    let status = harness.call(Op::Status).unwrap();
+    assert_eq!(status["rejected"], serde_json::json!({"wrong_dimension": 1}));
+    let event = &harness.events("rejected")[0];
+    assert!(event["message"].as_str().unwrap().contains("state_kinds"), "{event}");
+}

@@ -202,7 +202,8 @@ fn a_client_reads_what_it_wrote_and_gets_what_the_snapshot_says() {
     let states: Vec<f64> = (0..50).map(|i| f64::from(i) / 25.0 - 1.0).collect();
     let rows: Vec<[f64; 1]> = states.iter().map(|&x| [x]).collect();
     let value = |requester: &mut Requester, offset: u64| {
-        ask(requester, "value", json!({"states": rows, "variance": true, "min_offset": offset}))
+        let fields = json!({"states": rows, "variance": true, "returns": true, "known": true, "min_offset": offset});
+        ask(requester, "value", fields)
     };
     let mut before = Vec::new();
     for chunk in walk(2, 400).chunks(40) {
@@ -216,7 +217,19 @@ fn a_client_reads_what_it_wrote_and_gets_what_the_snapshot_says() {
     let reply = value(&mut requester, 400);
     let snapshot = requester.snapshot(None, PATIENCE).unwrap();
     assert_eq!((snapshot.offset, snapshot.generation), (400, reply["generation"].as_u64().unwrap()));
-    let local = snapshot.evaluate(&states, Ask::VARIANCE).unwrap();
+    let local = snapshot.evaluate(&states, Ask::ALL).unwrap();
+    assert_eq!(reply["extrapolates"], json!(local.extrapolates));
+    let theirs = reply.get("return_variance").map(numbers).unwrap_or_default();
+    assert_eq!(reply.get("return_variance").is_some(), local.return_variance.is_some());
+    for (theirs, ours) in numbers(&reply["known"]).iter().zip(local.known.unwrap()) {
+        assert!((theirs - ours).abs() < 1e-9, "{theirs} {ours}");
+    }
+    for (theirs, ours) in theirs.iter().zip(local.return_variance.iter().flatten()) {
+        assert!((theirs - ours).abs() < 1e-9, "{theirs} {ours}");
+    }
+    let status = requester.ask("status", json!({}), PATIENCE).unwrap();
+    let critic = &status["critics"][0];
+    assert_eq!((&critic["lambda"], &critic["provisional"]), (&json!(snapshot.lambda), &json!(snapshot.provisional)));
     for (theirs, ours) in numbers(&reply["mean"]).iter().zip(local.mean.iter()) {
         assert!((theirs - ours).abs() < 1e-9, "{theirs} {ours}");
     }
@@ -264,6 +277,7 @@ fn every_fault_has_its_code_and_hurts_nobody() {
         (json!({"op": "value"}), "missing_field", Some("states")),
         (json!({"op": "value", "states": "everywhere"}), "wrong_type", Some("states")),
         (json!({"op": "value", "states": [[0.0]], "variance": 1}), "wrong_type", Some("variance")),
+        (json!({"op": "value", "states": [[0.0]], "returns": 1}), "wrong_type", Some("returns")),
         (json!({"op": "value", "states": [[0.0, 0.0]]}), "wrong_dimension", Some("states")),
         (json!({"op": "value", "states": [[1e10]]}), "out_of_range", Some("states")),
         (with(good(), "reward", json!("much")), "wrong_type", Some("reward")),

@@ -1,9 +1,10 @@
 //! The evidence, its gradient and the dense posterior agree with an independent implementation.
 
 use criticd::math::dense::Matrix;
+use criticd::math::embedding::StateKind;
 use criticd::math::evidence::{self, Problem, Sparse};
 use criticd::math::exact::{ExactPosterior, exact_fixed_point};
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
 use criticd::math::returns::{Returns, differences};
 use criticd::transition::Rows;
 use serde_json::Value;
@@ -47,7 +48,14 @@ fn hyper(case: &Value) -> Hyperparameters {
         }
     };
     let noise = if case["noise"] == "td" { NoiseModel::White } else { NoiseModel::Correlated };
-    let like = Hyperparameters { kernel: Kernel::gaussian(1.0, 1.0, metric), noise, noise_variance: 1.0 };
+    let profile = kernel["profile"].as_str().map_or(Profile::Gaussian, |word| Profile::from_name(word).unwrap());
+    let kinds = kernel["kinds"].as_array().into_iter().flatten();
+    let kinds: Vec<StateKind> = kinds.map(|kind| kind.as_str().unwrap().parse().unwrap()).collect();
+    let like = Hyperparameters {
+        kernel: Kernel::gaussian(1.0, 1.0, metric).with_profile(profile).with_kinds(&kinds),
+        noise,
+        noise_variance: 1.0,
+    };
     evidence::from_parameters(&like, &reorder(numbers(&case["theta"]), kernel))
 }
 
@@ -176,6 +184,49 @@ fn correlated_noise_with_its_cuts_closed() {
             let found = evidence::sparse(&problem, &hyper, &dictionary, kind, 0.0, GO).unwrap();
             close(name, &[found.value], &[boot["sr"][key].as_f64().unwrap()], 1e-8);
         }
+    }
+}
+
+const PROFILES: [&str; 9] = [
+    "matern52_iso_mc",
+    "matern52_ard_td",
+    "matern52_fa_mc",
+    "matern52_fa_td",
+    "periodic_ard_mc",
+    "periodic_iso_td",
+    "category_ard_mc",
+    "category_iso_mc",
+    "category_fa_td",
+];
+
+#[test]
+fn profiles_and_kinds_of_state_variables() {
+    for name in PROFILES {
+        let case = read(name);
+        let (rows, hyper, gamma) = (rows(&case), hyper(&case), case["gamma"].as_f64().unwrap());
+        let (kernel, given) = (&hyper.kernel, &case["expected"]["kernel"]);
+        let (px, pz) = (kernel.project(rows.dim, &flat(&given["X"])), kernel.project(rows.dim, &flat(&given["Z"])));
+        let width = kernel.projected_dim(rows.dim);
+        let mut found = Matrix::zeros(px.len() / width, pz.len() / width);
+        kernel.block(&Points::new(width, &px), &pz, &mut found.view_mut());
+        let expected = Matrix::from_rows(found.rows(), found.cols(), &flat(&given["K"]));
+        (0..found.cols()).for_each(|j| close(name, found.col(j), expected.col(j), 1e-13));
+        let problem = match hyper.noise {
+            NoiseModel::White => {
+                let (nodes, differences) = differences(&rows, gamma);
+                Problem::white(rows.dim, nodes, differences, Matrix::from_rows(rows.len(), 1, &rows.rewards))
+            }
+            NoiseModel::Correlated => {
+                let returns = Returns::new(&rows, &[0], gamma);
+                assert!(returns.cuts.is_empty(), "{name}: all chains end");
+                Problem::correlated(rows.dim, rows.states.clone(), returns.targets(&Matrix::zeros(0, 1)))
+            }
+        };
+        check_evidences(name, &case, &problem, &hyper);
+        let exact = &case["expected"]["exact"];
+        let (posterior, query) = (ExactPosterior::new(&problem, &hyper, GO).unwrap(), flat(&case["query"]));
+        close(name, posterior.mean(&query).col(0), &numbers(&exact["mean"]), 1e-10);
+        close(name, &posterior.variance(&query), &numbers(&exact["var"]), 1e-10);
     }
 }
 

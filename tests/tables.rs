@@ -38,14 +38,12 @@ fn written(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 fn same(a: &Table, b: &Table) -> bool {
     let (x, y) = (a.rows(), b.rows());
     let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-    let batches = |table: &Table| {
-        let content = |batch: criticd::transition::Batch| (batch.seq(), batch.len(), batch.stream().to_owned());
-        table.batches("", 4).map(content).collect::<Vec<_>>()
-    };
+    let batches = |table: &Table| table.batches("", 4).collect::<Vec<_>>();
     (x.dim, x.rewards_per_row, &x.states, &x.next_states, &x.rewards, &x.streams)
         == (y.dim, y.rewards_per_row, &y.states, &y.next_states, &y.rewards, &y.streams)
         && (&x.terminated, &x.truncated, &x.starts_chain) == (&y.terminated, &y.truncated, &y.starts_chain)
         && bits(&x.discounts) == bits(&y.discounts)
+        && x.ratios == y.ratios
         && (a.streams(), a.actions()) == (b.streams(), b.actions())
         && batches(a) == batches(b)
 }
@@ -55,6 +53,7 @@ fn twins() -> Vec<(&'static str, Vec<&'static str>)> {
         ("full.csv", vec!["full.npz", "full_compressed.npz", "full.jsonl", "flat.jsonl"]),
         ("pieces.csv", vec!["pieces.npz", "pieces.jsonl"]),
         ("trajectory.csv", vec!["trajectory.npz"]),
+        ("policies.csv", vec!["policies.npz", "policies.jsonl"]),
     ];
     if cfg!(feature = "hdf5") {
         let pairs = [("minari.csv", "minari.hdf5"), ("d4rl.csv", "d4rl.hdf5"), ("d4rl_next.csv", "d4rl_next.hdf5")];
@@ -63,6 +62,7 @@ fn twins() -> Vec<(&'static str, Vec<&'static str>)> {
     if cfg!(feature = "parquet") {
         twins[0].1.extend(["full.parquet", "full_zstd.parquet"]);
         twins[1].1.push("pieces.parquet");
+        twins[3].1.push("policies.parquet");
     }
     twins
 }
@@ -94,6 +94,17 @@ fn every_format_gives_the_same_transitions() {
     assert_eq!((minari.rows().len(), ends(&minari.rows().starts_chain)), (34, 12));
     let pieces = read(&fixture("pieces.csv"), STRICT).unwrap();
     assert_eq!(pieces.rows().len(), 14, "of two truncated pieces the last row only lends its state");
+    let policies = read(&fixture("policies.csv"), STRICT).unwrap();
+    let starts: Vec<usize> = (0..12).filter(|&i| policies.rows().starts_chain[i]).collect();
+    assert_eq!(starts, [0, 4, 9], "by their states all rows are one chain");
+    assert_eq!(policies.rows().ratios, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.5, 1.0, 1.5]);
+    // Rows that say different things do not travel together, nor those with a new chain between them.
+    let lengths: Vec<usize> = policies.batches("", 100).map(|batch| batch.len()).collect();
+    assert_eq!(lengths, [4, 3, 1, 1, 2, 1]);
+    let seqs: Vec<u64> = policies.batches("", 100).map(|batch| batch.seq().unwrap()).collect();
+    assert_eq!(seqs, [0, 5, 8, 9, 11, 13], "a number is left out where a chain starts");
+    let last = policies.batches("", 100).last().unwrap();
+    assert_eq!((last.behavior_prob(0), last.next_action(0), last.next_action_probs(0)), (Some(0.5), None, None));
 }
 
 #[test]
@@ -306,6 +317,27 @@ fn arrays_are_wrong_in_words() {
         (replace("terminated", "<f8", "(3,)", floats(&[0.0, 0.5, 1.0])), "row 1, array terminated: 0.5 is not a flag"),
         (replace("terminated", "|b1", "(3, 2)", vec![0; 6]), "array terminated: has shape [3, 2]"),
         (replace("discounts", "<f4", "(3,)", [0, 0, 0, 64].repeat(3)), "row 0, array discounts: a discount lies in"),
+        (
+            replace("behavior_probs", "<f8", "(3,)", floats(&[0.5, nan, 0.0])),
+            "row 2, array behavior_probs: an action that was taken has a probability or density above 0, this one 0",
+        ),
+        (
+            replace("target_probs", "<f8", "(3,)", floats(&[0.0, nan, -0.5])),
+            "row 2, array target_probs: a probability or density is at least 0, this one is -0.5",
+        ),
+        (
+            replace("next_actions", "<f8", "(3, 2)", floats(&[0.5, 1.0, nan, nan, 1.0, nan])),
+            "row 2, array next_actions[:, 1]: NaN; a row has all of these numbers or none",
+        ),
+        (
+            replace("next_action_probs", "<f8", "(3, 2)", floats(&[0.5, 0.5, nan, nan, 0.5, 0.25])),
+            "row 2, array next_action_probs[:, 0]: the probabilities of a row sum to 1, these to 0.75",
+        ),
+        (
+            replace("starts_chain", "<f8", "(3,)", floats(&[0.0, nan, 1.0])),
+            "row 1, array starts_chain: NaN is not a flag",
+        ),
+        (replace("next_action", "<f8", "(3,)", vec![0; 24]), "array next_action: not known; call it next_actions"),
         (replace("seqs", "<i8", "(3,)", vec![0; 24]), "row 1, array seqs: must rise within a stream, 0 follows 0"),
         (replace("streams", "<U1", "(3,)", vec![0; 12]), "row 0, array streams: a stream's name has 1 to 256 bytes"),
         (replace("reward", "<f8", "(3,)", vec![0; 24]), "array reward: not known; call it rewards"),

@@ -1,6 +1,7 @@
 //! The wire promises: what clients may write is understood, every fault is named, and no bytes do harm.
 
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd::math::embedding::StateKind;
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use criticd::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot};
 use criticd::transition::Batch;
 use criticd::wire::{self, ArrayForm, ErrorCode, Id, Limits, Op, Reply, WireError};
@@ -819,7 +820,9 @@ fn golden_snapshots_give_the_expected_values() {
     let kinds = ["isotropic", "ard", "factor"];
     let rewards = ["rewards_isotropic", "rewards_ard", "rewards_factor"];
     let returns = ["returns", "returns_means_only", "returns_rewards", "returns_provisional"];
-    for name in kinds.into_iter().chain(rewards).chain(["means_only", "no_bias_factor"]).chain(returns) {
+    let others = ["matern52_isotropic", "matern52_factor", "kinds_ard", "matern52_kinds_factor"];
+    let plain = kinds.into_iter().chain(rewards).chain(["means_only", "no_bias_factor"]);
+    for name in plain.chain(returns).chain(others) {
         let bytes = vector(&format!("snapshot_{name}.msgpack"));
         let model = wire::decode_snapshot(&bytes).unwrap();
         let written = wire::encode_snapshot(&model, ArrayForm::Tensor, true);
@@ -1036,7 +1039,11 @@ fn hyperparameter_files_in_both_languages() {
 #[test]
 fn hyperparameter_files_come_back_exactly() {
     for metric in metrics() {
-        let Snapshot { hyperparameters, inputs, .. } = snapshot(metric, 1);
+        let Snapshot { mut hyperparameters, inputs, .. } = snapshot(metric.clone(), 1);
+        if metric.kind() != "isotropic" {
+            let kinds = [StateKind::Periodic(0.1 + 0.2), StateKind::Category];
+            hyperparameters.kernel = hyperparameters.kernel.with_profile(Profile::Matern52).with_kinds(&kinds);
+        }
         for inputs in [None, Some(inputs)] {
             let text = wire::hyperparameters_to_json(&hyperparameters, inputs.as_ref()).to_string();
             let file = wire::hyperparameters_from_str(&text).unwrap();
@@ -1047,7 +1054,8 @@ fn hyperparameter_files_come_back_exactly() {
 
 #[test]
 fn faults_of_hyperparameter_files_are_named() {
-    let base = json!({"kernel": {"kind": "isotropic", "signal_variance": 1, "bias_variance": 0, "relevance": 0.5},
+    let base = json!({"kernel": {"kind": "isotropic", "signal_variance": 1, "bias_variance": 0, "relevance": 0.5,
+                                 "profile": "gaussian", "kinds": []},
                       "noise": {"model": "correlated", "variance": 0.1}});
     assert!(wire::hyperparameters_from_str(&base.to_string()).is_ok());
     for (path, value, code, field) in [
@@ -1056,6 +1064,11 @@ fn faults_of_hyperparameter_files_are_named() {
         ("/kernel/relevance", json!([]), "wrong_shape", "kernel.relevance"),
         ("/kernel/kind", json!("ard"), "wrong_shape", "kernel.relevance"),
         ("/kernel", json!({}), "missing_field", "kernel.signal_variance"),
+        ("/kernel/profile", json!("matern32"), "out_of_range", "kernel.profile"),
+        ("/kernel/profile", json!(52), "wrong_type", "kernel.profile"),
+        ("/kernel/kinds", json!(["real", "angle"]), "out_of_range", "kernel.kinds"),
+        ("/kernel/kinds", json!(["periodic:0", "real"]), "out_of_range", "kernel.kinds"),
+        ("/kernel/kinds", json!("real"), "wrong_type", "kernel.kinds"),
         ("/noise/variance", json!(0), "out_of_range", "noise.variance"),
         ("/noise", json!("white"), "wrong_type", "noise"),
     ] {
@@ -1064,6 +1077,11 @@ fn faults_of_hyperparameter_files_are_named() {
         let error = wire::hyperparameters_from_str(&changed.to_string()).unwrap_err();
         assert_eq!((error.code.name(), error.field), (code, Some(field)), "{path}: {value}");
     }
+    let mut ard = base.clone();
+    ard["kernel"] = json!({"kind": "ard", "signal_variance": 1, "bias_variance": 0, "relevance": [0.5, 1],
+                           "kinds": ["real"]});
+    let error = wire::hyperparameters_from_str(&ard.to_string()).unwrap_err();
+    assert_eq!((error.code.name(), error.field), ("wrong_shape", Some("kernel.kinds")));
     for text in ["{", "kernel = ", "", "{}"] {
         let error = wire::hyperparameters_from_str(text).unwrap_err();
         assert!(["malformed", "missing_field"].contains(&error.code.name()), "{text:?}: {error}");

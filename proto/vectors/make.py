@@ -35,7 +35,7 @@ def alike(a, b):
         return len(a) == len(b) and all(map(alike, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
-    return a == b or (isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 1e-12 * max(1.0, abs(a)))
+    return a == b or (isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 1e-12 * abs(a) + 1e-13)
 
 
 def write(name, message):
@@ -434,6 +434,75 @@ more_snapshots(
 )
 more_snapshots("means_only", "ard", np.array([0.5, 1.0, 0.25]), None, 0.0, one, None, zero, unit)
 more_snapshots("no_bias_factor", "factor", np.zeros(3), np.array([[0.5, 0.5, 0.5]]), 0.0, one, c / 4, zero, unit)
+
+
+# ---- profiles, and state variables that are not real
+
+
+def other_kernels(name, kind, profile, kinds, relevance, factors):
+    """Squared distances from their definition, state by state."""
+    dictionary = np.array([[0.0, 0.5, 1.0], [1.0, -1.5, 0.0], [-0.75, 2.0, 1.0], [0.5, 0.5, 2.0]])
+    v0, bias, weights = 0.8, 0.3, np.array([0.5, -1.0, 2.0, 0.25])
+    shift, scale = np.array([0.5, 0.0, 0.0]), np.array([2.0, 1.0, 1.0])
+    kernel = {"kind": kind, "signal_variance": v0, "bias_variance": bias, "relevance": relevance}
+    kernel |= {"profile": profile} if profile != "gaussian" else {}
+    kernel |= {"kinds": kinds} if kinds else {}
+    kernel |= {"factors": factors} if factors is not None else {}
+    message = {
+        "type": "snapshot",
+        "critic": "default",
+        "generation": 1,
+        "revision": 1,
+        "offset": 400,
+        "transitions": 400,
+        "time": 1.7e9,
+        "discount": 0.9,
+        "noise": {"model": "correlated", "variance": 0.5},
+        "kernel": kernel,
+        "inputs": {"dim": 3, "shift": shift, "scale": scale},
+        "dictionary": dictionary,
+        "weights": weights,
+        "variance": c / 2,
+        "log_evidence": -12.0,
+    }
+    good(f"snapshot_{name}", "publication", message)
+
+    def k(a, b):
+        squared = 0.0
+        kind_of = dict(enumerate(kinds))
+        for d in range(3):
+            if kind_of.get(d, "real") == "real":
+                squared += relevance[d] * (a[d] - b[d]) ** 2
+            elif kind_of[d] == "category":
+                squared += relevance[d] * (2.0 if a[d] != b[d] else 0.0)
+            else:
+                period = float(kind_of[d].split(":")[1])
+                squared += relevance[d] * (2 * np.sin(np.pi * (a[d] - b[d]) / period)) ** 2
+        for f in [] if factors is None else factors:
+            squared += sum(f[d] * (a[d] - b[d]) for d in range(3) if kind_of.get(d, "real") == "real") ** 2
+        s = np.sqrt(5 * squared)
+        shape = np.exp(-squared / 2) if profile == "gaussian" else (1 + s + s**2 / 3) * np.exp(-s)
+        return v0 * shape + bias
+
+    queries = np.array([[0.5, 0.5, 1.0], [1.5, 12.0, 2.0], [-3.0, 4.0, 0.0], [100.0, -0.25, 7.0]])
+    means, variances = [], []
+    for x in queries:
+        z = (x - shift) / scale
+        row = np.array([k(z, d) for d in dictionary])
+        means.append(float(row @ weights))
+        variances.append(float(v0 + bias - row @ (c / 2) @ row))
+    assert all(v > 0 for v in variances)
+    put_json(f"snapshot_{name}.json", {"states": queries.tolist(), "mean": means, "variance": variances})
+
+
+angle = f"periodic:{2 * np.pi!r}"
+mixed = ["real", angle, "category"]
+other_kernels("matern52_isotropic", "isotropic", "matern52", [], np.full(3, 0.5), None)
+other_kernels("matern52_factor", "factor", "matern52", [], np.array([0.5, 0.0, 0.25]), np.array([[1.0, -0.5, 0.25]]))
+other_kernels("kinds_ard", "ard", "gaussian", mixed, np.array([0.5, 1.5, 0.75]), None)
+other_kernels(
+    "matern52_kinds_factor", "factor", "matern52", mixed, np.array([0.5, 1.5, 0.75]), np.array([[1.0, 9.0, 9.0]])
+)
 
 base = {"v": 1, **row}
 table = {"v": 1, "stream": "robot", "states": [[0.5, -1], [1, 2], [3, 4]], "rewards": [1, 2]}

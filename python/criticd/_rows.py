@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Self
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +13,49 @@ import numpy.typing as npt
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Message
 
 _LARGEST = float(np.finfo(np.float64).max)
+_SMALLEST = float(np.nextafter(0.0, 1.0))
+
+
+_SUM_TOLERANCE = 1e-6
+"""By how much the probabilities of one row may miss the sum 1."""
+
+
+class Policies(NamedTuple):
+    """What a row holds of policies, in this order.
+
+    Whether it has `behavior_prob` and `target_prob`; the lengths of its next action (as `Layout.actions`) and of its
+    probabilities of next actions, 0 where it has none.
+    """
+
+    behavior: bool = False
+    target: bool = False
+    next_action: int = -1
+    next_probs: int = 0
+
+    @property
+    def width(self) -> int:
+        """How many numbers that is."""
+        acts = max(1, self.next_action) if self.next_action >= 0 else 0
+        return self.behavior + self.target + acts + self.next_probs
+
+    def parts(self, at: int) -> tuple[slice, slice, slice, slice]:
+        """Where each of them lies in a row in which they begin at `at`; empty where a row does not have it."""
+        ends = [at, at + self.behavior, at + self.behavior + self.target, at + self.width - self.next_probs]
+        behavior, target, acts = (slice(*pair) for pair in pairwise(ends))
+        return behavior, target, acts, slice(ends[-1], at + self.width)
+
+
+NO_POLICIES = Policies()
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a row holds, all as 64-bit floats, in this order: state, successor, rewards, ends, action, discount, time.
+    """What a row holds, all as 64-bit floats.
+
+    In this order: state, successor, rewards, ends, action, what it says of policies, discount, time.
 
     `rewards` and `actions` are lengths, 0 standing for a plain number; `actions` is -1 where rows have none. `ends` is
-    where the two flags lie, `width` the length of a row.
+    where the two flags lie, `said` where what is said of policies begins, `width` the length of a row.
     """
 
     dim: int
@@ -27,14 +63,18 @@ class Layout:
     actions: int = -1
     discount: bool = False
     time: bool = False
+    policies: Policies = NO_POLICIES
     ends: int = field(init=False, compare=False)
+    said: int = field(init=False, compare=False)
     width: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         ends = 2 * self.dim + max(1, self.rewards)
         acts = max(1, self.actions) if self.actions >= 0 else 0
         object.__setattr__(self, "ends", ends)
-        object.__setattr__(self, "width", ends + 2 + acts + self.discount + self.time)
+        said = ends + 2 + acts
+        object.__setattr__(self, "said", said)
+        object.__setattr__(self, "width", said + self.policies.width + self.discount + self.time)
 
     def columns(self, data: bytes | memoryview) -> Message:
         """The keys of a batch of the rows in `data`."""
@@ -55,6 +95,16 @@ class Layout:
             columns["actions"] = rows[:, at + 2]
         if self.time:
             columns["times"] = rows[:, width - 1]
+        if self.policies is not NO_POLICIES:
+            behavior, target, acts, probs = self.policies.parts(self.said)
+            if self.policies.behavior:
+                columns["behavior_probs"] = rows[:, behavior.start]
+            if self.policies.target:
+                columns["target_probs"] = rows[:, target.start]
+            if self.policies.next_action >= 0:
+                columns["next_actions"] = rows[:, acts] if self.policies.next_action else rows[:, acts.start]
+            if self.policies.next_probs:
+                columns["next_action_probs"] = rows[:, probs]
         return columns
 
 
@@ -81,6 +131,10 @@ class Rows:
         action: npt.ArrayLike | None,
         discount: float | None,
         time: float | None,
+        behavior_prob: float | None = None,
+        target_prob: float | None = None,
+        next_action: npt.ArrayLike | None = None,
+        next_action_probs: npt.ArrayLike | None = None,
     ) -> Self:
         """One transition."""
         first, after = _numbers(state, "state"), _numbers(next_state, "next_state")
@@ -92,7 +146,10 @@ class Rows:
         rewards = reward if type(reward) is float else _numbers(reward, "reward")
         acts = action if action is None or type(action) is float else _numbers(action, "action")
         counts = _length(rewards, "reward"), -1 if acts is None else _length(acts, "action")
-        layout = layout_of(first.size, *counts, discount is not None, time is not None)
+        policies = NO_POLICIES
+        if not (behavior_prob is target_prob is next_action is next_action_probs is None):
+            policies, values = _said_once(behavior_prob, target_prob, next_action, next_action_probs)
+        layout = layout_of(first.size, *counts, discount is not None, time is not None, policies)
         d, at = layout.dim, layout.ends
         row = np.empty(layout.width)
         row[:d] = first
@@ -102,12 +159,14 @@ class Rows:
         row[at + 1] = bool(truncated)
         if acts is not None:
             row[at + 2 : at + 2 + max(1, layout.actions)] = acts
+        if policies is not NO_POLICIES:
+            row[layout.said : layout.said + policies.width] = values
         if discount is not None:
             row[-1 - layout.time] = discount
         if time is not None:
             row[-1] = time
         # No number is too large if the sum of all squares is not: one cheap test for nearly all rows.
-        if discount is not None or not row.dot(row) <= MAGNITUDE_MAX**2:
+        if discount is not None or policies is not NO_POLICIES or not row.dot(row) <= MAGNITUDE_MAX**2:
             _check(layout, row[None], plural=False)
         return cls(layout, 1, row.tobytes())
 
@@ -122,6 +181,10 @@ class Rows:
         actions: npt.ArrayLike | None,
         discounts: npt.ArrayLike | None,
         times: npt.ArrayLike | None,
+        behavior_probs: npt.ArrayLike | None = None,
+        target_probs: npt.ArrayLike | None = None,
+        next_actions: npt.ArrayLike | None = None,
+        next_action_probs: npt.ArrayLike | None = None,
     ) -> Self:
         """A batch of n transitions, or without `next_states` a piece of a trajectory of n + 1 states."""
         first, gains = _numbers(states, "states"), _numbers(rewards, "rewards")
@@ -143,12 +206,14 @@ class Rows:
         acts = None if actions is None else _numbers(actions, "actions")
         if acts is not None and (acts.ndim not in (1, 2) or len(acts) != n or (acts.ndim == 2 and not acts.shape[1])):
             raise Invalid("actions", f"must be ({n},) or ({n}, A), not {acts.shape}")
+        policies, said = _said_of_rows(n, behavior_probs, target_probs, next_actions, next_action_probs)
         layout = layout_of(
             first.shape[1],
             gains.shape[1] if gains.ndim == 2 else 0,
             -1 if acts is None else acts.shape[1] if acts.ndim == 2 else 0,
             discounts is not None,
             times is not None,
+            policies,
         )
         d, at = layout.dim, layout.ends
         table = np.empty((n, layout.width))
@@ -158,6 +223,7 @@ class Rows:
         table[:, at + 1] = _flags(truncated, "truncated", n)
         if acts is not None:
             table[:, at + 2 : at + 2 + max(1, layout.actions)] = acts if acts.ndim == 2 else acts[:, None]
+        table[:, layout.said : layout.said + policies.width] = said
         for values, name, column in ((discounts, "discounts", -1 - layout.time), (times, "times", -1)):
             if values is not None:
                 numbers = _numbers(values, name)
@@ -183,6 +249,70 @@ class Rows:
         """Rows `start` to `stop` of these."""
         width = 8 * self.layout.width
         return Rows(self.layout, stop - start, self.data[start * width : stop * width])
+
+
+def _said_once(
+    behavior_prob: float | None,
+    target_prob: float | None,
+    next_action: npt.ArrayLike | None,
+    next_action_probs: npt.ArrayLike | None,
+) -> tuple[Policies, Array]:
+    """What one row says of policies, and the numbers of it."""
+    parts = []
+    for value, name in ((behavior_prob, "behavior_prob"), (target_prob, "target_prob")):
+        if value is not None:
+            number = _numbers(value, name)
+            if number.ndim:
+                raise Invalid(name, f"must be a number, not {number.shape}")
+            parts.append(number)
+    act = None if next_action is None else _numbers(next_action, "next_action")
+    probs = None if next_action_probs is None else _numbers(next_action_probs, "next_action_probs")
+    if probs is not None and (probs.ndim != 1 or not probs.size):
+        raise Invalid("next_action_probs", f"must be (C,), not {probs.shape}")
+    policies = Policies(
+        behavior_prob is not None,
+        target_prob is not None,
+        -1 if act is None else _length(act, "next_action"),
+        0 if probs is None else probs.size,
+    )
+    parts += [values for values in (act, probs) if values is not None]
+    return policies, np.concatenate([values.reshape(-1) for values in parts])
+
+
+def _said_of_rows(
+    n: int,
+    behavior_probs: npt.ArrayLike | None,
+    target_probs: npt.ArrayLike | None,
+    next_actions: npt.ArrayLike | None,
+    next_action_probs: npt.ArrayLike | None,
+) -> tuple[Policies, Array]:
+    """What n rows say of policies, and the numbers of it, (n, width)."""
+    parts = []
+    for values, name in ((behavior_probs, "behavior_probs"), (target_probs, "target_probs")):
+        if values is not None:
+            numbers = _numbers(values, name)
+            if numbers.shape != (n,):
+                raise Invalid(name, f"must be ({n},), not {numbers.shape}")
+            parts.append(numbers[:, None])
+    acts = None if next_actions is None else _numbers(next_actions, "next_actions")
+    if acts is not None:
+        if acts.ndim not in (1, 2) or len(acts) != n or (acts.ndim == 2 and not acts.shape[1]):
+            raise Invalid("next_actions", f"must be ({n},) or ({n}, A), not {acts.shape}")
+        parts.append(acts if acts.ndim == 2 else acts[:, None])
+    probs = None if next_action_probs is None else _numbers(next_action_probs, "next_action_probs")
+    if probs is not None:
+        if probs.ndim != 2 or len(probs) != n or not probs.shape[1]:
+            raise Invalid("next_action_probs", f"must be ({n}, C), not {probs.shape}")
+        parts.append(probs)
+    if not parts:
+        return NO_POLICIES, np.empty((n, 0))
+    policies = Policies(
+        behavior_probs is not None,
+        target_probs is not None,
+        -1 if acts is None else acts.shape[1] if acts.ndim == 2 else 0,
+        0 if probs is None else probs.shape[1],
+    )
+    return policies, np.concatenate(parts, axis=1)
 
 
 def _numbers(value: npt.ArrayLike, name: str) -> Array:
@@ -213,14 +343,20 @@ def _length(value: Any, name: str) -> int:
 def _check(layout: Layout, rows: Array, plural: bool) -> None:
     """The daemon refuses a message for one bad number in it: find that here, where it came from."""
     d, at = layout.dim, layout.ends
-    acts = at + 2 + (max(1, layout.actions) if layout.actions >= 0 else 0)
+    acts = layout.said
+    behavior, target, next_acts, probs = layout.policies.parts(acts)
+    late = acts + layout.policies.width
     limits = {
         "state": (slice(0, d), -MAGNITUDE_MAX, MAGNITUDE_MAX),
         "next_state": (slice(d, 2 * d), -MAGNITUDE_MAX, MAGNITUDE_MAX),
         "reward": (slice(2 * d, at), -MAGNITUDE_MAX, MAGNITUDE_MAX),
         "action": (slice(at + 2, acts), -_LARGEST, _LARGEST),
-        "discount": (slice(acts, acts + layout.discount), 0.0, 1.0),
-        "time": (slice(acts + layout.discount, layout.width), -_LARGEST, _LARGEST),
+        "next_action": (next_acts, -_LARGEST, _LARGEST),
+        "behavior_prob": (behavior, _SMALLEST, _LARGEST),
+        "target_prob": (target, 0.0, _LARGEST),
+        "next_action_probs": (probs, 0.0, 1.0),
+        "discount": (slice(late, late + layout.discount), 0.0, 1.0),
+        "time": (slice(late + layout.discount, layout.width), -_LARGEST, _LARGEST),
     }
     for name, (part, least, most) in limits.items():
         values = rows[:, part]
@@ -228,5 +364,38 @@ def _check(layout: Layout, rows: Array, plural: bool) -> None:
         if not fine.all():
             row = int(fine.argmin())
             found = values[row][~((values[row] >= least) & (values[row] <= most))][0]
-            limit = "must be finite" if most == _LARGEST else f"lies between {least:g} and {most:g}"
-            raise Invalid(name + "s" * plural, f"{limit}, not {found}", row if plural else None)
+            limit = f"lies between {least:g} and {most:g}"
+            if most == _LARGEST:
+                limit = {_SMALLEST: "must be above 0", 0.0: "must be at least 0"}.get(least, "must be") + " and finite"
+                limit = "must be finite" if least == -_LARGEST else limit
+            raise Invalid(_named(name, plural), f"{limit}, not {found}", row if plural else None)
+    if layout.policies is not NO_POLICIES:
+        _check_policies(layout, rows, plural)
+
+
+def _check_policies(layout: Layout, rows: Array, plural: bool) -> None:
+    """What the numbers of a row must be together; each of them is fine."""
+    policies = layout.policies
+    behavior, target, _, probs = policies.parts(layout.said)
+    if layout.actions >= 0 and policies.next_action >= 0:
+        act, following = max(1, layout.actions), max(1, policies.next_action)
+        if act != following:
+            raise Invalid(_named("next_action", plural), f"has {following} numbers where the action has {act}")
+    if policies.behavior and policies.target:
+        with np.errstate(over="ignore"):
+            ratios = rows[:, target.start] / rows[:, behavior.start]
+        if not (ratios <= MAGNITUDE_MAX).all():
+            row = int((ratios <= MAGNITUDE_MAX).argmin())
+            said = f"is {ratios[row]:g} times the probability of what was done, more than {MAGNITUDE_MAX:g}"
+            raise Invalid(_named("target_prob", plural), said, row if plural else None)
+    if policies.next_probs:
+        sums = rows[:, probs].sum(axis=1)
+        fine = np.abs(sums - 1) <= _SUM_TOLERANCE
+        if not fine.all():
+            row = int(fine.argmin())
+            raise Invalid("next_action_probs", f"must sum to 1, not to {sums[row]:g}", row if plural else None)
+
+
+def _named(name: str, plural: bool) -> str:
+    """What a field is called in a batch."""
+    return name + "s" if plural and name != "next_action_probs" else name

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
 from criticd._protocol import CriticdError
-from criticd._rows import Rows, layout_of
+from criticd._rows import NO_POLICIES, Policies, Rows, layout_of
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS batches (
     id INTEGER PRIMARY KEY AUTOINCREMENT, stream TEXT NOT NULL, origin TEXT NOT NULL, session TEXT NOT NULL,
     base INTEGER NOT NULL, position INTEGER NOT NULL, count INTEGER NOT NULL, dim INTEGER NOT NULL,
     rewards INTEGER NOT NULL, actions INTEGER NOT NULL, discount INTEGER NOT NULL, time INTEGER NOT NULL,
-    data BLOB NOT NULL
+    data BLOB NOT NULL, policies TEXT NOT NULL DEFAULT ''
 )
 """
 _OVERHEAD = 200
@@ -50,6 +51,9 @@ class Spool:
             self._base.execute("PRAGMA journal_mode = WAL")
             self._base.execute("PRAGMA synchronous = NORMAL")
             self._base.execute(_SCHEMA)
+            # A spool of the version before has none.
+            if "policies" not in [column[1] for column in self._base.execute("PRAGMA table_info(batches)")]:
+                self._base.execute("ALTER TABLE batches ADD COLUMN policies TEXT NOT NULL DEFAULT ''")
             self._base.commit()
             found = self._base.execute("SELECT count(*), total(count), total(length(data)) FROM batches").fetchone()
         except sqlite3.Error as error:
@@ -64,11 +68,12 @@ class Spool:
         if self.bytes + size > self.bytes_max:
             return False
         names, shape = (stream, origin, session, base, index, rows.count), rows.layout
+        policies = "" if shape.policies == NO_POLICIES else json.dumps(shape.policies)
         with self._base:
             self._base.execute(
                 "INSERT INTO batches (stream, origin, session, base, position, count, dim, rewards, actions, discount,"
-                " time, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*names, shape.dim, shape.rewards, shape.actions, shape.discount, shape.time, rows.data),
+                " time, data, policies) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*names, shape.dim, shape.rewards, shape.actions, shape.discount, shape.time, rows.data, policies),
             )
         self.batches, self.rows, self.bytes = self.batches + 1, self.rows + rows.count, self.bytes + size
         return True
@@ -76,14 +81,15 @@ class Spool:
     def read(self, after: int, most: int) -> list[Record]:
         """The first batches behind the one with id `after`, at most so many."""
         found = self._base.execute(
-            "SELECT id, stream, origin, session, base, position, count, dim, rewards, actions, discount, time, data "
-            "FROM batches WHERE id > ? ORDER BY id LIMIT ?",
+            "SELECT id, stream, origin, session, base, position, count, dim, rewards, actions, discount, time, data,"
+            " policies FROM batches WHERE id > ? ORDER BY id LIMIT ?",
             (after, most),
         )
         records = []
-        for number, stream, origin, session, base, index, count, *shape, data in found:
+        for number, stream, origin, session, base, index, count, *shape, data, said in found:
             dim, rewards, actions, discount, time = shape
-            rows = Rows(layout_of(dim, rewards, actions, bool(discount), bool(time)), count, data)
+            policies = Policies(*json.loads(said)) if said else NO_POLICIES
+            rows = Rows(layout_of(dim, rewards, actions, bool(discount), bool(time), policies), count, data)
             records.append(Record(number, stream, origin, session, base, index, rows))
         return records
 

@@ -125,6 +125,10 @@ class Sender:
         action: npt.ArrayLike | None = None,
         discount: float | None = None,
         time: float | None = None,
+        behavior_prob: float | None = None,
+        target_prob: float | None = None,
+        next_action: npt.ArrayLike | None = None,
+        next_action_probs: npt.ArrayLike | None = None,
         stream: str | None = None,
     ) -> bool:
         """Send one transition; whether it was taken, which without `reliable` is not so if the queue is full.
@@ -134,10 +138,15 @@ class Sender:
         `reward` and `action` may be numbers or arrays. Rows that follow each other belong together if `next_state` of
         one is `state` of the next. Arrays are copied.
 
+        For learning about another policy than the one that acts: `behavior_prob` is the probability, or density, under
+        which the action was taken, `target_prob` that of the same action under the policy to be judged; `next_action`,
+        or the `next_action_probs` (C,) of discrete actions, is what that policy does in `next_state`.
+
         Raises `Invalid` for rows that the daemon would refuse, `Full` if a reliable sender has no room in time, and
         `Refused` if the daemon has turned this stream down.
         """
-        rows = Rows.single(state, reward, next_state, terminated, truncated, action, discount, time)
+        said = (behavior_prob, target_prob, next_action, next_action_probs)
+        rows = Rows.single(state, reward, next_state, terminated, truncated, action, discount, time, *said)
         return self._take(self.stream if stream is None else stream, rows)
 
     def send_batch(
@@ -151,10 +160,15 @@ class Sender:
         actions: npt.ArrayLike | None = None,
         discounts: npt.ArrayLike | None = None,
         times: npt.ArrayLike | None = None,
+        behavior_probs: npt.ArrayLike | None = None,
+        target_probs: npt.ArrayLike | None = None,
+        next_actions: npt.ArrayLike | None = None,
+        next_action_probs: npt.ArrayLike | None = None,
         stream: str | None = None,
     ) -> int:
         """Send n consecutive transitions of one stream, as arrays with a leading axis of n; how many were taken."""
-        rows = Rows.table(states, rewards, next_states, terminated, truncated, actions, discounts, times)
+        said = (behavior_probs, target_probs, next_actions, next_action_probs)
+        rows = Rows.table(states, rewards, next_states, terminated, truncated, actions, discounts, times, *said)
         return self._take_table(stream, rows)
 
     def send_trajectory(
@@ -167,13 +181,18 @@ class Sender:
         actions: npt.ArrayLike | None = None,
         discounts: npt.ArrayLike | None = None,
         times: npt.ArrayLike | None = None,
+        behavior_probs: npt.ArrayLike | None = None,
+        target_probs: npt.ArrayLike | None = None,
+        next_actions: npt.ArrayLike | None = None,
+        next_action_probs: npt.ArrayLike | None = None,
         stream: str | None = None,
     ) -> int:
         """Send a piece of a trajectory: n + 1 states and the n rewards between them; how many rows were taken.
 
         `terminated` and `truncated` say how its last step ended.
         """
-        rows = Rows.table(states, rewards, None, None, None, actions, discounts, times)
+        said = (behavior_probs, target_probs, next_actions, next_action_probs)
+        rows = Rows.table(states, rewards, None, None, None, actions, discounts, times, *said)
         return self._take_table(stream, rows.ending(terminated, truncated))
 
     def send_step(
@@ -186,12 +205,17 @@ class Sender:
         terminated: npt.ArrayLike | None = None,
         truncated: npt.ArrayLike | None = None,
         actions: npt.ArrayLike | None = None,
+        behavior_probs: npt.ArrayLike | None = None,
+        target_probs: npt.ArrayLike | None = None,
+        next_actions: npt.ArrayLike | None = None,
+        next_action_probs: npt.ArrayLike | None = None,
     ) -> int:
         """Send one transition of each of n streams: row i belongs to `streams[i]`. How many rows were taken: all, or 0.
 
         One call for all copies of a vector environment is cheaper than one each.
         """
-        rows = Rows.table(states, rewards, next_states, terminated, truncated, actions, None, None)
+        said = (behavior_probs, target_probs, next_actions, next_action_probs)
+        rows = Rows.table(states, rewards, next_states, terminated, truncated, actions, None, None, *said)
         if len(streams) != rows.count:
             raise Invalid("streams", f"names {len(streams)} streams for {rows.count} rows")
         if not rows.count:

@@ -23,9 +23,12 @@ EXTRAPOLATES_BELOW = 0.3
 
 @dataclass(frozen=True)
 class Kernel:
-    """k(a, b) = signal_variance exp(-1/2 (a - b)' Omega (a - b)) + bias_variance, of normalised states.
+    """k(a, b) = signal_variance profile((a - b)' Omega (a - b)) + bias_variance, of normalised states.
 
     Omega = diag(relevance) + factors' factors. `relevance` is (D,), `factors` (k, D), k = 0 unless `kind` is "factor".
+    `profile` is "gaussian", exp(-r^2 / 2), or "matern52", (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r. `kinds` says of each
+    state variable whether it is "real", "periodic:P", which enters as its point of the unit circle, or "category", whose
+    values are 0 or sqrt(2) apart; it is empty if all are real. `factors` go along real variables only.
     """
 
     kind: str
@@ -33,6 +36,8 @@ class Kernel:
     bias_variance: float
     relevance: Array
     factors: Array
+    profile: str = "gaussian"
+    kinds: tuple[str, ...] = ()
 
     @property
     def diagonal(self) -> float:
@@ -40,9 +45,48 @@ class Kernel:
         return self.signal_variance + self.bias_variance
 
     def project(self, states: Array) -> Array:
-        """Points whose Euclidean distances are those of Omega: (n, D + k) from normalised states (n, D)."""
-        scaled = states * np.sqrt(self.relevance)
-        return np.hstack([scaled, states @ self.factors.T]) if len(self.factors) else scaled
+        """Points whose Euclidean distances are those of Omega: (n, D + k) from normalised states (n, D).
+
+        A periodic variable takes two columns. Categories take none: `apart` has their part.
+        """
+        roots = np.sqrt(self.relevance)
+        if not self.kinds:
+            scaled: Array = states * roots
+        else:
+            columns = [np.zeros((len(states), 0))]
+            for x, root, kind in zip(states.T, roots, self.kinds, strict=True):
+                period = period_of(kind)
+                if period is not None:
+                    turns = x / period
+                    angle = 2 * np.pi * (turns - np.round(turns))
+                    columns.append(root * np.column_stack([np.cos(angle), np.sin(angle)]))
+                elif kind == "real":
+                    columns.append(root * x[:, None])
+            scaled = np.hstack(columns)
+        if not len(self.factors):
+            return scaled
+        real = np.array([kind == "real" for kind in self.kinds]) if self.kinds else np.ones(states.shape[1])
+        return np.hstack([scaled, states @ (self.factors * real).T])
+
+    def apart(self, a: Array, b: Array) -> Array | float:
+        """What categories add to the squared distances (n, m) of normalised states (n, D) and (m, D)."""
+        out: Array | float = 0.0
+        for d, kind in enumerate(self.kinds):
+            if kind == "category":
+                out = out + 2 * self.relevance[d] * (a[:, d, None] != b[:, d])
+        return out
+
+    def of_squares(self, squared: Array) -> Array:
+        """k from squared distances r^2."""
+        if self.profile == "matern52":
+            a = np.sqrt(5 * squared)
+            # Far away the exponential is zero, and the square might overflow.
+            a = np.minimum(a, 1e3)
+            shape: Array = (1 + a + a * a / 3) * np.exp(-a)
+        else:
+            shape = np.exp(-0.5 * squared)
+        values: Array = self.signal_variance * shape + self.bias_variance
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,9 +290,17 @@ class Snapshot:
 
     @property
     def lengthscale(self) -> Array:
-        """(D,): how far each state variable goes, in its own unit, before V is another; infinite if it has no say."""
+        """(D,): how far each state variable goes, in its own unit, before V is another; infinite if it has no say.
+
+        Along the circle if it is periodic. A category has none: not a number.
+        """
+        unit = self.scale.copy()
+        for d, kind in enumerate(self.kernel.kinds):
+            period = period_of(kind)
+            if kind != "real":
+                unit[d] *= np.nan if period is None else period / (2 * np.pi)
         with np.errstate(divide="ignore"):
-            lengths: Array = self.scale / np.sqrt(self.relevance)
+            lengths: Array = unit / np.sqrt(self.relevance)
         return lengths
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -338,6 +390,10 @@ class Snapshot:
             "bias_variance": self.kernel.bias_variance,
             "relevance": self.kernel.relevance,
         }
+        if self.kernel.profile != "gaussian":
+            kernel["profile"] = self.kernel.profile
+        if self.kernel.kinds:
+            kernel["kinds"] = list(self.kernel.kinds)
         if self.kernel.kind == "factor":
             kernel["factors"] = self.kernel.factors
         message: Message = {
@@ -401,13 +457,13 @@ class Snapshot:
 
     def _kernel_rows(self, states: Array, basis: Array) -> Array:
         """k_m(z) (n, m). Differences are squared one coordinate at a time: no cancellation, and no (n, m, D) array."""
-        points = self.kernel.project((states - self.shift) / self.scale)
+        normalised = (states - self.shift) / self.scale
+        points = self.kernel.project(normalised)
         squared = np.zeros((len(points), len(basis)))
         for a, b in zip(points.T, basis.T, strict=True):
             difference = a[:, None] - b
             squared += difference * difference
-        rows: Array = self.kernel.signal_variance * np.exp(-0.5 * squared) + self.kernel.bias_variance
-        return rows
+        return self.kernel.of_squares(squared + self.kernel.apart(normalised, self.dictionary))
 
 
 def _array(value: Any, ndim: int) -> Array:
@@ -432,14 +488,34 @@ def _kernel(message: Mapping[str, Any], dim: int) -> Kernel:
         bias_variance=float(message["bias_variance"]),
         relevance=_array(message["relevance"], 1),
         factors=_matrix(message.get("factors", ()), dim),
+        profile=str(message.get("profile", "gaussian")),
+        kinds=_kinds(message.get("kinds", ())),
     )
     if kernel.kind not in ("isotropic", "ard", "factor"):
         raise ValueError(f"a kernel of kind {kernel.kind!r}, which this version of the package does not know")
-    if kernel.relevance.shape != (dim,) or kernel.factors.shape[1] != dim:
+    if kernel.profile not in ("gaussian", "matern52"):
+        raise ValueError(f"a kernel of profile {kernel.profile!r}, which this version of the package does not know")
+    if kernel.relevance.shape != (dim,) or kernel.factors.shape[1] != dim or len(kernel.kinds) not in (0, dim):
         raise ValueError("a kernel of another dimension than its inputs")
     if not (kernel.signal_variance > 0 and kernel.bias_variance >= 0 and (kernel.relevance >= 0).all()):
         raise ValueError("a kernel with a negative variance or relevance")
     return kernel
+
+
+def period_of(kind: str) -> float | None:
+    """P of "periodic:P"; None for the other kinds of state variables."""
+    return float(kind.removeprefix("periodic:")) if kind.startswith("periodic:") else None
+
+
+def _kinds(value: Any) -> tuple[str, ...]:
+    kinds = tuple(str(kind) for kind in value)
+    for kind in kinds:
+        period = period_of(kind)
+        if period is None and kind not in ("real", "category"):
+            raise ValueError(f"a state variable of kind {kind!r}, which this version of the package does not know")
+        if period is not None and not 0 < period < np.inf:
+            raise ValueError(f"a period that is not positive: {kind!r}")
+    return () if set(kinds) == {"real"} else kinds
 
 
 def _covariance(message: Mapping[str, Any]) -> Array | None:

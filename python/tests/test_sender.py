@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 from conftest import CALM, Catcher, Puppet, Start
 
 from criticd import Client, CriticdError, Full, Invalid, Refused, Sender
+from criticd._rows import Rows
+from criticd._spool import Spool
 
 NOWHERE = "tcp://127.0.0.1:1"
 Make = Callable[[Callable[[dict[str, Any]], dict[str, Any] | None]], Puppet]
@@ -105,6 +109,51 @@ def test_several_rewards_and_actions(catcher: Catcher) -> None:
     assert found["a"]["rewards"].tolist() == [[1.0, 2.0]] and found["b"]["actions"].tolist() == [1.0]
 
 
+def test_what_rows_say_of_policies_arrives(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint, session="s") as sender:
+        for row in range(6):
+            said: dict[str, Any] = {"behavior_prob": 0.5, "target_prob": row / 4} if row < 3 else {"behavior_prob": 2.0}
+            sender.send([float(row)], 0.0, [row + 1.0], action=row, discount=0.9, time=1.7e9, **said)
+        sender.send([6.0], 0.0, [7.0], action=[1.0, 2.0], next_action=[3, 4], next_action_probs=[0.25, 0.75])
+        piece = {"behavior_probs": [0.5, 0.25], "next_actions": [1, 0], "next_action_probs": np.eye(2)}
+        assert sender.send_trajectory([[7.0], [8.0], [9.0]], [0.0, 0.0], actions=[0, 1], **piece) == 2
+        sender.send_step(["a", "b"], [[1.0], [2.0]], [0.0, 1.0], [[2.0], [3.0]], target_probs=[0.0, 1.5])
+        assert sender.flush(10)
+        batches = {(batch["stream"], batch["seq"]): batch for batch in catcher.batches(11)}
+    first, second, third, fourth = (batches["default", seq] for seq in (0, 3, 6, 7))
+    assert first["behavior_probs"].tolist() == [0.5] * 3 and first["target_probs"].tolist() == [0.0, 0.25, 0.5]
+    assert (
+        first["actions"].tolist() == [0, 1, 2] and set(first["discounts"]) == {0.9} and set(first["times"]) == {1.7e9}
+    )
+    assert second["behavior_probs"].tolist() == [2.0] * 3 and "target_probs" not in second
+    assert third["next_actions"].tolist() == [[3, 4]] and third["next_action_probs"].tolist() == [[0.25, 0.75]]
+    assert fourth["next_actions"].tolist() == [1, 0] and fourth["next_action_probs"].tolist() == [[1, 0], [0, 1]]
+    assert fourth["behavior_probs"].tolist() == [0.5, 0.25] and "behavior_probs" not in third
+    assert batches["a", 0]["target_probs"].tolist() == [0.0] and batches["b", 0]["target_probs"].tolist() == [1.5]
+
+
+def test_a_spool_keeps_what_rows_say_of_policies(tmp_path: Path) -> None:
+    def rows(**said: Any) -> Rows:
+        return Rows.table([[0.0], [1.0]], [0.0, 1.0], [[1.0], [2.0]], None, None, None, None, [1e9, 2e9], **said)
+
+    path = tmp_path / "spool"
+    given = [rows(), rows(behavior_probs=[0.5, 0.25], next_actions=[1, 2]), rows(next_action_probs=np.eye(2))]
+    # A spool of the version before, with a row in it, has no column for them.
+    spool = Spool(path, 10_000)
+    assert spool.add("s", "o", "o", 0, 0, given[0])
+    spool.close()
+    with sqlite3.connect(path) as base:
+        base.execute("ALTER TABLE batches DROP COLUMN policies")
+    base.close()
+    for index in (1, 2):
+        spool = Spool(path, 10_000)
+        assert spool.add("s", "o", "o", 0, 2 * index, given[index])
+        spool.close()
+    spool = Spool(path, 10_000)
+    assert [record.rows for record in spool.read(0, 10)] == given
+    spool.close()
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"state": [[1.0]]}, "state"),
     ({"state": []}, "state"),
@@ -123,6 +172,21 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"discount": 1.5}, "discount"),
     ({"discount": float("nan")}, "discount"),
     ({"time": float("inf")}, "time"),
+    ({"behavior_prob": 0.0}, "behavior_prob"),
+    ({"behavior_prob": float("nan")}, "behavior_prob"),
+    ({"behavior_prob": [0.5]}, "behavior_prob"),
+    ({"target_prob": -0.5}, "target_prob"),
+    ({"target_prob": float("inf")}, "target_prob"),
+    ({"target_prob": "often"}, "target_prob"),
+    ({"behavior_prob": 1e-12, "target_prob": 1.0}, "target_prob"),
+    ({"behavior_prob": 1e-300, "target_prob": 1e300}, "target_prob"),
+    ({"next_action": [[1]]}, "next_action"),
+    ({"next_action": float("nan")}, "next_action"),
+    ({"action": [1, 2], "next_action": 1}, "next_action"),
+    ({"next_action_probs": 1.0}, "next_action_probs"),
+    ({"next_action_probs": []}, "next_action_probs"),
+    ({"next_action_probs": [0.5, 0.4]}, "next_action_probs"),
+    ({"next_action_probs": [1.5, -0.5]}, "next_action_probs"),
     ({"stream": ""}, "stream"),
     ({"stream": "x" * 257}, "stream"),
 ]
@@ -155,6 +219,16 @@ TABLES: list[tuple[dict[str, Any], str, int | None]] = [
     ({"discounts": [0.5, 0.5, -0.5]}, "discounts", 2),
     ({"discounts": [0.5]}, "discounts", None),
     ({"times": ["now"] * 3}, "times", None),
+    ({"behavior_probs": [0.5, 0.5, 0.0]}, "behavior_probs", 2),
+    ({"behavior_probs": 0.5}, "behavior_probs", None),
+    ({"target_probs": [0.5, -0.5, 0.0]}, "target_probs", 1),
+    ({"behavior_probs": [1.0, 1e-12, 1.0], "target_probs": np.ones(3)}, "target_probs", 1),
+    ({"next_actions": np.zeros(2)}, "next_actions", None),
+    ({"next_actions": np.array([0.0, np.inf, 0.0])}, "next_actions", 1),
+    ({"actions": np.zeros((3, 2)), "next_actions": np.zeros((3, 1))}, "next_actions", None),
+    ({"next_action_probs": np.ones(3)}, "next_action_probs", None),
+    ({"next_action_probs": np.array([[0.5, 0.5], [0.5, 0.25], [1, 0]])}, "next_action_probs", 1),
+    ({"next_action_probs": np.array([[0.5, 0.5], [0.5, 0.5], [2, -1]])}, "next_action_probs", 2),
 ]
 
 

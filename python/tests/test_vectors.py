@@ -79,6 +79,11 @@ def test_what_the_package_sends_is_what_the_vectors_say() -> None:
     batch = Batch(Stream("robot", "7f"), 40, rows)
     assert pack(batch.fields()) == vector("batch_numpy")
     assert pack({"id": 9, "op": "append", **batch.fields()}) == vector("append")
+    # So is what rows say of policies.
+    expected = unpack(vector("batch_policies"))
+    columns += ("behavior_probs", "target_probs", "next_actions", "next_action_probs")
+    rows = Rows.table(*[expected.get(key) for key in columns])
+    assert pack(Batch(Stream("robot", "7f"), 40, rows).fields()) == vector("batch_policies")
     # A piece of a trajectory is sent as the batch that it stands for.
     piece = unpack(vector("piece"))
     whole = Rows.table(piece["states"], piece["rewards"], None, None, None, None, None, None)
@@ -93,6 +98,23 @@ def test_what_the_package_sends_is_what_the_vectors_say() -> None:
     names |= {"discount": "discounts", "time": "times", "terminated": "terminated", "truncated": "truncated"}
     assert {key: single[plural][0].tolist() for key, plural in names.items()} == {key: one[key] for key in names}
     assert (single["seq"], single["session"], single["stream"]) == (3, "7f", "robot")
+    for name in ("transition_policies", "transition_behavior"):
+        one = unpack(vector(name))
+        values = [
+            *(one.get(key) for key in ("state", "reward", "next_state")),
+            False,
+            False,
+            one.get("action"),
+            None,
+            None,
+        ]
+        said = [one.get(key) for key in ("behavior_prob", "target_prob", "next_action", "next_action_probs")]
+        single = unpack(pack(Batch(Stream("robot", "7f"), 3, Rows.single(*values, *said)).fields()))
+        names = {"behavior_prob": "behavior_probs", "target_prob": "target_probs", "next_action": "next_actions"}
+        names |= {"next_action_probs": "next_action_probs"}
+        assert {key: single[names[key]][0].tolist() for key in names if names[key] in single} == {
+            key: value for key, value in zip(names, said, strict=True) if value is not None
+        }
     asked = pack({"id": "q", "op": "value", **query(expected["states"], True, None, 12)})
     assert asked == vector("value")
     asked = pack(

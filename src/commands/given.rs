@@ -126,7 +126,8 @@ impl TableOptions {
 
 /// What `--help` says about tables.
 pub(super) const TABLES: &str = "A table holds one transition in each row: CSV or Parquet with the columns state_0, \
-state_1, ..., reward, terminated, and where there are such next_state_0.., truncated, stream, discount, seq; JSONL with \
+state_1, ..., reward, terminated, and where there are such next_state_0.., truncated, stream, discount, seq, starts_chain, \
+behavior_prob, target_prob, next_action_0.., next_action_probs_0..; JSONL with \
 the same keys; NPZ with arrays states, next_states, rewards, terminated, ...; Minari and D4RL files as they are. \
 proto/README.md has them all.";
 

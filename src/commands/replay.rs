@@ -185,6 +185,9 @@ fn renumbered(batches: Vec<Batch>, prefix: &str) -> Vec<Batch> {
 
 fn copy(batch: &Batch, prefix: &str, seq: u64) -> BatchParts {
     let rows = 0..batch.len();
+    let wide = |column: fn(&Batch, usize) -> Option<&[f64]>| {
+        rows.clone().map(|i| column(batch, i).map(<[f64]>::to_vec)).collect::<Option<Vec<_>>>().map(|a| a.concat())
+    };
     BatchParts {
         stream: format!("{prefix}{}", batch.stream()),
         session: batch.session().to_owned(),
@@ -197,7 +200,11 @@ fn copy(batch: &Batch, prefix: &str, seq: u64) -> BatchParts {
         terminated: Some(rows.clone().map(|i| batch.terminated(i)).collect()),
         truncated: Some(rows.clone().map(|i| batch.truncated(i)).collect()),
         discounts: rows.clone().map(|i| batch.discount(i)).collect(),
-        actions: rows.map(|i| batch.action(i).map(<[f64]>::to_vec)).collect::<Option<Vec<_>>>().map(|a| a.concat()),
+        actions: wide(Batch::action),
+        behavior_probs: rows.clone().map(|i| batch.behavior_prob(i)).collect(),
+        target_probs: rows.clone().map(|i| batch.target_prob(i)).collect(),
+        next_actions: wide(Batch::next_action),
+        next_action_probs: wide(Batch::next_action_probs),
         ..BatchParts::default()
     }
 }
@@ -206,6 +213,26 @@ fn copy(batch: &Batch, prefix: &str, seq: u64) -> BatchParts {
 mod tests {
     use super::*;
     use criticd::sim::{batches, walk::Walk};
+
+    #[test]
+    fn what_rows_say_about_policies_is_sent() {
+        let batch = Batch::new(BatchParts {
+            stream: "s".into(),
+            seq: Some(3),
+            dim: 1,
+            rewards_per_row: 1,
+            states: vec![0.0, 1.0, 2.0],
+            rewards: vec![1.0, 2.0],
+            behavior_probs: Some(vec![0.5, 0.25]),
+            target_probs: Some(vec![0.75, 0.0]),
+            next_actions: Some(vec![1.0, 2.0]),
+            next_action_probs: Some(vec![0.5, 0.5, 1.0, 0.0]),
+            ..BatchParts::default()
+        });
+        let batch = batch.unwrap();
+        let sent = renumbered(vec![batch.clone()], "");
+        assert!((0..2).all(|i| sent[0].fingerprint(i) == batch.fingerprint(i)));
+    }
 
     #[test]
     fn gaps_become_truncations_and_numbers_start_at_zero() {

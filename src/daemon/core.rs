@@ -101,7 +101,8 @@ impl Board {
         self.slots[critic].1.read().clone()
     }
 
-    fn set(&self, critic: usize, snapshot: Snapshot) {
+    /// Replace it.
+    pub(super) fn set(&self, critic: usize, snapshot: Snapshot) {
         // Laid out here, once, and not by the first who asks: that one would wait for it.
         let evaluator = Arc::new(Evaluator::new(snapshot));
         // The old one is dropped after the lock is given back.

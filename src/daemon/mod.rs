@@ -87,7 +87,7 @@ const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
 const FLUSH: Duration = Duration::from_millis(500);
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 4] = ["hello", "pages", "journal", "returns"];
+const FEATURES: [&str; 6] = ["hello", "pages", "kernels", "journal", "returns", "policies"];
 /// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 /// But at least so many, where there are.
@@ -1398,8 +1398,10 @@ mod tests {
     use crate::access::{Right, Rights};
     use crate::client::Requester;
     use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::snapshot::ReturnSpread;
     use crate::transport::Peer;
     use crate::wire::Id;
+    use nalgebra::DMatrix;
     use serde_json::Value;
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {
@@ -1557,6 +1559,21 @@ mod tests {
         }
     }
 
+    /// The snapshot on the board, learned with another lambda, and knowing how returns scatter.
+    fn with_returns(board: &Board) -> Arc<Snapshot> {
+        let snapshot = board.get(0).unwrap();
+        let m = snapshot.dictionary.nrows();
+        let returns = Some(ReturnSpread {
+            level: vec![0.5],
+            weights: DMatrix::from_fn(m, 1, |i, _| (i as f64).sin()),
+            floor: vec![0.1],
+            factor: 1.25,
+            pairs: 40,
+        });
+        board.set(0, Snapshot { returns, lambda: 0.8, provisional: true, ..(*snapshot).clone() });
+        board.get(0).unwrap()
+    }
+
     fn control(requests: Receiver<Request>, replies: Outbox<Reply>, board: Arc<Board>) -> Control {
         Control {
             requests,
@@ -1586,13 +1603,13 @@ mod tests {
         core.step(now);
         core.refresh(now, &|| now);
         let board = core.board();
-        let snapshot = board.get(0).unwrap();
+        let snapshot = with_returns(&board);
         let most = slice_rows(&snapshot, Ask::VARIANCE);
         let (queue, requests) = bounded(100);
         let (replies, mut answers) = Outbox::new(100);
         let state = |i: usize| vec![(i % 100) as f64 / 30.0, (i % 7) as f64];
         let ask = |id: u64, states: Vec<Vec<f64>>| {
-            let fields = json!({"states": states, "variance": true, "arrays": "list"});
+            let fields = json!({"states": states, "variance": true, "returns": true, "known": true, "arrays": "list"});
             let payload = wire::encode_request(id, "value", fields.as_object().unwrap()).into();
             let connection = transport::peer_number(id, Rights::ALL);
             queue.send(Request { peer: Peer { connection, delimiter: false }, payload }).unwrap();
@@ -1614,11 +1631,14 @@ mod tests {
             (2, &json!("out_of_range"), &json!(most + 1))
         );
         assert_eq!(fourth.0, 1);
-        for (key, at) in [("mean", 3 * most), ("variance", 3 * most), ("mean", 1), ("variance", most)] {
-            let alone = snapshot.evaluate(&state(at), Ask::VARIANCE).unwrap();
-            let expected = if key == "mean" { alone.mean[0] } else { alone.variance.unwrap()[0] };
-            let found = fourth.1[key][at].as_f64().unwrap();
-            assert_eq!(found, expected, "{key} {at}");
+        for at in [1, most, 3 * most] {
+            let Evaluation { mean, variance, return_variance, known, extrapolates } =
+                snapshot.evaluate(&state(at), Ask::ALL).unwrap();
+            let numbers = [mean[0], variance.unwrap()[0], return_variance.unwrap()[0], known.unwrap()[0]];
+            for (key, expected) in ["mean", "variance", "return_variance", "known"].into_iter().zip(numbers) {
+                assert_eq!(fourth.1[key][at].as_f64().unwrap(), expected, "{key} {at}");
+            }
+            assert_eq!(fourth.1["extrapolates"][at], json!(extrapolates.unwrap()[0]), "{at}");
         }
         assert_eq!(fourth.1["mean"].as_array().unwrap().len(), 3 * most + 5);
     }
@@ -1647,6 +1667,15 @@ mod tests {
         assert_eq!(answer["mean"], json!(expected.mean.as_slice()));
         assert_eq!(answer["variance"], json!(expected.variance));
         assert_eq!((&answer["id"], &answer["offset"]), (&json!(7), &json!(500)));
+        assert!(["return_variance", "known", "extrapolates"].iter().all(|key| answer.get(key).is_none()), "{answer}");
+        let expected = with_returns(&board).evaluate(&[0.5, 1.0], Ask::ALL).unwrap();
+        let all = json!({"states": [[0.5, 1.0]], "returns": true, "known": true, "arrays": "list"});
+        let answer = ask("value", all, Rights::ALL).unwrap();
+        assert_eq!(answer.get("variance"), None, "it was not asked for");
+        assert_eq!(answer["return_variance"], json!(expected.return_variance.unwrap().as_slice()));
+        assert_eq!(answer["known"], json!(expected.known));
+        assert_eq!(answer["extrapolates"], json!(expected.extrapolates));
+        assert_eq!((&answer["lambda"], &answer["provisional"]), (&json!(0.8), &json!(true)));
         let with = |key: &str, field: Value| {
             let mut fields = value(json!([[0.5, 1.0]]));
             fields[key] = field;

@@ -1,7 +1,8 @@
 //! Heat maps and curves: a snapshot evaluated on a grid over one or two state variables.
 
-use crate::snapshot::{Ask, Evaluator};
+use crate::snapshot::{Ask, Evaluation, Evaluator};
 use crate::transition::Invalid;
+use nalgebra::DMatrix;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -105,7 +106,9 @@ impl Grid {
     }
 
     /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then as many `f32`, little endian,
-    /// as it says: value, then standard deviation, each from the lowest y up. `recent` are states (n, D) to show.
+    /// as it says: value, standard deviation, and that of returns where the model knows it, each from the lowest y up; of
+    /// the latter two the head tells the size, 0 without a variance. `extrapolates` in the head has a 0 or 1 for each cell of
+    /// that size. `recent` are states (n, D) to show.
     ///
     /// # Errors
     /// If the ranges hold numbers that no state may have.
@@ -126,15 +129,25 @@ impl Grid {
             None => ((columns as f64 * share) as usize, 1),
         };
         let (coarse_columns, coarse_rows) = (coarse_columns.max(COARSE.0), coarse_rows.max(COARSE.1.min(rows)));
-        let (mean, mut deviation) = if (coarse_columns, coarse_rows) == (columns, rows) {
-            self.evaluate(model, columns, rows, Ask::VARIANCE)?
+        let (coarse, mean);
+        if (coarse_columns, coarse_rows) == (columns, rows) {
+            coarse = self.evaluate(model, columns, rows, Ask::ALL)?;
+            mean = self.head(&coarse.mean);
         } else {
-            let (mean, _) = self.evaluate(model, columns, rows, Ask::MEAN)?;
-            (mean, self.evaluate(model, coarse_columns, coarse_rows, Ask::VARIANCE)?.1)
-        };
-        if snapshot.variance.is_none() {
-            deviation.clear();
+            coarse = self.evaluate(model, coarse_columns, coarse_rows, Ask::ALL)?;
+            mean = self.head(&self.evaluate(model, columns, rows, Ask::MEAN)?.mean);
         }
+        let root = |v: &f64| v.sqrt() as f32;
+        let deviation: Vec<f32> = coarse.variance.iter().flatten().map(root).collect();
+        let returns = coarse.return_variance.as_ref().map(|variance| variance.column(self.head));
+        let returns: Vec<f32> = returns.iter().flat_map(|variance| variance.iter().map(root)).collect();
+        let far: String = coarse
+            .extrapolates
+            .iter()
+            .flatten()
+            .filter(|_| !deviation.is_empty())
+            .map(|&far| if far { '1' } else { '0' })
+            .collect();
         let inputs = &snapshot.inputs;
         let raw = |i: usize| -> Vec<f64> {
             let z = snapshot.dictionary.row(i);
@@ -152,7 +165,10 @@ impl Grid {
             "rows": rows,
             "deviation_columns": if deviation.is_empty() { 0 } else { coarse_columns },
             "deviation_rows": if deviation.is_empty() { 0 } else { coarse_rows },
+            "return_deviation": !returns.is_empty(),
+            "extrapolates": far,
             "prior_deviation": snapshot.hyperparameters.kernel.signal_variance.sqrt(),
+            "prior_variance": snapshot.hyperparameters.kernel.diagonal(),
             "range": self.range,
             "dictionary": self.project(dictionary.iter().map(Vec::as_slice)),
             "recent": self.project(recent),
@@ -162,22 +178,18 @@ impl Grid {
         head.extend(std::iter::repeat_n(' ', head.len().next_multiple_of(4) - head.len()));
         let mut out = (head.len() as u32).to_le_bytes().to_vec();
         out.extend(head.as_bytes());
-        out.extend(mean.iter().chain(&deviation).flat_map(|v| v.to_le_bytes()));
+        out.extend(mean.iter().chain(&deviation).chain(&returns).flat_map(|v| v.to_le_bytes()));
         Ok(out)
     }
 
-    /// Value and, if asked for, standard deviation at the cells.
-    fn evaluate(
-        &self,
-        model: &Evaluator,
-        columns: usize,
-        rows: usize,
-        ask: Ask,
-    ) -> Result<(Vec<f32>, Vec<f32>), Invalid> {
-        let found = model.evaluate(&self.states(columns, rows), ask)?;
-        let mean = found.mean.column(self.head).iter().map(|v| *v as f32).collect();
-        let deviation = found.variance.iter().flatten().map(|v| v.sqrt() as f32).collect();
-        Ok((mean, deviation))
+    /// What the model says of the cells.
+    fn evaluate(&self, model: &Evaluator, columns: usize, rows: usize, ask: Ask) -> Result<Evaluation, Invalid> {
+        model.evaluate(&self.states(columns, rows), ask)
+    }
+
+    /// The head that is shown.
+    fn head(&self, values: &DMatrix<f64>) -> Vec<f32> {
+        values.column(self.head).iter().map(|v| *v as f32).collect()
     }
 }
 
@@ -185,8 +197,7 @@ impl Grid {
 mod tests {
     use super::*;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-    use crate::snapshot::{Inputs, Snapshot};
-    use nalgebra::DMatrix;
+    use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
     use serde_json::Value;
 
     fn model(m: usize) -> Snapshot {
@@ -263,6 +274,32 @@ mod tests {
         let (head, numbers) =
             parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&without, [].into_iter()).unwrap());
         assert_eq!((&head["deviation_columns"], numbers.len()), (&json!(0), COLUMNS * ROWS));
+    }
+
+    #[test]
+    fn a_picture_tells_of_returns_and_of_what_is_far() {
+        let returns = Some(ReturnSpread {
+            level: vec![0.5, 1.0],
+            weights: DMatrix::from_element(5, 2, 0.125),
+            floor: vec![0.25; 2],
+            factor: 1.5,
+            pairs: 64,
+        });
+        let model = Snapshot { returns, ..model(5) };
+        let grid = View { head: 1, ..view(0, None, "0,40") }.grid(3, 2).unwrap();
+        let (head, numbers) = parts(&grid.draw(&Evaluator::new(model.clone()), [].into_iter()).unwrap());
+        assert_eq!((&head["return_deviation"], &head["prior_variance"]), (&json!(true), &json!(4.0)));
+        assert_eq!(numbers.len(), 3 * CURVE);
+        let far = head["extrapolates"].as_str().unwrap();
+        assert!(far.len() == CURVE && far.starts_with('0') && far.ends_with('1'), "{far}");
+        let state = [40.0 * 7.5 / CURVE as f64, 0.25, -1.0];
+        let expected = model.evaluate(&state, Ask::ALL).unwrap().return_variance.unwrap()[(0, 1)].sqrt();
+        assert!((f64::from(numbers[2 * CURVE + 7]) - expected).abs() < 1e-5);
+
+        let without = Evaluator::new(Snapshot { variance: None, ..model });
+        let (head, numbers) = parts(&grid.draw(&without, [].into_iter()).unwrap());
+        assert_eq!((&head["return_deviation"], &head["extrapolates"]), (&json!(false), &json!("")));
+        assert_eq!(numbers.len(), CURVE);
     }
 
     #[test]

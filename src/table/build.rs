@@ -1,8 +1,9 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
+use super::extras::{Extras, Wide};
 use super::{AssumeTerminated, Done, Fault, Format, Progress, Reading, Table};
-use crate::transition::{MAGNITUDE_MAX, Rows};
+use crate::transition::{MAGNITUDE_MAX, Rows, probability};
 use std::collections::HashMap;
 
 /// Rows between two reports of progress.
@@ -25,6 +26,11 @@ pub(super) enum Column {
     Discount,
     Time,
     Seq,
+    BehaviorProb,
+    TargetProb,
+    NextAction(usize),
+    NextActionProb(usize),
+    StartsChain,
     Skipped,
 }
 
@@ -47,11 +53,17 @@ impl Column {
             "discount" => Self::Discount,
             "time" => Self::Time,
             "seq" => Self::Seq,
+            "behavior_prob" => Self::BehaviorProb,
+            "target_prob" => Self::TargetProb,
+            "next_action" => Self::NextAction(0),
+            "starts_chain" => Self::StartsChain,
             _ if skipped(name) => Self::Skipped,
             _ => numbered("state_")
                 .map(Self::State)
                 .or_else(|| numbered("next_state_").map(Self::NextState))
                 .or_else(|| numbered("action_").map(Self::Action))
+                .or_else(|| numbered("next_action_").map(Self::NextAction))
+                .or_else(|| numbered("next_action_probs_").map(Self::NextActionProb))
                 .or_else(|| numbered("reward_").map(Self::Reward))?,
         })
     }
@@ -63,6 +75,8 @@ impl Column {
             Self::NextState(_) => Some(Self::NextState(k)),
             Self::Action(_) => Some(Self::Action(k)),
             Self::Reward(_) => Some(Self::Reward(k)),
+            Self::NextAction(_) => Some(Self::NextAction(k)),
+            Self::NextActionProb(_) => Some(Self::NextActionProb(k)),
             _ => None,
         }
     }
@@ -82,14 +96,13 @@ pub(super) fn hint(name: &str) -> String {
     match lower.as_str() {
         "" => "a column needs a name".to_owned(),
         _ if lower.contains([';', '\t']) => "not known; columns are separated by commas".to_owned(),
-        "state" | "next_state" => format!("not known; number it: {lower}_0"),
-        "rewards" | "actions" | "discounts" | "states" | "next_states" | "times" | "streams" => {
-            "not known; names are singular here".to_owned()
-        }
+        "state" | "next_state" | "next_action_probs" => format!("not known; number it: {lower}_0"),
+        "rewards" | "actions" | "discounts" | "states" | "next_states" | "times" | "streams" | "behavior_probs"
+        | "target_probs" | "next_actions" => "not known; names are singular here".to_owned(),
         _ => "not known; put an underscore before its name to have it skipped. Known are stream, state_0.., \
               next_state_0.., action or action_0.., reward or reward_0.., terminated, truncated, done, discount, time, \
-              seq"
-        .to_owned(),
+              seq, starts_chain, behavior_prob, target_prob, next_action or next_action_0.., next_action_probs_0.."
+            .to_owned(),
     }
 }
 
@@ -164,7 +177,8 @@ pub(super) struct Header {
     columns: Vec<Column>,
     dim: usize,
     has_next: bool,
-    actions_per_row: usize,
+    /// The columns of the rows' extras, without rows.
+    extras: Extras,
     rewards_per_row: usize,
 }
 
@@ -175,15 +189,16 @@ impl Header {
         let (format, want) = (job.format, job.want);
         for (k, column) in columns.iter().enumerate() {
             if *column != Column::Skipped && columns[..k].contains(column) {
-                let message = "appears twice (reward and reward_0 are the same, so are action and action_0); drop one";
+                let message = "appears twice (reward and reward_0 are the same, so are action and action_0, next_action \
+                               and next_action_0); drop one";
                 return Err(Fault::column(&names[k], message));
             }
         }
-        let mut header =
-            Self { format, want, names, columns, dim: 0, has_next: false, actions_per_row: 0, rewards_per_row: 0 };
+        let extras = Extras::default();
+        let mut header = Self { format, want, names, columns, dim: 0, has_next: false, extras, rewards_per_row: 0 };
         header.dim = header.width("state", |c| if let Column::State(k) = c { Some(k) } else { None })?;
         let next = header.width("next_state", |c| if let Column::NextState(k) = c { Some(k) } else { None })?;
-        header.actions_per_row = header.width("action", |c| if let Column::Action(k) = c { Some(k) } else { None })?;
+        header.extras = header.extras()?;
         header.rewards_per_row = header.width("reward", |c| if let Column::Reward(k) = c { Some(k) } else { None })?;
         header.has_next = next > 0;
         if want == Want::States {
@@ -215,6 +230,28 @@ impl Header {
             header.check_ends(reading)?;
         }
         Ok(header)
+    }
+
+    /// The columns of the rows' extras, without rows.
+    fn extras(&self) -> Result<Extras, Fault> {
+        let one = |column| Wide::new(usize::from(self.columns.contains(&column)));
+        let extras = Extras {
+            actions: Wide::new(self.width("action", |c| if let Column::Action(k) = c { Some(k) } else { None })?),
+            behavior_probs: one(Column::BehaviorProb),
+            target_probs: one(Column::TargetProb),
+            next_actions: Wide::new(
+                self.width("next_action", |c| if let Column::NextAction(k) = c { Some(k) } else { None })?,
+            ),
+            next_action_probs: Wide::new(
+                self.width("next_action_probs", |c| if let Column::NextActionProb(k) = c { Some(k) } else { None })?,
+            ),
+        };
+        let (action, next) = (extras.actions.width, extras.next_actions.width);
+        if action > 0 && next > 0 && action != next {
+            let message = format!("actions have {action} numbers, next actions {next}; they must agree");
+            return Err(Fault::column(self.name_of(Column::NextAction(0)), message));
+        }
+        Ok(extras)
     }
 
     /// Whether it is known where episodes terminate, once and not twice.
@@ -341,13 +378,15 @@ pub(super) struct Builder {
     /// Before the names of columns in faults: the part of the file that they come from.
     pub(super) prefix: String,
     rows: Rows,
-    actions: Vec<f64>,
+    extras: Extras,
     seqs: Vec<u64>,
     /// Where each row is in the file, in its own way of counting.
     places: Vec<u64>,
     streams: Vec<String>,
     ids: HashMap<String, u32>,
     last_seq: Vec<Option<u64>>,
+    /// Of each stream how many numbers were left out before rows that start a chain: that says it to whoever reads the rows.
+    left_out: Vec<u64>,
     /// Rows seen so far, and of each stream.
     seen: u64,
     seen_of: Vec<u64>,
@@ -357,31 +396,35 @@ pub(super) struct Builder {
     state: Vec<f64>,
     next: Vec<f64>,
     reward: Vec<f64>,
-    action: Vec<f64>,
+    /// As a table of one row.
+    extra: Extras,
     name: String,
 }
 
 impl Builder {
     pub(super) fn new(header: Header, nan_is_blank: bool) -> Self {
-        let (d, h, a) = (header.dim, header.rewards_per_row, header.actions_per_row);
+        let (d, h) = (header.dim, header.rewards_per_row);
+        let (extras, mut extra) = (header.extras.clone(), header.extras.clone());
+        extra.columns_mut().into_iter().for_each(|column| column.values = vec![f64::NAN; column.width]);
         Self {
             header,
             nan_is_blank,
             prefix: String::new(),
             rows: Rows::new(d, h),
-            actions: Vec::new(),
+            extras,
             seqs: Vec::new(),
             places: Vec::new(),
             streams: Vec::new(),
             ids: HashMap::new(),
             last_seq: Vec::new(),
+            left_out: Vec::new(),
             seen: 0,
             seen_of: Vec::new(),
             enough: PIECE_ROWS,
             state: vec![0.0; d],
             next: vec![0.0; d],
             reward: vec![0.0; h],
-            action: vec![0.0; a],
+            extra,
             name: String::new(),
         }
     }
@@ -440,14 +483,17 @@ impl Builder {
     /// Append the row that is at `place` in the file; `cell` gives its k-th cell.
     pub(super) fn push<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), Fault> {
         let (mut terminated, mut truncated, mut done, mut discount) = (false, false, false, f64::NAN);
-        let mut seq = None;
+        let (mut seq, mut starts_chain) = (None, false);
         let mut named = false;
         for k in 0..self.header.columns.len() {
             let column = self.header.columns[k];
             let mut cell = if column == Column::Skipped { Cell::Empty } else { cell(k) };
             if self.nan_is_blank
                 && matches!(cell, Cell::Number(value) if value.is_nan())
-                && !matches!(column, Column::State(_) | Column::Terminated | Column::Truncated | Column::Done)
+                && !matches!(
+                    column,
+                    Column::State(_) | Column::Terminated | Column::Truncated | Column::Done | Column::StartsChain
+                )
             {
                 cell = Cell::Empty;
             }
@@ -468,7 +514,7 @@ impl Builder {
                 },
                 Column::NextState(i) => optional(MAGNITUDE_MAX).map(|value| self.next[i] = value),
                 Column::Reward(i) => optional(MAGNITUDE_MAX).map(|value| self.reward[i] = value),
-                Column::Action(i) => optional(f64::MAX).map(|value| self.action[i] = value),
+                Column::Action(i) => optional(f64::MAX).map(|value| self.extra.actions.values[i] = value),
                 Column::Terminated => flag(cell).map(|value| terminated = value),
                 Column::Truncated => flag(cell).map(|value| truncated = value),
                 Column::Done => flag(cell).map(|value| done = value),
@@ -482,6 +528,16 @@ impl Builder {
                 }),
                 Column::Time => optional(f64::MAX).map(drop),
                 Column::Seq => position(cell).map(|value| seq = Some(value)),
+                Column::BehaviorProb => optional(f64::MAX).and_then(|value| {
+                    self.extra.behavior_probs.values[0] = value;
+                    if value.is_nan() { Ok(()) } else { probability::check_behavior(value) }
+                }),
+                Column::TargetProb => optional(f64::MAX).map(|value| self.extra.target_probs.values[0] = value),
+                Column::NextAction(i) => optional(f64::MAX).map(|value| self.extra.next_actions.values[i] = value),
+                Column::NextActionProb(i) => {
+                    optional(f64::MAX).map(|value| self.extra.next_action_probs.values[i] = value)
+                }
+                Column::StartsChain => flag(cell).map(|value| starts_chain = value),
                 Column::Skipped => Ok(()),
             };
             read.map_err(|message| self.fault(place, &self.header.names[k], message))?;
@@ -505,19 +561,20 @@ impl Builder {
                 return Err(self.fault(place, &name, format!("{}; {message}", self.blank())));
             }
         }
-        let (id, seq) = self.number_row(place, seq)?;
+        let ratio = self.check_extras(place)?;
+        let (id, seq) = self.number_row(place, seq, starts_chain)?;
         self.rows.states.extend_from_slice(&self.state);
         if self.header.has_next {
             self.rows.next_states.extend_from_slice(&self.next);
         }
         self.rows.rewards.extend_from_slice(&self.reward);
         self.rows.discounts.push(discount);
-        self.rows.ratios.push(1.0);
+        self.rows.ratios.push(ratio);
         self.rows.streams.push(id);
         self.rows.terminated.push(terminated);
         self.rows.truncated.push(truncated);
         self.rows.starts_chain.push(false);
-        self.actions.extend_from_slice(&self.action);
+        self.extras.push_from(&self.extra, 0);
         self.seqs.push(seq);
         self.places.push(place);
         self.seen += 1;
@@ -525,8 +582,34 @@ impl Builder {
         Ok(())
     }
 
+    /// Check what the row says about policies; the ratio of its probabilities.
+    fn check_extras(&self, place: u64) -> Result<f64, Fault> {
+        let fault = |column, message| self.fault(place, &self.header.name_of(column), message);
+        let one = |column: &Wide| column.values.first().copied().filter(|value| !value.is_nan());
+        let (behavior, target) = (one(&self.extra.behavior_probs), one(&self.extra.target_probs));
+        if let Some(prob) = target {
+            probability::check_target(prob, behavior).map_err(|message| fault(Column::TargetProb, message))?;
+        }
+        // Which of several numbers is missing where others are there.
+        let missing = |wide: &Wide| {
+            let given = wide.values.iter().any(|value| !value.is_nan());
+            wide.values.iter().position(|value| value.is_nan()).filter(|_| given)
+        };
+        let next_action = missing(&self.extra.next_actions).map(Column::NextAction);
+        let next_prob = missing(&self.extra.next_action_probs).map(Column::NextActionProb);
+        if let Some(column) = next_action.or(next_prob) {
+            return Err(fault(column, format!("{}; a row has all of these numbers or none", self.blank())));
+        }
+        let probs = &self.extra.next_action_probs.values;
+        if probs.first().is_some_and(|value| !value.is_nan()) {
+            probability::check_distribution(probs)
+                .map_err(|(k, message)| fault(Column::NextActionProb(k.unwrap_or(0)), message))?;
+        }
+        Ok(probability::ratio(behavior, target))
+    }
+
     /// Number of the row's stream, and the row's number in it.
-    fn number_row(&mut self, place: u64, seq: Option<u64>) -> Result<(u32, u64), Fault> {
+    fn number_row(&mut self, place: u64, seq: Option<u64>, starts_chain: bool) -> Result<(u32, u64), Fault> {
         let id = match self.ids.get(&self.name) {
             Some(&id) => id,
             None => {
@@ -534,6 +617,7 @@ impl Builder {
                 self.ids.insert(self.name.clone(), id);
                 self.streams.push(self.name.clone());
                 self.last_seq.push(None);
+                self.left_out.push(0);
                 self.seen_of.push(0);
                 id
             }
@@ -550,7 +634,12 @@ impl Builder {
             (last, None) => last.map_or(0, |last| last + 1),
         };
         self.last_seq[id as usize] = Some(seq);
-        Ok((id, seq))
+        let left_out = &mut self.left_out[id as usize];
+        *left_out += u64::from(starts_chain && last.is_some());
+        match seq.checked_add(*left_out).filter(|&seq| seq < u64::MAX) {
+            Some(seq) => Ok((id, seq)),
+            None => Err(self.fault(place, &self.header.name_of(Column::Seq), format!("{seq} is too large"))),
+        }
     }
 
     /// The word for a cell that says nothing.
@@ -615,7 +704,7 @@ impl Builder {
     fn resolve(&mut self, part: Part<'_>) -> Result<Table, Fault> {
         let within = self.within(part);
         let last_terminates = self.last_terminates();
-        let (h, d, a) = (self.header.rewards_per_row, self.header.dim, self.header.actions_per_row);
+        let (h, d) = (self.header.rewards_per_row, self.header.dim);
         let (n, has_next) = (self.rows.len(), self.header.has_next);
         let (mut keep, mut cut) = (vec![true; n], Vec::new());
         let mut rows = std::mem::replace(&mut self.rows, Rows::new(d, h));
@@ -660,32 +749,26 @@ impl Builder {
             if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()) {
                 return Err(blank(Column::Reward(k)));
             }
-            if let Some(k) = self.actions[i * a..(i + 1) * a].iter().position(|v| v.is_nan()) {
+            if let Some(k) = self.extras.actions.row(i).iter().position(|v| v.is_nan()) {
                 return Err(blank(Column::Action(k)));
             }
         }
-        let (actions, seqs) = (std::mem::take(&mut self.actions), std::mem::take(&mut self.seqs));
+        let none = self.extras.without_rows();
+        let (extras, seqs) = (std::mem::replace(&mut self.extras, none.clone()), std::mem::take(&mut self.seqs));
         let places = std::mem::take(&mut self.places);
         if (0..n).all(|i| within[i] && keep[i]) {
-            return Ok(Table { rows, streams: Vec::new(), seqs, actions, actions_per_row: a });
+            return Ok(Table { rows, streams: Vec::new(), seqs, extras });
         }
-        let mut table = Table {
-            rows: Rows::new(d, h),
-            streams: Vec::new(),
-            seqs: Vec::new(),
-            actions: Vec::new(),
-            actions_per_row: a,
-        };
+        let mut table = Table { rows: Rows::new(d, h), streams: Vec::new(), seqs: Vec::new(), extras: none };
         for i in (0..n).filter(|&i| keep[i]) {
-            let action = &actions[i * a..(i + 1) * a];
             if within[i] {
                 table.rows.extend(&rows, i..i + 1);
                 table.seqs.push(seqs[i]);
-                table.actions.extend_from_slice(action);
+                table.extras.push_from(&extras, i);
             } else {
                 self.rows.extend(&rows, i..i + 1);
                 self.seqs.push(seqs[i]);
-                self.actions.extend_from_slice(action);
+                self.extras.push_from(&extras, i);
                 self.places.push(places[i]);
             }
         }

@@ -34,8 +34,8 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
 pub struct TableWriter {
     path: PathBuf,
     writer: ::csv::Writer<File>,
-    /// Of the first batch: D, H, A, whether there are discounts, whether there are sequence numbers.
-    shape: Option<(usize, usize, usize, bool, bool)>,
+    /// Names of the columns, those of the first batch.
+    columns: Option<Vec<String>>,
 }
 
 impl TableWriter {
@@ -49,7 +49,7 @@ impl TableWriter {
             return Err(wrong(Fault::Extension));
         }
         let file = File::create(path).map_err(|e| wrong(Fault::Io(e)))?;
-        Ok(Self { path: path.to_owned(), writer: ::csv::Writer::from_writer(file), shape: None })
+        Ok(Self { path: path.to_owned(), writer: ::csv::Writer::from_writer(file), columns: None })
     }
 
     /// Append the rows of a batch; the first one decides the columns.
@@ -60,15 +60,15 @@ impl TableWriter {
     /// # Panics
     /// If the batch has other columns than the first one.
     pub fn append(&mut self, batch: &Batch) -> Result<(), TableError> {
-        let actions = batch.action(0).map_or(0, <[f64]>::len);
-        let shape = (batch.dim(), batch.rewards_per_row(), actions, batch.discount(0).is_some(), batch.seq().is_some());
-        let written = match self.shape.replace(shape) {
-            None => self.writer.write_record(columns(shape)),
+        let columns = columns(batch);
+        let written = match &self.columns {
+            None => self.writer.write_record(&columns),
             Some(first) => {
-                assert_eq!(first, shape, "every batch of a table has the same columns");
+                assert_eq!(*first, columns, "every batch of a table has the same columns");
                 Ok(())
             }
         };
+        self.columns = Some(columns);
         written.and_then(|()| self.append_rows(batch)).map_err(|e| self.fault(Fault::Csv(e)))
     }
 
@@ -81,8 +81,10 @@ impl TableWriter {
             }
             self.writer.write_field(batch.terminated(i).to_string())?;
             self.writer.write_field(batch.truncated(i).to_string())?;
-            if let Some(discount) = batch.discount(i) {
-                self.writer.write_field(discount.to_string())?;
+            let one = [batch.discount(i), batch.behavior_prob(i), batch.target_prob(i)].into_iter().flatten();
+            let many = [batch.next_action(i), batch.next_action_probs(i)].into_iter().flatten();
+            for value in one.chain(many.flatten().copied()) {
+                self.writer.write_field(value.to_string())?;
             }
             if let Some(seq) = batch.seq() {
                 self.writer.write_field((seq + i as u64).to_string())?;
@@ -105,7 +107,9 @@ impl TableWriter {
     }
 }
 
-fn columns((d, h, a, discount, seq): (usize, usize, usize, bool, bool)) -> Vec<String> {
+/// Names of the columns of a batch, in the order in which its cells are written.
+fn columns(batch: &Batch) -> Vec<String> {
+    let (d, h, a) = (batch.dim(), batch.rewards_per_row(), batch.action(0).map_or(0, <[f64]>::len));
     let group = |name: &'static str, n: usize, bare: bool| {
         (0..n).map(move |k| if bare && n == 1 { name.to_owned() } else { format!("{name}_{k}") })
     };
@@ -113,7 +117,14 @@ fn columns((d, h, a, discount, seq): (usize, usize, usize, bool, bool)) -> Vec<S
     names.extend(group("state", d, false).chain(group("next_state", d, false)));
     names.extend(group("action", a, true).chain(group("reward", h, true)));
     names.extend(["terminated", "truncated"].map(str::to_owned));
-    names.extend(discount.then(|| "discount".to_owned()));
-    names.extend(seq.then(|| "seq".to_owned()));
+    let one = [
+        ("discount", batch.discount(0)),
+        ("behavior_prob", batch.behavior_prob(0)),
+        ("target_prob", batch.target_prob(0)),
+    ];
+    names.extend(one.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name.to_owned()));
+    names.extend(group("next_action", batch.next_action(0).map_or(0, <[f64]>::len), true));
+    names.extend(group("next_action_probs", batch.next_action_probs(0).map_or(0, <[f64]>::len), false));
+    names.extend(batch.seq().map(|_| "seq".to_owned()));
     names
 }

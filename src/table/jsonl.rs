@@ -97,12 +97,13 @@ fn learn_key(
     let column = match name {
         "state" => Some(Column::State(0)),
         "next_state" => Some(Column::NextState(0)),
+        "next_action_probs" => Some(Column::NextActionProb(0)),
         // Of the wire's messages; runs of a producer are told apart by `seq` and by their states here.
         "v" | "session" => Some(Column::Skipped),
         _ => Column::parse(name),
     };
     let Some(column) = column else { return Err(wrong(hint(name))) };
-    let many = matches!(name, "state" | "next_state" | "action" | "reward");
+    let many = matches!(name, "state" | "next_state" | "action" | "reward" | "next_action" | "next_action_probs");
     match list {
         Some(_) if column != Column::Skipped && !many => return Err(wrong("a list; one value is needed here".into())),
         Some(0) if many => return Err(wrong("an empty list".into())),

@@ -17,16 +17,25 @@
 //! | `discount` | in \[0, 1\]; left out or empty: the critic's own |
 //! | `time` | Unix seconds; nothing is learned from it, it is checked and dropped |
 //! | `seq` | position in the stream, rising; a step other than one starts a new chain |
+//! | `starts_chain` | true: the row does not continue the one before it in its stream, as if `seq` left a number out; left out or empty: false |
+//! | `behavior_prob` | above 0: probability or density under which the action was taken |
+//! | `target_prob` | from 0: the same under the policy that is judged |
+//! | `next_action`, or `next_action_k` | the action that this policy takes in the next state, as long as `action` |
+//! | `next_action_probs_k` | its probabilities of discrete actions in the next state, which sum to 1 |
+//!
+//! The last four may be left out, or be empty in any row; a row has all its `next_action_k` or none, and all its
+//! `next_action_probs_k` or none.
 //!
 //! Columns whose names start with `_` or `info_` are skipped. Any other name is an error, so that a misspelt `terminated`
 //! does not quietly teach that episodes never end.
 //!
 //! JSONL has one object on each line, under the same names, or with lists as on the wire: `state`, `next_state`, `action`,
-//! `reward`. What has a default may be left out of any line; `v` and `session` are skipped.
+//! `reward`, `next_action`, `next_action_probs`. What has a default may be left out of any line; `v` and `session` are skipped.
 //!
 //! NPZ has arrays `states` (n, D), `next_states` (n, D), `actions` (n,) or (n, A), `rewards` (n,) or (n, H),
-//! `terminated`, `truncated`, `done`, `discounts`, `streams` (texts or numbers), `times`, `seqs` (n,), of f4, f8, integers
-//! or bool. `states` (n + 1, D) without `next_states` is a piece of one trajectory: only its last row may terminate or be
+//! `terminated`, `truncated`, `done`, `discounts`, `streams` (texts or numbers), `times`, `seqs`, `starts_chain`,
+//! `behavior_probs`, `target_probs` (n,), `next_actions` as `actions`, `next_action_probs` (n, C), of f4, f8, integers or
+//! bool. `states` (n + 1, D) without `next_states` is a piece of one trajectory: only its last row may terminate or be
 //! truncated. NaN stands for an empty cell where a cell may be empty.
 //!
 //! A Minari dataset is a directory; its file `data/main_data.hdf5` has a group for each episode. They are read in the order of their attribute `id` into the stream
@@ -39,7 +48,7 @@
 //! `next_state_k` columns only terminated rows may leave these cells empty. Without them, the next row of the same stream
 //! is the successor, and a row gives only its state, as successor of the row before, if
 //! - it is the last one of its stream,
-//! - or `seq` says that the next row does not follow it,
+//! - or `seq` or `starts_chain` says that the next row does not follow it,
 //! - or it is truncated: the row after it starts elsewhere. The row before it, if there is one, becomes the truncated one.
 //!
 //! Such a row is no transition; its reward, action and discount are not used and may be empty.
@@ -47,6 +56,7 @@
 mod arrays;
 mod build;
 mod csv;
+mod extras;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod jsonl;
@@ -57,6 +67,7 @@ mod parquet;
 pub use self::csv::TableWriter;
 use crate::transition::{Batch, BatchParts, Rows};
 use build::{Builder, Column, Job, Pieces, Want};
+use extras::Extras;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -260,7 +271,7 @@ pub enum AssumeTerminated {
     /// Nowhere.
     Never,
     /// In the last row of every piece, unless that was truncated. A piece ends where its stream ends, `seq` leaves a
-    /// number out, or the next row of the stream starts elsewhere than in the successor given.
+    /// number out, the next row of the stream starts a chain (`starts_chain`), or elsewhere than in the successor given.
     Last,
 }
 
@@ -288,8 +299,7 @@ pub struct Table {
     rows: Rows,
     streams: Vec<String>,
     seqs: Vec<u64>,
-    actions: Vec<f64>,
-    actions_per_row: usize,
+    extras: Extras,
 }
 
 impl Table {
@@ -307,7 +317,7 @@ impl Table {
 
     /// The transitions in file order. Streams are numbered in order of appearance; `starts_chain` is set unless the row
     /// continues the one before it in its stream: that one neither terminated nor truncated, `seq`, if there is one, rose
-    /// by one, and its successor equals this row's state exactly.
+    /// by one, its successor equals this row's state exactly, and no column `starts_chain` says otherwise.
     pub fn rows(&self) -> &Rows {
         &self.rows
     }
@@ -334,11 +344,13 @@ impl Table {
 
     /// Actions (n, A), row-major, if the table has any.
     pub fn actions(&self) -> Option<&[f64]> {
-        (self.actions_per_row > 0).then_some(&self.actions)
+        (self.extras.actions.width > 0).then_some(&self.extras.actions.values)
     }
 
     /// The rows in file order as messages of the producer's run `session`: each batch is a run of consecutive rows of one
-    /// stream with at most `rows_max` rows. Rows are numbered by the column `seq`, or, without it, from 0 in each stream.
+    /// stream with at most `rows_max` rows, which all have the same optional columns. Rows are numbered by the column `seq`,
+    /// or, without it, from 0 in each stream; before each row that the column `starts_chain` marks one number more is left
+    /// out, since that starts a chain in a daemon.
     ///
     /// # Panics
     /// If `rows_max` is 0 or `session` longer than 256 bytes.
@@ -374,6 +386,7 @@ impl Table {
         self.rows.streams[i] == self.rows.streams[j]
             && self.seqs[i] + 1 == self.seqs[j]
             && self.rows.discounts[i].is_nan() == self.rows.discounts[j].is_nan()
+            && self.extras.alike(i, j)
     }
 
     fn batch(&self, name: &dyn Fn(&str) -> String, session: &str, range: std::ops::Range<usize>) -> Batch {
@@ -391,7 +404,11 @@ impl Table {
             terminated: Some(rows.terminated[range.clone()].to_vec()),
             truncated: Some(rows.truncated[range.clone()].to_vec()),
             discounts: (!rows.discounts[start].is_nan()).then(|| rows.discounts[range.clone()].to_vec()),
-            actions: (self.actions_per_row > 0).then(|| matrix(&self.actions, self.actions_per_row)),
+            actions: self.extras.actions.part(&range),
+            behavior_probs: self.extras.behavior_probs.part(&range),
+            target_probs: self.extras.target_probs.part(&range),
+            next_actions: self.extras.next_actions.part(&range),
+            next_action_probs: self.extras.next_action_probs.part(&range),
             ..BatchParts::default()
         };
         Batch::new(parts).expect("rows were checked when they were read")
@@ -659,6 +676,59 @@ mod tests {
     }
 
     #[test]
+    fn a_row_that_starts_a_chain_cuts_the_one_before_it() {
+        // With successors nothing is lost but the link.
+        let table = read(
+            "stream,state_0,next_state_0,reward,starts_chain\n\
+             a,0,1,0,1\nb,7,8,0,\na,1,2,0,0\na,2,3,0,true\na,3,4,0,\nb,8,9,0,0\n",
+        )
+        .unwrap();
+        assert_eq!(table.rows().starts_chain, [true, true, false, true, false, false]);
+        let seqs: Vec<u64> = table.batches("", 1).map(|batch| batch.seq().unwrap()).collect();
+        assert_eq!(seqs, [0, 0, 1, 3, 4, 1]);
+        // Without, the row before it only lends its state, as before a gap.
+        let table = read("state_0,reward,starts_chain\n0,1,0\n1,2,0\n2,3,0\n2,4,1\n3,,0\n").unwrap();
+        assert_eq!((&table.rows().states[..], &table.rows().next_states[..]), (&[0., 1., 2.][..], &[1., 2., 3.][..]));
+        assert_eq!(table.rows().rewards, [1.0, 2.0, 4.0]);
+        assert_eq!(table.rows().starts_chain, [true, false, true]);
+        // Next to seq, which the file counts without it.
+        let table = read("state_0,reward,seq,starts_chain\n0,1,3,0\n1,2,4,1\n2,3,5,1\n3,,6,0\n").unwrap();
+        assert_eq!((table.rows().len(), &table.rows().starts_chain[..]), (1, &[true][..]));
+        let largest = u64::MAX - 1;
+        let text = format!("state_0,next_state_0,reward,seq,starts_chain\n0,1,0,0,0\n1,2,0,{largest},1\n");
+        assert!(message(&text).contains("line 3, column seq: 18446744073709551614 is too large"));
+        assert!(message("state_0,reward,starts_chain\n1,2,maybe\n").contains("line 2, column starts_chain"));
+    }
+
+    #[test]
+    fn faults_of_policies_name_line_and_column() {
+        let of = |columns: &str, cells: &str| message(&format!("state_0,reward,{columns}\n0,1{cells}\n1,1{cells}\n"));
+        assert!(of("behavior_prob", ",0").contains(", line 2, column behavior_prob: an action that was taken"));
+        assert!(of("behavior_prob", ",x").contains("line 2, column behavior_prob: \"x\" is not a number"));
+        assert!(
+            of("target_prob", ",-1").contains("line 2, column target_prob: a probability or density is at least 0")
+        );
+        assert!(of("target_prob", ",inf").contains("line 2, column target_prob: inf is not a finite number"));
+        assert!(of("target_prob,behavior_prob", ",1,1e-12").contains("line 2, column target_prob: the ratio"));
+        let two = "next_action_0,next_action_1";
+        assert!(of(two, ",1,").contains("line 2, column next_action_1: empty; a row has all of these numbers or none"));
+        assert!(of("action,next_action_0,next_action_1", ",1,1,1").contains("column next_action_0: actions have 1"));
+        assert!(of("next_action_1", ",1").contains("column next_action_0: missing"));
+        let two = "next_action_probs_0,next_action_probs_1";
+        assert!(
+            of(two, ",0.5,0.75").contains("line 2, column next_action_probs_0: the probabilities of a row sum to 1")
+        );
+        assert!(of(two, ",0,1.5").contains("line 2, column next_action_probs_1: a probability lies in [0, 1]"));
+        assert!(of(two, ",,1").contains("line 2, column next_action_probs_0: empty; a row has all"));
+        assert!(of("next_action_probs", ",1").contains("number it: next_action_probs_0"));
+        assert!(of("behavior_probs", ",1").contains("names are singular here"));
+        let (_directory, path) =
+            file("t.jsonl", "{\"state\": [1], \"reward\": 1, \"next_action_probs\": [0.5, 0.25]}\n");
+        let said = open(&path, NEVER).unwrap_err().to_string();
+        assert!(said.contains("line 1, key next_action_probs[0]: the probabilities of a row sum to 1"), "{said}");
+    }
+
+    #[test]
     fn faults_name_line_and_column_and_say_what_to_do() {
         assert_eq!(message("state_0,reward\n1,2\n1,x\n2,1\n"), ", line 3, column reward: \"x\" is not a number");
         assert_eq!(
@@ -711,6 +781,10 @@ mod tests {
             actions: Some(vec![1.0, 2.0]),
             discounts: Some(vec![0.5, 1.0]),
             truncated: Some(vec![false, true]),
+            behavior_probs: Some(vec![0.1, 1e-300]),
+            target_probs: Some(vec![1.0 / 3.0, 0.0]),
+            next_actions: Some(vec![2.0, 0.5]),
+            next_action_probs: Some(vec![0.1, 0.2, 0.7, 1.0, 0.0, 0.0]),
             ..BatchParts::default()
         };
         let batch = Batch::new(parts).unwrap();

@@ -29,6 +29,11 @@ fn role(name: &str) -> Option<Column> {
         "streams" => Column::Stream,
         "times" => Column::Time,
         "seqs" => Column::Seq,
+        "behavior_probs" => Column::BehaviorProb,
+        "target_probs" => Column::TargetProb,
+        "next_actions" => Column::NextAction(0),
+        "next_action_probs" => Column::NextActionProb(0),
+        "starts_chain" => Column::StartsChain,
         _ => return None,
     })
 }
@@ -39,7 +44,8 @@ fn hint(name: &str) -> String {
         Some(known) => format!("not known; call it {known}"),
         None => {
             "not known; put an underscore before its name to have it skipped. Known are states, next_states, actions, \
-                 rewards, terminated, truncated, done, discounts, streams, times, seqs"
+                 rewards, terminated, truncated, done, discounts, streams, times, seqs, starts_chain, behavior_probs, \
+                 target_probs, next_actions, next_action_probs"
                 .to_owned()
         }
     }

@@ -4,7 +4,7 @@ use super::reader::{Field, Head, Reader};
 use super::tensor::{Flags, Written};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
 use crate::math::embedding::StateKind;
-use crate::math::kernel::{Hyperparameters, Metric};
+use crate::math::kernel::{Hyperparameters, Metric, Profile};
 use crate::snapshot::{Evaluation, Inputs, Snapshot};
 use crate::transition::Batch;
 use serde::Serialize;
@@ -663,12 +663,14 @@ impl From<&Hyperparameters> for NoiseBody {
 #[derive(Serialize)]
 struct KernelBody<'a> {
     kind: &'static str,
-    profile: &'static str,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    kinds: &'a [StateKind],
     signal_variance: f64,
     bias_variance: f64,
     relevance: Written<'a>,
+    /// Left out where it is what readers take it for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'static str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    kinds: &'a [StateKind],
     #[serde(skip_serializing_if = "Option::is_none")]
     factors: Option<Written<'a>>,
     /// Eigenvectors and eigenvalues of Omega: what a reader would otherwise have to compute.
@@ -696,7 +698,7 @@ impl<'a> KernelBody<'a> {
         };
         Self {
             kind: kernel.metric.kind(),
-            profile: kernel.profile.name(),
+            profile: (kernel.profile != Profile::Gaussian).then(|| kernel.profile.name()),
             kinds: &kernel.kinds,
             signal_variance: kernel.signal_variance,
             bias_variance: kernel.bias_variance,

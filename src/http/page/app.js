@@ -284,15 +284,17 @@ async function picture() {
   const length = new DataView(buffer).getUint32(0, true);
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   const cells = head.columns * head.rows;
+  const coarse = head.deviation_columns * head.deviation_rows;
   const numbers = new Float32Array(buffer, 4 + length);
+  const deviations = (given, from) =>
+    given ? new Field(head.deviation_columns, head.deviation_rows, numbers.subarray(from, from + coarse)) : null;
   drawn = {
     ...head,
     used,
     key: query.toString(),
     value: new Field(head.columns, head.rows, numbers.subarray(0, cells)),
-    deviation: head.deviation_columns
-      ? new Field(head.deviation_columns, head.deviation_rows, numbers.subarray(cells))
-      : null,
+    deviation: deviations(coarse > 0, cells),
+    returns: deviations(head.return_deviation, cells + coarse),
   };
   show();
 }
@@ -379,20 +381,40 @@ function show() {
   }
 }
 
-/** "angle 0.3, speed −2: value 4.1 ± 0.2" */
-function readout(output, told, words) {
+/** "angle 0.3, speed −2: value 4.1 ± 0.2 · 90 % of returns 1.2 to 7 · 93 % known" */
+function readout(output, told, words, more = () => []) {
   if (!told) {
     output.replaceChildren();
     return;
   }
   const place = drawn.used.map((k, j) => `${variable(k)} ${format(told.place[j], 3)}`).join(', ');
-  output.replaceChildren(`${place}: `, el('b', { textContent: words(told) }));
+  const rest = more(told).map((each) => ` · ${each}`);
+  output.replaceChildren(`${place}: `, el('b', { textContent: words(told) }), ...rest);
 }
 
 const withDeviation = (told) => {
   const s = told.deviation ?? drawn.deviation?.at(told.across, told.up);
   return s === undefined ? `value ${format(told.value)}` : `value ${format(told.value)} ± ${format(s, 3)}`;
 };
+
+const NINETY = 1.644854;
+
+/** What else is known of the place: where returns will lie, how much of V data have told, whether it is guessed. */
+function certainty({ value, across, up }) {
+  const { deviation, returns, extrapolates, prior_variance: prior } = drawn;
+  if (!deviation) return [];
+  const words = [];
+  if (returns) {
+    const reach = NINETY * returns.at(across, up);
+    words.push(`90 % of returns ${format(value - reach, 3)} to ${format(value + reach, 3)}`);
+  }
+  const known_ = Math.max(0, 1 - deviation.at(across, up) ** 2 / prior);
+  words.push(`${format(100 * known_, 3)} % known`);
+  const cell = (share, count) => Math.min(Math.floor(share * count), count - 1);
+  const at = cell(up, deviation.rows) * deviation.columns + cell(across, deviation.columns);
+  if (extrapolates[at] === '1') words.push('extrapolated');
+  return words;
+}
 
 // One canvas shows a map or a curve: whichever is not shown leaves it alone.
 const viewers = {};
@@ -403,11 +425,11 @@ function picked(which) {
   viewers.map ??= new HeatMap(
     $('map-value'),
     'value',
-    (told) => viewer === 'map' && readout($('map-value-out'), told, withDeviation),
+    (told) => viewer === 'map' && readout($('map-value-out'), told, withDeviation, certainty),
   );
   viewers.curve ??= new Curve(
     $('map-value'),
-    (told) => viewer === 'curve' && readout($('map-value-out'), told, withDeviation),
+    (told) => viewer === 'curve' && readout($('map-value-out'), told, withDeviation, certainty),
   );
   for (const [name, each] of Object.entries(viewers)) each.asleep = name !== which;
   return viewers[which];
@@ -430,6 +452,7 @@ const small = (words) => el('small', { textContent: ` ${words}` });
 function modelCard() {
   const c = critic();
   const { kernel, noise, refit, adoption_pause_ms: pause } = c;
+  $('provisional').hidden = !c.provisional;
   const next = refit.running
     ? 'running now'
     : refit.next_at === null
@@ -444,7 +467,14 @@ function modelCard() {
     ['next selection', next],
     ['dictionary', grouped(c.dictionary_size), small(`of at most ${grouped(c.dictionary_max)} states`)],
     ['rows in the model', grouped(c.transitions)],
-    ['discount', format(c.discount)],
+    ['discount', format(c.discount), c.lambda === undefined ? null : small(`λ ${format(c.lambda, 3)}`)],
+    c.returns
+      ? [
+          'returns',
+          `sd × ${format(c.returns.factor, 3)}`,
+          small(c.returns.pairs ? `from ${grouped(c.returns.pairs)} verified pairs` : 'not verified yet'),
+        ]
+      : null,
     [
       'kernel',
       kernel.kind,
@@ -538,7 +568,7 @@ const scatter = new Scatter($('calibration'), (pair) => {
   $('calibration-out').replaceChildren(
     ...(pair
       ? [
-          `predicted ${format(pair[0])} ± ${format(1.644854 * pair[2], 3)} (90 %): `,
+          `predicted ${format(pair[0])} ± ${format(NINETY * pair[2], 3)} (90 %): `,
           el('b', { textContent: `realised ${format(pair[1])}` }),
         ]
       : []),

@@ -550,7 +550,8 @@ export class Curve extends Picture {
     if (across < 0 || across > 1) return this.say(null);
     const k = Math.min(Math.floor(across * mean.length), mean.length - 1);
     cross(c, plot, [this.pointer[0], y(mean[k])]);
-    return this.say({ place: [mix(range[0], range[1], across)], value: mean[k], deviation: deviation[k] });
+    const place_ = [mix(range[0], range[1], across)];
+    return this.say({ place: place_, value: mean[k], deviation: deviation[k], across, up: 0 });
   }
 }
 

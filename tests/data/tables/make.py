@@ -46,7 +46,8 @@ def columns_of(rows):
     """The columns of CSV for arrays by their names in NPZ."""
     columns = {}
     singular = {"states": "state", "next_states": "next_state", "rewards": "reward", "discounts": "discount"}
-    singular |= {"actions": "action", "streams": "stream", "seqs": "seq"}
+    singular |= {"actions": "action", "streams": "stream", "seqs": "seq", "next_actions": "next_action"}
+    singular |= {"behavior_probs": "behavior_prob", "target_probs": "target_prob"}
     for name, values in rows.items():
         values = np.asarray(values)
         name = singular.get(name, name)
@@ -128,6 +129,40 @@ def write_pieces():
             file.write(json.dumps(line) + "\n")
 
 
+def write_policies():
+    """One stream that goes on and on, cut by starts_chain alone; some rows do not say what a policy does."""
+    states = np.arange(13) / 4
+    n = len(states) - 1
+    rows = {
+        "states": states[:-1, None],
+        "next_states": states[1:, None],
+        "rewards": np.arange(n) / 8,
+        "actions": np.arange(n) % 3,
+        "terminated": np.arange(n) == n - 1,
+        "starts_chain": np.isin(np.arange(n), (0, 4, 9)),
+        "behavior_probs": np.where(np.arange(n) < 6, 0.25, 0.5),
+        "target_probs": np.arange(n) % 4 / 4,
+        "next_actions": (np.arange(n) + 1.0) % 3,
+        "next_action_probs": np.tile([0.25, 0.25, 0.5], (n, 1)),
+    }
+    rows["target_probs"][7] = rows["behavior_probs"][8] = rows["next_actions"][-1] = np.nan
+    rows["next_action_probs"][-1] = np.nan
+    np.savez("policies.npz", **rows)
+    columns = {
+        name: [None if isinstance(value, float) and np.isnan(value) else value for value in values]
+        for name, values in columns_of(rows).items()
+    }
+    write_csv("policies.csv", {name: ["" if v is None else v for v in values] for name, values in columns.items()})
+    pq.write_table(pa.table(columns), "policies.parquet")
+    with open("policies.jsonl", "w") as file:
+        for i in range(n):
+            line = {name: values[i] for name, values in columns.items() if not name[-1].isdigit()}
+            line |= {"state": rows["states"][i].tolist(), "next_state": rows["next_states"][i].tolist()}
+            if i < n - 1:
+                line |= {"next_action": [line["next_action"]], "next_action_probs": [0.25, 0.25, 0.5]}
+            file.write(json.dumps(line) + "\n")
+
+
 def write_trajectory():
     """One piece with one more state than rewards."""
     (part,) = episodes([12], 4)
@@ -206,6 +241,7 @@ def write_d4rl():
 if __name__ == "__main__":
     write_full()
     write_pieces()
+    write_policies()
     write_trajectory()
     write_minari()
     write_d4rl()
