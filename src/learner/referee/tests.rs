@@ -1,5 +1,4 @@
 use super::*;
-use crate::math::kernel::Profile;
 use crate::math::dense::{Matrix, Op, axpy, dot, product, solve_general};
 use crate::math::kernel::Profile;
 use rand::{RngExt, SeedableRng};
