@@ -47,6 +47,9 @@ struct Slot {
     /// r - V(x) of the last row under the weights of then (H,): its TD error but for the value of its successor.
     #[serde(default, with = "crate::math::raw")]
     pending: Vec<f64>,
+    /// Number of that row, as the ring of recent rows counts.
+    #[serde(default)]
+    row: u64,
 }
 
 /// Log density of rewards before they are learned, under the weights of the last refresh.
@@ -201,13 +204,15 @@ impl Gathered {
         self.scored = 0;
     }
 
-    fn score(&mut self, trace: &[f64], errors: &[f64]) {
+    /// Gather a score; its TD error, averaged over rewards.
+    fn score(&mut self, trace: &[f64], errors: &[f64]) -> f64 {
         let square = errors.iter().map(|e| e * e).sum::<f64>() / errors.len() as f64;
         let size = square.sqrt();
         for (to, z) in self.scores.col_mut(self.scored).iter_mut().zip(trace) {
             *to = size * z;
         }
         self.scored += 1;
+        size
     }
 
     fn bytes(&self) -> usize {
@@ -321,6 +326,9 @@ impl Model {
             dictionary,
             settings,
         };
+        if model.scatters_rows() {
+            model.recent.keep_scores(room);
+        }
         model.set_lambda(lambda);
         model
     }
@@ -661,15 +669,18 @@ impl Model {
             self.statistics.grow();
             let row = self.recent.end() + work.node_rows[node] as u64;
             let from = row.saturating_sub(self.recent.keep());
-            self.recent.backfill(from, &admitted, &self.dictionary, &mut self.statistics, &mut self.chains);
             if let Some(scatter) = &mut self.scatter {
-                // The scores so far lack the coordinate: it gets what independent noise would have given it.
                 scatter.resize(m + 1, m + 1);
+            }
+            let (statistics, chains) = (&mut self.statistics, &mut self.chains);
+            self.recent.backfill(from, &admitted, &self.dictionary, statistics, chains, self.scatter.as_mut());
+            if self.clusters()
+                && let Some(scatter) = &mut self.scatter
+            {
+                // The scores so far lack the coordinate: it gets what independent noise would have given it.
                 for j in 0..=m {
                     *scatter.at_mut(m, j) = self.scale.noise_variance() * self.statistics.gram.at(m, j);
                 }
-            }
-            if self.clusters() {
                 for slot in &mut self.slots {
                     slot.cluster.scores.resize(m + 1, self.settings.rewards.len());
                 }
@@ -970,7 +981,8 @@ impl Model {
         if self.noise == NoiseModel::White {
             return;
         }
-        let (posterior, pending) = (self.posterior.as_ref(), &mut self.slots[slot].pending);
+        let (posterior, Slot { pending, row, .. }) = (self.posterior.as_ref(), &mut self.slots[slot]);
+        *row = self.recent.end();
         pending.clear();
         pending.extend(rewards.iter().enumerate().map(|(h, r)| r - value(posterior, features, h)));
     }
@@ -984,12 +996,15 @@ impl Model {
             return;
         }
         let discount = if successor.is_some() { chain.discount } else { 0.0 };
-        let Slot { pending: errors, cluster, .. } = &mut self.slots[slot];
+        let Slot { pending: errors, cluster, row, .. } = &mut self.slots[slot];
         if let Some(successor) = successor {
             errors.iter_mut().enumerate().for_each(|(h, e)| *e += discount * value(posterior, successor, h));
         }
         if scatters_rows {
-            gathered.score(&chain.trace, errors);
+            let size = gathered.score(&chain.trace, errors);
+            if !gathered.revisits {
+                self.recent.note_score(*row, &chain.trace, size);
+            }
         } else if clusters {
             errors.iter().enumerate().for_each(|(h, &e)| axpy(cluster.scores.col_mut(h), e, &chain.trace));
             cluster.rows += 1;
