@@ -1,6 +1,6 @@
 use super::*;
-use crate::math::kernel::Profile;
 use crate::math::dense::{Matrix, Op, axpy, dot, product, solve_general};
+use crate::math::kernel::Profile;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
