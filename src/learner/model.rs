@@ -1,6 +1,6 @@
 //! One model: hyperparameters, dictionary, statistics and running chains, and how rows change them.
 
-use super::verification::{Verification, Verified};
+use super::verification::{Pace, Verification, Verified};
 use super::{Settings, VarianceKind};
 use crate::math::backfill::{Crossing, Observed, Recent, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
@@ -994,12 +994,13 @@ impl Model {
         let (Some(spread), Some(posterior)) = (&self.spread, &self.posterior) else { return };
         let value = |h| value(Some(posterior), features, h);
         self.verification.arrive(row.slot, value);
-        if self.verification.is_due(self.settings.discount, row.ratio) {
+        let pace = Pace::new(self.settings.discount, posterior.feature_weights().rows());
+        if self.verification.is_due(pace, row.ratio) {
             let variance = stated_variance(posterior, self.dictionary.kernel().diagonal(), features, solved);
             let predicted = |h| (value(h), (variance + spread.variance(h, features)).sqrt());
             self.verification.start(row.slot, (0..row.rewards.len()).map(predicted));
         }
-        self.verification.take(row, self.settings.discount);
+        self.verification.take(row, pace);
     }
 
     /// The last row of `slot` is known to have led to a state of features `successor` (m,), or to have terminated (none): its

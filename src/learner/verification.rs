@@ -30,8 +30,6 @@ const NINETY: f64 = 1.645;
 const ROWS_MAX: u64 = 50_000;
 /// Length that a return is taken to have where the discount sets it no end within `ROWS_MAX`, until one has ended.
 const LENGTH_UNKNOWN: f64 = 2000.0;
-/// Rows from one start to the next at least: a start takes two products with a matrix where other rows take a few numbers.
-const APART_MIN: u64 = 32;
 /// Ended returns that their mean length remembers.
 const LENGTHS_MAX: u64 = 16;
 
@@ -51,6 +49,22 @@ struct Trial {
     /// g (H,): the return so far.
     #[serde(with = "raw")]
     gathered: Vec<f64>,
+}
+
+/// How starts follow each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The critic's: it says how long returns are until some have ended.
+    pub discount: f64,
+    /// Rows from one start to the next at least, positive.
+    pub apart_min: u64,
+}
+
+impl Pace {
+    /// That of a critic with m features: a start takes a triangular solve, O(m^2), which is O(m) a row this way.
+    pub fn new(discount: f64, features: usize) -> Self {
+        Self { discount, apart_min: (features as u64 / 8).max(16) }
+    }
 }
 
 /// A row as verification sees it.
@@ -100,8 +114,7 @@ impl Verification {
     }
 
     /// Whether the row that has just arrived is to be a start row: then [`Verification::start`] follows. Asked once a row.
-    /// `discount` is the critic's.
-    pub fn is_due(&mut self, discount: f64, ratio: f64) -> bool {
+    pub fn is_due(&mut self, pace: Pace, ratio: f64) -> bool {
         if self.wait > 0 {
             self.wait -= 1;
             return false;
@@ -110,7 +123,7 @@ impl Verification {
             return false;
         }
         self.starts += 1;
-        self.wait = self.apart(discount) - 1;
+        self.wait = self.apart(pace) - 1;
         self.trials.iter().any(|trial| trial.slot.is_none())
     }
 
@@ -133,7 +146,7 @@ impl Verification {
     }
 
     /// The rewards of the row that has just arrived, whether it started something or not.
-    pub fn take(&mut self, row: Verified<'_>, discount: f64) {
+    pub fn take(&mut self, row: Verified<'_>, pace: Pace) {
         for k in self.following(row.slot) {
             let trial = &mut self.trials[k];
             if row.ratio != 1.0 || trial.rows == ROWS_MAX {
@@ -145,7 +158,7 @@ impl Verification {
             trial.weight *= row.discount;
             if trial.weight == 0.0 {
                 self.conclude(k, |_| 0.0);
-                self.wait = self.wait.min(self.apart(discount));
+                self.wait = self.wait.min(self.apart(pace));
             }
         }
     }
@@ -192,9 +205,9 @@ impl Verification {
 
     /// Rows from one start to the next: half a return, so that the two share little, and up to a quarter of that more, so that
     /// starts do not keep step with episodes.
-    fn apart(&self, discount: f64) -> u64 {
-        let length = if self.lengths > 0 { self.length } else { expected_length(discount) };
-        let half = ((length / 2.0).ceil() as u64).max(APART_MIN);
+    fn apart(&self, pace: Pace) -> u64 {
+        let length = if self.lengths > 0 { self.length } else { expected_length(pace.discount) };
+        let half = ((length / 2.0).ceil() as u64).max(pace.apart_min);
         half + scrambled(self.starts) % (half / 4 + 1)
     }
 
@@ -203,17 +216,25 @@ impl Verification {
         (self.errors.len() / heads.max(1)) as u64
     }
 
-    /// By what deviations of returns are to be multiplied so that nine in ten of the |z| of all heads stay within
-    /// 1.645: in \[1/4, 4\], 1 below [`PAIRS_MIN`] pairs.
+    /// By what deviations of returns are to be multiplied so that nine in ten of the |z| of all heads stay within 1.645: in
+    /// \[1/4, 4\], 1 below [`PAIRS_MIN`] pairs. So few tell the quantile to one standard deviation of their number only, and of
+    /// what that leaves open it is what changes least:
+    /// ```text
+    /// lower, upper = the quantiles of |z| at 0.9 -+ sqrt(0.9 0.1 / pairs), over 1.645        factor = 1, moved into [lower, upper]
+    /// ```
+    /// The quantile itself spoiled intervals that were right (coverage 0.85 to 0.95 on the walk, from 0.90 to 0.91).
     pub fn factor(&self, heads: usize) -> f64 {
         if self.pairs(heads) < PAIRS_MIN as u64 {
             return 1.0;
         }
-        // The rank that a further one stays below with this probability.
-        let rank = (COVERAGE * (self.errors.len() + 1) as f64).ceil() as usize;
         let mut errors = self.errors.clone();
-        let (_, quantile, _) = errors.select_nth_unstable_by(rank.min(self.errors.len()) - 1, f64::total_cmp);
-        (*quantile / NINETY).clamp(1.0 / FACTOR_MAX, FACTOR_MAX)
+        errors.sort_unstable_by(f64::total_cmp);
+        // The rank that a further one stays below with this probability.
+        let rank = |share: f64| (share * (errors.len() + 1) as f64).ceil().clamp(1.0, errors.len() as f64) as usize;
+        let quantile = |share: f64| errors[rank(share) - 1] / NINETY;
+        let open = (COVERAGE * (1.0 - COVERAGE) / self.pairs(heads) as f64).sqrt();
+        let (lower, upper) = (quantile(COVERAGE - open), quantile(COVERAGE + open));
+        1.0f64.clamp(lower, upper).clamp(1.0 / FACTOR_MAX, FACTOR_MAX)
     }
 
     /// Bytes held, for reports of memory.
@@ -262,6 +283,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     const DISCOUNT: f64 = 0.9;
+    const PACE: Pace = Pace { discount: DISCOUNT, apart_min: 32 };
 
     fn normal(rng: &mut ChaCha8Rng) -> f64 {
         (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0
@@ -270,10 +292,10 @@ mod tests {
     /// A row of slot 0 with one reward, as a model would show it.
     fn row(verification: &mut Verification, reward: f64, discount: f64, value: f64, deviation: f64) {
         verification.arrive(0, |_| value);
-        if verification.is_due(DISCOUNT, 1.0) {
+        if verification.is_due(PACE, 1.0) {
             verification.start(0, std::iter::once((value, deviation)));
         }
-        verification.take(Verified { slot: 0, rewards: &[reward], discount, ratio: 1.0 }, DISCOUNT);
+        verification.take(Verified { slot: 0, rewards: &[reward], discount, ratio: 1.0 }, PACE);
     }
 
     /// Independent rewards with mean 1 and this many rows, whose deviation is stated `overstated` times too large.
@@ -291,8 +313,21 @@ mod tests {
         for overstated in [2.0, 1.0, 0.5] {
             let factors: Vec<f64> = (1..=8).map(|seed| independent(30_000, overstated, seed).factor(1)).collect();
             let mean = factors.iter().sum::<f64>() / 8.0;
-            assert!((mean * overstated - 1.0).abs() < 0.05, "stated {overstated} times too large: {factors:?}");
+            assert!((mean * overstated - 1.0).abs() < 0.12, "stated {overstated} times too large: {factors:?}");
         }
+    }
+
+    #[test]
+    fn the_more_pairs_the_surer() {
+        let drawn = |pairs: usize, size: f64, seed: u64| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let errors = (0..pairs).map(|_| size * normal(&mut rng).abs()).collect();
+            Verification { errors, ..Verification::default() }.factor(1)
+        };
+        let still = (1..=200).filter(|&seed| drawn(100, 1.0, seed) == 1.0).count();
+        assert!(still > 110, "of 200 times that nothing was wrong nothing was changed {still} times");
+        let [few, many] = [40, 400].map(|pairs| (1..=50).map(|seed| drawn(pairs, 2.0, seed)).sum::<f64>() / 50.0);
+        assert!(1.6 < few && few < many && many < 2.0, "{few} {many}");
     }
 
     #[test]
@@ -323,7 +358,7 @@ mod tests {
     fn returns_follow_the_chain_to_its_end() {
         let mut verification = Verification::default();
         row(&mut verification, 3.0, 0.5, 1.0, 2.0);
-        verification.take(Verified { slot: 7, rewards: &[100.0], discount: 0.5, ratio: 1.0 }, DISCOUNT);
+        verification.take(Verified { slot: 7, rewards: &[100.0], discount: 0.5, ratio: 1.0 }, PACE);
         row(&mut verification, 4.0, 0.5, 1.0, 2.0);
         row(&mut verification, 8.0, 0.0, 1.0, 2.0);
         assert_eq!(verification.errors, [(3.0 + 2.0 + 2.0 - 1.0) / 2.0]);
@@ -351,9 +386,9 @@ mod tests {
     #[test]
     fn what_another_policy_did_does_not_count() {
         let mut verification = Verification::default();
-        assert!(!verification.is_due(DISCOUNT, 0.5));
+        assert!(!verification.is_due(PACE, 0.5));
         row(&mut verification, 1.0, DISCOUNT, 0.0, 1.0);
-        verification.take(Verified { slot: 0, rewards: &[1.0], discount: DISCOUNT, ratio: 0.5 }, DISCOUNT);
+        verification.take(Verified { slot: 0, rewards: &[1.0], discount: DISCOUNT, ratio: 0.5 }, PACE);
         assert!(verification.trials.iter().all(|trial| trial.slot.is_none()));
     }
 
@@ -371,8 +406,9 @@ mod tests {
         for discount in [0.95, 0.99, 0.999] {
             let length = expected_length(discount) as u64;
             for starts in 0..100 {
-                let apart = Verification { starts, ..Verification::default() }.apart(discount);
-                assert!(2 * apart >= length && 8 * apart <= 5 * (length + 2).max(2 * APART_MIN), "{discount}: {apart}");
+                let pace = Pace::new(discount, 400);
+                let apart = Verification { starts, ..Verification::default() }.apart(pace);
+                assert!(2 * apart >= length && 8 * apart <= 5 * (length + 2).max(2 * 50), "{discount}: {apart}");
             }
         }
         assert_eq!([0.0, 0.8, 0.95, 0.99].map(expected_length), [1.0, 21.0, 90.0, 459.0]);
