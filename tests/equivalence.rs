@@ -2,8 +2,8 @@
 
 mod support;
 
-use criticd::learner::{Lambda, Settings};
 use criticd::learner::model::Model;
+use criticd::learner::{Lambda, Settings};
 use criticd::math::dense::{Matrix, View};
 use criticd::math::dictionary::Dictionary;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
@@ -371,14 +371,7 @@ fn a_row_that_makes_the_system_singular_is_not_gained() {
     let (mut arrivals, mut e) = (Arrivals::default(), vec![0.0; m]);
     e[3] = 0.5;
     let (features, successor): (Vec<f64>, Vec<f64>) = (vec![0.0; m], e.iter().map(|e| 2.0 * e).collect());
-    let row = Followed {
-        features: &features,
-        successor: &[],
-        rewards: &[1.0],
-        ratio: 1.0,
-        carry: 0.8,
-        discount: 1.0,
-    };
+    let row = Followed { features: &features, successor: &[], rewards: &[1.0], ratio: 1.0, carry: 0.8, discount: 1.0 };
     arrivals.push(0, &e, row, 2);
     arrivals.settle(0, Some(&successor));
     assert!(before.can_gain_followed(&arrivals, &statistics, scale));

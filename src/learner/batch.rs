@@ -248,9 +248,8 @@ impl Given<'_> {
         let system = posterior.factor(statistics)?;
         solve_lower(system.factor().view(), response.view_mut());
         let explained: f64 = (0..heads).map(|h| dot(response.col(h), response.col(h))).sum();
-        let complexity = 0.5
-            * columns
-            * (n * signal.ln() + (n - m as f64) * noise_ratio.ln() + system.log_determinant() - weights);
+        let complexity =
+            0.5 * columns * (n * signal.ln() + (n - m as f64) * noise_ratio.ln() + system.log_determinant() - weights);
         let fit = 0.5 * (energy - explained) / (signal * noise_ratio);
         let trace_gap = columns * posterior.trace_gap(statistics);
         let constant = 0.5 * n * columns * (2.0 * std::f64::consts::PI).ln();

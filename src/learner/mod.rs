@@ -11,6 +11,7 @@ mod referee;
 pub mod refit;
 mod report;
 mod search;
+pub mod verification;
 pub mod window;
 
 use crate::math::embedding::StateKind;

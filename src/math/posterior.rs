@@ -10,7 +10,8 @@
 
 use super::dense::{
     Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, ViewMut, add_outer, axpy, both_products,
-    dot, multiply, rank_k, solve_and_invert, solve_general, solve_general_into, solve_lower, solve_lower_transposed, tight,
+    dot, multiply, rank_k, solve_and_invert, solve_general, solve_general_into, solve_lower, solve_lower_transposed,
+    tight,
 };
 use super::dictionary::Dictionary;
 use super::raw;
@@ -642,8 +643,7 @@ impl Posterior {
     /// # Errors
     /// If A is not positive definite to working precision.
     pub fn covariance(&self, statistics: &Statistics) -> Result<Matrix, SolveError> {
-        let mut inverse =
-            if self.has_evidence { self.system.inverse() } else { self.factor(statistics)?.inverse() };
+        let mut inverse = if self.has_evidence { self.system.inverse() } else { self.factor(statistics)?.inverse() };
         for j in 0..inverse.cols() {
             inverse.col_mut(j).iter_mut().for_each(|v| *v *= self.scale.ratio);
         }
