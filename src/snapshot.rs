@@ -96,7 +96,7 @@ pub struct ReturnSpread {
     /// (H,), reward^2, positive.
     pub floor: Vec<f64>,
     /// Factor on deviations of returns that live verification has found, positive: the quantile of |z| at 90 % over
-    /// 1.645; 1 where too few pairs are verified.
+    /// 1.645, as near to 1 as the number of pairs leaves open; 1 where too few are verified.
     pub factor: f64,
     /// Verified pairs behind `factor`.
     pub pairs: u64,

@@ -2,9 +2,11 @@
 
 mod support;
 
+use criticd::learner::model::Model;
 use criticd::learner::window::Window;
 use criticd::learner::{Lambda, Learner, SelectionKind, Settings, VarianceKind};
-use criticd::math::kernel::NoiseModel;
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd::snapshot::Inputs;
 use criticd::transition::Rows;
 use support::wander;
 
@@ -88,6 +90,23 @@ fn a_full_dictionary_learns_without_allocating() {
             assert_eq!(allocations(settings.clone(), rows, group), 0, "{name}, groups of {group}");
         }
     }
+}
+
+#[test]
+fn returns_are_verified_without_allocating() {
+    let rows = wander(WARM + 3000, 5, 2, 21);
+    let kernel = Kernel::gaussian(3.0, 1.0, Metric::Ard(vec![4.0, 2.0]));
+    let hyper = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.2 };
+    let settings = Settings { rewards: vec![0, 1], discount: 0.6, ..settings() };
+    let mut model = Model::new(settings, Inputs::identity(2), &hyper);
+    model.learn(&rows, 0..1000, 0);
+    model.revisit(std::iter::once((&rows, 0..1000)));
+    model.learn(&rows, 1000..WARM, 1000);
+    let pairs = |model: &Model| model.snapshot(false).unwrap().returns.unwrap().pairs;
+    let before = pairs(&model);
+    let counted = allocation_counter::measure(|| model.learn(&rows, WARM..rows.len(), WARM as u64)).count_total;
+    assert!(before > 0 && pairs(&model) > before, "{before}");
+    assert_eq!(counted, 0);
 }
 
 #[test]

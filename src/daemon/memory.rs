@@ -6,6 +6,7 @@
 
 use super::streams::Streams;
 use crate::config::{Config, ConfigParts};
+use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
 use crate::learner::{Settings, VarianceKind};
 use crate::math::form::QuadraticForm;
@@ -56,9 +57,9 @@ impl ModelFootprint {
         let snapshots = 2;
         let slots = settings.backfill_rows + settings.refresh_rows;
         // Features of recent rows, of the states of one block (at most two for each row) and what they are made in, those of its
-        // rows that are scored, and the inverses of the factor's diagonal blocks.
+        // rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
         let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
-        let rest = slots * (2 * dim + rewards + 4) + 8 * settings.refresh_rows * dim;
+        let rest = slots * (2 * dim + rewards + 4) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
         let bytes = NUMBER * (m * m * (squares + snapshots) + m * columns + rest) + snapshots * QuadraticForm::bytes(m);
         Self { critic: settings.name.clone(), elements: m, bytes }
     }

@@ -1,5 +1,6 @@
 //! One model: hyperparameters, dictionary, statistics and running chains, and how rows change them.
 
+use super::verification::{Pace, Verification, Verified};
 use super::{Settings, VarianceKind};
 use crate::math::backfill::{Crossing, Observed, Recent, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
@@ -47,6 +48,9 @@ struct Slot {
     /// r - V(x) of the last row under the weights of then (H,): its TD error but for the value of its successor.
     #[serde(default, with = "crate::math::raw")]
     pending: Vec<f64>,
+    /// Number of that row, as the ring of recent rows counts.
+    #[serde(default)]
+    row: u64,
 }
 
 /// Log density of rewards before they are learned, under the weights of the last refresh.
@@ -134,6 +138,9 @@ pub struct Model {
     /// How returns scatter about V, as of the last pass over all rows.
     #[serde(default)]
     spread: Option<Spread>,
+    /// Returns against what was predicted of them, where there is a spread.
+    #[serde(default)]
+    verification: Verification,
     posterior: Option<Posterior>,
     /// Rows since then that the posterior may gain, where rows are followed.
     #[serde(default = "Model::unknown_arrivals")]
@@ -207,13 +214,15 @@ impl Gathered {
         self.scored = 0;
     }
 
-    fn score(&mut self, trace: &[f64], errors: &[f64]) {
+    /// Gather a score; its TD error, averaged over rewards.
+    fn score(&mut self, trace: &[f64], errors: &[f64]) -> f64 {
         let square = errors.iter().map(|e| e * e).sum::<f64>() / errors.len() as f64;
         let size = square.sqrt();
         for (to, z) in self.scores.col_mut(self.scored).iter_mut().zip(trace) {
             *to = size * z;
         }
         self.scored += 1;
+        size
     }
 
     fn bytes(&self) -> usize {
@@ -312,6 +321,7 @@ impl Model {
             lambda: 1.0,
             td_square: 0.0,
             spread: None,
+            verification: Verification::default(),
             chains: Vec::new(),
             slots: Vec::new(),
             slot_of_stream: Vec::new(),
@@ -329,6 +339,9 @@ impl Model {
             dictionary,
             settings,
         };
+        if model.scatters_rows() {
+            model.recent.keep_scores(room);
+        }
         model.set_lambda(lambda);
         model
     }
@@ -391,6 +404,7 @@ impl Model {
             && (0.0..=1.0).contains(&self.lambda)
             && (self.lambda == 1.0 || self.statistics.follows_rows)
             && self.spread.as_ref().is_none_or(|spread| spread.holds_together(m, rewards))
+            && self.verification.holds_together(rewards, slots)
             && (!self.recent.is_settled() || self.dictionary.is_full())
             && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
             && self.chains.len() == slots
@@ -480,6 +494,7 @@ impl Model {
         let chain = m + self.settings.rewards.len() + self.inputs.dim() + 8;
         self.statistics.bytes()
             + self.recent.bytes()
+            + self.verification.bytes()
             + self.dictionary.bytes()
             + self.work.as_ref().map_or(0, |work| work.bytes())
             + self.posterior.as_ref().map_or(0, Posterior::bytes)
@@ -689,15 +704,18 @@ impl Model {
             self.flush_scores();
             let row = self.recent.end() + work.node_rows[node] as u64;
             let from = row.saturating_sub(self.recent.keep());
-            self.recent.backfill(from, &admitted, &self.dictionary, &mut self.statistics, &mut self.chains);
             if let Some(scatter) = &mut self.scatter {
-                // The scores so far lack the coordinate: it gets what independent noise would have given it.
                 scatter.resize(m + 1, m + 1);
+            }
+            let (statistics, chains) = (&mut self.statistics, &mut self.chains);
+            self.recent.backfill(from, &admitted, &self.dictionary, statistics, chains, self.scatter.as_mut());
+            if self.clusters()
+                && let Some(scatter) = &mut self.scatter
+            {
+                // The scores so far lack the coordinate: it gets what independent noise would have given it.
                 for j in 0..=m {
                     *scatter.at_mut(m, j) = self.scale.noise_variance() * self.statistics.gram.at(m, j);
                 }
-            }
-            if self.clusters() {
                 for slot in &mut self.slots {
                     slot.cluster.scores.resize(m + 1, self.settings.rewards.len());
                 }
@@ -892,6 +910,11 @@ impl Model {
                 self.statistics.absorb(&mut self.chains[slot], work.observed().col(k), &rewards, discount);
             }
             self.expect_successor(slot, features, &rewards);
+            if !gathered.revisits {
+                let left = if rows.terminated[i] { 0.0 } else { discount };
+                let row = Verified { slot, rewards: &rewards, discount: left, ratio };
+                self.verify_row(row, features, &mut work.coordinate);
+            }
             if let Some(spreading) = &mut gathered.spreading {
                 spreading.arrive(slot, features, if continues { decay } else { 0.0 }, carry, ratio);
             }
@@ -966,6 +989,7 @@ impl Model {
             self.chains[slot].reset();
             return;
         }
+        self.verification.cut(slot, |h| value(self.posterior.as_ref(), features, h));
         self.recent.push_cut(slot, row, &self.chains[slot], features, point);
         if self.statistics.follows_rows {
             gathered.boundaries.close(&self.chains[slot], features);
@@ -1031,9 +1055,25 @@ impl Model {
         if self.noise == NoiseModel::White {
             return;
         }
-        let (posterior, pending) = (self.posterior.as_ref(), &mut self.slots[slot].pending);
+        let (posterior, Slot { pending, row, .. }) = (self.posterior.as_ref(), &mut self.slots[slot]);
+        *row = self.recent.end();
         pending.clear();
         pending.extend(rewards.iter().enumerate().map(|(h, r)| r - value(posterior, features, h)));
+    }
+
+    /// A row has arrived whose features are phi (m,): returns that are followed gain its reward, and now and then its own is
+    /// followed from here on. `solved` is scratch.
+    fn verify_row(&mut self, row: Verified<'_>, features: &[f64], solved: &mut Vec<f64>) {
+        let (Some(spread), Some(posterior)) = (&self.spread, &self.posterior) else { return };
+        let value = |h| value(Some(posterior), features, h);
+        self.verification.arrive(row.slot, value);
+        let pace = Pace::new(self.settings.discount, posterior.feature_weights().rows());
+        if self.verification.is_due(pace, row.ratio) {
+            let variance = stated_variance(posterior, self.dictionary.kernel().diagonal(), features, solved);
+            let predicted = |h| (value(h), (variance + spread.variance(h, features)).sqrt());
+            self.verification.start(row.slot, (0..row.rewards.len()).map(predicted));
+        }
+        self.verification.take(row, pace);
     }
 
     /// The last row of `slot` is known to have led to a state of features `successor` (m,), or to have terminated (none): its
@@ -1048,12 +1088,15 @@ impl Model {
             return;
         }
         let discount = if successor.is_some() { chain.discount } else { 0.0 };
-        let Slot { pending: errors, cluster, .. } = &mut self.slots[slot];
+        let Slot { pending: errors, cluster, row, .. } = &mut self.slots[slot];
         if let Some(successor) = successor {
             errors.iter_mut().enumerate().for_each(|(h, e)| *e += discount * value(posterior, successor, h));
         }
         if scatters_rows {
-            gathered.score(&chain.trace, errors);
+            let size = gathered.score(&chain.trace, errors);
+            if !gathered.revisits {
+                self.recent.note_score(*row, &chain.trace, size);
+            }
         } else if clusters {
             errors.iter().enumerate().for_each(|(h, &e)| axpy(cluster.scores.col_mut(h), e, &chain.trace));
             cluster.rows += 1;
@@ -1207,9 +1250,10 @@ impl Model {
         self.posterior.is_some()
     }
 
-    /// Forget the score: it is counted from an adoption on.
+    /// Forget the score, and what verification has found: they are counted from an adoption on.
     pub fn reset_score(&mut self) {
         self.score = Score::default();
+        self.verification.forget();
     }
 
     /// Look at `rows` again with the weights as they are now: the scatter of scores and the spread of returns are made of their
@@ -1292,8 +1336,8 @@ impl Model {
             level: spread.level.clone(),
             weights: weights.to_nalgebra(),
             floor: spread.floor(),
-            factor: 1.0,
-            pairs: 0,
+            factor: self.verification.factor(self.settings.rewards.len()),
+            pairs: self.verification.pairs(self.settings.rewards.len()),
         }
     }
 
@@ -1369,6 +1413,18 @@ fn value(posterior: Option<&Posterior>, features: &[f64], h: usize) -> f64 {
         let u = posterior.feature_weights().col(h);
         dot(&features[..u.len()], u)
     })
+}
+
+/// Var V at features phi (m,) as the last refresh states it, targets taken as given; features admitted since have their prior
+/// variance. The published one grants that targets are uncertain too, but takes a solve with M for which no row has the time;
+/// in the variance of a return both are small beside its spread. `solved` is scratch. O(m^2).
+fn stated_variance(posterior: &Posterior, diagonal: f64, features: &[f64], solved: &mut Vec<f64>) -> f64 {
+    let known = &features[..posterior.feature_weights().rows()];
+    solved.clear();
+    solved.extend_from_slice(known);
+    solve_lower(posterior.system().factor().view(), ViewMut::column(solved));
+    let Scale { signal, ratio } = posterior.scale();
+    signal * (difference_residual(diagonal, known) + ratio * dot(solved, solved))
 }
 
 /// Rows of one cluster: a few effective horizons, beyond which returns hardly share noise.

@@ -9,7 +9,7 @@
 //! ```
 //! gamma is 0 where a row terminates.
 
-use super::dense::{Matrix, Op, Singular, axpy, multiply, solve_general};
+use super::dense::{Matrix, Op, Singular, axpy, dot, multiply, solve_general};
 use super::raw;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,12 @@ impl Spread {
     /// Smallest variance of the return (H,), reward^2, positive.
     pub fn floor(&self) -> Vec<f64> {
         self.level.iter().map(|level| (FLOOR * level).max(f64::MIN_POSITIVE)).collect()
+    }
+
+    /// Variance of the return of head `h` where the features are phi (m,), reward^2, positive.
+    pub fn variance(&self, h: usize, features: &[f64]) -> f64 {
+        let floor = (FLOOR * self.level[h]).max(f64::MIN_POSITIVE);
+        (self.level[h] + dot(features, self.weights.col(h))).max(floor)
     }
 
     /// One more feature, which the variance does not depend on.

@@ -14,7 +14,7 @@ mod tests;
 
 use super::refit::RefitError;
 use super::report::StructureReport;
-use super::search::{Found, Search, Structure};
+use super::search::Structure;
 use super::{KernelKind, Settings};
 use crate::math::dictionary::{Dictionary, Enough, select_until};
 use crate::math::evidence::KeepGoing;
@@ -25,7 +25,7 @@ use crate::transition::Rows;
 use folds::each;
 use jury::{Candidate, Contender, Jury, Verdict};
 use pieces::{FOLDS, Pieces, Source};
-use proposals::{Evidence, Round};
+use proposals::{Evidence, Fitted, Round};
 pub use report::{CandidateReport, LambdaReport, SelectionReport};
 
 /// Lambdas that are compared where none is given ...
@@ -87,7 +87,7 @@ pub(super) struct Choice {
     pub(super) report: SelectionReport,
     /// The last search for relevances, and what it found; none if there was no time, or nothing to climb. Its targets are in their
     /// standard deviations.
-    pub(super) found: Option<(Search, Found)>,
+    pub(super) found: Option<Fitted>,
     /// Structures that the first search has tried.
     pub(super) structures: Vec<StructureReport>,
 }
@@ -200,7 +200,7 @@ fn choose_with_pool<'a>(
         }
         let returns = pool.returns()?;
         let mut round = Round { number, note: &mut *note, structures: &mut structures, keep_going, time_left };
-        let before = found.take().map(|(_, found): (Search, Found)| found);
+        let before = found.take().map(|(_, found): Fitted| found);
         let (proposals, next) = evidence.proposals(&returns, pool.pieces.columns(), before, &mut round)?;
         found = next;
         for proposal in proposals.into_iter().take(JOINING) {
@@ -299,10 +299,9 @@ impl<'a> Pool<'a> {
         let among = if asked.is_empty() { (0..candidates.len()).collect() } else { asked };
         let best_by = |scores: &[f64]| among.iter().copied().min_by(|&a, &b| scores[a].total_cmp(&scores[b]));
         let best = best_by(&scores).expect("the reference is of candidates");
+        let (all, count): (Vec<&Verdict>, f64) = (verdicts.iter().collect(), DECIDING.len() as f64);
         let present = self.present(&jury).map(|present| {
-            let all: Vec<&Verdict> = verdicts.iter().collect();
             let (gain, error) = jury.difference(present, candidates[best], &all, &spread);
-            let count = DECIDING.len() as f64;
             (candidates.iter().position(|&c| c == present).expect("it is among them"), gain / count, error / count)
         });
         // What is no better than chance stays as it is: a model that changes has its price.
@@ -311,18 +310,13 @@ impl<'a> Pool<'a> {
             _ => (false, best),
         };
         let Candidate { kernel, lambda, ratio } = candidates[chosen];
-        let (long, short) = (&verdicts[DECIDING.len() - 1], &verdicts[0]);
-        let extremes = best_by(&long.scores).zip(best_by(&short.scores)).map(|(at_long, at_short)| {
-            let (loss, error) = jury.difference(candidates[at_short], candidates[at_long], &[long], &spread);
-            report::Extremes {
-                long: self.lambdas[candidates[at_long].lambda],
-                short: self.lambdas[candidates[at_short].lambda],
-                loss,
-                error,
-            }
+        let one_step = candidates.iter().enumerate().filter(|(_, c)| self.lambdas[c.lambda] == 0.0).map(|(k, _)| k);
+        let one_step = one_step.min_by(|&a, &b| scores[a].total_cmp(&scores[b])).map(|one_step| {
+            let (loss, error) = jury.difference(candidates[one_step], candidates[best], &all, &spread);
+            (loss / count, error / count)
         });
         let about =
-            report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, extremes };
+            report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, one_step };
         let report = about.report(self);
         let hyperparameters = Hyperparameters {
             kernel: self.question.kernel(self.members[kernel].metric.clone()),

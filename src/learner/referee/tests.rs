@@ -262,6 +262,20 @@ fn the_choice_is_near_the_best_that_could_have_been_made() {
 }
 
 #[test]
+fn a_state_that_hides_something_is_told() {
+    let (settings, inputs, mut rows) = (settings(), inputs(), walk(6000, 40, 2, 15));
+    let plain = asked(&question(&rows, &settings, &inputs));
+    assert!(plain.report.findings.is_empty(), "{:?}", plain.report.findings);
+    // What is seen is which quarter of the walk it is.
+    let seen = |x: &mut f64| *x = 6.0 * (*x / 6.0).floor();
+    rows.states.iter_mut().for_each(seen);
+    rows.next_states.iter_mut().for_each(seen);
+    let hidden = asked(&question(&rows, &settings, &inputs));
+    assert!(hidden.lambda >= 0.8 && hidden.lambda > plain.lambda, "{}", hidden.lambda);
+    assert!(hidden.report.findings.iter().any(|f| f.contains("may hide")), "{:?}", hidden.report);
+}
+
+#[test]
 fn threads_change_nothing() {
     let (settings, inputs, rows) = (settings(), inputs(), walk(1200, 40, 3, 20));
     let question = question(&rows, &settings, &inputs);
