@@ -6,7 +6,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use criticd::math::dense::{Matrix, Op, product};
 use criticd::math::dictionary::select;
 use criticd::math::evidence::{Evaluator, KeepGoing, Problem, Sparse, sparse};
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::hint::black_box;
@@ -32,6 +32,23 @@ fn matrix_product(c: &mut Criterion) {
         group.throughput(Throughput::Elements(2 * (n as u64).pow(3)));
         group.bench_with_input(BenchmarkId::new("n", n), &a, |bench, a| {
             bench.iter(|| product(black_box(a).view(), Op::Plain, a.view(), Op::Plain));
+        });
+    }
+    group.finish();
+}
+
+/// One state against a dictionary, by profile.
+fn kernel_values(c: &mut Criterion) {
+    let mut group = c.benchmark_group("kernel values, m = 200, D = 4");
+    let (problem, hyper) = problem(400, 4);
+    for profile in [Profile::Gaussian, Profile::Matern52] {
+        let kernel = hyper.kernel.clone().with_profile(profile);
+        let projected = kernel.project(4, problem.nodes());
+        let points = Points::new(4, &projected[..4 * 200]);
+        let mut out = Matrix::zeros(200, 200);
+        group.throughput(Throughput::Elements(200 * 200));
+        group.bench_function(profile.name(), |bench| {
+            bench.iter(|| kernel.block(black_box(&points), &projected[4 * 200..], &mut out.view_mut()));
         });
     }
     group.finish();
@@ -69,6 +86,6 @@ fn sparse_evidence(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(20);
-    targets = matrix_product, exact_evidence, sparse_evidence
+    targets = matrix_product, kernel_values, exact_evidence, sparse_evidence
 }
 criterion_main!(benches);

@@ -41,11 +41,11 @@ fn main() {
                     let found = value.evaluate(&states, Ask::VARIANCE).expect("states of the right dimension");
                     let square: f64 = found.mean.iter().zip(&truth).map(|(a, b)| (a - b) * (a - b)).sum();
                     println!(
-                        "{:6} rows: evidence {:.0} -> {:.0} nats on {} rows in {:.1} s, dictionary {}, error {:.3}",
+                        "{:6} rows: lambda {}, score {:.4} on {} rows in {:.1} s, dictionary {}, error {:.3}",
                         window.end(),
-                        report.evidence_before.unwrap_or(f64::NAN),
-                        report.evidence_after,
-                        report.evidence_rows,
+                        value.lambda,
+                        report.selection.as_ref().map_or(f64::NAN, |selection| selection.score),
+                        report.selection.as_ref().map_or(0, |selection| selection.rows),
                         started.elapsed().as_secs_f64(),
                         report.dictionary_size,
                         (square / truth.len() as f64).sqrt()

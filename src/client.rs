@@ -349,7 +349,7 @@ mod tests {
             dictionary: DMatrix::from_fn(size, 2, |i, j| (i + 10 * j) as f64),
             weights: DMatrix::from_fn(size, 1, |i, _| (i as u64 + revision) as f64),
             variance: Some(DMatrix::identity(size, size) * 0.125),
-            log_evidence: -3.0,
+            log_evidence: Some(-3.0),
             score: None,
             lambda: 1.0,
             returns: None,

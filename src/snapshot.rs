@@ -75,7 +75,7 @@ pub struct Snapshot {
     /// C (m, m), symmetric: Var V(x) = k(z, z) - k_m(z)' C k_m(z); left out where nobody asked for it.
     pub variance: Option<DMatrix<f64>>,
     /// Log evidence of the model on the rows that its statistics hold, nats.
-    pub log_evidence: f64,
+    pub log_evidence: Option<f64>,
     /// Prequential log score, nats per transition since adoption; none before the first scored row.
     pub score: Option<f64>,
     /// lambda in [0, 1] that the weights were learned with; 1 in files that do not say.
@@ -439,7 +439,7 @@ mod tests {
             dictionary: DMatrix::from_vec(m, dim, sample(m * dim, 1.0).iter().map(|v| 4.0 * v).collect()),
             weights: DMatrix::from_vec(m, 2, sample(2 * m, 3.0)),
             variance: Some(c),
-            log_evidence: 0.0,
+            log_evidence: None,
             score: None,
             lambda: 1.0,
             returns: Some(ReturnSpread {

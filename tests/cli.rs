@@ -369,6 +369,9 @@ fn score_reproduces_the_best_evidence_known() {
     assert_eq!(checked, 11);
 }
 
+/// Model selection as the paper has it: the evidence alone, of whole returns.
+const BY_EVIDENCE: &str = "--selection evidence --kernel-profile gaussian --variance model";
+
 /// With the noise floor of the reference box (the other bounds are the program's own, and wider) model selection ends where
 /// the evidence is as good as the best known, targets and parameters having settled together.
 #[test]
@@ -377,8 +380,9 @@ fn fit_finds_the_best_evidence_known() {
     let bench = Bench::new();
     let table = data("gridworld_seed0.csv");
     for (kernel, short) in [("isotropic", "iso"), ("ard", "ard")] {
-        let arguments =
-            format!("fit {table} --discount 1 --kernel {kernel} --noise-floor 4.486e-6 --out model.msgpack");
+        let arguments = format!(
+            "fit {table} --discount 1 --kernel {kernel} --noise-floor 4.486e-6 {BY_EVIDENCE} --out model.msgpack"
+        );
         let fitted = bench.json(&arguments);
         bench.file("fitted.json", &fitted.to_string());
         let best = known["gridworld_seed0"]["best"][short]["log_evidence"].as_f64().unwrap();
@@ -405,7 +409,7 @@ fn fit_finds_the_best_evidence_known() {
 fn fit_says_which_bound_holds_it() {
     let bench = Bench::new();
     let table = data("gridworld_seed0.csv");
-    let fitted = bench.json(&format!("fit {table} --discount 1 --out model.msgpack"));
+    let fitted = bench.json(&format!("fit {table} --discount 1 {BY_EVIDENCE} --out model.msgpack"));
     assert_eq!(fitted["search"]["active_bounds"][0], "log_noise_variance at its lower bound");
     assert_eq!(fitted["evidence"], "exact");
     // The value depends on the first coordinate alone, and that is found.
@@ -422,18 +426,23 @@ fn fit_says_which_bound_holds_it() {
     for words in ["kernel        ard", "correlated, variance", "state_0", "lengthscale", "Next: criticd value"] {
         assert!(text.contains(words), "{words} in {text}");
     }
-    assert!(bench.text(&format!("fit {table} --discount 1 --out model.msgpack")).contains("at its lower bound"));
+    assert!(
+        bench
+            .text(&format!("fit {table} --discount 1 {BY_EVIDENCE} --out model.msgpack"))
+            .contains("at its lower bound")
+    );
     // On few rows: the same model by the sparse bound of all of them.
-    let fitted = bench.json(&format!("fit {table} --discount 1 --evidence-rows 200 --seed 3 --out model.msgpack"));
+    let fitted =
+        bench.json(&format!("fit {table} --discount 1 --evidence-rows 200 --seed 3 {BY_EVIDENCE} --out model.msgpack"));
     let search = &fitted["search"];
     assert_eq!([&fitted["evidence"], &search["evidence"]], ["sparse"; 2]);
     assert_eq!([&search["evidence_rows"], &search["rows"]], [&fitted["transitions"]; 2]);
     assert!(fitted["relevance_report"][0].as_str().unwrap().starts_with("state_0 matters: "), "{fitted}");
     assert!(search["findings"][0].as_str().unwrap().contains("by the variational bound of all "), "{search}");
     // The whole search by the bound arrives where the exact one does, as far as a dictionary can carry it.
-    let bound = bench.json(&format!("fit {table} --discount 1 --evidence sparse --out model.msgpack"));
+    let bound = bench.json(&format!("fit {table} --discount 1 --evidence sparse {BY_EVIDENCE} --out model.msgpack"));
     assert!(bound["search"]["log_evidence"].as_f64() > Some(fitted["log_evidence"].as_f64().unwrap() - 1.0), "{bound}");
-    let clustered = bench.json(&format!("fit {table} --discount 1 --variance clustered --out clustered.msgpack"));
+    let clustered = bench.json(&format!("fit {table} --discount 1 --selection evidence --kernel-profile gaussian --variance clustered --out clustered.msgpack"));
     assert!(clustered["log_evidence"].is_f64());
     bench.states("query.csv", 2, &[0.1, 0.2]);
     let variance = |model: &str| numbers(&bench.json(&format!("value {model} query.csv"))["variance"])[0];
@@ -474,7 +483,7 @@ fn two_rewards_share_a_kernel() {
     bench
         .file("t.csv", &("state_0,reward_0,reward_1,terminated\n".to_owned() + &(0..70).map(line).collect::<String>()));
     bench.states("q.csv", 1, &[-0.5, 0.0, 0.5]);
-    let fitted = bench.json("fit t.csv --discount 0.5 --out m.msgpack");
+    let fitted = bench.json(&format!("fit t.csv --discount 0.5 {BY_EVIDENCE} --out m.msgpack"));
     bench.file("h.json", &fitted.to_string());
     let scored = bench.json("score t.csv --discount 0.5 --hyperparameters h.json");
     assert!(relative(&scored["log_evidence"], &fitted["log_evidence"]) < 1e-9);
@@ -792,4 +801,46 @@ fn bench_measures_every_stage_and_leaves_nothing_behind() {
     }
     let (status, message) = bench.failure("bench --seconds 0");
     assert!(status == 2 && message.contains("--seconds"), "{message}");
+}
+
+/// Profile and kinds go from the command line into the model, and come back from every command that reads it.
+#[test]
+fn fit_takes_a_profile_and_what_the_state_variables_are() {
+    let bench = Bench::new();
+    let mut text = String::from("state_0,state_1,next_state_0,next_state_1,reward,terminated\n");
+    for i in 0..60 {
+        let angle = |i: i32| (f64::from(i) * 0.7).rem_euclid(std::f64::consts::TAU);
+        let (x, y, gear, next) = (angle(i), angle(i + 1), (i / 4) % 3, ((i + 1) / 4) % 3);
+        writeln!(text, "{x},{gear},{y},{next},{},{}", x.cos() + f64::from(gear % 2), i % 20 == 19).unwrap();
+    }
+    bench.file("t.csv", &text);
+    let kinds = "--state-kinds periodic:6.283185307179586,category";
+    let fitted = bench.json(&format!("fit t.csv --discount 0.5 --kernel-profile matern52 {kinds} --out m.msgpack"));
+    assert_eq!(fitted["kernel"]["profile"], "matern52");
+    assert_eq!(fitted["kernel"]["kinds"], serde_json::json!(["periodic:6.283185307179586", "category"]));
+    assert_eq!(numbers(&fitted["inputs"]["scale"]), [1.0, 1.0]);
+    let inspected = bench.json("inspect m.msgpack");
+    assert_eq!(inspected["kernel"], fitted["kernel"]);
+    assert!(inspected["lengthscales"][0].is_f64() && inspected["lengthscales"][1].is_null());
+    assert!(bench.text("inspect m.msgpack").contains("matern52"));
+    bench.text("plot m.msgpack --out m.svg");
+    bench.states("q.csv", 2, &[1.0, 2.0, 1.0 + std::f64::consts::TAU, 2.0, 1.0, 1.0]);
+    let mean = numbers(&bench.json("value m.msgpack q.csv")["mean"]);
+    assert!((mean[0] - mean[1]).abs() < 1e-9 && (mean[0] - mean[2]).abs() > 0.1, "{mean:?}");
+    // What is printed is a hyperparameter file.
+    bench.file("h.json", &fitted.to_string());
+    let again = bench.json("score t.csv --hyperparameters h.json --discount 0.5");
+    assert!(relative(&again["log_evidence"], &fitted["log_evidence"]) < 1e-9);
+    let given = "fit t.csv --discount 0.5 --hyperparameters h.json --no-optimise --out n.msgpack";
+    assert_eq!(bench.json(given)["kernel"]["profile"], "matern52");
+    for (arguments, named) in [
+        ("fit t.csv --state-kinds real --out x.msgpack", "state_kinds is for 1 state variables, states have 2"),
+        ("fit t.csv --state-kinds real,angle --out x.msgpack", "periodic:P"),
+        ("fit t.csv --kernel-profile rbf --out x.msgpack", "gaussian or matern52"),
+        (&format!("{given} --kernel-profile gaussian"), "--kernel-profile says otherwise"),
+        (&format!("{given} --state-kinds real,real"), "--state-kinds says otherwise"),
+    ] {
+        let (status, message) = bench.failure(arguments);
+        assert!(status == 2 && message.contains(named), "{arguments}: {status} {message}");
+    }
 }

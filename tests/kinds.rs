@@ -98,7 +98,9 @@ fn refits_find_models_of_what_the_variables_are() {
         let (mean, variance) = value(&snapshot, state);
         for turns in [-2.0, 1.0, 7.0] {
             let (other, spread) = value(&snapshot, [0.3, 1.2 + turns * TAU, 10.0, 0.1]);
-            assert!((mean - other).abs() < 1e-9 && (variance - spread).abs() < 1e-9, "{kernel:?}");
+            // Weights amplify the rounding of sine and cosine by up to one over the tolerance.
+            let off = (mean - other).abs().max((variance - spread).abs());
+            assert!(off < 1e-6 * (1.0 + mean.abs()), "{kernel:?}: {off:e}");
         }
         // Either side of the seam the same is known.
         let (left, right) =
@@ -138,8 +140,9 @@ fn learners_of_before_and_of_now_are_read_back() {
     let values = |learner: &Learner| value(&learner.snapshot(true).unwrap(), state);
     assert_eq!((values(&back), back.settings()), (values(&learner), learner.settings()));
     // What was stored before there were profiles and kinds has neither.
-    let mut old: serde_json::Value = serde_json::to_value(Settings::default()).unwrap();
+    let now = Settings { rho_max: 10.0, ..Settings::default() };
+    let mut old: serde_json::Value = serde_json::to_value(&now).unwrap();
     let keys = old.as_object_mut().unwrap();
     assert!(keys.remove("profile").is_some() && keys.remove("state_kinds").is_some());
-    assert_eq!(serde_json::from_value::<Settings>(old).unwrap(), Settings::default());
+    assert_eq!(serde_json::from_value::<Settings>(old).unwrap(), now);
 }

@@ -50,7 +50,7 @@ fn hyperparameters(kernel: Kernel) -> Hyperparameters {
 }
 
 fn fixed() -> Settings {
-    Settings { tune_noise: false, tolerance: 1e-3, discount: 0.9, ..Settings::default() }
+    Settings { tune_noise: false, tolerance: 1e-3, discount: 0.9, ..Settings::paper() }
 }
 
 fn learn(rows: &Rows, hyper: &Hyperparameters, settings: Settings) -> Model {
@@ -174,7 +174,7 @@ fn degenerate_streams_give_a_model_that_can_be_read() {
             support::push(&mut rows, 0, i == 0, &state, &[reward], &next, i % 50 == 49, false);
         }
         window.extend(&rows, 0..rows.len());
-        let mut learner = Learner::new(Settings::default(), None);
+        let mut learner = Learner::new(Settings::paper(), None);
         learner.step(&window);
         let before = learner.snapshot(true).unwrap_or_else(|e| panic!("{what}: {e}"));
         learner.request_refit();

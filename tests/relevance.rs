@@ -76,8 +76,7 @@ fn select(pieces: &[(Vec<f64>, Vec<f64>)], kept: &[usize]) -> (Snapshot, RefitRe
         .expect("a piece");
         (0..batch.len()).for_each(|i| window.push(0, i == 0, &batch, i));
     }
-    let settings =
-        Settings { discount: DISCOUNT, kernel: KernelKind::Auto, refit_first_rows: 0, ..Settings::default() };
+    let settings = Settings { discount: DISCOUNT, kernel: KernelKind::Auto, refit_first_rows: 0, ..Settings::paper() };
     let mut learner = Learner::new(settings, None);
     learner.step(&window);
     learner.request_refit();

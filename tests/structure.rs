@@ -53,7 +53,7 @@ fn the_coordinate_that_does_not_matter_is_removed() {
             starts = batch.terminated(i);
         }
     }
-    let settings = Settings { discount: 1.0, evidence_rows: 400, ..Settings::default() };
+    let settings = Settings { discount: 1.0, evidence_rows: 400, ..Settings::paper() };
     let found = select(KernelKind::Auto, &window, settings);
     let Metric::Ard(relevance) = found.model.hyperparameters().kernel.metric else { panic!("{:?}", found.report) };
     assert_eq!(relevance[1], 0.0, "{:?}", found.report.structures);
@@ -74,7 +74,7 @@ fn the_coordinate_that_does_not_matter_is_removed() {
 fn a_diagonal_direction_is_found() {
     // The value varies along the diagonal alone.
     let window = values(2, 500, 5, |x| (4.0 * (x[0] + x[1])).sin());
-    let settings = Settings { evidence_rows: 400, ..Settings::default() };
+    let settings = Settings { evidence_rows: 400, ..Settings::paper() };
     let found = select(KernelKind::Auto, &window, settings.clone());
     let Metric::Factor { relevance, factors } = found.model.hyperparameters().kernel.metric else {
         panic!("{:?}", found.report.structures)
@@ -89,7 +89,7 @@ fn a_diagonal_direction_is_found() {
 #[test]
 fn where_directions_alike_matter_the_simplest_structure_stands() {
     let window = values(2, 400, 6, |x| (-3.0 * (x[0] * x[0] + x[1] * x[1])).exp());
-    let found = select(KernelKind::Auto, &window, Settings { evidence_rows: 300, ..Settings::default() });
+    let found = select(KernelKind::Auto, &window, Settings { evidence_rows: 300, ..Settings::paper() });
     let names: Vec<_> = found.report.structures.iter().map(|s| (&s.name, s.log_evidence)).collect();
     assert_eq!(found.model.hyperparameters().kernel.metric.kind(), "isotropic", "{names:?}");
 }

@@ -124,7 +124,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
         dictionary: numbers(3, 2),
         weights: numbers(3, columns),
         variance: Some(numbers(3, 3)),
-        log_evidence: -123.456,
+        log_evidence: Some(-123.456),
         score: Some(-0.5),
         lambda: 0.3,
         returns: Some(ReturnSpread {

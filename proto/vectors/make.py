@@ -436,7 +436,6 @@ more_snapshots("means_only", "ard", np.array([0.5, 1.0, 0.25]), None, 0.0, one, 
 more_snapshots("no_bias_factor", "factor", np.zeros(3), np.array([[0.5, 0.5, 0.5]]), 0.0, one, c / 4, zero, unit)
 
 
-
 # ---- profiles, and state variables that are not real
 
 
@@ -501,7 +500,9 @@ mixed = ["real", angle, "category"]
 other_kernels("matern52_isotropic", "isotropic", "matern52", [], np.full(3, 0.5), None)
 other_kernels("matern52_factor", "factor", "matern52", [], np.array([0.5, 0.0, 0.25]), np.array([[1.0, -0.5, 0.25]]))
 other_kernels("kinds_ard", "ard", "gaussian", mixed, np.array([0.5, 1.5, 0.75]), None)
-other_kernels("matern52_kinds_factor", "factor", "matern52", mixed, np.array([0.5, 1.5, 0.75]), np.array([[1.0, 9.0, 9.0]]))
+other_kernels(
+    "matern52_kinds_factor", "factor", "matern52", mixed, np.array([0.5, 1.5, 0.75]), np.array([[1.0, 9.0, 9.0]])
+)
 
 base = {"v": 1, **row}
 table = {"v": 1, "stream": "robot", "states": [[0.5, -1], [1, 2], [3, 4]], "rewards": [1, 2]}

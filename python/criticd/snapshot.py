@@ -169,7 +169,7 @@ class Snapshot:
     dictionary: Array
     weights: Array
     covariance: Array | None
-    log_evidence: float
+    log_evidence: float | None
     score: float | None
     lambda_: float = 1.0
     returns: ReturnSpread | None = None
@@ -413,7 +413,8 @@ class Snapshot:
         }
         if self.covariance is not None:
             message["variance"] = self.covariance
-        message["log_evidence"] = self.log_evidence
+        if self.log_evidence is not None:
+            message["log_evidence"] = self.log_evidence
         if self.score is not None:
             message["score"] = self.score
         if self.lambda_ != 1.0:
@@ -534,7 +535,7 @@ def _learned(message: Mapping[str, Any]) -> dict[str, Any]:
         "noise_model": str(message["noise"]["model"]),
         "noise_variance": float(message["noise"]["variance"]),
         "weights": _columns(message["weights"]),
-        "log_evidence": float(message["log_evidence"]),
+        "log_evidence": None if message.get("log_evidence") is None else float(message["log_evidence"]),
         "score": None if score is None else float(score),
         "lambda_": lambda_,
         "returns": None if returns is None else _spread(returns),

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit walk.csv --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
+        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
     )
 )]
 pub(crate) struct Fit {
@@ -35,27 +35,29 @@ pub(crate) struct Fit {
     /// Write the value function here (MessagePack; `value` and `inspect` read it)
     #[arg(long, value_name = "MODEL")]
     out: PathBuf,
-    /// Covariance: isotropic (one lengthscale), ard (one per state variable), factor or factor:K (relevant directions, K of
-    /// them), or auto (whichever has the most evidence, state variables that do not matter removed) [default: ard]
+    /// Kernel: isotropic (one lengthscale), ard (one for each state variable), factor or factor:K (directions across
+    /// them, K of them), or auto (whichever of these the data support, variables that do not matter left out) [default:
+    /// ard]
     #[arg(long, value_name = "KERNEL", value_parser = kernel)]
     kernel: Option<KernelChoice>,
-    /// How covariance falls with distance: gaussian (smooth values) or matern52 (values that may bend) [default: gaussian]
+    /// How the kernel falls with distance: matern52 (values that may bend) or gaussian (smooth values)
+    /// [default: matern52; with --no-optimise what the file says]
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     kernel_profile: Option<Profile>,
-    /// What each state variable is, separated by commas: real, periodic:P (comes back to itself after P, in its own unit) or
-    /// category (equal or not) [default: all real]
+    /// What each state variable is, separated by commas: real, periodic:P (the same again after P, in its own unit) or
+    /// category (equal or different, never near) [default: all real]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     state_kinds: Vec<StateKind>,
-    /// Noise of the returns (correlated) or of single rewards (white: only where transitions are deterministic)
-    /// [default: correlated]
+    /// Noise of the returns (correlated) or of single rewards (white: only where transitions are deterministic; it
+    /// selects by evidence with lambda 1) [default: correlated]
     #[arg(long, value_name = "NOISE")]
     noise: Option<NoiseChoice>,
     /// Discount of transitions that carry none
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
-    /// Which evidence to select by and to report: exact, of all transitions; sparse, the variational bound through a
-    /// dictionary, of all transitions; auto, the exact one of at most --evidence-rows transitions, and where there are more,
-    /// the bound of all from where that has led
+    /// With --selection evidence, which one to select by and to report: exact, of all transitions; sparse, the
+    /// variational bound of all transitions through a dictionary; auto, the exact one of at most --evidence-rows
+    /// transitions, and where there are more, the bound of all from where that has led
     #[arg(long, value_name = "WHICH", default_value = "auto")]
     evidence: EvidenceChoice,
     /// Transitions that the exact evidence is computed on where --evidence is auto
@@ -66,18 +68,20 @@ pub(crate) struct Fit {
     noise_floor: f64,
     #[command(flatten)]
     dictionary: DictionaryOptions,
-    /// How far returns are followed before the value of a successor takes over, 0 to 1, or auto: what the data choose
-    /// [default: auto; with --no-optimise what the file says, otherwise 1]
+    /// lambda of the lambda-returns that values are learned from: 0 (one reward and the value of the successor) to 1
+    /// (whole returns), or auto: chosen with the kernel [default: auto; with --no-optimise what the file says, else 1]
     #[arg(long, value_name = "L", value_parser = given::lambda)]
     lambda: Option<Lambda>,
-    /// Largest importance ratio: what target_prob / behavior_prob is clipped at
+    /// Largest importance ratio: a transition counts target_prob / behavior_prob times, at most this often
     #[arg(long, value_name = "R", default_value = "inf", value_parser = given::limit)]
     rho_max: f64,
-    /// What selects kernel, lambda and ridge: held-out returns, or the evidence alone (lambda is then 1 unless given)
+    /// What chooses: returns (kernel, lambda and ridge together, by what they predict of held-out returns) or evidence
+    /// (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
     #[arg(long, value_name = "WHICH", default_value = "returns")]
     selection: SelectionChoice,
-    /// Variance of the value: from the errors of single transitions (rows), with returns of one chain sharing their noise
-    /// (clustered), or as the model states it (model) [default: rows; with --no-optimise model]
+    /// Variance of the value: rows (from the temporal-difference error of each transition), clustered (from pieces of
+    /// chains, where the state may hide something) or model (as the model states it, too small where transitions are
+    /// noisy) [default: rows; with --no-optimise model]
     #[arg(long, value_name = "WHICH")]
     variance: Option<VarianceChoice>,
     /// Seed of everything random in the search
@@ -90,7 +94,8 @@ pub(crate) struct Fit {
     /// [default: one for each core]
     #[arg(long, value_name = "N", value_parser = given::threads)]
     threads: Option<usize>,
-    /// With --no-optimise: kernel and noise, a JSON or TOML file, in the coordinates of the table unless it has `inputs`
+    /// With --no-optimise: kernel and noise, a JSON or TOML file, in the coordinates of the table unless it has
+    /// `inputs`
     #[arg(long, value_name = "FILE", requires = "no_optimise")]
     hyperparameters: Option<PathBuf>,
     /// Select nothing: take exactly the given hyperparameters
@@ -438,8 +443,11 @@ impl Fit {
                 lines.push(("lambda".to_owned(), lambdas(snapshot.lambda, selection)));
                 for c in &selection.candidates {
                     let text = format!(
-                        "score {:.4} at lambda {}, ridge {}, {} elements",
-                        c.score, c.lambda, c.ratio, c.elements
+                        "score {} at lambda {}, ridge {}, {} elements",
+                        number(c.score),
+                        c.lambda,
+                        number(c.ratio),
+                        c.elements
                     );
                     lines.push((c.name.clone(), text));
                 }

@@ -24,8 +24,9 @@ pub(super) struct DictionaryOptions {
     /// Take these states as the dictionary: a table with the columns state_0, state_1, ... alone
     #[arg(long, value_name = "STATES")]
     pub(super) dictionary: Option<PathBuf>,
-    /// Residual up to which a state needs no place in the dictionary, relative to v0 + b [default: 1e-3, or a tenth of
-    /// the noise variance if that is smaller]
+    /// Residual up to which a state needs no place in the dictionary, relative to v0 + b of the hyperparameters given;
+    /// where `fit` selects a model, relative to v0 [default: 1e-3 of v0, or a tenth of the noise variance if that is
+    /// smaller]
     #[arg(long, value_name = "T", value_parser = tolerance)]
     pub(super) tolerance: Option<f64>,
     /// Largest dictionary

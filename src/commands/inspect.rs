@@ -199,7 +199,11 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
         ("dictionary".to_owned(), plural(snapshot.dictionary.nrows(), "state") + &functions + variance),
         (
             "log evidence".to_owned(),
-            format!("{} nats, of the rows through the dictionary", number(snapshot.log_evidence)),
+            match snapshot.log_evidence {
+                Some(nats) => format!("{} nats, of the rows through the dictionary", number(nats)),
+                None => "none: with lambda below 1, or a ridge chosen by held-out returns, targets are the model's own"
+                    .into(),
+            },
         ),
     ];
     if let Some(score) = snapshot.score {

@@ -370,44 +370,46 @@ pub(super) static CRITIC: [Setting<Settings>; 27] = [
             ("factor", KernelKind::Factor(None)),
             ("auto", KernelKind::Auto),
         ],
-        "Covariance: \"ard\", a relevance for each state variable; \"isotropic\", one for all; \"factor\", relevances and \
-         directions; or \"auto\", whichever has the most evidence, which takes several times as long."
+        "Kernel (covariance function): \"ard\", a lengthscale for each state variable; \"isotropic\", one for all; \
+         \"factor\", lengthscales and directions across variables; or \"auto\", whichever of these the data support, \
+         variables that do not matter left out, which takes longer."
     ),
     choice!(
         "kernel_profile",
         profile,
         Restart,
         [("gaussian", Profile::Gaussian), ("matern52", Profile::Matern52)],
-        "How covariance falls with distance: \"gaussian\", for values that are smooth, or \"matern52\", for values that may bend."
+        "How the kernel falls with distance: \"matern52\", for values that may bend; or \"gaussian\", for smooth ones."
     ),
     setting!(
         state_kinds,
         Restart,
         |kinds: &Vec<StateKind>| expect(kinds.len() <= 4096, "one for each state variable, at most 4096"),
-        "What each state variable is, as many as a state has numbers; empty if all are \"real\". \"periodic:P\" comes back to \
-         itself after P, in the unit of the state (6.283185307179586 for an angle); the values of a \"category\" are equal or \
-         they are not."
+        "What each state variable is, one word for each; empty if all are \"real\". \"periodic:P\" is the same again \
+         after P, in the unit of the state (6.283185307179586 for an angle in radians). Two values of a \"category\" \
+         are equal or different, never near."
     ),
     choice!(
         noise,
         Restart,
         [("correlated", NoiseModel::Correlated), ("white", NoiseModel::White)],
-        "Noise: \"correlated\", that of returns, or \"white\", that of single rewards: right only if transitions are \
-         deterministic."
+        "Noise: \"correlated\", that of returns; or \"white\", that of single rewards, which is right only if \
+         transitions are deterministic, and always selects by evidence with lambda = 1."
     ),
     choice!(
         variance,
         Restart,
         [("rows", VarianceKind::Rows), ("model", VarianceKind::Model), ("clustered", VarianceKind::Clustered)],
-        "Published variance: \"rows\", from the temporal-difference errors of single rows; \"model\", as the model states \
-         it, which is too small where transitions are noisy; or \"clustered\", which grants that the returns of one chain \
-         share their noise."
+        "Variance of V: \"rows\", from the temporal-difference error of each row, right where the state is all that \
+         matters; \"clustered\", where the state may hide something, from pieces of chains; or \"model\", as the model \
+         states it, which is too small where transitions are noisy."
     ),
     Setting {
         key: "lambda",
         when: When::Restart,
-        help: "How far returns are followed before the value of a successor takes over, 0 to 1; \"auto\" is 0.8 until the \
-               first refit and then what the data choose.",
+        help: "lambda of the lambda-returns that values are learned from: 0, one reward and the value of the \
+               successor; 1, whole returns; or between. \"auto\" is 0.8 until the first refit, and then what refits \
+               choose.",
         get: |settings| {
             Some(match settings.lambda {
                 Lambda::Auto => toml::Value::from("auto"),
@@ -431,21 +433,23 @@ pub(super) static CRITIC: [Setting<Settings>; 27] = [
         rho_max,
         Restart,
         |&value: &f64| expect(value > 0.0, "above 0"),
-        "Largest importance ratio, above 0: what target_prob / behavior_prob of a row is clipped at; inf for no limit."
+        "Largest importance ratio, above 0; inf for no limit. A row with target_prob and behavior_prob counts \
+         target_prob / behavior_prob times, at most this often; other rows count once."
     ),
     choice!(
         selection,
         Restart,
         [("returns", SelectionKind::Returns), ("evidence", SelectionKind::Evidence)],
-        "What refits go by: \"returns\", held-out lambda-returns, which choose kernel, lambda and ridge together; or \
-         \"evidence\", the marginal likelihood alone, with lambda = 1 unless one is given."
+        "How refits choose: \"returns\", kernel, lambda and ridge (noise relative to the kernel) together, by what \
+         they predict of held-out returns; or \"evidence\", kernel and noise by the marginal likelihood, with lambda = \
+         1 unless one is given."
     ),
     setting!(
         tolerance,
         Restart,
         |&value: &f64| expect(value > 0.0 && value < 1.0, "between 0 and 1"),
-        "A state enters the dictionary when more than this share of its prior variance is not explained by those in \
-         it, between 0 and 1."
+        "A state enters the dictionary when the states in it leave more than this share of the kernel's variance \
+         unexplained there, between 0 and 1. Refits may make it finer."
     ),
     setting!(
         dictionary_max,
@@ -457,7 +461,8 @@ pub(super) static CRITIC: [Setting<Settings>; 27] = [
         backfill_rows,
         Restart,
         within(0..=1_000_000),
-        "Recent rows from which a new dictionary element learns its past, 0 to 1000000."
+        "Recent rows that a state new to the dictionary is learned from at once, 0 to 1000000; rows before them reach \
+         it at the next refit."
     ),
     setting!(
         refresh_rows,
@@ -466,7 +471,12 @@ pub(super) static CRITIC: [Setting<Settings>; 27] = [
         "Rows between two refreshes of the weights that score incoming rows, and the largest block learned at once, 1 \
          to 65536."
     ),
-    setting!(tune_noise, Running, anything, "Estimate the scale of noise and values anew at each refresh."),
+    setting!(
+        tune_noise,
+        Running,
+        anything,
+        "Whether the scale of values (with selection = \"evidence\" also that of noise) is estimated anew as rows come."
+    ),
     setting!(
         noise_floor,
         Restart,
@@ -492,22 +502,30 @@ pub(super) static CRITIC: [Setting<Settings>; 27] = [
         refit_score_drop,
         Running,
         within(0.0..=1e6),
-        "Loss of predictive log score, nats per transition, that asks for a refit, 0 to 1e6; 0 for never."
+        "A refit is due when the log score of predicted rewards has fallen by more than this below its best, nats per \
+         transition, 0 to 1e6; 0 switches this off."
     ),
     choice!(
         evidence,
         Running,
         [("auto", SelectBy::Auto), ("exact", SelectBy::Exact), ("sparse", SelectBy::Sparse)],
-        "What refits select by: \"exact\", the evidence of evidence_rows rows; \"sparse\", the variational bound of all \
-         rows through a dictionary; or \"auto\", first the one, then, where there are more rows, the other."
+        "With selection = \"evidence\": \"exact\", the evidence of evidence_rows rows; \"sparse\", the variational \
+         bound of all rows through a dictionary; or \"auto\", first the one, then, where there are more rows, the \
+         other."
     ),
     setting!(
         evidence_rows,
         Running,
         within(2..=20_000),
-        "Rows that the exact evidence is computed on, 2 to 20000; time grows by their cube."
+        "With selection = \"evidence\": rows that the exact evidence is computed on, 2 to 20000; time grows by their \
+         cube."
     ),
-    setting!(starts, Running, within(1..=1000), "Starts of the optimiser in each refit, 1 to 1000."),
+    setting!(
+        starts,
+        Running,
+        within(1..=1000),
+        "With selection = \"evidence\": starts of the optimiser in each refit, 1 to 1000."
+    ),
     setting!(
         refit_budget_s,
         Running,

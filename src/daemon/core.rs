@@ -1108,13 +1108,15 @@ impl Core {
             details.insert("score_before".into(), before.into());
             details.insert("score_after".into(), after.into());
         }
+        let nats = |evidence: Option<f64>| evidence.map_or("none".into(), |e| format!("{e:.1}"));
         log::info!(
-            "event=adopted critic={} generation={} seq={} evidence={:.1} evidence_before={} dictionary={} seconds={:.2}",
+            "event=adopted critic={} generation={} seq={} lambda={} evidence={} evidence_before={} dictionary={} seconds={:.2}",
             critic.name,
             critic.learner.generation(),
             critic.learner.learned(),
-            report.evidence_after,
-            report.evidence_before.map_or("none".into(), |e| format!("{e:.1}")),
+            critic.learner.model().map_or(1.0, |model| model.lambda()),
+            nats(report.evidence_after),
+            nats(report.evidence_before),
             report.dictionary_size,
             critic.refit_seconds
         );

@@ -367,7 +367,17 @@ pub(super) fn check_group(group: &StoredGroup, previous: Option<&StoredGroup>, f
 
 /// Whether a critic with settings `new` can go on with what it learned with `old`.
 fn goes_on(old: &Settings, new: &Settings) -> bool {
-    let meaning = |s: &Settings| (s.discount.to_bits(), s.rewards.clone(), s.noise, s.variance);
+    let meaning = |s: &Settings| {
+        (
+            s.discount.to_bits(),
+            s.rewards.clone(),
+            s.noise,
+            s.variance,
+            s.lambda,
+            s.rho_max.to_bits(),
+            s.state_kinds.clone(),
+        )
+    };
     meaning(old) == meaning(new)
 }
 

@@ -255,7 +255,7 @@ mod tests {
             dictionary: DMatrix::zeros(1, 1),
             weights: DMatrix::from_element(1, 1, 10.0),
             variance: Some(DMatrix::zeros(1, 1)),
-            log_evidence: 0.0,
+            log_evidence: None,
             score: None,
             lambda: 1.0,
             returns: None,

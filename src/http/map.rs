@@ -219,7 +219,7 @@ mod tests {
             dictionary: DMatrix::from_fn(m, 3, |i, _| place(i)),
             weights: DMatrix::from_fn(m, 2, |i, j| (i + j) as f64 / m as f64),
             variance: Some(DMatrix::from_diagonal_element(m, m, 0.01 / m as f64)),
-            log_evidence: 0.0,
+            log_evidence: None,
             score: None,
             lambda: 1.0,
             returns: None,

@@ -127,7 +127,7 @@ pub struct Settings {
     pub rho_max: f64,
     /// What model selection goes by. White noise is always selected by evidence.
     pub selection: SelectionKind,
-    /// ICD tolerance on the squared residual, relative to v0 + b, in (0, 1).
+    /// ICD tolerance on the squared residual, relative to v0, in (0, 1).
     pub tolerance: f64,
     /// Largest dictionary, at least 1.
     pub dictionary_max: usize,
@@ -720,15 +720,13 @@ impl Learner {
             // It was compared with the present model on held-out returns before it was rebuilt.
             return None;
         }
-        if !candidate.report.evidence_after.is_finite() {
-            let before = candidate.report.evidence_before.unwrap_or(f64::NEG_INFINITY);
-            return Some(Rejection::LessEvidence { before, after: candidate.report.evidence_after });
+        let RefitReport { evidence_before: before, evidence_after: after, .. } = candidate.report;
+        let after = after.unwrap_or(f64::NEG_INFINITY);
+        if !after.is_finite() {
+            return Some(Rejection::LessEvidence { before: before.unwrap_or(f64::NEG_INFINITY), after });
         }
-        if let Some(before) = candidate.report.evidence_before
-            && !stopgap
-            && candidate.report.evidence_after < before - EVIDENCE_SLACK
-        {
-            return Some(Rejection::LessEvidence { before, after: candidate.report.evidence_after });
+        if let Some(before) = before.filter(|before| !stopgap && after < before - EVIDENCE_SLACK) {
+            return Some(Rejection::LessEvidence { before, after });
         }
         if let Some((before, after, rows)) = self.compared_scores(candidate)
             && !stopgap

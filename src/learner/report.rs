@@ -74,12 +74,12 @@ pub struct RefitReport {
     /// Log evidence of the present hyperparameters on those rows, nats; none if they fail there.
     pub evidence_before: Option<f64>,
     /// Log evidence of the hyperparameters found, on the same rows and targets, nats.
-    pub evidence_after: f64,
+    pub evidence_after: Option<f64>,
     /// Exact evidence given up, on `evidence_rows` of the settings, for what the dictionary can carry, nats: what the exact search
     /// reached less what the model selected by the bound has. None if the bound was not used.
     pub given_up: Option<f64>,
     /// 1/2 y' Q^-1 y over n / 2: 1 at an optimum that no bound holds.
-    pub fit_ratio: f64,
+    pub fit_ratio: Option<f64>,
     /// Evaluations of the evidence with gradient.
     pub evaluations: usize,
     /// Bounds that hold the optimum, in words; empty if none.
@@ -539,8 +539,8 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
         out.push(
             "the noise stands at its floor: returns look deterministic; if transitions are, lower noise_floor".into(),
         );
-    } else if report.fit_ratio < FIT_LOW && !report.active_bounds.is_empty() {
-        out.push(format!("a bound holds the optimum: fit is {:.2} of what it is at a free one", report.fit_ratio));
+    } else if let Some(ratio) = report.fit_ratio.filter(|&ratio| ratio < FIT_LOW && !report.active_bounds.is_empty()) {
+        out.push(format!("a bound holds the optimum: fit is {ratio:.2} of what it is at a free one"));
     }
     let given = about.hyperparameters.kernel.metric.factors().len();
     if given < about.directions_asked {

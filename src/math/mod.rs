@@ -16,10 +16,12 @@
 //! ```text
 //! x, x'       state, next state (D,)            K_mm = L L'   Gram matrix of the dictionary and its factor
 //! r, gamma    reward (H,), discount             phi(x) = L^-1 k_m(x)   features; prior of their weights u is N(0, I)
-//! y           targets: discounted returns, closed by the value of the last successor where a chain is cut
-//! S           sum of phi phi'                   z      trace: discounted sum of features along a chain
-//! p           sum of z r (m, H)                 B      sum over cuts of gamma z phi(x_cut)'
-//! q           sum of squared targets (H,)       A      S + sigma0^2 I
+//! lambda      how far returns are followed      rho    importance ratio of a row, 1 unless it carries probabilities
+//! y           targets at lambda = 1: discounted returns, closed by the value of the last successor where a chain is cut
+//! S           sum of rho phi phi'               z      trace: z <- gamma lambda rho z + rho phi along a chain
+//! p           sum of z r (m, H)                 B      sum over cuts of gamma z phi(x_cut)', and what lambda < 1 adds
+//! q           sum of squared targets (H,)       A, M   S + sigma0^2 I, S - B + sigma0^2 I
+//! delta       TD error                          ridge  sigma0^2 / v0
 //! ```
 //!
 //! # Conditioning

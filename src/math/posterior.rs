@@ -436,22 +436,21 @@ impl Posterior {
     }
 
     /// Log evidence of the rows behind it, summed over rewards, nats (module documentation). With the targets of cut chains
-    /// taken as given this is the sparse ("DTC") evidence. NaN where rows are followed: such targets are the model's own.
-    pub fn log_evidence(&self) -> f64 {
+    /// taken as given this is the sparse ("DTC") evidence. None where rows are followed: such targets are the model's own.
+    pub fn log_evidence(&self) -> Option<f64> {
         if !self.has_evidence {
-            return f64::NAN;
+            return None;
         }
         let (n, m) = (self.rows as f64, self.feature_weights.rows() as f64);
         let Scale { signal, ratio } = self.scale;
         let fixed = n * signal.ln() + (n - m) * ratio.ln() + self.system.log_determinant() + n * (2.0 * PI).ln();
         let mut image = self.response.clone();
         solve_lower(self.system.factor().view(), image.view_mut());
-        (0..self.energy.len())
-            .map(|h| {
-                let quadratic = (self.energy[h] - dot(image.col(h), image.col(h))) / (signal * ratio);
-                -0.5 * (fixed + quadratic)
-            })
-            .sum()
+        let each = (0..self.energy.len()).map(|h| {
+            let quadratic = (self.energy[h] - dot(image.col(h), image.col(h))) / (signal * ratio);
+            -0.5 * (fixed + quadratic)
+        });
+        Some(each.sum())
     }
 
     /// What the variational bound \[T09\] subtracts from the evidence: trace(K - K~) / (2 sigma0^2) per reward, nats. Above

@@ -590,14 +590,15 @@ impl Builder {
         if let Some(prob) = target {
             probability::check_target(prob, behavior).map_err(|message| fault(Column::TargetProb, message))?;
         }
-        let columns: [(&Wide, fn(usize) -> Column); 2] =
-            [(&self.extra.next_actions, Column::NextAction), (&self.extra.next_action_probs, Column::NextActionProb)];
-        for (wide, column) in columns {
-            let missing = wide.values.iter().position(|value| value.is_nan());
-            if let Some(k) = missing.filter(|_| wide.values.iter().any(|value| !value.is_nan())) {
-                let message = format!("{}; a row has all of these numbers or none", self.blank());
-                return Err(fault(column(k), message));
-            }
+        // Which of several numbers is missing where others are there.
+        let missing = |wide: &Wide| {
+            let given = wide.values.iter().any(|value| !value.is_nan());
+            wide.values.iter().position(|value| value.is_nan()).filter(|_| given)
+        };
+        let next_action = missing(&self.extra.next_actions).map(Column::NextAction);
+        let next_prob = missing(&self.extra.next_action_probs).map(Column::NextActionProb);
+        if let Some(column) = next_action.or(next_prob) {
+            return Err(fault(column, format!("{}; a row has all of these numbers or none", self.blank())));
         }
         let probs = &self.extra.next_action_probs.values;
         if probs.first().is_some_and(|value| !value.is_nan()) {

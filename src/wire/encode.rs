@@ -206,7 +206,8 @@ pub fn encode_weights(snapshot: &Snapshot, known_rows: usize, variance: bool) ->
         weights: Written<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         variance: Option<Written<'a>>,
-        log_evidence: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        log_evidence: Option<f64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         score: Option<f64>,
         #[serde(skip_serializing_if = "is_one")]
@@ -578,7 +579,8 @@ struct SnapshotBody<'a> {
     weights: Written<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     variance: Option<Written<'a>>,
-    log_evidence: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_evidence: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
     #[serde(skip_serializing_if = "is_one")]

@@ -157,7 +157,7 @@ class Case:
         return cross.T @ np.linalg.solve(q, r), variance
 
     def document(self):
-        v0, b, s2, relevance, factors = self.parameters(self.theta)
+        v0, b, s2, relevance, _ = self.parameters(self.theta)
         kernel = {"kind": self.kind, "D": self.dim, "profile": self.shape, "kinds": self.kinds}
         kernel |= {"v0": v0, "b": b, "s2": s2}
         kernel |= {"h": relevance[0]} if self.kind == "iso" else {"a": relevance.tolist()}
@@ -197,7 +197,6 @@ class Case:
             "query": query,
             "expected": expected,
         }
-
 
 
 REAL, ANGLE, CATEGORY = "real", f"periodic:{2 * np.pi!r}", "category"

@@ -182,10 +182,21 @@ def kernel_rows(snapshot: Map, states: npt.ArrayLike) -> Array:
     kernel, inputs = snapshot["kernel"], snapshot["inputs"]
     z = (np.asarray(states, float) - inputs["shift"]) / inputs["scale"]
     difference = z[:, None, :] - snapshot["dictionary"][None, :, :]
-    squared = difference**2 @ kernel["relevance"]
+    kinds = kernel.get("kinds", ["real"] * z.shape[1])
+    steps = difference**2
+    for d, kind in enumerate(kinds):
+        if kind == "category":
+            steps[..., d] = 2.0 * (difference[..., d] != 0)
+        elif kind != "real":
+            steps[..., d] = (2 * np.sin(np.pi * difference[..., d] / float(kind.split(":")[1]))) ** 2
+    squared = steps @ kernel["relevance"]
     if "factors" in kernel:
-        squared = squared + ((difference @ kernel["factors"].T) ** 2).sum(axis=-1)
-    return kernel["signal_variance"] * np.exp(-squared / 2) + kernel["bias_variance"]
+        real = np.array([kind == "real" for kind in kinds])
+        squared = squared + ((difference @ (kernel["factors"] * real).T) ** 2).sum(axis=-1)
+    a = np.sqrt(5 * squared)
+    matern = kernel.get("profile", "gaussian") == "matern52"
+    shape = (1 + a + a**2 / 3) * np.exp(-a) if matern else np.exp(-squared / 2)
+    return kernel["signal_variance"] * shape + kernel["bias_variance"]
 
 
 def evaluate(snapshot: Map, states: npt.ArrayLike) -> tuple[Array, Array | None]:

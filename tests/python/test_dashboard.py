@@ -169,7 +169,10 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
         ".getBoundingClientRect())"
     )
     page.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
-    page.wait("/angle .*: value .* ± /.test(document.getElementById('map-value-out').textContent)", "the numbers there")
+    page.wait(
+        "/angle .*: value .* ± .* % known/.test(document.getElementById('map-value-out').textContent)",
+        "the numbers there",
+    )
     # And by keyboard.
     page.run("document.getElementById('map-deviation').focus()")
     page.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", code="ArrowLeft")

@@ -23,7 +23,7 @@ pub(super) struct View {
     /// Of the latest model.
     pub(super) generation: Option<u64>,
     pub(super) dictionary: usize,
-    pub(super) log_evidence: f64,
+    pub(super) lambda: f64,
     pub(super) kernel: Option<Kernel>,
     pub(super) accuracy: Option<Accuracy>,
     /// A refit runs.
@@ -202,7 +202,7 @@ impl Member {
             view.models += 1;
             view.generation = Some(generation);
             view.dictionary = size;
-            view.log_evidence = snapshot.log_evidence;
+            view.lambda = snapshot.lambda;
             view.kernel = Some(kernel.clone());
             view.accuracy = Some(accuracy);
             before

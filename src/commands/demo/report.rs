@@ -98,7 +98,7 @@ pub(super) struct Report {
     adopted: u64,
     rejected: u64,
     pause_ms: [Option<f64>; 2],
-    log_evidence: f64,
+    log_evidence: Option<f64>,
     transitions: u64,
     kernel: Kernel,
     noise_variance: f64,
@@ -197,7 +197,9 @@ impl Report {
                 ms(self.pause_ms[1])
             ),
         );
-        row("evidence", format!("{:.1} nats on {} rows", self.log_evidence, grouped(self.transitions)));
+        if let Some(nats) = self.log_evidence {
+            row("evidence", format!("{nats:.1} nats on {} rows", grouped(self.transitions)));
+        }
         row("kernel", format!("amplitude {:.3}, bias {:.3}", self.kernel.amplitude, self.kernel.bias));
         for (i, v) in self.kernel.variables.iter().enumerate() {
             let scale = format!("lengthscale {} {}", lengthscale(v.lengthscale), v.unit);

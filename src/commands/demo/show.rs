@@ -93,10 +93,10 @@ impl Show {
         };
         let refit = if view.refitting { " · selecting a model …" } else { "" };
         out += &format!(
-            "\n  model {}      {} states in the dictionary · log evidence {:.0}{refit}",
+            "\n  model {}      {} states in the dictionary · lambda {}{refit}",
             view.generation.unwrap_or(0),
             view.dictionary,
-            view.log_evidence
+            view.lambda
         );
         let first = view.before_first_refit.unwrap_or(accuracy.rms);
         out += &format!(
@@ -128,11 +128,11 @@ fn plain(view: &View, sent: u64, elapsed: Duration) -> String {
         let scales: Vec<String> =
             kernel.variables.iter().map(|v| format!("{} {}", v.name, lengthscale(v.lengthscale))).collect();
         out += &format!(
-            "  {:>6} rows/s  model {:>2}  dictionary {:>3}  evidence {:>8.0}  lengthscales {}  RMS error {:.3}",
+            "  {:>6} rows/s  model {:>2}  dictionary {:>3}  lambda {:<4}  lengthscales {}  RMS error {:.3}",
             grouped(view.rows_per_second.round() as u64),
             view.generation.unwrap_or(0),
             view.dictionary,
-            view.log_evidence,
+            view.lambda,
             scales.join(", "),
             accuracy.rms
         );

@@ -299,10 +299,9 @@ impl<'a> Pool<'a> {
         let among = if asked.is_empty() { (0..candidates.len()).collect() } else { asked };
         let best_by = |scores: &[f64]| among.iter().copied().min_by(|&a, &b| scores[a].total_cmp(&scores[b]));
         let best = best_by(&scores).expect("the reference is of candidates");
+        let (all, count): (Vec<&Verdict>, f64) = (verdicts.iter().collect(), DECIDING.len() as f64);
         let present = self.present(&jury).map(|present| {
-            let all: Vec<&Verdict> = verdicts.iter().collect();
             let (gain, error) = jury.difference(present, candidates[best], &all, &spread);
-            let count = DECIDING.len() as f64;
             (candidates.iter().position(|&c| c == present).expect("it is among them"), gain / count, error / count)
         });
         // What is no better than chance stays as it is: a model that changes has its price.
@@ -311,18 +310,13 @@ impl<'a> Pool<'a> {
             _ => (false, best),
         };
         let Candidate { kernel, lambda, ratio } = candidates[chosen];
-        let (long, short) = (&verdicts[DECIDING.len() - 1], &verdicts[0]);
-        let extremes = best_by(&long.scores).zip(best_by(&short.scores)).map(|(at_long, at_short)| {
-            let (loss, error) = jury.difference(candidates[at_short], candidates[at_long], &[long], &spread);
-            report::Extremes {
-                long: self.lambdas[candidates[at_long].lambda],
-                short: self.lambdas[candidates[at_short].lambda],
-                loss,
-                error,
-            }
+        let one_step = candidates.iter().enumerate().filter(|(_, c)| self.lambdas[c.lambda] == 0.0).map(|(k, _)| k);
+        let one_step = one_step.min_by(|&a, &b| scores[a].total_cmp(&scores[b])).map(|one_step| {
+            let (loss, error) = jury.difference(candidates[one_step], candidates[best], &all, &spread);
+            (loss / count, error / count)
         });
         let about =
-            report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, extremes };
+            report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, one_step };
         let report = about.report(self);
         let hyperparameters = Hyperparameters {
             kernel: self.question.kernel(self.members[kernel].metric.clone()),
