@@ -75,9 +75,9 @@ impl Walk {
 }
 
 /// A learner whose dictionary of `m` elements is full after [`warm_rows`], a window with [`ROWS`] rows more, and the walk.
-fn warm(m: usize, refresh_rows: usize) -> (Learner, Window, Walk) {
+fn warm(settings: &Settings, m: usize, refresh_rows: usize) -> (Learner, Window, Walk) {
     let settings =
-        Settings { dictionary_max: m, tolerance: 1e-6, refresh_rows, refit_first_rows: 0, ..Settings::default() };
+        Settings { dictionary_max: m, tolerance: 1e-6, refresh_rows, refit_first_rows: 0, ..settings.clone() };
     let mut learner = Learner::new(settings, None);
     let mut window = Window::new(DIM, 1, (warm_rows() + ROWS) as usize);
     let mut walk = Walk::new();
@@ -100,12 +100,17 @@ fn matrix_product(c: &mut Criterion) {
     group.finish();
 }
 
+/// lambda = 1 with the variance of the model, and what is learned where nothing is said: lambda = 0.8, variance from rows.
+fn kinds() -> [(&'static str, Settings); 2] {
+    [("lambda = 1", Settings::paper()), ("lambda = 0.8", Settings::default())]
+}
+
 fn rows(c: &mut Criterion) {
-    for (title, refresh_rows) in [("every 256 rows", 256), ("every 64 rows", 64)] {
-        let mut group = c.benchmark_group(format!("learner, D = {DIM}, weights {title}"));
+    for ((kind, settings), refresh_rows) in kinds().into_iter().flat_map(|kind| [(kind.clone(), 256), (kind, 64)]) {
+        let mut group = c.benchmark_group(format!("learner, D = {DIM}, {kind}, weights every {refresh_rows} rows"));
         group.throughput(Throughput::Elements(ROWS));
         for m in [100, 300, 500] {
-            let (learner, window, _) = warm(m, refresh_rows);
+            let (learner, window, _) = warm(&settings, m, refresh_rows);
             group.bench_function(BenchmarkId::new("m", m), |bench| {
                 let step = |mut learner: Learner| {
                     learner.step(&window);
@@ -123,13 +128,13 @@ fn single_rows(c: &mut Criterion) {
     const ROWS: u64 = 2048;
     let mut group = c.benchmark_group(format!("learner, D = {DIM}, one row at a time, weights after each"));
     group.throughput(Throughput::Elements(ROWS));
-    for m in [100, 300] {
-        let (mut learner, mut window, mut walk) = warm(m, 1);
+    for ((kind, settings), m) in kinds().into_iter().flat_map(|kind| [(kind.clone(), 100), (kind, 300)]) {
+        let (mut learner, mut window, mut walk) = warm(&settings, m, 1);
         learner.step(&window);
         let mut more = Window::new(DIM, 1, 2 * ROWS as usize);
         walk.extend(&mut more, ROWS);
         let rows = more.flatten();
-        group.bench_function(BenchmarkId::new("m", m), |bench| {
+        group.bench_function(BenchmarkId::new(format!("{kind}, m"), m), |bench| {
             bench.iter(|| {
                 for i in 0..rows.len() {
                     window.extend(&rows, i..i + 1);
@@ -146,7 +151,7 @@ fn queries(c: &mut Criterion) {
     const STATES: usize = 1024;
     let mut group = c.benchmark_group(format!("queries, mean and variance, D = {DIM}"));
     for m in [100, 300] {
-        let (learner, ..) = warm(m, 256);
+        let (learner, ..) = warm(&Settings::default(), m, 256);
         let snapshot = Arc::new(learner.snapshot(true).expect("a posterior"));
         group.throughput(Throughput::Elements(1));
         group.bench_function(BenchmarkId::new("snapshot made, m", m), |bench| bench.iter(|| learner.snapshot(true)));

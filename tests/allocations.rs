@@ -4,7 +4,7 @@ mod support;
 
 use criticd::learner::model::Model;
 use criticd::learner::window::Window;
-use criticd::learner::{Learner, Settings, VarianceKind};
+use criticd::learner::{Lambda, Learner, SelectionKind, Settings, VarianceKind};
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::snapshot::Inputs;
 use criticd::transition::Rows;
@@ -22,6 +22,20 @@ fn settings() -> Settings {
         tune_noise: false,
         ..Settings::default()
     }
+}
+
+/// Where no row adds to B but those that are cut.
+fn to_the_end() -> Settings {
+    Settings {
+        lambda: Lambda::Fixed(1.0),
+        selection: SelectionKind::Evidence,
+        variance: VarianceKind::Model,
+        ..settings()
+    }
+}
+
+fn often(settings: Settings) -> Settings {
+    Settings { refresh_rows: 1, dictionary_max: 80, tolerance: 1e-9, ..settings }
 }
 
 /// Allocations while a learner that has met the first `WARM` of `rows` learns the rest in groups of `group`.
@@ -48,17 +62,32 @@ fn allocations(settings: Settings, rows: &Rows, group: usize) -> u64 {
 
 #[test]
 fn a_full_dictionary_learns_without_allocating() {
-    let rows = wander(WARM + 3000, 5, 2, 21);
-    for (name, settings) in [
-        ("plain", settings()),
-        ("weights often", Settings { refresh_rows: 16, ..settings() }),
-        ("weights after every row", Settings { refresh_rows: 1, dictionary_max: 80, tolerance: 1e-9, ..settings() }),
-        ("white noise", Settings { noise: NoiseModel::White, ..settings() }),
-        ("two rewards", Settings { rewards: vec![0, 1], ..settings() }),
-        ("clustered", Settings { variance: VarianceKind::Clustered, ..settings() }),
+    let plain = wander(WARM + 3000, 5, 2, 21);
+    let mut weighted = plain.clone();
+    weighted.ratios.iter_mut().enumerate().for_each(|(i, ratio)| *ratio = [1.0, 0.0, 0.3, 1.7][i % 4]);
+    let clustered = |settings: Settings| Settings { variance: VarianceKind::Clustered, ..settings };
+    let lambda = |lambda, settings: Settings| Settings { lambda: Lambda::Fixed(lambda), ..settings };
+    for (name, settings, rows) in [
+        ("plain", settings(), &plain),
+        ("lambda 1", to_the_end(), &plain),
+        ("weights often", Settings { refresh_rows: 16, ..settings() }, &plain),
+        ("weights after every row", often(settings()), &plain),
+        ("weights after every row, lambda 0.5", often(lambda(0.5, settings())), &plain),
+        ("weights after every row, lambda 1", often(to_the_end()), &plain),
+        ("white noise", Settings { noise: NoiseModel::White, ..settings() }, &plain),
+        ("two rewards", Settings { rewards: vec![0, 1], ..settings() }, &plain),
+        ("clustered", clustered(to_the_end()), &plain),
+        ("clustered, lambda 0.5", clustered(lambda(0.5, settings())), &plain),
+        ("ratios", settings(), &weighted),
+        (
+            "ratios, weights after every row, two rewards",
+            Settings { rewards: vec![0, 1], ..often(settings()) },
+            &weighted,
+        ),
+        ("ratios, lambda 1", to_the_end(), &weighted),
     ] {
         for group in [1, 7, 256] {
-            assert_eq!(allocations(settings.clone(), &rows, group), 0, "{name}, groups of {group}");
+            assert_eq!(allocations(settings.clone(), rows, group), 0, "{name}, groups of {group}");
         }
     }
 }

@@ -2,13 +2,13 @@
 
 mod support;
 
-use criticd::learner::Settings;
 use criticd::learner::model::Model;
+use criticd::learner::{Lambda, Settings};
 use criticd::math::dense::{Matrix, View};
 use criticd::math::dictionary::Dictionary;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::math::posterior::{Gained, Posterior, Scale, SolveError, SolveWork};
-use criticd::math::statistics::{Chain, Running, Statistics};
+use criticd::math::posterior::{Arrivals, Gained, Posterior, Scale, SolveError, SolveWork};
+use criticd::math::statistics::{Chain, Followed, Running, Statistics};
 use criticd::snapshot::{Ask, Inputs, Snapshot};
 use criticd::transition::Rows;
 use nalgebra::{DMatrix, DVector};
@@ -300,6 +300,85 @@ fn weights_that_follow_single_rows_are_those_of_a_factor_of_its_own() {
         assert!((250..=256).contains(&most), "{most}: made anew now and then, not at every row");
         assert!(batches > 10 || noise == NoiseModel::White, "{batches} compared with a batch");
     }
+}
+
+/// Rows of three streams whose chains are cut, end, are interrupted, forget, and are weighted.
+fn eventful(count: usize) -> Rows {
+    let mut rows = wander(count, 3, 2, 8);
+    (0..count).step_by(23).for_each(|i| rows.discounts[i] = 0.0);
+    for i in (0..count).filter(|i| i % 5 == 0) {
+        rows.ratios[i] = [0.0, 0.4, 2.5, 1.0][i % 4];
+    }
+    // What a state was said to lead to is not always where the next row begins.
+    for i in (0..count).step_by(31) {
+        rows.next_states[2 * i] += 0.1;
+    }
+    rows
+}
+
+#[test]
+fn an_inverse_that_gains_rows_gives_the_weights_of_a_solution_from_the_beginning() {
+    // A million rows where that takes seconds.
+    let count = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
+    let h = hyperparameters(NoiseModel::Correlated);
+    let elements: Vec<f64> = (0..96).map(|k| 3.0 * ((k * k) as f64 * 0.7).sin()).collect();
+    for (lambda, count) in [(0.8, count), (0.0, count / 50), (1.0, count / 50)] {
+        let basis = Dictionary::from_elements(h.kernel.clone(), 2, &elements).unwrap();
+        let followed = Settings {
+            refresh_rows: 1,
+            rewards: vec![0, 1],
+            lambda: Lambda::Fixed(lambda),
+            discount: 0.9,
+            tune_noise: false,
+            tolerance: 0.5,
+            ..Settings::default()
+        };
+        let rows = eventful(count);
+        let mut model = Model::with_dictionary(followed, Inputs::identity(2), &h, basis);
+        let (mut most, mut worst, mut at) = (0, 0.0_f64, 0);
+        while at < count {
+            // Groups of one row and of more: refreshes fall where they fall.
+            let to = count.min(at + 1 + at % 4);
+            model.learn(&rows, at..to, at as u64);
+            let found = model.posterior().unwrap();
+            most = most.max(found.gained());
+            if (found.gained() > 250 || at < 600 || at % 101 == 0) && found.rows() == model.statistics().rows {
+                let expected = model.solve().unwrap();
+                let (found, expected) =
+                    (found.feature_weights().to_nalgebra(), expected.feature_weights().to_nalgebra());
+                worst = worst.max((found - &expected).amax() / expected.amax());
+            }
+            at = to;
+        }
+        assert!(worst < 1e-9, "lambda {lambda}: {worst:e}");
+        assert!((250..=256).contains(&most), "lambda {lambda}: {most}: made anew now and then, not at every row");
+        assert_eq!(model.counts().failed_refreshes, 0);
+        assert!(model.counts().cuts > 100 && model.counts().terminations > 5);
+    }
+}
+
+#[test]
+fn a_row_that_makes_the_system_singular_is_not_gained() {
+    let m = 32;
+    let mut statistics = Statistics::new(m, 1, m);
+    statistics.follow_rows();
+    let (scale, mut work) = (Scale::of_noise(0.5), SolveWork::default());
+    work.inverts = true;
+    let mut before = Posterior::default();
+    before.solve_again(&statistics, &Running::default(), scale, &mut work).unwrap();
+    let weights = before.feature_weights().clone();
+    // M = I / 2 loses just that along e: 1 + d' M^-1 e = 0.
+    let (mut arrivals, mut e) = (Arrivals::default(), vec![0.0; m]);
+    e[3] = 0.5;
+    let (features, successor): (Vec<f64>, Vec<f64>) = (vec![0.0; m], e.iter().map(|e| 2.0 * e).collect());
+    let row = Followed { features: &features, successor: &[], rewards: &[1.0], ratio: 1.0, carry: 0.8, discount: 1.0 };
+    arrivals.push(0, &e, row, 2);
+    arrivals.settle(0, Some(&successor));
+    assert!(before.can_gain_followed(&arrivals, &statistics, scale));
+    let gained = Posterior::default().gain_followed(&mut before, &arrivals, &statistics, &mut work);
+    assert!(matches!(gained, Err(SolveError::Singular(_))));
+    assert_eq!(before.feature_weights().to_nalgebra(), weights.to_nalgebra());
+    assert!(!before.can_gain_followed(&arrivals, &statistics, scale), "its inverse is gone");
 }
 
 #[test]

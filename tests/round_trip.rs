@@ -4,7 +4,7 @@ mod support;
 
 use criticd::learner::refit::{self, RefitReason};
 use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Learner, Settings, VarianceKind, Verdict};
+use criticd::learner::{KernelKind, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict};
 use criticd::math::kernel::NoiseModel;
 use criticd::transition::Rows;
 use support::wander;
@@ -57,6 +57,18 @@ fn a_learner_goes_on_after_a_round_trip_as_if_nothing_had_happened() {
         ("clustered", Settings { variance: VarianceKind::Clustered, rewards: vec![1, 0], ..settings() }),
         ("white", Settings { noise: NoiseModel::White, kernel: KernelKind::Isotropic, ..settings() }),
         ("weights after every row", Settings { refresh_rows: 1, dictionary_max: 80, tolerance: 1e-9, ..settings() }),
+        (
+            "weights after every row, lambda 1",
+            Settings {
+                refresh_rows: 1,
+                dictionary_max: 80,
+                tolerance: 1e-9,
+                variance: VarianceKind::Model,
+                lambda: Lambda::Fixed(1.0),
+                selection: SelectionKind::Evidence,
+                ..settings()
+            },
+        ),
         ("fixed noise, small", Settings { tune_noise: false, dictionary_max: 3, ..settings() }),
     ] {
         let rows = wander(3000, 5, 2, 11);

@@ -2,7 +2,8 @@
 //! for evidence the log evidence.
 //!
 //! ```text
-//! ours learner DIRECTORY SIZE BATCH REFRESH WARM     rows WARM.. of the walk, with a dictionary of SIZE that is full
+//! ours learner DIRECTORY SIZE BATCH REFRESH WARM     rows WARM.. of the walk, with a dictionary of SIZE that is full, lambda 1
+//! ours follow DIRECTORY SIZE BATCH REFRESH WARM      the same with lambda 0.8, the deviation from single rows: the defaults
 //! ours exact DIRECTORY N D                           log evidence and gradient of N states of D numbers
 //! ours sparse DIRECTORY N SIZE                       the bound and its gradient of N states of 4 numbers
 //! ```
@@ -37,7 +38,7 @@ fn spent() -> f64 {
     thread_seconds().values().sum()
 }
 
-fn learner(directory: &str, [size, batch, refresh, warm]: [usize; 4]) -> f64 {
+fn learner(settings: Settings, directory: &str, [size, batch, refresh, warm]: [usize; 4]) -> f64 {
     let (states, rewards) = (numbers(directory, "walk-4.f64"), numbers(directory, "reward-4.f64"));
     let n = rewards.len();
     let rows = Rows {
@@ -59,7 +60,7 @@ fn learner(directory: &str, [size, batch, refresh, warm]: [usize; 4]) -> f64 {
         tolerance: 1e-6,
         refresh_rows: refresh,
         refit_first_rows: 0,
-        ..Settings::default()
+        ..settings
     };
     let mut learner = Learner::new(settings, None);
     let mut window = Window::new(DIM, 1, n);
@@ -100,7 +101,10 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let number = |k: usize| arguments[k].parse().expect("a whole number");
     let (seconds, value) = match arguments.first().map(String::as_str) {
-        Some("learner") => (learner(&arguments[1], [number(2), number(3), number(4), number(5)]), None),
+        Some(kind @ ("learner" | "follow")) => {
+            let settings = if kind == "learner" { Settings::paper() } else { Settings::default() };
+            (learner(settings, &arguments[1], [number(2), number(3), number(4), number(5)]), None)
+        }
         Some("exact") => {
             let (n, dim) = (number(2), number(3));
             let (problem, hyper) = (problem(&arguments[1], n, dim), hyperparameters(dim));

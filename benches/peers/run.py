@@ -39,19 +39,30 @@ WARM = 20_000
 
 def cases():
     """Title, our arguments, theirs by name: whose arguments come after the directory."""
+    for kind, name in (("learner", "lambda = 1"), ("follow", "lambda = 0.8")):
+        yield from learners(kind, name)
+    for dim in (2, 10):
+        peers = {name: [1000, dim] for name in ("sklearn", "gpflow", "gpytorch")}
+        yield f"exact evidence and gradient, n = 1000, D = {dim}: ms", ["exact", 1000, dim], None, peers
+    peers = {name: [50_000, 200] for name in ("gpflow-sparse", "gpytorch-sparse")}
+    yield "sparse evidence and gradient, n = 50 000, m = 200: ms", ["sparse", 50_000, 200], None, peers
+
+
+def learners(kind, name):
+    """The rows of one lambda: with 1 what the peers compute, below it a system of its own on top."""
     for size in (100, 300):
         # As many rows as take a second or so.
         ours, slow = 400_000 if size == 100 else 100_000, 60_000 if size == 100 else 6_000
         for refresh in (256, 64):
             yield (
-                f"learner, m = {size}, weights every {refresh} rows: µs/row",
-                ["learner", size, 256, refresh, WARM],
+                f"learner, {name}, m = {size}, weights every {refresh} rows: µs/row",
+                [kind, size, 256, refresh, WARM],
                 ours,
                 {"dlib": [size, WARM // 4, slow, 0.25], "numpy": [size, refresh, WARM, slow // refresh * refresh]},
             )
         yield (
-            f"learner, m = {size}, weights after every row: µs/row",
-            ["learner", size, 1, 1, WARM],
+            f"learner, {name}, m = {size}, weights after every row: µs/row",
+            [kind, size, 1, 1, WARM],
             ours // 4,
             {
                 "dlib": [size, WARM // 4, slow, 0.25],
@@ -60,11 +71,6 @@ def cases():
                 "gpytorch-update": [size, 50],
             },
         )
-    for dim in (2, 10):
-        peers = {name: [1000, dim] for name in ("sklearn", "gpflow", "gpytorch")}
-        yield f"exact evidence and gradient, n = 1000, D = {dim}: ms", ["exact", 1000, dim], None, peers
-    peers = {name: [50_000, 200] for name in ("gpflow-sparse", "gpytorch-sparse")}
-    yield "sparse evidence and gradient, n = 50 000, m = 200: ms", ["sparse", 50_000, 200], None, peers
 
 
 def make_data(directory, rows):

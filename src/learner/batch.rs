@@ -245,11 +245,11 @@ impl Given<'_> {
         let (n, columns) = (statistics.rows as f64, heads as f64);
         let weights: f64 = (0..rows.len()).map(ratio).filter(|&ratio| ratio > 0.0).map(f64::ln).sum();
         let noise_ratio = posterior.scale().ratio;
-        solve_lower(posterior.system().factor().view(), response.view_mut());
+        let system = posterior.factor(statistics)?;
+        solve_lower(system.factor().view(), response.view_mut());
         let explained: f64 = (0..heads).map(|h| dot(response.col(h), response.col(h))).sum();
-        let complexity = 0.5
-            * columns
-            * (n * signal.ln() + (n - m as f64) * noise_ratio.ln() + posterior.system().log_determinant() - weights);
+        let complexity =
+            0.5 * columns * (n * signal.ln() + (n - m as f64) * noise_ratio.ln() + system.log_determinant() - weights);
         let fit = 0.5 * (energy - explained) / (signal * noise_ratio);
         let trace_gap = columns * posterior.trace_gap(statistics);
         let constant = 0.5 * n * columns * (2.0 * std::f64::consts::PI).ln();

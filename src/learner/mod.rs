@@ -100,9 +100,10 @@ pub enum VarianceKind {
     Clustered,
 }
 
-/// What one critic learns and how. Plain data; `config` fills it in and checks it.
+/// What one critic learns and how. Plain data; `config` fills it in and checks it. What a file from before a setting does not
+/// say was as the paper has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default = "Settings::paper")]
 pub struct Settings {
     /// Name of the critic, 1..=64 bytes of `[A-Za-z0-9_-]`.
     pub name: String,

@@ -6,7 +6,7 @@ use crate::math::backfill::{Crossing, Observed, Recent, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
-use crate::math::posterior::{Posterior, Scale, SolveError, SolveWork, add_scores};
+use crate::math::posterior::{Arrivals, Posterior, Scale, SolveError, SolveWork, add_scores};
 use crate::math::spread::{Spread, Spreading};
 use crate::math::statistics::{Boundaries, Chain, Followed, Running, Statistics};
 use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
@@ -48,6 +48,9 @@ struct Slot {
     /// r - V(x) of the last row under the weights of then (H,): its TD error but for the value of its successor.
     #[serde(default, with = "crate::math::raw")]
     pending: Vec<f64>,
+    /// Number of that row, as the ring of recent rows counts.
+    #[serde(default)]
+    row: u64,
 }
 
 /// Log density of rewards before they are learned, under the weights of the last refresh.
@@ -136,6 +139,9 @@ pub struct Model {
     #[serde(default)]
     verification: Verification,
     posterior: Option<Posterior>,
+    /// Rows since then that the posterior may gain, where rows are followed.
+    #[serde(default = "Model::unknown_arrivals")]
+    arrivals: Arrivals,
     rows_since_refresh: u64,
     rows_at_tuning: u64,
     features_at_tuning: usize,
@@ -205,13 +211,15 @@ impl Gathered {
         self.scored = 0;
     }
 
-    fn score(&mut self, trace: &[f64], errors: &[f64]) {
+    /// Gather a score; its TD error, averaged over rewards.
+    fn score(&mut self, trace: &[f64], errors: &[f64]) -> f64 {
         let square = errors.iter().map(|e| e * e).sum::<f64>() / errors.len() as f64;
         let size = square.sqrt();
         for (to, z) in self.scores.col_mut(self.scored).iter_mut().zip(trace) {
             *to = size * z;
         }
         self.scored += 1;
+        size
     }
 
     fn bytes(&self) -> usize {
@@ -316,6 +324,7 @@ impl Model {
             slot_of_stream: Vec::new(),
             scatter: scattered.then(|| Matrix::zeros(m, m)),
             posterior: None,
+            arrivals: Self::unknown_arrivals(),
             rows_since_refresh: 0,
             rows_at_tuning: 0,
             features_at_tuning: 0,
@@ -326,6 +335,9 @@ impl Model {
             dictionary,
             settings,
         };
+        if model.scatters_rows() {
+            model.recent.keep_scores(room);
+        }
         model.set_lambda(lambda);
         model
     }
@@ -344,6 +356,19 @@ impl Model {
         if lambda < 1.0 || self.settings.selects_by_returns() {
             self.follow_rows();
         }
+    }
+
+    /// Arrivals of a model that has no solution yet, or whose file does not tell.
+    fn unknown_arrivals() -> Arrivals {
+        let mut arrivals = Arrivals::default();
+        arrivals.miss();
+        arrivals
+    }
+
+    /// Rows up to which a solution gains those since the last one, where rows are followed; 0 where refreshes are too rare.
+    fn gains_followed(&self) -> usize {
+        let most = Posterior::gains_most(self.dictionary.len());
+        if self.statistics.follows_rows && self.refresh_interval() <= most as u64 { most } else { 0 }
     }
 
     /// lambda of its recursion.
@@ -390,6 +415,7 @@ impl Model {
                     && (!self.clusters() || scores)
             })
             && self.posterior.as_ref().is_none_or(|posterior| posterior.holds_together(m, rewards))
+            && self.arrivals.holds_together(m, rewards)
     }
 
     /// Dictionary size m.
@@ -467,6 +493,7 @@ impl Model {
             + self.dictionary.bytes()
             + self.work.as_ref().map_or(0, |work| work.bytes())
             + self.posterior.as_ref().map_or(0, Posterior::bytes)
+            + self.arrivals.bytes()
             + self.chains.len() * chain * size_of::<f64>()
     }
 
@@ -513,7 +540,8 @@ impl Model {
         if self.dictionary.is_full() && !self.recent.is_settled() {
             // From here on the rows since the last refresh are of use, where its factor may gain them, and no others.
             let few = Posterior::gains_most(self.dictionary.len());
-            self.recent.settle(if self.settings.refresh_rows <= few { few } else { 0 });
+            let gains = !self.statistics.follows_rows && self.settings.refresh_rows <= few;
+            self.recent.settle(if gains { few } else { 0 });
         }
     }
 
@@ -666,17 +694,21 @@ impl Model {
             let state = &work.states[node * dim..(node + 1) * dim];
             let admitted = self.dictionary.admit(state, work.features.col(node));
             self.statistics.grow();
+            self.arrivals.miss();
             let row = self.recent.end() + work.node_rows[node] as u64;
             let from = row.saturating_sub(self.recent.keep());
-            self.recent.backfill(from, &admitted, &self.dictionary, &mut self.statistics, &mut self.chains);
             if let Some(scatter) = &mut self.scatter {
-                // The scores so far lack the coordinate: it gets what independent noise would have given it.
                 scatter.resize(m + 1, m + 1);
+            }
+            let (statistics, chains) = (&mut self.statistics, &mut self.chains);
+            self.recent.backfill(from, &admitted, &self.dictionary, statistics, chains, self.scatter.as_mut());
+            if self.clusters()
+                && let Some(scatter) = &mut self.scatter
+            {
+                // The scores so far lack the coordinate: it gets what independent noise would have given it.
                 for j in 0..=m {
                     *scatter.at_mut(m, j) = self.scale.noise_variance() * self.statistics.gram.at(m, j);
                 }
-            }
-            if self.clusters() {
                 for slot in &mut self.slots {
                     slot.cluster.scores.resize(m + 1, self.settings.rewards.len());
                 }
@@ -740,10 +772,11 @@ impl Model {
         kernel.project_into(dim, &work.successors, next_points);
         next.resize(m, work.successors.len() / dim);
         self.dictionary.features_into(next_points, &mut work.covariances, next.view_mut());
+        let follows = self.statistics.follows_rows;
         // Features admitted since the refresh have their prior variance of one.
         let known = posterior.feature_weights().rows();
         difference.resize(m, scored.len());
-        solved.resize(known, scored.len());
+        solved.resize(known, if follows { 0 } else { scored.len() });
         for (c, row) in scored.iter().enumerate() {
             let column = difference.col_mut(c);
             column.copy_from_slice(work.features.col(work.nodes[row.k].state));
@@ -752,34 +785,40 @@ impl Model {
                 Successor::Node(node) => axpy(column, -row.discount, work.features.col(node)),
                 Successor::Extra(extra) => axpy(column, -row.discount, next.col(extra)),
             }
-            solved.col_mut(c).copy_from_slice(&column[..known]);
+            if !follows {
+                solved.col_mut(c).copy_from_slice(&column[..known]);
+            }
         }
-        solve_lower(posterior.system().factor().view(), solved.view_mut());
+        if !follows {
+            solve_lower(posterior.system().factor().view(), solved.view_mut());
+        }
         let Scale { signal, ratio } = posterior.scale();
         for (c, row) in scored.iter().enumerate() {
-            let (gamma, difference, solved) = (row.discount, difference.col(c), solved.col(c));
+            let (gamma, difference) = (row.discount, difference.col(c));
             let place = |node: usize| node * width..(node + 1) * width;
-            let at = &work.points[place(work.nodes[row.k].state)];
-            let next = match row.next {
-                Successor::None => None,
-                Successor::Node(node) => Some(&work.points[place(node)]),
-                Successor::Extra(extra) => Some(&next_points[place(extra)]),
+            let prior = || {
+                let at = &work.points[place(work.nodes[row.k].state)];
+                let next = match row.next {
+                    Successor::None => return kernel.diagonal(),
+                    Successor::Node(node) => &work.points[place(node)],
+                    Successor::Extra(extra) => &next_points[place(extra)],
+                };
+                (1.0 + gamma * gamma) * kernel.diagonal() - 2.0 * gamma * kernel.eval(at, next)
             };
-            let mut prior = kernel.diagonal();
-            if let Some(next) = next {
-                prior += gamma * gamma * kernel.diagonal() - 2.0 * gamma * kernel.eval(at, next);
-            }
-            let new = dot(&difference[known..], &difference[known..]);
-            let value_variance = signal * (difference_residual(prior, difference) + ratio * dot(solved, solved) + new);
             let noise = match self.noise {
                 NoiseModel::Correlated => signal * ratio * (1.0 + gamma * gamma),
                 NoiseModel::White => signal * ratio,
             };
-            let mut variance = value_variance + noise;
-            if self.statistics.follows_rows && self.td_square > 0.0 {
+            let variance = if !follows {
+                let (solved, new) = (solved.col(c), &difference[known..]);
+                let left = difference_residual(prior(), difference);
+                signal * (left + ratio * dot(solved, solved) + dot(new, new)) + noise
+            } else if self.td_square > 0.0 {
                 // sigma0^2 is a ridge here; how large TD errors are the rows before tell.
-                variance = self.td_square;
-            }
+                self.td_square
+            } else {
+                signal * prior() + noise
+            };
             let (mut log_density, mut square) = (0.0, 0.0);
             for (h, &column) in self.settings.rewards.iter().enumerate() {
                 let mean = dot(&difference[..known], posterior.feature_weights().col(h));
@@ -788,7 +827,7 @@ impl Model {
                 square += error * error / self.settings.rewards.len() as f64;
             }
             self.score.add(log_density);
-            if self.statistics.follows_rows && square.is_finite() {
+            if follows && square.is_finite() {
                 let memory = (self.score.rows as f64).min(SCORE_MEMORY);
                 self.td_square += (square - self.td_square) / memory;
             }
@@ -827,6 +866,7 @@ impl Model {
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         let point = |node: usize| node * width..(node + 1) * width;
         let diagonal = self.dictionary.kernel().diagonal();
+        let gains = self.gains_followed();
         let mut prior_trace = 0.0;
         let mut rewards = std::mem::take(&mut work.rewards);
         let mut gathered = std::mem::take(&mut work.gathered);
@@ -853,6 +893,9 @@ impl Model {
                 let successor = work.features.col(nodes.before.unwrap_or(nodes.state));
                 let row = Followed { features, successor, rewards: &rewards, ratio, carry, discount };
                 self.statistics.follow(&mut self.chains[slot], row, &mut gathered.boundaries);
+                if !gathered.revisits {
+                    self.arrivals.push(slot, &self.chains[slot].trace, row, gains);
+                }
                 let boundary = gathered.boundaries.last().filter(|_| continues);
                 Crossing { ratio, carry, boundary, successor: nodes.before.map(|node| &work.points[point(node)]) }
             });
@@ -983,7 +1026,8 @@ impl Model {
         if self.noise == NoiseModel::White {
             return;
         }
-        let (posterior, pending) = (self.posterior.as_ref(), &mut self.slots[slot].pending);
+        let (posterior, Slot { pending, row, .. }) = (self.posterior.as_ref(), &mut self.slots[slot]);
+        *row = self.recent.end();
         pending.clear();
         pending.extend(rewards.iter().enumerate().map(|(h, r)| r - value(posterior, features, h)));
     }
@@ -1008,16 +1052,22 @@ impl Model {
     fn settle_row(&mut self, slot: usize, successor: Option<&[f64]>, gathered: &mut Gathered) {
         let (chain, posterior) = (&self.chains[slot], self.posterior.as_ref());
         let (scatters_rows, clusters) = (self.scatters_rows(), self.clusters());
+        if !gathered.revisits {
+            self.arrivals.settle(slot, successor);
+        }
         if self.slots[slot].pending.is_empty() || !(scatters_rows || clusters || gathered.spreading.is_some()) {
             return;
         }
         let discount = if successor.is_some() { chain.discount } else { 0.0 };
-        let Slot { pending: errors, cluster, .. } = &mut self.slots[slot];
+        let Slot { pending: errors, cluster, row, .. } = &mut self.slots[slot];
         if let Some(successor) = successor {
             errors.iter_mut().enumerate().for_each(|(h, e)| *e += discount * value(posterior, successor, h));
         }
         if scatters_rows {
-            gathered.score(&chain.trace, errors);
+            let size = gathered.score(&chain.trace, errors);
+            if !gathered.revisits {
+                self.recent.note_score(*row, &chain.trace, size);
+            }
         } else if clusters {
             errors.iter().enumerate().for_each(|(h, &e)| axpy(cluster.scores.col_mut(h), e, &chain.trace));
             cluster.rows += 1;
@@ -1107,6 +1157,7 @@ impl Model {
 
     fn resolve(&mut self, work: &mut Work) {
         let Work { running, running_states, points, covariances, solve, spare, .. } = work;
+        solve.inverts = self.gains_followed() > 0;
         self.close_running(running, running_states, points, covariances);
         let (rows, features) = (self.statistics.rows, self.dictionary.len());
         let due = self.rows_at_tuning.saturating_add(self.rows_at_tuning >> (TUNE_STEADY_MAX - self.steady_tunings));
@@ -1114,12 +1165,21 @@ impl Model {
             self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
         // A few rows since the last refresh are gained by it. More, or other circumstances, ask for a solution from the
         // beginning; so does tuning, which may fail: what is there is taken apart where it gains, and must not be lost then.
-        let before = self.posterior.as_mut().filter(|before| !tunes && before.can_gain(&self.statistics, self.scale));
-        let gained = before.is_some_and(|before| {
-            let rows = self.recent.last(rows - before.rows());
-            rows.is_some_and(|rows| spare.gain(before, rows, &self.statistics, running, solve).is_ok())
+        let (statistics, scale, arrivals) = (&self.statistics, self.scale, &mut self.arrivals);
+        arrivals.settle_running(running);
+        let gained = self.posterior.as_mut().filter(|_| !tunes).is_some_and(|before| {
+            if before.can_gain_followed(arrivals, statistics, scale) {
+                return spare.gain_followed(before, arrivals, statistics, solve).is_ok();
+            }
+            let can = !statistics.follows_rows && before.can_gain(statistics, scale);
+            let rows = can.then(|| self.recent.last(rows - before.rows())).flatten();
+            rows.is_some_and(|rows| spare.gain(before, rows, statistics, running, solve).is_ok())
         });
-        if !gained && spare.solve_again(&self.statistics, running, self.scale, solve).is_err() {
+        // Until there is a solution from the beginning nothing can be gained.
+        if !gained {
+            arrivals.miss();
+        }
+        if !gained && spare.solve_again(statistics, running, scale, solve).is_err() {
             self.counts.failed_refreshes += 1;
             return;
         }
@@ -1147,6 +1207,7 @@ impl Model {
             }
             (self.rows_at_tuning, self.features_at_tuning) = (rows, features);
         }
+        self.arrivals.clear();
         std::mem::swap(self.posterior.get_or_insert_default(), spare);
     }
 
@@ -1227,7 +1288,7 @@ impl Model {
     fn covariance(&self, posterior: &Posterior, running: &Running) -> Result<Matrix, SolveError> {
         match self.scatter_with_running(posterior, running) {
             Some(scatter) => Ok(posterior.sandwich(&self.statistics, running, &scatter)?),
-            None => Ok(posterior.covariance()),
+            None => posterior.covariance(&self.statistics),
         }
     }
 

@@ -100,6 +100,16 @@ impl Crossings {
     }
 }
 
+/// Scores of the rows in a ring: trace times TD error, once that is known.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Scores {
+    /// (m, slots).
+    columns: Matrix,
+    /// Size of each row's TD error (slots,); 0 while it is not known.
+    #[serde(with = "raw")]
+    sizes: Vec<f64>,
+}
+
 /// A chain that was closed by a bootstrapped value, as it stood then.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct ClosedChain {
@@ -148,6 +158,8 @@ pub struct Recent {
     spare: Vec<ClosedChain>,
     #[serde(default)]
     crossings: Option<Crossings>,
+    #[serde(default)]
+    scores: Option<Scores>,
 }
 
 impl Recent {
@@ -176,6 +188,28 @@ impl Recent {
             cuts: VecDeque::new(),
             spare: Vec::new(),
             crossings: None,
+            scores: None,
+        }
+    }
+
+    /// Keep what [`Recent::note_score`] is told. `features` is the largest number of features.
+    pub fn keep_scores(&mut self, features: usize) {
+        let mut columns = Matrix::with_capacity(features, self.slots);
+        columns.resize(self.features.rows(), self.slots);
+        self.scores = Some(Scores { columns, sizes: vec![0.0; self.slots] });
+    }
+
+    /// Row number `row` turned out to have a TD error of this size; `trace` (m,) is that after the row. Rows that are not kept
+    /// are passed over.
+    pub fn note_score(&mut self, row: u64, trace: &[f64], size: f64) {
+        if let Some(scores) = &mut self.scores
+            && (self.start..self.end).contains(&row)
+        {
+            let k = (row % self.slots as u64) as usize;
+            scores.sizes[k] = size;
+            for (to, z) in scores.columns.col_mut(k).iter_mut().zip(trace) {
+                *to = size * z;
+            }
         }
     }
 
@@ -209,6 +243,10 @@ impl Recent {
                     && shape(&crossings.brackets)
                     && (crossings.ratios.len(), crossings.carries.len()) == (slots, slots)
                     && crossings.apart.len() == slots
+            })
+            && self.scores.as_ref().is_none_or(|scores| {
+                let shape = (scores.columns.rows(), scores.columns.cols()) == (self.features.rows(), slots);
+                !self.settled && shape && scores.sizes.len() == slots
             })
             && self.chain_slots.iter().all(|&slot| (slot as usize) < chains || self.end == 0)
             && self.cuts.iter().all(|cut| {
@@ -249,7 +287,8 @@ impl Recent {
             + 2 * self.weights.len()
             + self.discounts.len();
         let cut = self.features.rows() * 2 + self.width + self.rewards_per_row;
-        let crossings = self.crossings.as_ref().map_or(0, Crossings::bytes);
+        let crossings = self.crossings.as_ref().map_or(0, Crossings::bytes)
+            + self.scores.as_ref().map_or(0, |scores| scores.columns.bytes());
         self.features.bytes() + crossings + size_of::<f64>() * (numbers + cut * (self.cuts.len() + self.spare.len()))
     }
 
@@ -317,6 +356,9 @@ impl Recent {
             if let Some(crossings) = &mut self.crossings {
                 crossings.resize(row.features.len());
             }
+            if let Some(scores) = &mut self.scores {
+                scores.columns.resize(row.features.len(), self.slots);
+            }
         }
         let k = (self.end % self.slots as u64) as usize;
         self.points[k * self.width..(k + 1) * self.width].copy_from_slice(row.point);
@@ -325,6 +367,10 @@ impl Recent {
         }
         self.weights[k] = row.weight;
         self.decays[k] = row.decay;
+        if let Some(scores) = &mut self.scores {
+            scores.sizes[k] = 0.0;
+            scores.columns.col_mut(k).fill(0.0);
+        }
         if let (Some(crossings), Some(crossing)) = (&mut self.crossings, row.crossing) {
             crossings.note(k, crossing);
             if let Some(point) = crossing.successor {
@@ -358,7 +404,8 @@ impl Recent {
     /// Give the newest element its rows and columns in the statistics, which [`Statistics::grow`] has made room for, and its
     /// coordinate in the traces of running chains. Only rows from number `from` on count. O(m rows + cuts m).
     ///
-    /// `chains` are all slots; `dictionary` already holds the element.
+    /// `chains` are all slots; `dictionary` already holds the element, and so does `scatter`, which gains the scores of these
+    /// rows in it.
     pub fn backfill(
         &mut self,
         from: u64,
@@ -366,6 +413,7 @@ impl Recent {
         dictionary: &Dictionary,
         statistics: &mut Statistics,
         chains: &mut [Chain],
+        scatter: Option<&mut Matrix>,
     ) {
         let m = statistics.features() - 1;
         let from = from.max(self.start).min(self.end);
@@ -375,6 +423,10 @@ impl Recent {
         if let Some(crossings) = &mut self.crossings {
             crossings.resize(m + 1);
         }
+        if let Some(scores) = &mut self.scores {
+            scores.columns.resize(m + 1, self.slots);
+        }
+        let mut scores = self.scores.as_mut().zip(scatter);
 
         let mut cross = vec![0.0; m + 1];
         let mut sum = 0.0;
@@ -417,6 +469,15 @@ impl Recent {
                     crossings.carries[k] * trace + crossings.ratios[k] * value
                 }
             };
+            if let Some((scores, scatter)) = &mut scores
+                && scores.sizes[k] != 0.0
+            {
+                let score = scores.sizes[k] * traces[slot];
+                *scores.columns.at_mut(m, k) = score;
+                for (j, other) in scores.columns.col(k).iter().enumerate() {
+                    *scatter.at_mut(m, j) += score * other;
+                }
+            }
             for h in 0..self.rewards_per_row {
                 *statistics.response.at_mut(m, h) += traces[slot] * self.rewards[k * self.rewards_per_row + h];
             }

@@ -5,7 +5,7 @@
 //! Everything runs on the calling thread, so results depend on the input alone.
 
 use super::vector;
-pub use super::vector::{axpy, dot, sum};
+pub use super::vector::{add_outer, axpy, both_products, dot, sum};
 use faer::dyn_stack::{MemBuffer, MemStack, StackReq};
 use faer::linalg::matmul::triangular::BlockStructure;
 use faer::linalg::{
@@ -489,6 +489,9 @@ const NARROW_PANELS_BELOW: usize = 250;
 /// # Panics
 /// If sizes differ.
 pub fn rank_k(out: ViewMut<'_>, alpha: f64, a: View<'_>, op: Op) {
+    if alpha == 1.0 && op == Op::Plain && a.cols == 1 {
+        return vector::add_square(out, a.col(0));
+    }
     let (mut out, a) = (out.faer(), op.apply(a));
     let size = a.nrows();
     assert!((out.nrows(), out.ncols()) == (size, size), "sizes differ");
@@ -785,21 +788,39 @@ pub fn solve_general(a: &Matrix, rhs: &Matrix) -> Result<Matrix, Singular> {
 /// # Errors
 /// As [`solve_general`]; what `x` holds then means nothing.
 pub fn solve_general_into(a: &Matrix, rhs: &Matrix, x: &mut Matrix, scratch: &mut Scratch) -> Result<(), Singular> {
+    solve_and_invert(a, rhs, x, None, scratch)
+}
+
+/// [`solve_general_into`] that leaves a^-1, too, where it is asked for.
+///
+/// # Errors
+/// As [`solve_general`]; what `x` and `inverse` hold then means nothing.
+pub fn solve_and_invert(
+    a: &Matrix,
+    rhs: &Matrix,
+    x: &mut Matrix,
+    inverse_of_a: Option<&mut Matrix>,
+    scratch: &mut Scratch,
+) -> Result<(), Singular> {
     assert_eq!(a.rows, a.cols, "only square systems have one solution");
     let size = a.rows;
     x.assign(rhs);
     if size == 0 {
+        if let Some(out) = inverse_of_a {
+            out.renew(0, 0);
+        }
         return Ok(());
     }
     let Scratch { memory, lu, residual, forward, inverse } = scratch;
     lu.assign(a);
     forward.resize(size, 0);
     inverse.resize(size, 0);
+    let wide = if inverse_of_a.is_some() { size } else { 0 };
     let stack = Scratch::stack(
         memory,
         StackReq::any_of(&[
             plu::factor::lu_in_place_scratch::<usize, f64>(size, size, Par::Seq, Default::default()),
-            plu::solve::solve_in_place_scratch::<usize, f64>(size, rhs.cols, Par::Seq),
+            plu::solve::solve_in_place_scratch::<usize, f64>(size, rhs.cols.max(wide), Par::Seq),
         ]),
     );
     let (_, permutation): (_, PermRef<'_, usize>) =
@@ -818,6 +839,12 @@ pub fn solve_general_into(a: &Matrix, rhs: &Matrix, x: &mut Matrix, scratch: &mu
     solve(residual);
     for j in 0..x.cols {
         axpy(x.col_mut(j), 1.0, residual.col(j));
+    }
+    if let Some(out) = inverse_of_a {
+        out.renew(size, size);
+        out.fill(0.0);
+        (0..size).for_each(|i| *out.at_mut(i, i) = 1.0);
+        solve(out);
     }
     if x.is_finite() { Ok(()) } else { Err(Singular { size }) }
 }

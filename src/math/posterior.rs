@@ -9,12 +9,13 @@
 //! ```
 
 use super::dense::{
-    Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, ViewMut, axpy, dot, multiply, rank_k,
-    solve_general, solve_general_into, solve_lower, solve_lower_transposed, tight,
+    Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, ViewMut, add_outer, axpy, both_products,
+    dot, multiply, rank_k, solve_and_invert, solve_general, solve_general_into, solve_lower, solve_lower_transposed,
+    tight,
 };
 use super::dictionary::Dictionary;
 use super::raw;
-use super::statistics::{Running, Statistics};
+use super::statistics::{Followed, Running, Statistics};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 use std::fmt;
@@ -98,14 +99,18 @@ pub struct Posterior {
     rows: u64,
     #[serde(serialize_with = "tight")]
     feature_weights: Matrix,
+    /// Where rows are followed nothing asks for it from one refresh to the next, and there is none.
     system: Cholesky,
+    /// M^-1 (m, m) where rows are followed and gained one by one; empty elsewhere.
+    #[serde(default, serialize_with = "tight")]
+    inverse: Matrix,
     #[serde(serialize_with = "tight")]
     response: Matrix,
     #[serde(with = "raw")]
     energy: Vec<f64>,
     #[serde(with = "raw")]
     mean_target: Vec<f64>,
-    /// Rows that it has gained one by one since the factor was made of the whole matrix.
+    /// Rows that it has gained one by one since the factor, or M^-1, was made of the whole matrix.
     #[serde(default)]
     gained: u64,
     #[serde(default)]
@@ -147,15 +152,114 @@ pub struct Gained<'a> {
 const GAINED_MAX: u64 = 256;
 /// Making it anew costs as much as gaining m over this many rows.
 const GAINED_COST: usize = 16;
+/// Share of what it was that the determinant of M keeps at least where a row is gained.
+const KEPT_MIN: f64 = 1e-8;
+
+/// Rows since the weights were last solved for, as M^-1 gains them where rows are followed. With running chains closed where
+/// they stand a row changes M by one term, whether it starts a chain, goes on with one or ends it; a gap changes nothing:
+/// ```text
+/// M <- M + e (phi - gamma psi)'       p <- p + e r       e the trace after the row, psi what it led to, 0 at a terminal state
+/// ```
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Arrivals {
+    /// e (m, rows).
+    #[serde(serialize_with = "tight")]
+    traces: Matrix,
+    /// phi - gamma psi, or phi until psi is known (m, rows).
+    #[serde(serialize_with = "tight")]
+    differences: Matrix,
+    /// Rewards, row after row.
+    #[serde(with = "raw")]
+    rewards: Vec<f64>,
+    /// gamma of each row.
+    #[serde(with = "raw")]
+    discounts: Vec<f64>,
+    /// Slot of each row whose psi is not known; `u32::MAX` where it is.
+    slots: Vec<u32>,
+    /// Whether there were rows that are not here: only a solution from the beginning has them.
+    missed: bool,
+}
+
+impl Arrivals {
+    /// None since a solution.
+    pub fn clear(&mut self) {
+        self.empty();
+        self.missed = false;
+    }
+
+    /// What has changed since the last solution is more than these rows.
+    pub fn miss(&mut self) {
+        self.empty();
+        self.missed = true;
+    }
+
+    fn empty(&mut self) {
+        self.traces.resize(0, 0);
+        self.differences.resize(0, 0);
+        self.rewards.clear();
+        self.discounts.clear();
+        self.slots.clear();
+    }
+
+    /// A row of the chain in `slot`, whose trace after it is `trace` (m,); more than `most` are not kept.
+    pub fn push(&mut self, slot: usize, trace: &[f64], row: Followed<'_>, most: usize) {
+        let (m, k) = (trace.len(), self.slots.len());
+        if self.missed || k >= most {
+            return self.miss();
+        }
+        self.traces.resize(m, k + 1);
+        self.differences.resize(m, k + 1);
+        self.traces.col_mut(k).copy_from_slice(trace);
+        self.differences.col_mut(k).copy_from_slice(row.features);
+        self.rewards.extend_from_slice(row.rewards);
+        self.discounts.push(row.discount);
+        self.slots.push(slot as u32);
+    }
+
+    /// The last row of `slot`, if it is here, led to a state of features `successor` (m,), or terminated (none).
+    pub fn settle(&mut self, slot: usize, successor: Option<&[f64]>) {
+        if let Some(k) = self.slots.iter().position(|&open| open == slot as u32) {
+            if let Some(successor) = successor {
+                axpy(self.differences.col_mut(k), -self.discounts[k], successor);
+            }
+            self.slots[k] = u32::MAX;
+        }
+    }
+
+    /// Settle what still runs as `running` has it.
+    pub fn settle_running(&mut self, running: &Running) {
+        for (k, &slot) in running.slots().iter().enumerate() {
+            self.settle(slot as usize, Some(running.features.col(k)));
+        }
+    }
+
+    /// Whether its parts are of sizes that fit m features and H rewards.
+    pub(crate) fn holds_together(&self, m: usize, rewards: usize) -> bool {
+        let rows = self.slots.len();
+        let shape = |matrix: &Matrix| matrix.cols() == rows && (rows == 0 || matrix.rows() == m);
+        shape(&self.traces)
+            && shape(&self.differences)
+            && (self.rewards.len(), self.discounts.len()) == (rows * rewards, rows)
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        self.traces.bytes() + self.differences.bytes()
+    }
+}
 
 /// What solving needs besides its result, kept so that one solve after the other allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct SolveWork {
+    /// Whether a solution leaves M^-1 where rows are followed, for later ones to gain rows with.
+    pub inverts: bool,
     scratch: Scratch,
     /// A - B where it is a full matrix.
     system: Matrix,
-    /// A^-1 phi of a row that is gained (m,).
+    /// A^-1 phi, or M^-1 e, of a row that is gained (m,).
     row: Vec<f64>,
+    /// M^-T d of a row that is gained (m,).
+    left: Vec<f64>,
     /// I - F' A^-1 Z and F' A^-1 p.
     small: Matrix,
     small_rhs: Matrix,
@@ -225,7 +329,11 @@ impl Posterior {
         work: &mut SolveWork,
     ) -> Result<(), SolveError> {
         (self.scale, self.gained) = (scale, 0);
-        self.system.renew(&statistics.gram, scale.ratio, &mut work.scratch)?;
+        if statistics.follows_rows {
+            self.system = Cholesky::default();
+        } else {
+            self.system.renew(&statistics.gram, scale.ratio, &mut work.scratch)?;
+        }
         self.weigh(statistics, running, work)
     }
 
@@ -236,12 +344,69 @@ impl Posterior {
 
     /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it.
     pub fn can_gain(&self, statistics: &Statistics, scale: Scale) -> bool {
-        let m = statistics.features();
-        let few =
-            |rows| rows > 0 && rows <= Self::gains_most(m) as u64 && self.gained.saturating_add(rows) <= GAINED_MAX;
         self.scale == scale
-            && self.system.factor().rows() == m
-            && statistics.rows.checked_sub(self.rows).is_some_and(few)
+            && self.system.factor().rows() == statistics.features()
+            && statistics.rows.checked_sub(self.rows).is_some_and(|rows| self.gains_so_many(rows))
+    }
+
+    fn gains_so_many(&self, rows: u64) -> bool {
+        let most = Self::gains_most(self.feature_weights.rows()) as u64;
+        rows > 0 && rows <= most && self.gained.saturating_add(rows) <= GAINED_MAX
+    }
+
+    /// Whether [`Posterior::gain_followed`] can make this the posterior of `statistics` at this scale, and is worth it.
+    pub fn can_gain_followed(&self, arrivals: &Arrivals, statistics: &Statistics, scale: Scale) -> bool {
+        self.scale == scale
+            && statistics.follows_rows
+            && self.inverse.rows() == statistics.features()
+            && !arrivals.missed
+            && self.gains_so_many(arrivals.slots.len() as u64)
+    }
+
+    /// [`Posterior::gain`] where rows are followed: M^-1 gains `arrivals`, all of them settled, one by one, O(m^2) each.
+    /// ```text
+    /// k = M^-1 e,   v = M^-T d,   D = 1 + d'k;       u <- u + k (r - d'u) / D       M^-1 <- M^-1 - k v' / D
+    /// ```
+    ///
+    /// # Errors
+    /// If M becomes singular, or nearly; `before` then keeps its weights, and nothing more can be gained from it.
+    pub fn gain_followed(
+        &mut self,
+        before: &mut Self,
+        arrivals: &Arrivals,
+        statistics: &Statistics,
+        work: &mut SolveWork,
+    ) -> Result<(), SolveError> {
+        let (m, rewards) = (statistics.features(), statistics.rewards());
+        (self.scale, self.gained) = (before.scale, before.gained);
+        self.images = None;
+        self.system = Cholesky::default();
+        std::mem::swap(&mut self.inverse, &mut before.inverse);
+        before.inverse.resize(0, 0);
+        self.feature_weights.assign(&before.feature_weights);
+        let SolveWork { row: k, left: v, .. } = work;
+        k.resize(m, 0.0);
+        v.resize(m, 0.0);
+        for i in 0..arrivals.slots.len() {
+            let (e, d) = (arrivals.traces.col(i), arrivals.differences.col(i));
+            both_products(self.inverse.view(), e, d, k, v);
+            let kept = 1.0 + dot(d, k);
+            if kept.is_nan() || kept.abs() < KEPT_MIN || kept.is_infinite() {
+                return Err(Singular { size: m }.into());
+            }
+            for (h, r) in arrivals.rewards[i * rewards..(i + 1) * rewards].iter().enumerate() {
+                let u = self.feature_weights.col_mut(h);
+                let error = r - dot(d, u);
+                axpy(u, error / kept, k);
+            }
+            add_outer(self.inverse.view_mut(), -1.0 / kept, k, v);
+            self.gained += 1;
+        }
+        if !self.feature_weights.is_finite() {
+            return Err(Singular { size: m }.into());
+        }
+        self.account(statistics, &Running::default());
+        Ok(())
     }
 
     /// Few running chains are a correction of low rank to the factor that is there; otherwise there is a system of its own.
@@ -377,7 +542,9 @@ impl Posterior {
         work: &mut SolveWork,
     ) -> Result<(), Singular> {
         whole_system(statistics, running, self.scale.ratio, &mut work.system);
-        solve_general_into(&work.system, &statistics.response, &mut self.feature_weights, &mut work.scratch)
+        self.inverse.resize(0, 0);
+        let inverse = (statistics.follows_rows && work.inverts).then_some(&mut self.inverse);
+        solve_and_invert(&work.system, &statistics.response, &mut self.feature_weights, inverse, &mut work.scratch)
     }
 
     /// Whether its parts are of sizes that fit at most m features (others may have been admitted since) and H rewards.
@@ -386,7 +553,8 @@ impl Posterior {
         let factor = self.system.factor();
         known <= m
             && self.feature_weights.cols() == rewards
-            && (factor.rows(), factor.cols()) == (known, known)
+            && (factor.rows(), factor.cols()) == if self.has_evidence { (known, known) } else { (0, 0) }
+            && [(0, 0), (known, known)].contains(&(self.inverse.rows(), self.inverse.cols()))
             && (!self.has_evidence
                 || (self.response.rows(), self.response.cols()) == (known, rewards)
                     && (self.energy.len(), self.mean_target.len()) == (rewards, rewards))
@@ -404,7 +572,7 @@ impl Posterior {
     pub fn bytes(&self) -> usize {
         let vectors = self.feature_weights.bytes() + self.response.bytes();
         let images = self.images.as_ref().map_or(0, |images| images.columns.bytes());
-        self.system.factor().bytes() + vectors + images
+        self.system.factor().bytes() + self.inverse.bytes() + vectors + images
     }
 
     /// The scale it was solved with.
@@ -412,9 +580,19 @@ impl Posterior {
         self.scale
     }
 
-    /// Factor of A = S + ratio I (m, m).
+    /// Factor of A = S + ratio I (m, m); empty where rows are followed, for which [`Posterior::factor`] makes it.
     pub fn system(&self) -> &Cholesky {
         &self.system
+    }
+
+    /// Factor of A = S + ratio I (m, m), made anew of the statistics behind this posterior. O(m^3).
+    ///
+    /// # Errors
+    /// If A is not positive definite to working precision.
+    pub fn factor(&self, statistics: &Statistics) -> Result<Cholesky, SolveError> {
+        let mut factor = Cholesky::default();
+        factor.renew(&statistics.gram, self.scale.ratio, &mut Scratch::default())?;
+        Ok(factor)
     }
 
     /// Rows behind it.
@@ -422,7 +600,7 @@ impl Posterior {
         self.rows
     }
 
-    /// Rows that it has gained one by one since the factor of A was made of the whole matrix.
+    /// Rows that it has gained one by one since the factor of A, or M^-1, was made of the whole matrix.
     pub fn gained(&self) -> u64 {
         self.gained
     }
@@ -461,12 +639,15 @@ impl Posterior {
     }
 
     /// Cov u / s as the model states it (m, m): ratio A^-1, targets taken as given.
-    pub fn covariance(&self) -> Matrix {
-        let mut inverse = self.system.inverse();
+    ///
+    /// # Errors
+    /// If A is not positive definite to working precision.
+    pub fn covariance(&self, statistics: &Statistics) -> Result<Matrix, SolveError> {
+        let mut inverse = if self.has_evidence { self.system.inverse() } else { self.factor(statistics)?.inverse() };
         for j in 0..inverse.cols() {
             inverse.col_mut(j).iter_mut().for_each(|v| *v *= self.scale.ratio);
         }
-        inverse
+        Ok(inverse)
     }
 
     /// Cov u / s from the scatter of scores (m, m), which grants that the value at cuts is uncertain too:
@@ -535,7 +716,8 @@ impl Posterior {
             // A constant that takes nearly all leaves rounding.
             size += (dot(u, u) - constant).max(1e-6 * dot(u, u)) / rewards;
         }
-        let inverse = self.system.inverse_lower();
+        let Ok(factor) = self.factor(statistics) else { return self.scale };
+        let inverse = factor.inverse_lower();
         let effective = m as f64 - self.scale.ratio * (0..m).map(|i| inverse.at(i, i)).sum::<f64>();
         let signal = size / effective;
         if signal.is_finite() && signal > 0.0 && effective > 0.0 {

@@ -20,7 +20,7 @@
 //! ```
 //! Targets are then what the model itself makes of its rows, and their evidence is not kept ([`Statistics::follows_rows`]).
 
-use super::dense::{Matrix, Op, View, axpy, dot, multiply, rank_k};
+use super::dense::{Matrix, Op, View, add_outer, axpy, dot, multiply, rank_k};
 use super::raw;
 use super::vector::{add_square, trace_step};
 use serde::{Deserialize, Serialize};
@@ -401,7 +401,9 @@ impl Statistics {
     /// B <- B + Z G'.
     pub fn absorb_boundaries(&mut self, boundaries: &Boundaries) {
         let (m, count) = (self.features(), boundaries.used);
-        if count > 0 {
+        if let Some((z, g)) = boundaries.last().filter(|_| count == 1) {
+            add_outer(self.closed.coupling.view_mut(), 1.0, z, g);
+        } else if count > 0 {
             let (z, g) = (boundaries.traces.block(0, 0, m, count), boundaries.brackets.block(0, 0, m, count));
             multiply(self.closed.coupling.view_mut(), true, 1.0, z, Op::Plain, g, Op::Transposed);
         }

@@ -21,6 +21,8 @@ const PIECE: usize = 4;
 /// Columns of a triangular matrix that are worked off together, so that the right-hand side is read once for all of them; and
 /// entries of a column that are, since that many fill the widest register.
 const PANEL: usize = 8;
+/// Columns of a square matrix that are multiplied together from both sides.
+const QUAD: usize = 4;
 
 /// A function whose body is compiled for each width of registers, which its first argument names. A closure would not do: it
 /// is compiled on its own, for the narrowest, and called.
@@ -223,6 +225,75 @@ wide! {
                 c6[k] = simd.add_f64s(c6[k], simd.mul_f64s(w6, x));
                 c7[k] = simd.add_f64s(c7[k], simd.mul_f64s(w7, x));
             }
+        }
+    }
+}
+
+/// a <- a + alpha x y' for a (m, n), x (m,) and y (n,).
+///
+/// # Panics
+/// If lengths differ.
+pub fn add_outer(a: ViewMut<'_>, alpha: f64, x: &[f64], y: &[f64]) {
+    assert!(a.rows() == x.len() && a.cols() == y.len(), "vectors of other lengths");
+    wide_add_outer(a, alpha, x, y);
+}
+
+wide! {
+    fn wide_add_outer(_simd, a: ViewMut<'a>, alpha: f64, x: &'a [f64], y: &'a [f64]) -> () {
+        let mut a = a;
+        for (column, y) in a.columns_mut(0).zip(y) {
+            axpy_lanes(column, alpha * y, x);
+        }
+    }
+}
+
+/// right <- a x and left <- a' y in one pass through a square a (m, m), all of length m. Products and sums are fused where
+/// the processor does that.
+///
+/// # Panics
+/// If lengths differ.
+pub fn both_products(a: View<'_>, x: &[f64], y: &[f64], right: &mut [f64], left: &mut [f64]) {
+    let m = a.rows();
+    let lengths = [a.cols(), x.len(), y.len(), right.len(), left.len()];
+    assert!(lengths.iter().all(|&length| length == m), "vectors of other lengths");
+    wide_both_products(a, x, y, right, left);
+}
+
+wide! {
+    fn wide_both_products(
+        simd, a: View<'a>, x: &'a [f64], y: &'a [f64], right: &'a mut [f64], left: &'a mut [f64]
+    ) -> () {
+        right.fill(0.0);
+        let whole = x.len() - x.len() % QUAD;
+        for start in (0..whole).step_by(QUAD) {
+            let columns = [a.col(start), a.col(start + 1), a.col(start + 2), a.col(start + 3)];
+            let (y, tail_y) = S::as_simd_f64s(y);
+            let (right, tail) = S::as_mut_simd_f64s(right);
+            let whole = |j: usize| &S::as_simd_f64s(columns[j]).0[..y.len()];
+            let (k0, k1, k2, k3) = (whole(0), whole(1), whole(2), whole(3));
+            let weight = |j: usize| simd.splat_f64s(x[start + j]);
+            let (w0, w1, w2, w3) = (weight(0), weight(1), weight(2), weight(3));
+            let zero = simd.splat_f64s(0.0);
+            let [mut s0, mut s1, mut s2, mut s3] = [zero; QUAD];
+            for (k, (y, right)) in y.iter().zip(right.iter_mut()).enumerate() {
+                (s0, s1) = (simd.mul_add_e_f64s(k0[k], *y, s0), simd.mul_add_e_f64s(k1[k], *y, s1));
+                (s2, s3) = (simd.mul_add_e_f64s(k2[k], *y, s2), simd.mul_add_e_f64s(k3[k], *y, s3));
+                let even = simd.mul_add_e_f64s(k2[k], w2, simd.mul_add_e_f64s(k0[k], w0, *right));
+                *right = simd.add_f64s(even, simd.mul_add_e_f64s(k3[k], w3, simd.mul_f64s(k1[k], w1)));
+            }
+            let sum = |s: S::f64s| simd.reduce_sum_f64s(s);
+            left[start..start + QUAD].copy_from_slice(&[sum(s0), sum(s1), sum(s2), sum(s3)]);
+            for (j, column) in columns.iter().enumerate() {
+                let behind = &column[column.len() - tail_y.len()..];
+                for ((entry, y), right) in behind.iter().zip(tail_y).zip(tail.iter_mut()) {
+                    left[start + j] += entry * y;
+                    *right += entry * x[start + j];
+                }
+            }
+        }
+        for j in whole..x.len() {
+            axpy_lanes(right, x[j], a.col(j));
+            left[j] = dot_lanes::<LANES>(a.col(j), y);
         }
     }
 }
@@ -555,6 +626,25 @@ mod tests {
         for n in [0, 1, 31, 32, 33, 64, 100, 301] {
             let (a, b) = (sample(n, 1.0), sample(n, 7.0));
             assert_eq!(long_dot(&a, &b), dot_lanes::<LANES>(&a, &b), "{n}");
+        }
+    }
+
+    #[test]
+    fn products_from_both_sides_and_outer_products_are_those_of_plain_loops() {
+        for n in [0, 1, 3, 4, 5, 8, 31, 64, 101, 300] {
+            let (x, y) = (sample(n, 5.0), sample(n, 9.0));
+            let mut a = Matrix::from_columns(n, n, sample(n * n, 2.0));
+            let (mut right, mut left) = (vec![7.0; n], vec![7.0; n]);
+            both_products(a.view(), &x, &y, &mut right, &mut left);
+            for i in 0..n {
+                let (row, column): (f64, f64) = ((0..n).map(|j| a.at(i, j) * x[j]).sum(), dot(a.col(i), &y));
+                assert!((right[i] - row).abs() < 1e-12 && (left[i] - column).abs() < 1e-12, "{n} {i}");
+            }
+            let before = a.clone();
+            add_outer(a.view_mut(), -0.5, &x, &y);
+            for j in 0..n {
+                assert!((0..n).all(|i| (a.at(i, j) - before.at(i, j) + 0.5 * x[i] * y[j]).abs() < 1e-14), "{n} {j}");
+            }
         }
     }
 

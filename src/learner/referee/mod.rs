@@ -14,7 +14,7 @@ mod tests;
 
 use super::refit::RefitError;
 use super::report::StructureReport;
-use super::search::{Found, Search, Structure};
+use super::search::Structure;
 use super::{KernelKind, Settings};
 use crate::math::dictionary::{Dictionary, Enough, select_until};
 use crate::math::evidence::KeepGoing;
@@ -25,7 +25,7 @@ use crate::transition::Rows;
 use folds::each;
 use jury::{Candidate, Contender, Jury, Verdict};
 use pieces::{FOLDS, Pieces, Source};
-use proposals::{Evidence, Round};
+use proposals::{Evidence, Fitted, Round};
 pub use report::{CandidateReport, LambdaReport, SelectionReport};
 
 /// Lambdas that are compared where none is given ...
@@ -87,7 +87,7 @@ pub(super) struct Choice {
     pub(super) report: SelectionReport,
     /// The last search for relevances, and what it found; none if there was no time, or nothing to climb. Its targets are in their
     /// standard deviations.
-    pub(super) found: Option<(Search, Found)>,
+    pub(super) found: Option<Fitted>,
     /// Structures that the first search has tried.
     pub(super) structures: Vec<StructureReport>,
 }
@@ -200,7 +200,7 @@ fn choose_with_pool<'a>(
         }
         let returns = pool.returns()?;
         let mut round = Round { number, note: &mut *note, structures: &mut structures, keep_going, time_left };
-        let before = found.take().map(|(_, found): (Search, Found)| found);
+        let before = found.take().map(|(_, found): Fitted| found);
         let (proposals, next) = evidence.proposals(&returns, pool.pieces.columns(), before, &mut round)?;
         found = next;
         for proposal in proposals.into_iter().take(JOINING) {

@@ -29,6 +29,9 @@ const MANY: usize = 8;
 /// Evaluations of one ascent: relevances that are multiplied afterwards need not be found to the last digit.
 const EVALUATIONS: usize = 30;
 
+/// A search for relevances, and what it has found.
+pub(super) type Fitted = (Search, Found);
+
 /// A kernel that the evidence speaks for.
 pub(super) struct Proposal {
     pub(super) name: String,
@@ -84,7 +87,7 @@ impl<'a> Evidence<'a> {
         columns: usize,
         before: Option<Found>,
         round: &mut Round<'_>,
-    ) -> Result<(Vec<Proposal>, Option<(Search, Found)>), RefitError> {
+    ) -> Result<(Vec<Proposal>, Option<Fitted>), RefitError> {
         let targets = self.targets(returns, columns);
         let found = match self.search(&targets, before, round) {
             // The ladder stands without it.
@@ -129,12 +132,7 @@ impl<'a> Evidence<'a> {
         (states, few)
     }
 
-    fn search(
-        &self,
-        targets: &Matrix,
-        before: Option<Found>,
-        round: &mut Round<'_>,
-    ) -> Result<(Search, Found), RefitError> {
+    fn search(&self, targets: &Matrix, before: Option<Found>, round: &mut Round<'_>) -> Result<Fitted, RefitError> {
         let question = self.question;
         let settings = super::Settings {
             // Lambda-returns at rows that are far apart are regressed on their states.
