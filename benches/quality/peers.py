@@ -63,7 +63,7 @@ def rows_of(stream):
 
 
 def held_out(rows):
-    """Rows of three chains in four, and of every fourth. Where there are fewer than eight chains, they are cut first."""
+    """Rows of three chains in four, and of every fourth. Fewer than eight chains are cut first."""
     ends = rows.ends
     if len(ends) < 8:
         step = max(50, len(rows.rewards) // 20)
@@ -73,9 +73,7 @@ def held_out(rows):
     def part(chosen):
         kept = np.flatnonzero(chosen)
         last = np.flatnonzero(np.isin(kept, ends))
-        return Rows(
-            rows.x[kept], rows.rewards[kept], rows.x_next[kept], rows.terminated[kept], last, rows.discount
-        )
+        return Rows(rows.x[kept], rows.rewards[kept], rows.x_next[kept], rows.terminated[kept], last, rows.discount)
 
     return part(number % 4 != 3), part(number % 4 == 3)
 

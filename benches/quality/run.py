@@ -85,18 +85,18 @@ def arguments():
     parser.add_argument("--streams", type=names, help="names, with commas in between [all]")
     parser.add_argument("--seeds", type=names, default=["0", "1", "2"], help="[0,1,2]")
     parser.add_argument(
-        "--peers", type=names, default=list(PEERS), help=f"which are computed where they are not kept [{','.join(PEERS)}]"
+        "--peers", type=names, default=list(PEERS), help=f"computed where they are not kept [{','.join(PEERS)}]"
     )
-    parser.add_argument("--no-peers", dest="peers", action="store_const", const=[], help="compute none; show what is kept")
+    parser.add_argument("--no-peers", dest="peers", action="store_const", const=[], help="show what is kept")
     parser.add_argument("--no-fit", dest="fit", action="store_false", help="nothing of ours from tables")
     parser.add_argument("--live", action="store_true", help="the daemon, too")
     parser.add_argument("--live-streams", type=names, help="names [nav,rmdp200-2d,CartPole,Pendulum]")
-    parser.add_argument("--set", dest="settings", action="append", default=[], help="a setting of the daemon, KEY=VALUE")
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE for the daemon")
     parser.add_argument("--bin", default=os.environ.get("CRITICD_BIN", ROOT / "target" / "release" / "criticd"))
     parser.add_argument("--fit-args", type=shlex.split, default=[], help="more arguments of `criticd fit`, in quotes")
     parser.add_argument("--jobs", type=int, default=1, help="streams at the same time [1]")
-    parser.add_argument("--baseline", help="an earlier --out, whose log densities ours are compared with")
-    parser.add_argument("--out", default=TARGET / "results.json", help="[target/quality/results.json]; the table beside it")
+    parser.add_argument("--baseline", help="an earlier --out, to compare log densities with")
+    parser.add_argument("--out", default=TARGET / "results.json", help="[results.json there]; the table beside it")
     return parser.parse_args()
 
 

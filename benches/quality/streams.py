@@ -50,6 +50,10 @@ class Missing(Exception):
 # Environments that move many copies at once
 
 
+def as_it_is(states):
+    return states
+
+
 @dataclass(frozen=True)
 class Dynamics:
     """`step(states, rng)` gives next states, rewards and whether they terminated, of (n, S) states, policy included.
@@ -59,11 +63,11 @@ class Dynamics:
 
     step: Callable
     reset: Callable
-    observe: Callable = staticmethod(lambda states: states)
+    observe: Callable = as_it_is
 
 
 def side_by_side(dynamics, copies, limit, rng):
-    """Chains of so many copies that start together: a list of (states, rewards, next states, terminated), raw states."""
+    """Chains of so many copies that start together: a list of raw (states, rewards, next states, terminated)."""
     states = dynamics.reset(copies, rng)
     running = np.ones(copies, bool)
     lengths = np.zeros(copies, int)
@@ -283,9 +287,7 @@ def finite(chain, rng, *, rows, discount, limit, test=200):
     stream = with_returns(
         returns, chain.seen[states], rewards, chain.seen[after], terminated, truncated, discount, chain.seen[tested]
     )
-    return dataclasses.replace(
-        stream, truth=chain_values(chain, discount)[tested], truth_error=np.zeros(len(tested))
-    )
+    return dataclasses.replace(stream, truth=chain_values(chain, discount)[tested], truth_error=np.zeros(len(tested)))
 
 
 def walk19(rng, rows=8_000, limit=10):
@@ -367,7 +369,7 @@ def wrapped(angle):
 
 
 def pendulum(rng, rows=20_000, raw=False):
-    """Swung up by its energy, then balanced; torque noise 0.5. Seen as cosine, sine, speed; `raw` as angle and speed."""
+    """Swung up by energy, then balanced; torque noise 0.5. Seen as cosine, sine, speed, or `raw` as angle and speed."""
 
     def step(states, rng):
         angle, speed = wrapped(states[:, 0]), states[:, 1]

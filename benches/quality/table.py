@@ -128,7 +128,8 @@ def error_goals(groups):
     over_lstd = {name: value for name, value in over_lstd.items() if value is not None}
     if over_lstd:
         values = list(over_lstd.values())
-        yield goal("our error over the best LSTD, geometric mean", f"{geometric(values):.3f}", "0.85", geometric(values) <= 0.85)
+        average = geometric(values)
+        yield goal("our error over the best LSTD, geometric mean", f"{average:.3f}", "0.85", average <= 0.85)
         worst = max(over_lstd, key=over_lstd.get)
         beyond = sum(value > 1.10 for value in values)
         found = f"{over_lstd[worst]:.2f} ({worst}), {beyond} of {len(values)} above"
@@ -172,9 +173,13 @@ def certainty_goals(groups, baseline, extra):
 
 
 def live_lines(results):
-    yield f"{'live':13} {'seed':>4}  " + "  ".join(
-        f"{key:>9} {'cov V':>5} {'cov G':>5} {'m':>4}" for key in ("20000", "100000", "settled", "optimised")
-    ) + "  100k/20k  worst adoption"
+    yield (
+        f"{'live':13} {'seed':>4}  "
+        + "  ".join(
+            f"{key:>9} {'cov V':>5} {'cov G':>5} {'m':>4}" for key in ("20000", "100000", "settled", "optimised")
+        )
+        + "  100k/20k  worst adoption"
+    )
     for result in results:
         states, adoptions = result["live"]["states"], result["live"]["adoptions"]
         cells = "  ".join(
@@ -183,7 +188,8 @@ def live_lines(results):
         )
         worst = max((a["after"] / a["before"] for a in adoptions), default=None)
         growth = states["100000"]["nrmse"] / states["20000"]["nrmse"]
-        yield f"{result['stream']:13} {result['seed']:>4}  {cells}  {growth:8.2f}  {number(worst, '.3f')} of {len(adoptions)}"
+        changes = f"{growth:8.2f}  {number(worst, '.3f')} of {len(adoptions)}"
+        yield f"{result['stream']:13} {result['seed']:>4}  {cells}  {changes}"
 
 
 def live_goals(results):
@@ -193,7 +199,8 @@ def live_goals(results):
     }
     above = [f"{name} {value:.2f}" for name, value in growth.items() if value > 0.7]
     found = f"{geometric(list(growth.values())):.2f} in the mean" + (f"; above: {', '.join(above)}" if above else "")
-    yield goal("live, error at 100 000 rows over that at 20 000", found, "0.7 where the truth is not reached", not above)
+    wanted = "0.7 where the truth is not reached"
+    yield goal("live, error at 100 000 rows over that at 20 000", found, wanted, not above)
     changes = [(a["after"] / a["before"], r["stream"], a["offset"]) for r in results for a in r["live"]["adoptions"]]
     worse = [f"{name} at {offset}: {value:.2f}" for value, name, offset in changes if value > 1.05]
     found = f"{len(worse)} of {len(changes)} adoptions worse" + (f": {', '.join(worse)}" if worse else "")
