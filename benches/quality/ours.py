@@ -40,15 +40,15 @@ def processor_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def find(document, key):
-    """The first value of a key anywhere in a JSON document, or None."""
+def number(document, key):
+    """The first number under a key anywhere in a JSON document, or None."""
     if isinstance(document, dict):
-        if key in document:
+        if isinstance(document.get(key), (int, float)):
             return document[key]
         document = list(document.values())
     if isinstance(document, list):
         for part in document:
-            found = find(part, key)
+            found = number(part, key)
             if found is not None:
                 return found
     return None
@@ -57,18 +57,18 @@ def find(document, key):
 def chosen(model):
     """What model selection has chosen, from the JSON of `fit` or of a snapshot."""
     kernel, noise = model["kernel"], model["noise"]["variance"]
-    rho = find(model, "rho")
+    rho = number(model, "rho")
     return {
         "kernel": kernel.get("kind"),
         "profile": kernel.get("profile", "gaussian"),
-        "lambda": find(model, "lambda"),
-        "rho": rho if isinstance(rho, (int, float)) else noise / kernel["signal_variance"],
+        "lambda": number(model, "lambda"),
+        "rho": noise / kernel["signal_variance"] if rho is None else rho,
         "signal_variance": kernel["signal_variance"],
         "bias_variance": kernel.get("bias_variance"),
         "noise_variance": noise,
         "relevance": kernel.get("relevance"),
         "dictionary": model.get("dictionary_size"),
-        "out_of_time": find(model, "out_of_time"),
+        "out_of_time": number(model, "out_of_time"),
     }
 
 

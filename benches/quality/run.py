@@ -101,7 +101,7 @@ def arguments():
 
 
 def measure(name, seed, options, identity):
-    """One stream and seed: peers, then ours; None with the reason where the stream cannot be made."""
+    """One stream and seed: peers, then ours. And a reason, if the stream cannot be made or the program failed on it."""
     import ours
     import peers
     import scores
@@ -117,11 +117,14 @@ def measure(name, seed, options, identity):
         peers.learn(TARGET, peer, name, seed, stream)
     kept = (peers.load(TARGET, peer, name, seed) or {} for peer in PEERS)
     error = {title: scores.nrmse(np.array(r["mean"]), stream) for results in kept for title, r in results.items()}
-    figures = None
+    figures = reason = None
     if options.fit:
-        result = ours.learn(TARGET, identity, options.bin, options.fit_args, name, seed, stream)
-        figures = {**ours.judged(result, stream), **{key: result[key] for key in ("chosen", "seconds", "elapsed")}}
-    return {
+        try:
+            result = ours.learn(TARGET, identity, options.bin, options.fit_args, name, seed, stream)
+            figures = {**ours.judged(result, stream), **{key: result[key] for key in ("chosen", "seconds", "elapsed")}}
+        except ours.Failed as failed:
+            reason = str(failed)
+    about = {
         "stream": name,
         "seed": seed,
         "rows": len(stream.rewards),
@@ -130,7 +133,8 @@ def measure(name, seed, options, identity):
         "truth_error": scores.truth_error(stream),
         "peers": error,
         "ours": figures,
-    }, None
+    }
+    return about, reason
 
 
 def shortly(result):
@@ -143,7 +147,7 @@ def shortly(result):
 
 
 def measured(tasks, options, identity):
-    """The results of (stream, seed) in their order; what fails or is missing is told and left out."""
+    """The results of (stream, seed) in their order; what fails or is missing is told."""
     found, reasons = {}, {}
     with ProcessPoolExecutor(options.jobs) as pool:
         running = {pool.submit(measure, *task, options, identity): task for task in tasks}
@@ -153,9 +157,9 @@ def measured(tasks, options, identity):
                 result, reason = done.result()
             except Exception as error:
                 result, reason = None, f"{type(error).__name__}: {error}"
-            if result is None:
+            if reason is not None:
                 reasons.setdefault((task[0], reason), []).append(task[1])
-            else:
+            if result is not None:
                 found[task] = result
                 print(shortly(result), file=sys.stderr, flush=True)
     for (name, reason), seeds in reasons.items():

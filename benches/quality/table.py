@@ -88,7 +88,7 @@ def choice(results):
             c = result["ours"]["chosen"]
             profile = "m52" if "matern" in str(c["profile"]) else str(c["profile"])[:5]
             kernel = f"{c['kernel']}/{profile}"
-            lam = "-" if c["lambda"] is None else f"{c['lambda']:g}" if isinstance(c["lambda"], (int, float)) else "?"
+            lam = number(c["lambda"], "g")
             late = " late" if c.get("out_of_time") else ""
             texts.append(f"{kernel} {lam} {c['rho']:.1g} {c['dictionary']}{late}")
     return " | ".join(texts)
@@ -214,6 +214,9 @@ def text(results, extra=(), live=(), baseline=()):
     if live:
         lines += ["", *live_lines(live)]
     lines.append("")
+    without = [name for name, group in groups.items() if any(r["ours"] is None for r in group)]
+    if without and len(without) < len(groups):
+        lines.append(f"missed  nothing of ours on: {', '.join(without)}")
     lines += error_goals(groups)
     lines += certainty_goals(groups, baseline, extra)
     if live:
