@@ -58,7 +58,10 @@ def chosen(model):
     """What model selection has chosen, from the JSON of `fit` or of a snapshot."""
     kernel, noise = model["kernel"], model["noise"]["variance"]
     rho = number(model, "rho")
+    candidates = model.get("search", {}).get("selection", {}).get("candidates", [])
+    scored = [candidate for candidate in candidates if candidate.get("score") is not None]
     return {
+        "candidate": min(scored, key=lambda candidate: candidate["score"])["name"] if scored else None,
         "kernel": kernel.get("kind"),
         "profile": kernel.get("profile", "gaussian"),
         "lambda": number(model, "lambda"),
