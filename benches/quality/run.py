@@ -188,7 +188,8 @@ def main():
     import streams
     import table
 
-    options.bin = Path(options.bin).resolve()
+    options.bin, out = Path(options.bin).resolve(), Path(options.out).resolve()
+    baseline = json.loads(Path(options.baseline).read_text())["results"] if options.baseline else []
     if (options.fit or options.live) and not options.bin.exists():
         sys.exit(f"there is no {options.bin}: build it with `cargo build --release`, or name another one with --bin")
     chosen = options.streams or list(streams.FAMILIES)
@@ -197,6 +198,8 @@ def main():
         sys.exit(f"no such stream: {', '.join(unknown)}; there are {', '.join(streams.FAMILIES)}")
     seeds = [int(seed) for seed in options.seeds]
     identity = ours.identity(options.bin, options.fit_args) if options.fit else None
+    # MuJoCo leaves a file of warnings where it runs.
+    os.chdir(TARGET)
     tasks = [(name, seed) for seed in seeds for name in chosen]
     more = [(table.WALK, seed) for seed in range(table.WALK_SEEDS) if table.WALK in chosen and seed not in seeds]
     results = measured(tasks, options, identity)
@@ -204,9 +207,7 @@ def main():
     lived = live(seeds, options) if options.live else []
     order = {name: i for i, name in enumerate(chosen)}
     results.sort(key=lambda result: (order[result["stream"]], result["seed"]))
-    baseline = json.loads(Path(options.baseline).read_text())["results"] if options.baseline else []
     said = table.text(results, extra, lived, baseline)
-    out = Path(options.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     about = {"binary": identity, "fit_args": options.fit_args, "seeds": seeds, "settings": options.settings}
     out.write_text(json.dumps({"about": about, "results": results, "extra": extra, "live": lived}, indent=1))
