@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import scores
-from streams import file_name
+from streams import file_name, keep
 
 VERSION = 1
 """Of what is kept of a fit: raise it with every change of that."""
@@ -131,10 +131,7 @@ def learn(cache, identity, binary, arguments, name, seed, stream):
     if path.exists():
         return json.loads(path.read_text())
     result = fit(binary, stream, arguments)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps(result))
-    partial.replace(path)
+    keep(path, lambda partial: partial.write_text(json.dumps(result)))
     return result
 
 

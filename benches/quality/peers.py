@@ -13,7 +13,7 @@ import numpy as np
 import scipy.optimize
 from scipy.linalg import cho_factor, cho_solve
 from scipy.signal import lfilter
-from streams import file_name
+from streams import file_name, keep
 
 VERSION = 1
 """Of the peers below: raise it with every change that changes what they give."""
@@ -393,8 +393,6 @@ def learn(cache, peer, name, seed, stream):
     given = PEERS[peer](stream, seed).items()
     results = {title: {"mean": mean.tolist(), "chosen": chosen} for title, (mean, chosen) in given}
     path = path_of(cache, peer, name, seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps({"seconds": time.process_time() - began, "results": results}))
-    partial.replace(path)
+    text = json.dumps({"seconds": time.process_time() - began, "results": results})
+    keep(path, lambda partial: partial.write_text(text))
     return results

@@ -7,6 +7,7 @@ all streams; `load` makes one from a seed, or takes it from the cache.
 
 import dataclasses
 import math
+import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -638,6 +639,14 @@ def make(name, seed, **options):
     return FAMILIES[name](rng, seed, **options)
 
 
+def keep(path, write):
+    """A file whole or not at all, also where two runs make the same: `write` is given a path of its own to write to."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{os.getpid()}-{path.name}")
+    write(partial)
+    partial.replace(path)
+
+
 def load(cache, name, seed, rows=None):
     """As `make`, kept in the folder `cache` in between."""
     ending = "" if rows is None else f"-{rows}"
@@ -646,8 +655,6 @@ def load(cache, name, seed, rows=None):
         with np.load(path) as kept:
             return Stream(**{key: float(kept[key]) if key == "discount" else kept[key] for key in kept.files})
     stream = make(name, seed, **({} if rows is None else {"rows": rows}))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".tmp.npz")
-    np.savez_compressed(partial, **{field.name: getattr(stream, field.name) for field in dataclasses.fields(stream)})
-    partial.replace(path)
+    arrays = {field.name: getattr(stream, field.name) for field in dataclasses.fields(stream)}
+    keep(path, lambda partial: np.savez_compressed(partial, **arrays))
     return stream
