@@ -1417,14 +1417,19 @@ fn value(posterior: Option<&Posterior>, features: &[f64], h: usize) -> f64 {
 
 /// Var V at features phi (m,) as the last refresh states it, targets taken as given; features admitted since have their prior
 /// variance. The published one grants that targets are uncertain too, but takes a solve with M for which no row has the time;
-/// in the variance of a return both are small beside its spread. `solved` is scratch. O(m^2).
+/// in the variance of a return both are small beside its spread. Where rows are followed there is no factor of S + ratio I: then
+/// it is what the dictionary leaves out, and the verified factor makes up for the rest. `solved` is scratch. O(m^2).
 fn stated_variance(posterior: &Posterior, diagonal: f64, features: &[f64], solved: &mut Vec<f64>) -> f64 {
     let known = &features[..posterior.feature_weights().rows()];
-    solved.clear();
-    solved.extend_from_slice(known);
-    solve_lower(posterior.system().factor().view(), ViewMut::column(solved));
     let Scale { signal, ratio } = posterior.scale();
-    signal * (difference_residual(diagonal, known) + ratio * dot(solved, solved))
+    let left_out = difference_residual(diagonal, known);
+    solved.clear();
+    let factor = posterior.system().factor();
+    if factor.rows() == known.len() {
+        solved.extend_from_slice(known);
+        solve_lower(factor.view(), ViewMut::column(solved));
+    }
+    signal * (left_out + ratio * dot(solved, solved))
 }
 
 /// Rows of one cluster: a few effective horizons, beyond which returns hardly share noise.
