@@ -685,8 +685,8 @@ mod tests {
             let (alpha, beta, before) = (sample(n, 3.0), sample(n, 4.0), a.clone());
             let sides = Sides { alpha: &alpha, beta: &beta, x: &x, y: &y };
             turn_and_multiply(a.view_mut(), sides, &mut right, &mut left);
-            for j in 0..n {
-                let turned = |i: usize| before.at(i, j) + alpha[i] * beta[j];
+            for (j, b) in beta.iter().enumerate() {
+                let turned = |i: usize| before.at(i, j) + alpha[i] * b;
                 assert!((0..n).all(|i| (a.at(i, j) - turned(i)).abs() < 1e-14), "{n} {j}");
             }
             for i in 0..n {
@@ -695,8 +695,8 @@ mod tests {
             }
             let before = a.clone();
             add_outer(a.view_mut(), -0.5, &x, &y);
-            for j in 0..n {
-                assert!((0..n).all(|i| (a.at(i, j) - before.at(i, j) + 0.5 * x[i] * y[j]).abs() < 1e-14), "{n} {j}");
+            for (j, y) in y.iter().enumerate() {
+                assert!((0..n).all(|i| (a.at(i, j) - before.at(i, j) + 0.5 * x[i] * y).abs() < 1e-14), "{n} {j}");
             }
         }
     }
