@@ -8,7 +8,7 @@ use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
 use crate::math::posterior::{Arrivals, Posterior, Scale, SolveError, SolveWork, add_scores};
 use crate::math::spread::{Spread, Spreading};
-use crate::math::statistics::{Boundaries, Chain, Followed, Running, Statistics};
+use crate::math::statistics::{Boundaries, Chain, Followed, Running, Statistics, WAITING_MAX};
 use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
@@ -126,6 +126,9 @@ pub struct Model {
     /// Slot of each stream number; `u32::MAX` where it has none.
     slot_of_stream: Vec<u32>,
     scatter: Option<Matrix>,
+    /// Scores that the scatter lacks yet (m, count): many at once cost less.
+    #[serde(default, serialize_with = "crate::math::dense::tight")]
+    waiting_scores: Matrix,
     /// lambda of the recursion.
     #[serde(default = "one")]
     lambda: f64,
@@ -327,6 +330,7 @@ impl Model {
             slots: Vec::new(),
             slot_of_stream: Vec::new(),
             scatter: scattered.then(|| Matrix::zeros(m, m)),
+            waiting_scores: Matrix::default(),
             posterior: None,
             arrivals: Self::unknown_arrivals(),
             rows_since_refresh: 0,
@@ -412,6 +416,7 @@ impl Model {
             && self.chains.iter().all(|chain| chain.trace.len() == m && chain.weighted_target.len() == rewards)
             && self.slot_of_stream.iter().all(|&slot| slot == u32::MAX || (slot as usize) < slots)
             && self.scatter.as_ref().is_none_or(|scatter| (scatter.rows(), scatter.cols()) == (m, m))
+            && (self.waiting_scores.cols() == 0 || self.waiting_scores.rows() == m)
             && self.slots.iter().zip(&self.chains).all(|(slot, chain)| {
                 let cluster = &slot.cluster;
                 let scores = (cluster.scores.rows(), cluster.scores.cols()) == (m, rewards);
@@ -500,6 +505,7 @@ impl Model {
             + self.work.as_ref().map_or(0, |work| work.bytes())
             + self.posterior.as_ref().map_or(0, Posterior::bytes)
             + self.arrivals.bytes()
+            + self.waiting_scores.bytes()
             + self.chains.len() * chain * size_of::<f64>()
     }
 
@@ -701,6 +707,7 @@ impl Model {
             let admitted = self.dictionary.admit(state, work.features.col(node));
             self.statistics.grow();
             self.arrivals.miss();
+            self.flush_scores();
             let row = self.recent.end() + work.node_rows[node] as u64;
             let from = row.saturating_sub(self.recent.keep());
             if let Some(scatter) = &mut self.scatter {
@@ -1014,16 +1021,38 @@ impl Model {
         self.absorb_gathered(&gathered);
     }
 
-    /// What a block has gathered goes into B and into the scatter of scores.
+    /// What a block has gathered goes into B and into the scatter of scores, where refreshes are frequent some rows later.
     fn absorb_gathered(&mut self, gathered: &Gathered) {
+        let wait = self.gains_followed() > 0;
         if !gathered.revisits {
-            self.statistics.absorb_boundaries(&gathered.boundaries);
+            self.statistics.absorb_boundaries(&gathered.boundaries, wait);
+        }
+        if wait {
+            let (m, from) = (gathered.scores.rows(), self.waiting_scores.cols());
+            self.waiting_scores.resize(m, from + gathered.scored);
+            for k in 0..gathered.scored {
+                self.waiting_scores.col_mut(from + k).copy_from_slice(gathered.scores.col(k));
+            }
+        }
+        if !wait || self.waiting_scores.cols() >= WAITING_MAX {
+            self.flush_scores();
         }
         if let Some(scatter) = &mut self.scatter
+            && !wait
             && gathered.scored > 0
         {
             let scores = gathered.scores.block(0, 0, gathered.scores.rows(), gathered.scored);
             rank_k(scatter.view_mut(), 1.0, scores, Op::Plain);
+        }
+    }
+
+    /// Scores that wait go into their scatter.
+    fn flush_scores(&mut self) {
+        if self.waiting_scores.cols() > 0 {
+            if let Some(scatter) = &mut self.scatter {
+                rank_k(scatter.view_mut(), 1.0, self.waiting_scores.view(), Op::Plain);
+            }
+            self.waiting_scores.resize(0, 0);
         }
     }
 
@@ -1246,6 +1275,7 @@ impl Model {
         let (m, rewards) = (self.dictionary.len(), self.settings.rewards.len());
         let mut shadow = self.clone();
         shadow.scatter = shadow.scatter.map(|_| Matrix::zeros(m, m));
+        shadow.waiting_scores.resize(0, 0);
         shadow.chains.iter_mut().for_each(Chain::reset);
         for slot in &mut shadow.slots {
             slot.cluster.scores.fill(0.0);
@@ -1266,7 +1296,9 @@ impl Model {
                 start = block.end;
             }
         }
+        shadow.flush_scores();
         self.scatter = shadow.scatter;
+        self.waiting_scores.resize(0, 0);
         for (slot, done) in self.slots.iter_mut().zip(shadow.slots) {
             (slot.cluster, slot.pending) = (done.cluster, done.pending);
         }
@@ -1280,6 +1312,9 @@ impl Model {
     /// Scatter of the scores so far and of those that wait for their successors, valued as `posterior` does.
     fn scatter_with_running(&self, posterior: &Posterior, running: &Running) -> Option<Matrix> {
         let mut scatter = self.scatter.clone()?;
+        if self.waiting_scores.cols() > 0 {
+            rank_k(scatter.view_mut(), 1.0, self.waiting_scores.view(), Op::Plain);
+        }
         let u = posterior.feature_weights();
         for (k, (chain, slot)) in self.chains.iter().zip(&self.slots).filter(|(chain, _)| chain.rows > 0).enumerate() {
             let error = |(h, e): (usize, &f64)| e + chain.discount * dot(running.features.col(k), u.col(h));

@@ -5,7 +5,7 @@
 //! Everything runs on the calling thread, so results depend on the input alone.
 
 use super::vector;
-pub use super::vector::{add_outer, axpy, both_products, dot, sum};
+pub use super::vector::{Sides, add_outer, axpy, dot, sum, turn_and_multiply};
 use faer::dyn_stack::{MemBuffer, MemStack, StackReq};
 use faer::linalg::matmul::triangular::BlockStructure;
 use faer::linalg::{
@@ -315,7 +315,7 @@ impl Serialize for Matrix {
 
 /// Write a matrix without the room it has: of one that is made anew in the memory of another that room is history, and what
 /// learned the same would be written differently.
-pub(super) fn tight<S: Serializer>(matrix: &Matrix, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn tight<S: Serializer>(matrix: &Matrix, serializer: S) -> Result<S::Ok, S::Error> {
     Written::of(matrix, matrix.rows, matrix.cols).serialize(serializer)
 }
 

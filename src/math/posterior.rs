@@ -9,9 +9,9 @@
 //! ```
 
 use super::dense::{
-    Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Singular, Tridiagonal, ViewMut, add_outer, axpy, both_products,
-    dot, multiply, rank_k, solve_and_invert, solve_general, solve_general_into, solve_lower, solve_lower_transposed,
-    tight,
+    Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Sides, Singular, Tridiagonal, ViewMut, axpy, dot, multiply,
+    rank_k, solve_and_invert, solve_general, solve_general_into, solve_lower, solve_lower_transposed, tight,
+    turn_and_multiply,
 };
 use super::dictionary::Dictionary;
 use super::raw;
@@ -104,6 +104,11 @@ pub struct Posterior {
     /// M^-1 (m, m) where rows are followed and gained one by one; empty elsewhere.
     #[serde(default, serialize_with = "tight")]
     inverse: Matrix,
+    /// alpha and beta (m,): M^-1 lacks alpha beta', which the next row that is gained adds in passing.
+    #[serde(default, with = "raw")]
+    owed_left: Vec<f64>,
+    #[serde(default, with = "raw")]
+    owed_right: Vec<f64>,
     #[serde(serialize_with = "tight")]
     response: Matrix,
     #[serde(with = "raw")]
@@ -382,6 +387,8 @@ impl Posterior {
         self.images = None;
         self.system = Cholesky::default();
         std::mem::swap(&mut self.inverse, &mut before.inverse);
+        std::mem::swap(&mut self.owed_left, &mut before.owed_left);
+        std::mem::swap(&mut self.owed_right, &mut before.owed_right);
         before.inverse.resize(0, 0);
         self.feature_weights.assign(&before.feature_weights);
         let SolveWork { row: k, left: v, .. } = work;
@@ -389,7 +396,8 @@ impl Posterior {
         v.resize(m, 0.0);
         for i in 0..arrivals.slots.len() {
             let (e, d) = (arrivals.traces.col(i), arrivals.differences.col(i));
-            both_products(self.inverse.view(), e, d, k, v);
+            let sides = Sides { alpha: &self.owed_left, beta: &self.owed_right, x: e, y: d };
+            turn_and_multiply(self.inverse.view_mut(), sides, k, v);
             let kept = 1.0 + dot(d, k);
             if kept.is_nan() || kept.abs() < KEPT_MIN || kept.is_infinite() {
                 return Err(Singular { size: m }.into());
@@ -399,7 +407,9 @@ impl Posterior {
                 let error = r - dot(d, u);
                 axpy(u, error / kept, k);
             }
-            add_outer(self.inverse.view_mut(), -1.0 / kept, k, v);
+            std::mem::swap(&mut self.owed_left, k);
+            std::mem::swap(&mut self.owed_right, v);
+            self.owed_right.iter_mut().for_each(|v| *v /= -kept);
             self.gained += 1;
         }
         if !self.feature_weights.is_finite() {
@@ -543,6 +553,11 @@ impl Posterior {
     ) -> Result<(), Singular> {
         whole_system(statistics, running, self.scale.ratio, &mut work.system);
         self.inverse.resize(0, 0);
+        let owed = if statistics.follows_rows && work.inverts { statistics.features() } else { 0 };
+        for part in [&mut self.owed_left, &mut self.owed_right] {
+            part.clear();
+            part.resize(owed, 0.0);
+        }
         let inverse = (statistics.follows_rows && work.inverts).then_some(&mut self.inverse);
         solve_and_invert(&work.system, &statistics.response, &mut self.feature_weights, inverse, &mut work.scratch)
     }
@@ -553,8 +568,10 @@ impl Posterior {
         let factor = self.system.factor();
         known <= m
             && self.feature_weights.cols() == rewards
-            && (factor.rows(), factor.cols()) == if self.has_evidence { (known, known) } else { (0, 0) }
+            && ((factor.rows(), factor.cols()) == (known, known)
+                || (!self.has_evidence && (factor.rows(), factor.cols()) == (0, 0)))
             && [(0, 0), (known, known)].contains(&(self.inverse.rows(), self.inverse.cols()))
+            && (self.inverse.rows() == 0 || (self.owed_left.len(), self.owed_right.len()) == (known, known))
             && (!self.has_evidence
                 || (self.response.rows(), self.response.cols()) == (known, rewards)
                     && (self.energy.len(), self.mean_target.len()) == (rewards, rewards))
@@ -796,8 +813,8 @@ fn whole_system(statistics: &Statistics, running: &Running, ratio: f64, out: &mu
     out.mirror_lower();
     for j in 0..statistics.features() {
         *out.at_mut(j, j) += ratio;
-        axpy(out.col_mut(j), -1.0, statistics.closed.coupling.col(j));
     }
+    statistics.add_coupling(out, -1.0);
     if running.chains() > 0 {
         multiply(out.view_mut(), true, -1.0, running.traces(), Op::Plain, running.features.view(), Op::Transposed);
     }

@@ -20,7 +20,7 @@
 //! ```
 //! Targets are then what the model itself makes of its rows, and their evidence is not kept ([`Statistics::follows_rows`]).
 
-use super::dense::{Matrix, Op, View, add_outer, axpy, dot, multiply, rank_k};
+use super::dense::{Matrix, Op, View, add_outer, axpy, dot, multiply, rank_k, tight};
 use super::raw;
 use super::vector::{add_square, trace_step};
 use serde::{Deserialize, Serialize};
@@ -100,6 +100,12 @@ impl Boundaries {
         Some((self.traces.col(k), self.brackets.col(k)))
     }
 
+    /// Z and G.
+    fn columns(&self) -> (View<'_>, View<'_>) {
+        let m = self.traces.rows();
+        (self.traces.block(0, 0, m, self.used), self.brackets.block(0, 0, m, self.used))
+    }
+
     fn push(&mut self, chain: &Chain, psi: &[f64], carry: f64, phi: &[f64]) {
         let k = self.used;
         for (to, z) in self.traces.col_mut(k).iter_mut().zip(&chain.trace) {
@@ -119,6 +125,40 @@ impl Boundaries {
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
         self.traces.bytes() + self.brackets.bytes()
+    }
+}
+
+/// Columns from which on those that wait are added up.
+pub const WAITING_MAX: usize = 32;
+
+/// [`Boundaries`] that are not in B yet, since many at once cost less than one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Waiting {
+    /// Z (m, count).
+    #[serde(serialize_with = "tight")]
+    traces: Matrix,
+    /// G (m, count).
+    #[serde(serialize_with = "tight")]
+    brackets: Matrix,
+}
+
+impl Waiting {
+    fn count(&self) -> usize {
+        self.traces.cols()
+    }
+
+    fn resize(&mut self, m: usize, count: usize) {
+        self.traces.resize(m, count);
+        self.brackets.resize(m, count);
+    }
+
+    fn extend(&mut self, m: usize, boundaries: &Boundaries) {
+        let from = self.count();
+        self.resize(m, from + boundaries.used);
+        for k in 0..boundaries.used {
+            self.traces.col_mut(from + k).copy_from_slice(boundaries.traces.col(k));
+            self.brackets.col_mut(from + k).copy_from_slice(boundaries.brackets.col(k));
+        }
     }
 }
 
@@ -284,6 +324,9 @@ pub struct Statistics {
     /// Sum of rho, where rows are followed.
     #[serde(default)]
     pub weight: f64,
+    /// What B lacks yet.
+    #[serde(default)]
+    waiting: Waiting,
 }
 
 impl Statistics {
@@ -303,6 +346,7 @@ impl Statistics {
             follows_rows: false,
             feature_sum: Vec::new(),
             weight: 0.0,
+            waiting: Waiting::default(),
         }
     }
 
@@ -325,6 +369,9 @@ impl Statistics {
             && shape(&closed.response, rewards)
             && shape(&closed.energy, m)
             && closed.sum.len() == m
+            && (self.waiting.count(), self.waiting.brackets.rows())
+                == (self.waiting.brackets.cols(), self.waiting.traces.rows())
+            && (self.waiting.count() == 0 || self.waiting.traces.rows() == m)
             && self.feature_sum.len() == if self.follows_rows { m } else { 0 }
     }
 
@@ -398,14 +445,35 @@ impl Statistics {
         self.rows += u64::from(row.ratio > 0.0);
     }
 
-    /// B <- B + Z G'.
-    pub fn absorb_boundaries(&mut self, boundaries: &Boundaries) {
-        let (m, count) = (self.features(), boundaries.used);
-        if let Some((z, g)) = boundaries.last().filter(|_| count == 1) {
-            add_outer(self.closed.coupling.view_mut(), 1.0, z, g);
-        } else if count > 0 {
-            let (z, g) = (boundaries.traces.block(0, 0, m, count), boundaries.brackets.block(0, 0, m, count));
-            multiply(self.closed.coupling.view_mut(), true, 1.0, z, Op::Plain, g, Op::Transposed);
+    /// B <- B + Z G'; where they may `wait`, when there are [`WAITING_MAX`] of them.
+    pub fn absorb_boundaries(&mut self, boundaries: &Boundaries, wait: bool) {
+        let m = self.features();
+        if wait {
+            self.waiting.extend(m, boundaries);
+        }
+        if !wait || self.waiting.count() >= WAITING_MAX {
+            self.flush();
+        }
+        if !wait && boundaries.used > 0 {
+            let (z, g) = boundaries.columns();
+            add_products(&mut self.closed.coupling, 1.0, z, g);
+        }
+    }
+
+    /// What waits goes into B.
+    pub fn flush(&mut self) {
+        if self.waiting.count() > 0 {
+            let Waiting { traces, brackets } = &self.waiting;
+            add_products(&mut self.closed.coupling, 1.0, traces.view(), brackets.view());
+            self.waiting.resize(0, 0);
+        }
+    }
+
+    /// out <- out + sign B, with what waits.
+    pub(super) fn add_coupling(&self, out: &mut Matrix, sign: f64) {
+        add_matrix(out, &self.closed.coupling, sign);
+        if self.waiting.count() > 0 {
+            add_products(out, sign, self.waiting.traces.view(), self.waiting.brackets.view());
         }
     }
 
@@ -428,6 +496,7 @@ impl Statistics {
 
     /// One more feature, which nothing absorbed so far has: predictions do not move.
     pub fn grow(&mut self) {
+        self.flush();
         let m = self.features() + 1;
         self.gram.resize(m, m);
         self.response.resize(m, self.rewards());
@@ -464,7 +533,12 @@ impl Statistics {
         axpy(&mut self.energy, sign, &other.energy);
         axpy(&mut self.target_sum, sign, &other.target_sum);
         self.prior_trace += sign * other.prior_trace;
+        self.flush();
         self.closed.merge(&other.closed, sign);
+        if other.waiting.count() > 0 {
+            let Waiting { traces, brackets } = &other.waiting;
+            add_products(&mut self.closed.coupling, sign, traces.view(), brackets.view());
+        }
     }
 
     /// p + B u (m, H): the sum of z y, every cut chain and those of `running` closed by the value that u (m, H) gives.
@@ -509,6 +583,17 @@ impl Statistics {
             + self.closed.coupling.bytes()
             + self.closed.energy.bytes()
             + self.closed.response.bytes()
+            + self.waiting.traces.bytes()
+            + self.waiting.brackets.bytes()
+    }
+}
+
+/// to <- to + alpha Z G'.
+fn add_products(to: &mut Matrix, alpha: f64, z: View<'_>, g: View<'_>) {
+    if z.cols() == 1 {
+        add_outer(to.view_mut(), alpha, z.col(0), g.col(0));
+    } else {
+        multiply(to.view_mut(), true, alpha, z, Op::Plain, g, Op::Transposed);
     }
 }
 

@@ -247,54 +247,101 @@ wide! {
     }
 }
 
-/// right <- a x and left <- a' y in one pass through a square a (m, m), all of length m. Products and sums are fused where
-/// the processor does that.
+/// What [`turn_and_multiply`] works with: a <- a + alpha beta', then the products with x and y; all of length m.
+#[derive(Clone, Copy, Debug)]
+pub struct Sides<'a> {
+    /// alpha.
+    pub alpha: &'a [f64],
+    /// beta.
+    pub beta: &'a [f64],
+    /// x.
+    pub x: &'a [f64],
+    /// y.
+    pub y: &'a [f64],
+}
+
+/// a <- a + alpha beta', and with that right <- a x and left <- a' y, in one pass through a square a (m, m). Products and sums
+/// are fused where the processor does that.
 ///
 /// # Panics
 /// If lengths differ.
-pub fn both_products(a: View<'_>, x: &[f64], y: &[f64], right: &mut [f64], left: &mut [f64]) {
-    let m = a.rows();
-    let lengths = [a.cols(), x.len(), y.len(), right.len(), left.len()];
+pub fn turn_and_multiply(a: ViewMut<'_>, sides: Sides<'_>, right: &mut [f64], left: &mut [f64]) {
+    let (m, Sides { alpha, beta, x, y }) = (a.rows(), sides);
+    let lengths = [a.cols(), alpha.len(), beta.len(), x.len(), y.len(), right.len(), left.len()];
     assert!(lengths.iter().all(|&length| length == m), "vectors of other lengths");
-    wide_both_products(a, x, y, right, left);
+    wide_turn_and_multiply(a, sides, right, left);
 }
 
 wide! {
-    fn wide_both_products(
-        simd, a: View<'a>, x: &'a [f64], y: &'a [f64], right: &'a mut [f64], left: &'a mut [f64]
+    fn wide_turn_and_multiply(
+        simd, a: ViewMut<'a>, sides: Sides<'a>, right: &'a mut [f64], left: &'a mut [f64]
     ) -> () {
+        let (mut a, Sides { alpha, beta, x, y }) = (a, sides);
         right.fill(0.0);
-        let whole = x.len() - x.len() % QUAD;
-        for start in (0..whole).step_by(QUAD) {
-            let columns = [a.col(start), a.col(start + 1), a.col(start + 2), a.col(start + 3)];
-            let (y, tail_y) = S::as_simd_f64s(y);
-            let (right, tail) = S::as_mut_simd_f64s(right);
-            let whole = |j: usize| &S::as_simd_f64s(columns[j]).0[..y.len()];
-            let (k0, k1, k2, k3) = (whole(0), whole(1), whole(2), whole(3));
-            let weight = |j: usize| simd.splat_f64s(x[start + j]);
-            let (w0, w1, w2, w3) = (weight(0), weight(1), weight(2), weight(3));
+        let (right, right_tail) = S::as_mut_simd_f64s(right);
+        let ((alpha, alpha_tail), (y, y_tail)) = (S::as_simd_f64s(alpha), S::as_simd_f64s(y));
+        let len = right.len();
+        let (alpha, y) = (&alpha[..len], &y[..len]);
+        // The last, incomplete register goes with the others: entry by entry it would take as long as all of them.
+        let (alpha_tail, y_tail) = (simd.partial_load_f64s(alpha_tail), simd.partial_load_f64s(y_tail));
+        let mut last = simd.splat_f64s(0.0);
+        let odd = x.len() % QUAD;
+        for j in 0..odd {
+            let column = a.col_mut(j);
+            let (column, tail) = S::as_mut_simd_f64s(column);
+            let (b, w) = (simd.splat_f64s(beta[j]), simd.splat_f64s(x[j]));
+            let mut sum = simd.splat_f64s(0.0);
+            for k in 0..len {
+                column[k] = simd.mul_add_e_f64s(alpha[k], b, column[k]);
+                sum = simd.mul_add_e_f64s(column[k], y[k], sum);
+                right[k] = simd.mul_add_e_f64s(column[k], w, right[k]);
+            }
+            let behind = simd.mul_add_e_f64s(alpha_tail, b, simd.partial_load_f64s(tail));
+            simd.partial_store_f64s(tail, behind);
+            last = simd.mul_add_e_f64s(behind, w, last);
+            left[j] = simd.reduce_sum_f64s(simd.mul_add_e_f64s(behind, y_tail, sum));
+        }
+        for start in (odd..x.len()).step_by(QUAD) {
+            let mut columns = a.columns_mut(start);
+            let mut next = || columns.next().expect("as many as x has entries");
+            let [(c0, t0), (c1, t1), (c2, t2), (c3, t3)] = [
+                S::as_mut_simd_f64s(next()),
+                S::as_mut_simd_f64s(next()),
+                S::as_mut_simd_f64s(next()),
+                S::as_mut_simd_f64s(next()),
+            ];
+            let (c0, c1, c2, c3) = (&mut c0[..len], &mut c1[..len], &mut c2[..len], &mut c3[..len]);
+            let spread = |of: &[f64], j: usize| simd.splat_f64s(of[start + j]);
+            let (b0, b1, b2, b3) = (spread(beta, 0), spread(beta, 1), spread(beta, 2), spread(beta, 3));
+            let (w0, w1, w2, w3) = (spread(x, 0), spread(x, 1), spread(x, 2), spread(x, 3));
             let zero = simd.splat_f64s(0.0);
             let [mut s0, mut s1, mut s2, mut s3] = [zero; QUAD];
-            for (k, (y, right)) in y.iter().zip(right.iter_mut()).enumerate() {
-                (s0, s1) = (simd.mul_add_e_f64s(k0[k], *y, s0), simd.mul_add_e_f64s(k1[k], *y, s1));
-                (s2, s3) = (simd.mul_add_e_f64s(k2[k], *y, s2), simd.mul_add_e_f64s(k3[k], *y, s3));
-                let even = simd.mul_add_e_f64s(k2[k], w2, simd.mul_add_e_f64s(k0[k], w0, *right));
-                *right = simd.add_f64s(even, simd.mul_add_e_f64s(k3[k], w3, simd.mul_f64s(k1[k], w1)));
+            for k in 0..len {
+                let (alpha, y) = (alpha[k], y[k]);
+                let (v0, v1) = (simd.mul_add_e_f64s(alpha, b0, c0[k]), simd.mul_add_e_f64s(alpha, b1, c1[k]));
+                let (v2, v3) = (simd.mul_add_e_f64s(alpha, b2, c2[k]), simd.mul_add_e_f64s(alpha, b3, c3[k]));
+                (c0[k], c1[k], c2[k], c3[k]) = (v0, v1, v2, v3);
+                (s0, s1) = (simd.mul_add_e_f64s(v0, y, s0), simd.mul_add_e_f64s(v1, y, s1));
+                (s2, s3) = (simd.mul_add_e_f64s(v2, y, s2), simd.mul_add_e_f64s(v3, y, s3));
+                let even = simd.mul_add_e_f64s(v2, w2, simd.mul_add_e_f64s(v0, w0, right[k]));
+                right[k] = simd.add_f64s(even, simd.mul_add_e_f64s(v3, w3, simd.mul_f64s(v1, w1)));
             }
-            let sum = |s: S::f64s| simd.reduce_sum_f64s(s);
-            left[start..start + QUAD].copy_from_slice(&[sum(s0), sum(s1), sum(s2), sum(s3)]);
-            for (j, column) in columns.iter().enumerate() {
-                let behind = &column[column.len() - tail_y.len()..];
-                for ((entry, y), right) in behind.iter().zip(tail_y).zip(tail.iter_mut()) {
-                    left[start + j] += entry * y;
-                    *right += entry * x[start + j];
-                }
-            }
+            let load = |tail: &[f64], b: S::f64s| simd.mul_add_e_f64s(alpha_tail, b, simd.partial_load_f64s(tail));
+            let (v0, v1, v2, v3) = (load(t0, b0), load(t1, b1), load(t2, b2), load(t3, b3));
+            simd.partial_store_f64s(t0, v0);
+            simd.partial_store_f64s(t1, v1);
+            simd.partial_store_f64s(t2, v2);
+            simd.partial_store_f64s(t3, v3);
+            (s0, s1) = (simd.mul_add_e_f64s(v0, y_tail, s0), simd.mul_add_e_f64s(v1, y_tail, s1));
+            (s2, s3) = (simd.mul_add_e_f64s(v2, y_tail, s2), simd.mul_add_e_f64s(v3, y_tail, s3));
+            last = simd.mul_add_e_f64s(v1, w1, simd.mul_add_e_f64s(v0, w0, last));
+            last = simd.mul_add_e_f64s(v3, w3, simd.mul_add_e_f64s(v2, w2, last));
+            left[start] = simd.reduce_sum_f64s(s0);
+            left[start + 1] = simd.reduce_sum_f64s(s1);
+            left[start + 2] = simd.reduce_sum_f64s(s2);
+            left[start + 3] = simd.reduce_sum_f64s(s3);
         }
-        for j in whole..x.len() {
-            axpy_lanes(right, x[j], a.col(j));
-            left[j] = dot_lanes::<LANES>(a.col(j), y);
-        }
+        simd.partial_store_f64s(right_tail, last);
     }
 }
 
@@ -630,12 +677,18 @@ mod tests {
     }
 
     #[test]
-    fn products_from_both_sides_and_outer_products_are_those_of_plain_loops() {
+    fn turned_products_from_both_sides_and_outer_products_are_those_of_plain_loops() {
         for n in [0, 1, 3, 4, 5, 8, 31, 64, 101, 300] {
             let (x, y) = (sample(n, 5.0), sample(n, 9.0));
             let mut a = Matrix::from_columns(n, n, sample(n * n, 2.0));
             let (mut right, mut left) = (vec![7.0; n], vec![7.0; n]);
-            both_products(a.view(), &x, &y, &mut right, &mut left);
+            let (alpha, beta, before) = (sample(n, 3.0), sample(n, 4.0), a.clone());
+            let sides = Sides { alpha: &alpha, beta: &beta, x: &x, y: &y };
+            turn_and_multiply(a.view_mut(), sides, &mut right, &mut left);
+            for j in 0..n {
+                let turned = |i: usize| before.at(i, j) + alpha[i] * beta[j];
+                assert!((0..n).all(|i| (a.at(i, j) - turned(i)).abs() < 1e-14), "{n} {j}");
+            }
             for i in 0..n {
                 let (row, column): (f64, f64) = ((0..n).map(|j| a.at(i, j) * x[j]).sum(), dot(a.col(i), &y));
                 assert!((right[i] - row).abs() < 1e-12 && (left[i] - column).abs() < 1e-12, "{n} {i}");
