@@ -49,10 +49,10 @@ pub struct ModelFootprint {
 impl ModelFootprint {
     fn of(settings: &Settings, dim: usize) -> Self {
         let (m, rewards) = (settings.dictionary_max, settings.rewards.len());
-        // S, B and E of the statistics, the factor of the dictionary's kernel matrix, that of the system that gives the weights
-        // and of the one before, the system with its cut chains and what that is factored in; two halves for what both posteriors
-        // were made of, with as many running chains as that is done for.
-        let squares = 9 + usize::from(settings.variance == VarianceKind::Clustered);
+        // S, B and E of the statistics, Cov u, the factor of the dictionary's kernel matrix, that of the system that gives the
+        // weights and of the one before, the system with its cut chains and what that is factored in; two halves for what both
+        // posteriors were made of, with as many running chains as that is done for.
+        let squares = 10 + usize::from(settings.variance == VarianceKind::Clustered);
         // The variance of the snapshot that answers, and of the next one while both are there, as it is and laid out.
         let snapshots = 2;
         let slots = settings.backfill_rows + settings.refresh_rows;

@@ -138,6 +138,9 @@ pub struct Model {
     /// How returns scatter about V, as of the last pass over all rows.
     #[serde(default)]
     spread: Option<Spread>,
+    /// Cov u / s as snapshots state it (m, m), of the same pass: verification has no time to make it of the rows since.
+    #[serde(default)]
+    value_covariance: Option<Matrix>,
     /// Returns against what was predicted of them, where there is a spread.
     #[serde(default)]
     verification: Verification,
@@ -321,6 +324,7 @@ impl Model {
             lambda: 1.0,
             td_square: 0.0,
             spread: None,
+            value_covariance: None,
             verification: Verification::default(),
             chains: Vec::new(),
             slots: Vec::new(),
@@ -404,6 +408,7 @@ impl Model {
             && (0.0..=1.0).contains(&self.lambda)
             && (self.lambda == 1.0 || self.statistics.follows_rows)
             && self.spread.as_ref().is_none_or(|spread| spread.holds_together(m, rewards))
+            && self.value_covariance.as_ref().is_none_or(|cov| cov.rows() == cov.cols() && cov.rows() <= m)
             && self.verification.holds_together(rewards, slots)
             && (!self.recent.is_settled() || self.dictionary.is_full())
             && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
@@ -495,6 +500,7 @@ impl Model {
         self.statistics.bytes()
             + self.recent.bytes()
             + self.verification.bytes()
+            + self.value_covariance.as_ref().map_or(0, Matrix::bytes)
             + self.dictionary.bytes()
             + self.work.as_ref().map_or(0, |work| work.bytes())
             + self.posterior.as_ref().map_or(0, Posterior::bytes)
@@ -913,7 +919,7 @@ impl Model {
             if !gathered.revisits {
                 let left = if rows.terminated[i] { 0.0 } else { discount };
                 let row = Verified { slot, rewards: &rewards, discount: left, ratio };
-                self.verify_row(row, features, &mut work.coordinate);
+                self.verify_row(row, features);
             }
             if let Some(spreading) = &mut gathered.spreading {
                 spreading.arrive(slot, features, if continues { decay } else { 0.0 }, carry, ratio);
@@ -1062,14 +1068,18 @@ impl Model {
     }
 
     /// A row has arrived whose features are phi (m,): returns that are followed gain its reward, and now and then its own is
-    /// followed from here on. `solved` is scratch.
-    fn verify_row(&mut self, row: Verified<'_>, features: &[f64], solved: &mut Vec<f64>) {
-        let (Some(spread), Some(posterior)) = (&self.spread, &self.posterior) else { return };
+    /// followed from here on.
+    fn verify_row(&mut self, row: Verified<'_>, features: &[f64]) {
+        let (Some(spread), Some(covariance), Some(posterior)) = (&self.spread, &self.value_covariance, &self.posterior)
+        else {
+            return;
+        };
         let value = |h| value(Some(posterior), features, h);
         self.verification.arrive(row.slot, value);
         let pace = Pace::new(self.settings.discount, posterior.feature_weights().rows());
         if self.verification.is_due(pace, row.ratio) {
-            let variance = stated_variance(posterior, self.dictionary.kernel().diagonal(), features, solved);
+            let diagonal = self.dictionary.kernel().diagonal();
+            let variance = value_variance(posterior.scale().signal, diagonal, covariance, features);
             let predicted = |h| (value(h), (variance + spread.variance(h, features)).sqrt());
             self.verification.start(row.slot, (0..row.rewards.len()).map(predicted));
         }
@@ -1296,6 +1306,7 @@ impl Model {
         let noise = self.scale.noise_variance();
         // Returns whose variance cannot be told are published without it.
         self.spread = spreading.solve(noise, self.dictionary.kernel().signal_variance).ok();
+        self.value_covariance = self.solve().and_then(|posterior| self.covariance(&posterior, &self.running())).ok();
     }
 
     /// Scatter of the scores so far and of those that wait for their successors, valued as `posterior` does.
@@ -1415,21 +1426,12 @@ fn value(posterior: Option<&Posterior>, features: &[f64], h: usize) -> f64 {
     })
 }
 
-/// Var V at features phi (m,) as the last refresh states it, targets taken as given; features admitted since have their prior
-/// variance. The published one grants that targets are uncertain too, but takes a solve with M for which no row has the time;
-/// in the variance of a return both are small beside its spread. Where rows are followed there is no factor of S + ratio I: then
-/// it is what the dictionary leaves out, and the verified factor makes up for the rest. `solved` is scratch. O(m^2).
-fn stated_variance(posterior: &Posterior, diagonal: f64, features: &[f64], solved: &mut Vec<f64>) -> f64 {
-    let known = &features[..posterior.feature_weights().rows()];
-    let Scale { signal, ratio } = posterior.scale();
-    let left_out = difference_residual(diagonal, known);
-    solved.clear();
-    let factor = posterior.system().factor();
-    if factor.rows() == known.len() {
-        solved.extend_from_slice(known);
-        solve_lower(factor.view(), ViewMut::column(solved));
-    }
-    signal * (left_out + ratio * dot(solved, solved))
+/// Var V at features phi (m,): `diagonal` is that of the base kernel, `covariance` Cov u / s of the features there were when it
+/// was made; those admitted since have their prior variance. O(m^2).
+fn value_variance(signal: f64, diagonal: f64, covariance: &Matrix, features: &[f64]) -> f64 {
+    let known = &features[..covariance.cols()];
+    let learned: f64 = known.iter().enumerate().map(|(j, phi)| phi * dot(covariance.col(j), known)).sum();
+    signal * (difference_residual(diagonal, known) + learned.max(0.0))
 }
 
 /// Rows of one cluster: a few effective horizons, beyond which returns hardly share noise.

@@ -1,7 +1,8 @@
 //! Live verification of the interval of returns: predictions made before a return is known, and the return that came.
 //!
-//! Two start rows at a time are followed. Each holds what was predicted when its row arrived, V_h(x) and the deviation
-//! sqrt(Var V(x) + M_h(x)) under the weights of the last refresh, and gathers the rewards of its chain from there on:
+//! Two start rows at a time are followed. Each holds what was predicted when its row arrived, V_h(x) under the weights of the
+//! last refresh and the deviation sqrt(Var V(x) + M_h(x)) with Cov u and M of the last pass over all rows, and gathers the
+//! rewards of its chain from there on:
 //! ```text
 //! g_h <- g_h + weight r_h        weight <- weight gamma        z_h = (g_h + weight V_h(x_end) - V_h(x)) / deviation
 //! ```
@@ -61,7 +62,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// That of a critic with m features: a start takes a triangular solve, O(m^2), which is O(m) a row this way.
+    /// That of a critic with m features: a start takes a quadratic form, O(m^2), which is O(m) a row this way.
     pub fn new(discount: f64, features: usize) -> Self {
         Self { discount, apart_min: (features as u64 / 8).max(16) }
     }
