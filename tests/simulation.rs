@@ -295,7 +295,7 @@ struct World {
 const SETTINGS: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
     [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 10\nrefit_first_rows = 60\nrefit_growth = 1.0\nrefit_rows_max = 60\n\
-    [[critic]]\nname = \"second\"\ndiscount = 0.5\nevidence_rows = 20\nstarts = 1\ndictionary_max = 3\nbackfill_rows = 10\n\
+    [[critic]]\nname = \"second\"\ndiscount = 0.5\nlambda = 0.5\nselection = \"evidence\"\nevidence_rows = 20\nstarts = 1\ndictionary_max = 3\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 90\nrefit_growth = 1.0\nrefit_rows_max = 90\n";
 
 impl World {
