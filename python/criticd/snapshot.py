@@ -26,9 +26,9 @@ class Kernel:
     """k(a, b) = signal_variance profile((a - b)' Omega (a - b)) + bias_variance, of normalised states.
 
     Omega = diag(relevance) + factors' factors. `relevance` is (D,), `factors` (k, D), k = 0 unless `kind` is "factor".
-    `profile` is "gaussian", exp(-r^2 / 2), or "matern52", (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r. `kinds` says of each
-    state variable whether it is "real", "periodic:P", which enters as its point of the unit circle, or "category", whose
-    values are 0 or sqrt(2) apart; it is empty if all are real. `factors` go along real variables only.
+    `profile` is "gaussian", exp(-r^2 / 2), or "matern52", (1 + a + a^2 / 3) exp(-a) with a = sqrt(5) r. `kinds` says of
+    each state variable whether it is "real", "periodic:P", which enters as its point of the unit circle, or "category",
+    whose values are 0 or sqrt(2) apart; it is empty if all are real. `factors` go along real variables only.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class Kernel:
         return out
 
     def of_squares(self, squared: Array) -> Array:
-        """k from squared distances r^2."""
+        """Covariances from squared distances r^2."""
         if self.profile == "matern52":
             a = np.sqrt(5 * squared)
             # Far away the exponential is zero, and the square might overflow.

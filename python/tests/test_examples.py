@@ -40,6 +40,7 @@ def test_ten_lines(start: Start) -> None:
     said = run(daemon, script)
     assert re.search(r"value of .*: -[0-9.]+ \+- [0-9.]+", said)
     with daemon.client() as client:
+        client.value([0.0, 0.0, 0.0], min_offset=2000)
         assert client.status()["offset"] == 2000
     # As many as its name says: from the first line of the program proper.
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith(("import", "from", '"'))]

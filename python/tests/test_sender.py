@@ -115,7 +115,7 @@ def test_what_rows_say_of_policies_arrives(catcher: Catcher) -> None:
             said: dict[str, Any] = {"behavior_prob": 0.5, "target_prob": row / 4} if row < 3 else {"behavior_prob": 2.0}
             sender.send([float(row)], 0.0, [row + 1.0], action=row, discount=0.9, time=1.7e9, **said)
         sender.send([6.0], 0.0, [7.0], action=[1.0, 2.0], next_action=[3, 4], next_action_probs=[0.25, 0.75])
-        piece = {"behavior_probs": [0.5, 0.25], "next_actions": [1, 0], "next_action_probs": np.eye(2)}
+        piece: dict[str, Any] = {"behavior_probs": [0.5, 0.25], "next_actions": [1, 0], "next_action_probs": np.eye(2)}
         assert sender.send_trajectory([[7.0], [8.0], [9.0]], [0.0, 0.0], actions=[0, 1], **piece) == 2
         sender.send_step(["a", "b"], [[1.0], [2.0]], [0.0, 1.0], [[2.0], [3.0]], target_probs=[0.0, 1.5])
         assert sender.flush(10)

@@ -70,8 +70,15 @@ def test_whoever_is_late_asks(start: Start) -> None:
 
 @pytest.mark.parametrize("limit", [1024, 8192])
 def test_models_that_are_too_large_to_publish_are_fetched(start: Start, limit: int) -> None:
-    # At the lower limit they are announced, at the other published without their variance.
-    daemon = start(*CALM, f"publish_bytes_max={limit}", "critic.dictionary_max=100")
+    # At the lower limit they are announced, at the other published without their variance. The dictionary of a squared
+    # exponential grows with each part.
+    grows = (
+        "critic.dictionary_max=100",
+        "critic.kernel_profile=gaussian",
+        "critic.lambda=1.0",
+        "critic.tolerance=1e-5",
+    )
+    daemon = start(*CALM, f"publish_bytes_max={limit}", *grows)
     with daemon.client() as client, daemon.subscriber() as subscriber:
         offset = 0
         for part in range(3):

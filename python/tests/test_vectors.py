@@ -73,7 +73,8 @@ def test_messages_read_here_as_they_say(name: str) -> None:
 
 def test_what_the_package_sends_is_what_the_vectors_say() -> None:
     expected = unpack(vector("batch_numpy"))
-    columns = ("states", "rewards", "next_states", "terminated", "truncated", "actions", "discounts", "times")
+    columns: tuple[str, ...] = ("states", "rewards", "next_states", "terminated", "truncated", "actions", "discounts")
+    columns += ("times",)
     values: list[Any] = [expected.get(key) for key in columns]
     rows = Rows.table(*values)
     batch = Batch(Stream("robot", "7f"), 40, rows)
@@ -82,7 +83,8 @@ def test_what_the_package_sends_is_what_the_vectors_say() -> None:
     # So is what rows say of policies.
     expected = unpack(vector("batch_policies"))
     columns += ("behavior_probs", "target_probs", "next_actions", "next_action_probs")
-    rows = Rows.table(*[expected.get(key) for key in columns])
+    values = [expected.get(key) for key in columns]
+    rows = Rows.table(*values)
     assert pack(Batch(Stream("robot", "7f"), 40, rows).fields()) == vector("batch_policies")
     # A piece of a trajectory is sent as the batch that it stands for.
     piece = unpack(vector("piece"))

@@ -444,6 +444,8 @@ impl Recent {
             statistics.feature_sum[m] = sum;
         }
 
+        // New rows of B and of the scatter, gathered side by side: in the matrices their entries lie far apart.
+        let (mut coupling, mut scattered) = (vec![0.0; m], vec![0.0; m + 1]);
         let mut traces = vec![0.0; chains.len()];
         let mut cuts = std::mem::take(&mut self.cuts);
         let mut pending = cuts.iter_mut().peekable();
@@ -463,20 +465,16 @@ impl Recent {
                     *crossings.traces.at_mut(m, k) = trace;
                     *crossings.brackets.at_mut(m, k) = brackets[i];
                     axpy(statistics.closed.coupling.col_mut(m), brackets[i], crossings.traces.col(k));
-                    for (j, bracket) in crossings.brackets.col(k)[..m].iter().enumerate() {
-                        *statistics.closed.coupling.at_mut(m, j) += trace * bracket;
-                    }
+                    axpy(&mut coupling, trace, &crossings.brackets.col(k)[..m]);
                     crossings.carries[k] * trace + crossings.ratios[k] * value
                 }
             };
-            if let Some((scores, scatter)) = &mut scores
+            if let Some((scores, _)) = &mut scores
                 && scores.sizes[k] != 0.0
             {
                 let score = scores.sizes[k] * traces[slot];
                 *scores.columns.at_mut(m, k) = score;
-                for (j, other) in scores.columns.col(k).iter().enumerate() {
-                    *scatter.at_mut(m, j) += score * other;
-                }
+                axpy(&mut scattered, score, scores.columns.col(k));
             }
             for h in 0..self.rewards_per_row {
                 *statistics.response.at_mut(m, h) += traces[slot] * self.rewards[k * self.rewards_per_row + h];
@@ -488,6 +486,14 @@ impl Recent {
             traces[cut.slot] = 0.0;
         }
         self.cuts = cuts;
+        for (j, value) in coupling.into_iter().enumerate() {
+            *statistics.closed.coupling.at_mut(m, j) += value;
+        }
+        if let Some((_, scatter)) = scores {
+            for (j, value) in scattered.into_iter().enumerate() {
+                *scatter.at_mut(m, j) += value;
+            }
+        }
         for (chain, trace) in chains.iter_mut().zip(traces) {
             // A slot whose last chain has ended holds a stale trace; its chain starts anew.
             chain.trace.push(if chain.rows > 0 { trace } else { 0.0 });
