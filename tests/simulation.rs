@@ -2,7 +2,7 @@
 //! checkpoints that land at any moment, writes and syncs that fail, crashes anywhere. After each crash, and at the end, a
 //! checker reads the journal from its beginning and compares.
 //!
-//! CRITICD_SEEDS=300 runs fewer seeds than the default of 10 000, or more. A failure names its seed.
+//! CRITICD_SEEDS=300 runs fewer seeds than the default of 3000, or more. A failure names its seed.
 
 use criticd::config::Config;
 use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
@@ -616,7 +616,7 @@ fn simulate(seed: u64, broken: Option<Broken>) -> (u64, u64) {
 
 #[test]
 fn nothing_is_lost_repeated_or_learned_otherwise_whatever_fails() {
-    let count = std::env::var("CRITICD_SEEDS").map_or(10_000, |text| text.parse().unwrap());
+    let count = std::env::var("CRITICD_SEEDS").map_or(3000, |text| text.parse().unwrap());
     let ((crashes, adoptions), failed) = worlds(count, |seed| simulate(seed, None));
     println!("{count} seeds, {crashes} crashes, {adoptions} adoptions");
     assert_eq!(failed, None, "the world of this seed fails");
