@@ -885,6 +885,7 @@ impl Model {
         let mut gathered = std::mem::take(&mut work.gathered);
         // A row may end the chain before it, continue one and be the last of its own.
         gathered.clear(self.dictionary.len(), 2 * block.len(), self.statistics.follows_rows, self.scatters_rows());
+        let asks = !white && self.asks_for_errors(&gathered);
         for (k, i) in block.clone().enumerate() {
             let nodes = work.nodes[k];
             let slot = nodes.slot;
@@ -915,7 +916,9 @@ impl Model {
             if crossing.is_none() {
                 self.statistics.absorb(&mut self.chains[slot], work.observed().col(k), &rewards, discount);
             }
-            self.expect_successor(slot, features, &rewards);
+            if asks {
+                self.expect_successor(slot, features, &rewards);
+            }
             if !gathered.revisits {
                 let left = if rows.terminated[i] { 0.0 } else { discount };
                 let row = Verified { slot, rewards: &rewards, discount: left, ratio };
@@ -1056,11 +1059,13 @@ impl Model {
         }
     }
 
+    /// Whether anything is made of TD errors: a scatter, or the spread of returns.
+    fn asks_for_errors(&self, gathered: &Gathered) -> bool {
+        self.scatter.is_some() || gathered.spreading.is_some()
+    }
+
     /// A row has arrived in `slot`: its TD error lacks the value of its successor.
     fn expect_successor(&mut self, slot: usize, features: &[f64], rewards: &[f64]) {
-        if self.noise == NoiseModel::White {
-            return;
-        }
         let (posterior, Slot { pending, row, .. }) = (self.posterior.as_ref(), &mut self.slots[slot]);
         *row = self.recent.end();
         pending.clear();
@@ -1094,7 +1099,7 @@ impl Model {
         if !gathered.revisits {
             self.arrivals.settle(slot, successor);
         }
-        if self.slots[slot].pending.is_empty() || !(scatters_rows || clusters || gathered.spreading.is_some()) {
+        if self.slots[slot].pending.is_empty() || !self.asks_for_errors(gathered) {
             return;
         }
         let discount = if successor.is_some() { chain.discount } else { 0.0 };

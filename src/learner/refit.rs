@@ -12,7 +12,7 @@ use super::{KernelKind, Lambda, SelectBy, Settings};
 use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
 use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
-use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
+use crate::math::kernel::{Direction, Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;
@@ -322,10 +322,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             tolerance: model.dictionary().tolerance() / diagonal,
             rows_left_out: 0,
             variables: variables(&hyperparameters, &inputs, &dependence, support.as_ref().map(|(s, _)| &s[..])),
-            directions: match &hyperparameters.kernel.metric {
-                metric @ Metric::Factor { .. } => metric.directions(inputs.dim()),
-                _ => Vec::new(),
-            },
+            directions: directions(&hyperparameters.kernel.metric, inputs.dim()),
             support_evidence: support.map(|(_, by)| by),
             findings: Vec::new(),
             ascents,
@@ -422,10 +419,7 @@ fn by_returns(
         tolerance: model.dictionary().tolerance() / model.dictionary().kernel().diagonal(),
         rows_left_out: 0,
         variables: variables(&hyperparameters, inputs, dependence, support.as_ref().map(|(s, _)| &s[..])),
-        directions: match &hyperparameters.kernel.metric {
-            metric @ Metric::Factor { .. } => metric.directions(inputs.dim()),
-            _ => Vec::new(),
-        },
+        directions: directions(&hyperparameters.kernel.metric, inputs.dim()),
         support_evidence: support.map(|(_, by)| by),
         findings: Vec::new(),
         ascents,
@@ -437,6 +431,11 @@ fn by_returns(
     } else {
         Err(RefitError::Stopped)
     }
+}
+
+/// Directions that a report tells: those of a factor model.
+fn directions(metric: &Metric, dim: usize) -> Vec<Direction> {
+    if matches!(metric, Metric::Factor { .. }) { metric.directions(dim) } else { Vec::new() }
 }
 
 /// TD errors under the final weights: scatter and spread are made of them. No score, since no row was predicted before it was

@@ -744,11 +744,6 @@ impl Posterior {
         }
     }
 
-    /// The same weights at another scale of the same ratio.
-    pub fn set_signal(&mut self, signal: f64) {
-        self.scale.signal = signal;
-    }
-
     /// Noise and scale that maximise the log evidence at these targets: for each ratio the best s has a closed form, and
     /// ratio is searched on a line, O(m) per point after S has been made tridiagonal once.
     ///
