@@ -520,7 +520,7 @@ impl NoiseChoice {
 
 /// Variance and spread of returns with the final weights; no score, since no row was predicted before it was learned.
 fn finish(model: &mut Model, rows: &Rows) {
-    model.revisit(std::iter::once((rows, 0..rows.len())));
+    model.revisit(std::iter::once((rows, 0..rows.len())), 0);
     model.reset_score();
 }
 

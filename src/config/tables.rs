@@ -3,7 +3,7 @@
 use super::{ConfigParts, Limits};
 use crate::access::Allow;
 use crate::keys::decode;
-use crate::learner::{KernelKind, Lambda, SelectBy, SelectionKind, Settings, VarianceKind};
+use crate::learner::{DriftSensitivity, KernelKind, Lambda, SelectBy, SelectionKind, Settings, VarianceKind};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
 use serde::Serialize;
@@ -341,7 +341,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 27] = [
+pub(super) static CRITIC: [Setting<Settings>; 28] = [
     setting!(
         name,
         Restart,
@@ -504,6 +504,19 @@ pub(super) static CRITIC: [Setting<Settings>; 27] = [
         within(0.0..=1e6),
         "A refit is due when the log score of predicted rewards has fallen by more than this below its best, nats per \
          transition, 0 to 1e6; 0 switches this off."
+    ),
+    choice!(
+        drift_sensitivity,
+        Running,
+        [
+            ("normal", DriftSensitivity::Normal),
+            ("low", DriftSensitivity::Low),
+            ("high", DriftSensitivity::High),
+            ("off", DriftSensitivity::Off),
+        ],
+        "How readily a change of the world (another policy, other rewards, worn gears) is called one and followed: \
+         \"normal\", at most one false alarm in a million rows where the state is all that matters; \"high\", sooner; \
+         \"low\", later and surer; or \"off\", never."
     ),
     choice!(
         evidence,

@@ -892,7 +892,7 @@ impl Core {
         if !failed.is_empty() {
             self.quarantine(&failed, now);
         }
-        let learned = self.critics.iter().filter(|c| c.failed.is_none()).map(|c| c.learner.learned()).min();
+        let learned = self.critics.iter().filter(|c| c.failed.is_none()).map(|c| c.learner.looks_back_to()).min();
         if let Some(window) = &mut self.window {
             window.hold(learned.unwrap_or(u64::MAX));
         }
@@ -1458,6 +1458,26 @@ fn report_event(critic: &Critic, happened: Event, now: Now, out: &mut Vec<Output
     let (name, learner) = (&critic.name, &critic.learner);
     match happened {
         Event::FirstModel => log::info!("event=first_model critic={name} seq={}", learner.learned()),
+        Event::Drift(alarm) => {
+            let crate::learner::Alarm { offset, reward, finding, streams, .. } = &alarm;
+            log::warn!(
+                "event=drift critic={name} offset={offset} reward={reward} since={} size={:.3} streams={streams:?}",
+                finding.since,
+                finding.size * finding.unit
+            );
+        }
+        Event::Forked { from, at } => log::info!("event=forked critic={name} from={from} offset={at}"),
+        Event::Dismissed { from, at } => log::info!("event=dismissed critic={name} from={from} offset={at}"),
+        Event::Swapped { from, at, kept } => log::info!(
+            "event=swapped critic={name} from={from} offset={at} generation={} kept={}",
+            learner.generation(),
+            kept.as_deref().unwrap_or("none")
+        ),
+        Event::Returned { name: of, at, kept, .. } => log::info!(
+            "event=returned critic={name} model={of} offset={at} generation={} kept={}",
+            learner.generation(),
+            kept.as_deref().unwrap_or("none")
+        ),
         Event::DictionaryFull => {
             let size = learner.model().map_or(0, |model| model.dictionary().len());
             log::warn!(

@@ -8,7 +8,7 @@ use super::streams::Streams;
 use crate::config::{Config, ConfigParts};
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
-use crate::learner::{Settings, VarianceKind};
+use crate::learner::{KEPT_MAX, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream};
 use crate::math::form::QuadraticForm;
 use crate::math::statistics::Chain;
 use crate::transition::Rows;
@@ -44,10 +44,12 @@ pub struct ModelFootprint {
     pub elements: usize,
     /// All of it, chains left out.
     pub bytes: usize,
+    /// What a change of the world takes beside it: a fork with its chains, and the models that are set aside.
+    pub beside: usize,
 }
 
 impl ModelFootprint {
-    fn of(settings: &Settings, dim: usize) -> Self {
+    fn of(settings: &Settings, dim: usize, streams_max: usize) -> Self {
         let (m, rewards) = (settings.dictionary_max, settings.rewards.len());
         // S, B and E of the statistics, Cov u, the factor of the dictionary's kernel matrix, that of the system that gives the
         // weights and of the one before, the system with its cut chains and what that is factored in; two halves for what both
@@ -60,8 +62,16 @@ impl ModelFootprint {
         // rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
         let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
         let rest = slots * (2 * dim + rewards + 4) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
-        let bytes = NUMBER * (m * m * (squares + snapshots) + m * columns + rest) + snapshots * QuadraticForm::bytes(m);
-        Self { critic: settings.name.clone(), elements: m, bytes }
+        let model = NUMBER * (m * m * squares + m * columns + rest);
+        // A model that was set aside has S, B, E, Cov u, the scatter and the factor of the kernel matrix, and no ring.
+        let set_aside = NUMBER * (6 * m * m + m * (4 * dim + 3 * rewards + 48));
+        let watch = watch_bytes(rewards, dim);
+        let beside = match settings.drift_sensitivity.threshold() {
+            None => 0,
+            Some(_) => model + watch + KEPT_MAX * (set_aside + watch) + streams_max * Self::chain(settings, dim),
+        };
+        let bytes = model + watch + NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
+        Self { critic: settings.name.clone(), elements: m, bytes, beside }
     }
 
     /// The model's bytes shared among its elements: each takes a row and a column of every matrix.
@@ -72,7 +82,8 @@ impl ModelFootprint {
     fn chain(settings: &Settings, dim: usize) -> usize {
         let clustered = usize::from(settings.variance == VarianceKind::Clustered);
         let rewards = settings.rewards.len();
-        NUMBER * (settings.dictionary_max * (1 + clustered * (1 + rewards)) + rewards + dim) + CHAIN_ENTRIES
+        let chain = NUMBER * (settings.dictionary_max * (1 + clustered * (1 + rewards)) + rewards + dim);
+        chain + CHAIN_ENTRIES + settings.drift_sensitivity.threshold().map_or(0, |_| watch_bytes_per_stream(rewards))
     }
 }
 
@@ -90,13 +101,13 @@ impl Footprint {
             stream,
             streams: stream * streams_max,
             queues: messages * limits.message_bytes_max + transport.limits.backlog_bytes_total_max,
-            models: critics.iter().map(|settings| ModelFootprint::of(settings, dim)).collect(),
+            models: critics.iter().map(|settings| ModelFootprint::of(settings, dim, *streams_max)).collect(),
         }
     }
 
     /// What is kept of rows, models and streams; what waits in queues comes and goes.
     pub fn kept(&self) -> usize {
-        self.window + self.streams + self.models.iter().map(|model| model.bytes).sum::<usize>()
+        self.window + self.streams + self.models.iter().map(|model| model.bytes + model.beside).sum::<usize>()
     }
 
     /// As `status` has it.
@@ -104,7 +115,12 @@ impl Footprint {
         let models: Vec<Value> = self
             .models
             .iter()
-            .map(|model| json!({"critic": model.critic, "element_bytes": model.element(), "bytes_max": model.bytes}))
+            .map(|model| {
+                let ModelFootprint { critic, bytes, beside, .. } = model;
+                json!({
+                    "critic": critic, "element_bytes": model.element(), "bytes_max": bytes, "beside_bytes_max": beside,
+                })
+            })
             .collect();
         json!({
             "row_bytes": self.row,
@@ -126,8 +142,11 @@ impl Footprint {
             self.kept()
         );
         for model in models {
-            let (critic, element, bytes) = (&model.critic, model.element(), model.bytes);
-            log::info!("event=memory critic={critic} element_bytes={element} model_bytes_max={bytes}");
+            let ModelFootprint { critic, bytes, beside, .. } = model;
+            let element = model.element();
+            log::info!(
+                "event=memory critic={critic} element_bytes={element} model_bytes_max={bytes} beside_bytes_max={beside}"
+            );
         }
     }
 }

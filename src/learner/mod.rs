@@ -6,19 +6,26 @@
 //! give the same models.
 
 pub mod batch;
+mod contest;
+mod follow;
 pub mod model;
 mod referee;
 pub mod refit;
 mod report;
 mod search;
 pub mod verification;
+mod watch;
 pub mod window;
 
+use crate::math::drift::Finding;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, NoiseModel, Profile};
 use crate::math::posterior::SolveError;
 use crate::snapshot::Snapshot;
+pub use follow::KEPT_MAX;
+use follow::Following;
 use model::{Counts, Model, Score};
+pub use watch::{Alarm, DriftSensitivity, Moved, watch_bytes, watch_bytes_per_stream};
 use refit::{Candidate, RefitJob, RefitReason, RefitReport};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -151,6 +158,8 @@ pub struct Settings {
     /// Drop of the prequential score, nats per transition, against its best since adoption, that asks for a refit;
     /// 0 switches this off.
     pub refit_score_drop: f64,
+    /// How readily a change of the world is called one.
+    pub drift_sensitivity: DriftSensitivity,
     /// Which evidence decides.
     pub evidence: SelectBy,
     /// Rows that the exact evidence is computed on.
@@ -188,6 +197,7 @@ impl Default for Settings {
             refit_growth: 2.0,
             refit_rows_max: 50_000,
             refit_score_drop: 1.0,
+            drift_sensitivity: DriftSensitivity::default(),
             evidence: SelectBy::Auto,
             evidence_rows: 1000,
             starts: 4,
@@ -198,13 +208,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The method of \[JS09\]: lambda = 1, the evidence alone, the variance as the model states it.
+    /// The method of \[JS09\]: lambda = 1, the evidence alone, the variance as the model states it, a world that does not change.
     pub fn paper() -> Self {
         Self {
             variance: VarianceKind::Model,
             lambda: Lambda::Fixed(1.0),
             selection: SelectionKind::Evidence,
             profile: Profile::Gaussian,
+            drift_sensitivity: DriftSensitivity::Off,
             ..Self::default()
         }
     }
@@ -273,6 +284,42 @@ pub enum Event {
     FirstModel,
     /// The dictionary has reached its cap; states it cannot explain are counted from now on.
     DictionaryFull,
+    /// The errors are no longer what they were.
+    Drift(Alarm),
+    /// A fork with the rows from offset `from` on learns beside the model.
+    Forked {
+        /// Offset of its first row.
+        from: u64,
+        /// Offset at which it was made.
+        at: u64,
+    },
+    /// The fork, or what a refit made of its rows, is the model now.
+    Swapped {
+        /// Offset of its first row.
+        from: u64,
+        /// Offset at which it took over.
+        at: u64,
+        /// Name of the model before, where it was set aside.
+        kept: Option<String>,
+    },
+    /// The fork learns no more: the model foretells returns no worse.
+    Dismissed {
+        /// Offset of the fork's first row.
+        from: u64,
+        /// Offset at which it ended.
+        at: u64,
+    },
+    /// A model that had been set aside fits again, and is the model now.
+    Returned {
+        /// Its name.
+        name: String,
+        /// Offset behind the last row it had learned.
+        until: u64,
+        /// Offset at which it took over.
+        at: u64,
+        /// Name of the model before, where it was set aside.
+        kept: Option<String>,
+    },
 }
 
 /// Why a candidate was turned down.
@@ -297,6 +344,13 @@ pub enum Rejection {
     },
     /// Its system could not be solved.
     NoPosterior,
+    /// It was made of rows from before the world changed.
+    Outdated {
+        /// Offset of its first row.
+        from: u64,
+        /// Offset of the first row of the world as it is.
+        changed_at: u64,
+    },
 }
 
 impl fmt::Display for Rejection {
@@ -310,6 +364,9 @@ impl fmt::Display for Rejection {
                 "predicts the {rows} rows scored meanwhile worse: {after:.3} against {before:.3} nats per row"
             ),
             Self::NoPosterior => write!(f, "its system could not be solved"),
+            Self::Outdated { from, changed_at } => {
+                write!(f, "made of rows from {from} on, while the world changed at {changed_at}")
+            }
         }
     }
 }
@@ -406,6 +463,8 @@ pub struct Learner {
     score_at_job: Option<Score>,
     /// Refits that have ended.
     refits: u64,
+    #[serde(default)]
+    following: Following,
 }
 
 /// An adoption as it is recorded: with the model itself, so that nobody has to find it again.
@@ -413,6 +472,9 @@ pub struct Learner {
 pub struct Adoption {
     generation: u64,
     refits: u64,
+    /// Offset of the first row of the world that the model is of.
+    #[serde(default)]
+    changed_at: u64,
     model: Box<Model>,
 }
 
@@ -421,6 +483,7 @@ pub struct Adoption {
 pub struct AdoptionRef<'a> {
     generation: u64,
     refits: u64,
+    changed_at: u64,
     model: &'a Model,
 }
 
@@ -441,6 +504,7 @@ impl Learner {
             full_reported: false,
             score_at_job: None,
             refits: 0,
+            following: Following::default(),
         };
         learner.schedule();
         learner
@@ -455,14 +519,51 @@ impl Learner {
     pub fn holds_together(&self) -> bool {
         let model = self.model.as_ref().is_none_or(|model| model.holds_together());
         model
+            && self.following.holds_together()
             && self.settings.are_sound()
             && self.first_row <= self.learned
             && self.model.is_some() == (self.generation > 0)
     }
 
-    /// Offset of the first row that it still has to see.
+    /// Offset of the first row that it may still have to see: behind the last one learned, but for those that a fork would
+    /// begin with.
     pub fn needs_from(&self) -> u64 {
-        if self.model.is_some() { self.learned } else { self.first_row }
+        if self.model.is_some() { self.looks_back_to() } else { self.first_row }
+    }
+
+    /// Offset from which on it looks at rows of the window again when the world changes.
+    pub fn looks_back_to(&self) -> u64 {
+        self.following.kept_from().unwrap_or(self.learned)
+    }
+
+    /// Offset of the first row of the world as it is, as far as is known: refits leave out those before.
+    pub fn changed_at(&self) -> u64 {
+        self.following.changed_at()
+    }
+
+    /// Whether a fork is learning beside the model.
+    pub fn is_forked(&self) -> bool {
+        self.following.is_forked()
+    }
+
+    /// Names of the models that were set aside, the longest ago first, each with the offset behind the last row it learned.
+    pub fn kept_models(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.following.kept()
+    }
+
+    /// Bytes held besides the present model, for reports of memory.
+    pub fn bytes_beside_model(&self) -> usize {
+        self.following.bytes()
+    }
+
+    /// The most that errors have to say at present, and of which reward; alarms are due when its level exceeds the threshold.
+    pub fn drift(&self) -> Option<(usize, Finding)> {
+        self.model.as_ref()?.watch()?.finding()
+    }
+
+    /// Whether the errors have been watched for long enough that an alarm is possible.
+    pub fn watches(&self) -> bool {
+        self.model.as_ref().and_then(|model| model.watch()).is_some_and(|watch| watch.speaks())
     }
 
     /// What it learns and how.
@@ -478,6 +579,10 @@ impl Learner {
         let schedule = |s: &Settings| (s.refit_first_rows, s.refit_growth, s.refit_rows_max);
         let rescheduled = schedule(&settings) != schedule(&self.settings);
         self.settings = settings;
+        if self.settings.drift_sensitivity == DriftSensitivity::Off {
+            self.following.end();
+            self.model.iter_mut().for_each(|model| model.stop_watch());
+        }
         if rescheduled {
             self.schedule();
         }
@@ -538,13 +643,14 @@ impl Learner {
             let known = head.len();
             model.learn(&rows, 0..known, first);
             model.refresh();
-            model.learn(&rows, known..rows.len(), first + known as u64);
             self.model = Some(Box::new(model));
+            self.learned = first + known as u64;
             self.generation = 1;
             events.push(Event::FirstModel);
-        } else {
-            self.learn(window);
         }
+        self.begin_watch();
+        self.learn(window);
+        events.append(&mut self.following.events);
         let full = self.model.as_ref().is_some_and(|model| model.counts().novel_when_full > 0);
         if full && !self.full_reported {
             self.full_reported = true;
@@ -553,12 +659,12 @@ impl Learner {
         events
     }
 
-    fn learn(&mut self, window: &Window) {
-        let Some(model) = &mut self.model else { return };
-        for (rows, range, offset) in window.since(self.learned) {
-            model.learn(rows, range, offset);
+    /// Watch the errors of a model that has been selected, or that will stay without that: those of a stopgap shrink.
+    fn begin_watch(&mut self) {
+        let stays = self.generation > 1 || self.settings.refit_first_rows == 0;
+        if let Some(model) = self.model.as_mut().filter(|model| stays && model.watch().is_none()) {
+            model.start_watch();
         }
-        self.learned = window.end();
     }
 
     /// Leave out the rows before offset `offset` that have not been learned, as if they had been lost: chains are cut there.
@@ -567,6 +673,7 @@ impl Learner {
             Some(model) => model.cut_running_chains(),
             None => self.first_row = offset,
         }
+        self.following.skip_to(offset);
         self.learned = offset;
     }
 
@@ -576,7 +683,7 @@ impl Learner {
     /// If there is no model.
     pub fn adoption(&self) -> AdoptionRef<'_> {
         let model = self.model.as_ref().expect("a model has been adopted");
-        AdoptionRef { generation: self.generation, refits: self.refits, model }
+        AdoptionRef { generation: self.generation, refits: self.refits, changed_at: self.changed_at(), model }
     }
 
     /// Adopt again what was adopted here before.
@@ -587,7 +694,7 @@ impl Learner {
         if !adoption.model.holds_together() {
             return Err("a recorded model whose parts do not fit each other");
         }
-        self.model = Some(adoption.model);
+        self.adopt(adoption.model, adoption.changed_at);
         (self.generation, self.refits) = (adoption.generation, adoption.refits);
         self.adopted();
         Ok(())
@@ -615,7 +722,8 @@ impl Learner {
         if self.requested {
             return Some(RefitReason::Requested);
         }
-        if self.settings.refit_first_rows == 0 {
+        // A fork is refitted once it is the model.
+        if self.settings.refit_first_rows == 0 || self.is_forked() {
             return None;
         }
         let since = self.learned - self.refit_ended_at.min(self.learned);
@@ -654,6 +762,7 @@ impl Learner {
         Ok(RefitJob {
             settings: self.settings.clone(),
             window: window.clone(),
+            from: self.changed_at(),
             current,
             names: self.names.clone(),
             reason,
@@ -673,8 +782,13 @@ impl Learner {
 
     /// When the next refit by row count is due, counted from the end of the last one.
     fn schedule(&mut self) {
+        self.schedule_after(self.refit_ended_at.saturating_sub(self.changed_at()));
+    }
+
+    /// When the next refit by row count is due, after one that `known` rows were behind.
+    fn schedule_after(&mut self, known: u64) {
         let Settings { refit_first_rows: first, refit_growth, refit_rows_max, .. } = self.settings;
-        let growth = (self.refit_ended_at as f64 * (refit_growth - 1.0)) as u64;
+        let growth = (known as f64 * (refit_growth - 1.0)) as u64;
         let rows = growth.clamp(first, refit_rows_max.max(first));
         self.next_refit = if first == 0 { u64::MAX } else { self.refit_ended_at + rows };
     }
@@ -704,7 +818,9 @@ impl Learner {
         let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
         candidate.model.set_settings(&self.settings);
         candidate.model.reset_score();
-        let old = self.model.replace(candidate.model);
+        let changed_at = candidate.alarm.as_ref().map_or(self.changed_at(), |alarm| alarm.finding.since);
+        self.following.events.extend(candidate.alarm.map(Event::Drift));
+        let old = self.adopt(candidate.model, changed_at);
         self.generation += 1;
         self.refits += 1;
         self.adopted();
@@ -716,6 +832,9 @@ impl Learner {
         let stopgap = self.generation <= 1;
         if !candidate.model.is_sound() {
             return Some(Rejection::NoPosterior);
+        }
+        if candidate.from < self.changed_at() {
+            return Some(Rejection::Outdated { from: candidate.from, changed_at: self.changed_at() });
         }
         if candidate.report.selection.is_some() {
             // It was compared with the present model on held-out returns before it was rebuilt.

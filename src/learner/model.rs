@@ -1,6 +1,8 @@
 //! One model: hyperparameters, dictionary, statistics and running chains, and how rows change them.
 
+use super::contest::Foretold;
 use super::verification::{Pace, Verification, Verified};
+use super::watch::{Alarm, Watch, Watched};
 use super::{Settings, VarianceKind};
 use crate::math::backfill::{Crossing, Observed, Recent, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
@@ -29,6 +31,14 @@ const TUNE_ROWS_MIN: u64 = 64;
 const TUNE_STEADY: f64 = 0.05;
 /// Such tunings in a row that count: rows grow by 1/2^this from one to the next at first, and twice as much after each of them.
 const TUNE_STEADY_MAX: u32 = 3;
+/// Rows, and rows for each feature, that weights rest on before their errors are watched.
+const SETTLED_ROWS: u64 = 1024;
+const SETTLED_ROWS_PER_FEATURE: u64 = 10;
+/// Rows, and rows for each feature, that a model may replace another with.
+const OWN_ROWS: u64 = 1000;
+const OWN_ROWS_PER_FEATURE: u64 = 4;
+/// Effective parameters for each row above which the errors of fitted rows do not tell what is normal.
+const FITTED_SHARE_MAX: f64 = 0.05;
 
 /// Running sums of one cluster of rows whose returns share their noise (MATHS.md 1, "Returns share their noise").
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -156,6 +166,12 @@ pub struct Model {
     steady_tunings: u32,
     score: Score,
     counts: Counts,
+    /// Whether its errors are still what they were; none where nobody asks.
+    #[serde(default)]
+    watch: Option<Box<Watch>>,
+    /// What it states of rows before it learns them, where somebody asks.
+    #[serde(skip)]
+    foretold: Option<Foretold>,
     /// Taken out while it is worked with; a pointer, since there is much of it.
     #[serde(skip)]
     work: Option<Box<Work>>,
@@ -205,6 +221,8 @@ struct Gathered {
     scored: usize,
     /// What a pass over all rows gathers for the spread of returns.
     spreading: Option<Spreading>,
+    /// Offset of the row that is looked at.
+    offset: u64,
     /// Whether the rows have been learned already, and only their errors are looked at.
     revisits: bool,
 }
@@ -339,6 +357,8 @@ impl Model {
             steady_tunings: 0,
             score: Score::default(),
             counts: Counts::default(),
+            watch: None,
+            foretold: None,
             work: None,
             dictionary,
             settings,
@@ -426,6 +446,7 @@ impl Model {
             })
             && self.posterior.as_ref().is_none_or(|posterior| posterior.holds_together(m, rewards))
             && self.arrivals.holds_together(m, rewards)
+            && self.watch.as_ref().is_none_or(|watch| watch.holds_together(rewards, dim, slots))
     }
 
     /// Dictionary size m.
@@ -506,7 +527,16 @@ impl Model {
             + self.posterior.as_ref().map_or(0, Posterior::bytes)
             + self.arrivals.bytes()
             + self.waiting_scores.bytes()
+            + self.watch.as_ref().map_or(0, |watch| watch.bytes())
             + self.chains.len() * chain * size_of::<f64>()
+    }
+
+    /// Learn as [`Model::learn`] does, and say what was stated of the rows before: into `foretold`, which is emptied first.
+    pub(super) fn learn_and_foretell(&mut self, rows: &Rows, range: Range<usize>, offset: u64, foretold: &mut Foretold) {
+        foretold.values.clear();
+        self.foretold = Some(std::mem::take(foretold));
+        self.learn(rows, range, offset);
+        *foretold = self.foretold.take().expect("put in above");
     }
 
     /// Learn rows `range` of `rows`; `offset` is the stream offset of `range.start`. With a full dictionary nothing is
@@ -516,7 +546,7 @@ impl Model {
         let mut start = range.start;
         while start < range.end {
             // Blocks end where refreshes fall due, so that results do not depend on how rows were batched.
-            let due = self.refresh_interval().saturating_sub(self.rows_since_refresh).max(1) as usize;
+            let due = self.rows_until_refresh() as usize;
             let end = range.end.min(start + due.min(self.settings.refresh_rows));
             self.learn_block(rows, start..end, offset + (start - range.start) as u64);
             self.rows_since_refresh += (end - start) as u64;
@@ -529,7 +559,17 @@ impl Model {
 
     /// Rows that can be learned before the next refresh, which costs O(m^3).
     pub fn rows_to_refresh(&self) -> u64 {
-        self.refresh_interval().saturating_sub(self.rows_since_refresh).saturating_sub(1)
+        self.rows_until_refresh() - 1
+    }
+
+    /// Rows up to the one that is followed by the next refresh, at least 1.
+    pub fn rows_until_refresh(&self) -> u64 {
+        self.refresh_interval().saturating_sub(self.rows_since_refresh).max(1)
+    }
+
+    /// Whether the last row that it learned was followed by a refresh.
+    pub fn has_just_refreshed(&self) -> bool {
+        self.rows_since_refresh == 0
     }
 
     /// Rows between refreshes: a refresh evaluates every running chain's successor, so with many streams it is rarer.
@@ -547,7 +587,7 @@ impl Model {
         self.admit_novel(&mut work);
         self.observe(rows, block.clone(), &mut work);
         self.score_rows(rows, block.clone(), offset, &mut work);
-        self.absorb(rows, block, &mut work);
+        self.absorb(rows, block, offset, &mut work);
         self.work = Some(work);
         if self.dictionary.is_full() && !self.recent.is_settled() {
             // From here on the rows since the last refresh are of use, where its factor may gain them, and no others.
@@ -874,7 +914,7 @@ impl Model {
         }
     }
 
-    fn absorb(&mut self, rows: &Rows, block: Range<usize>, work: &mut Work) {
+    fn absorb(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
         let white = self.noise == NoiseModel::White;
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         let point = |node: usize| node * width..(node + 1) * width;
@@ -886,9 +926,14 @@ impl Model {
         // A row may end the chain before it, continue one and be the last of its own.
         gathered.clear(self.dictionary.len(), 2 * block.len(), self.statistics.follows_rows, self.scatters_rows());
         let asks = !white && self.asks_for_errors(&gathered);
+        let dim = self.inputs.dim();
         for (k, i) in block.clone().enumerate() {
             let nodes = work.nodes[k];
             let slot = nodes.slot;
+            gathered.offset = offset + k as u64;
+            if let Some(watch) = &mut self.watch {
+                watch.visit(&work.states[nodes.state * dim..(nodes.state + 1) * dim], gathered.offset);
+            }
             rewards.clear();
             rewards.extend(self.settings.rewards.iter().map(|&column| rows.reward(i)[column]));
             let discount = rows.discount(i, self.settings.discount);
@@ -918,6 +963,11 @@ impl Model {
             }
             if asks {
                 self.expect_successor(slot, features, &rewards);
+            }
+            if let Some(foretold) = &mut self.foretold {
+                let (posterior, cut) = (self.posterior.as_ref(), nodes.next.filter(|_| rows.truncated[i]));
+                let next = |h| cut.map_or(0.0, |node| value(posterior, work.features.col(node), h));
+                foretold.values.extend((0..rewards.len()).map(|h| [value(posterior, features, h), next(h)]));
             }
             if !gathered.revisits {
                 let left = if rows.terminated[i] { 0.0 } else { discount };
@@ -949,6 +999,7 @@ impl Model {
                 self.recent.push(observed);
             }
             if white {
+                self.watch_difference(slot, work.observed().col(k), &rewards, gathered.offset);
                 // Every row is a chain of its own.
                 self.chains[slot].reset();
                 self.counts.terminations += u64::from(rows.terminated[i]);
@@ -1061,7 +1112,7 @@ impl Model {
 
     /// Whether anything is made of TD errors: a scatter, or the spread of returns.
     fn asks_for_errors(&self, gathered: &Gathered) -> bool {
-        self.scatter.is_some() || gathered.spreading.is_some()
+        self.scatter.is_some() || gathered.spreading.is_some() || self.watch.is_some()
     }
 
     /// A row has arrived in `slot`: its TD error lacks the value of its successor.
@@ -1107,6 +1158,10 @@ impl Model {
         if let Some(successor) = successor {
             errors.iter_mut().enumerate().for_each(|(h, e)| *e += discount * value(posterior, successor, h));
         }
+        if let (Some(watch), Some(threshold)) = (&mut self.watch, self.settings.drift_sensitivity.threshold()) {
+            let row = Watched { slot, errors, offset: gathered.offset, threshold };
+            watch.observe(&row, |slot| stream_of(&self.slot_of_stream, slot));
+        }
         if scatters_rows {
             let size = gathered.score(&chain.trace, errors);
             if !gathered.revisits {
@@ -1124,6 +1179,18 @@ impl Model {
         if clusters && full {
             self.flush_cluster(slot);
         }
+    }
+
+    /// The error of a row under white noise, whose features (m,) are those of its difference.
+    fn watch_difference(&mut self, slot: usize, features: &[f64], rewards: &[f64], offset: u64) {
+        let (Some(watch), Some(threshold)) = (&mut self.watch, self.settings.drift_sensitivity.threshold()) else { return };
+        let posterior = self.posterior.as_ref();
+        let errors = &mut self.slots[slot].pending;
+        errors.clear();
+        errors.extend(rewards.iter().enumerate().map(|(h, r)| r - value(posterior, features, h)));
+        let row = Watched { slot, errors, offset, threshold };
+        watch.observe(&row, |slot| stream_of(&self.slot_of_stream, slot));
+        self.slots[slot].pending.clear();
     }
 
     fn end_of_chain(&mut self, slot: usize, gathered: &mut Gathered) {
@@ -1271,12 +1338,121 @@ impl Model {
         self.verification.forget();
     }
 
-    /// Look at `rows` again with the weights as they are now: the scatter of scores and the spread of returns are made of their
-    /// TD errors, and the pass that built the statistics had no weights, or poor ones.
-    pub fn revisit<'a>(&mut self, rows: impl Iterator<Item = (&'a Rows, Range<usize>)>) {
+    /// A model with the same kernel and dictionary that has learned nothing.
+    pub fn fork(&self) -> Self {
+        let hyperparameters = Hyperparameters {
+            kernel: self.dictionary.kernel().clone(),
+            noise: self.noise,
+            noise_variance: self.scale.ratio,
+        };
+        let (settings, inputs) = (self.settings.clone(), self.inputs.clone());
+        let mut fork = Self::with_dictionary(settings, inputs, &hyperparameters, self.dictionary.clone());
+        fork.set_lambda(self.lambda);
+        fork.scale = self.scale;
+        fork
+    }
+
+    /// End all chains, keep what was learned and the watch as it was before its last alarm, and give up all else: the weights
+    /// (m, H) that it had. None if it never had any.
+    pub(super) fn sleep(&mut self) -> Option<Matrix> {
+        self.cut_running_chains();
+        self.flush_scores();
+        let weights = self.posterior.take()?.feature_weights().clone();
+        let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
+        self.recent = Recent::new(0, 1, 0, width, self.settings.rewards.len());
+        (self.chains, self.slots, self.slot_of_stream) = Default::default();
+        self.verification.forget();
+        self.arrivals = Self::unknown_arrivals();
+        self.watch = self.watch.take().and_then(|watch| watch.into_healthy());
+        self.work = None;
+        Some(weights)
+    }
+
+    /// Go on after [`Model::sleep`].
+    pub(super) fn wake(&mut self) {
+        let (room, settings) = (self.dictionary.max(), &self.settings);
+        let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
+        self.recent =
+            Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
+        if self.scatters_rows() {
+            self.recent.keep_scores(room);
+        }
+        if self.statistics.follows_rows {
+            self.recent.follow_rows(room);
+        }
+        self.refresh();
+    }
+
+    /// Append what weights (m, H) state of rows `range` and their successors.
+    pub(super) fn foretell(&self, rows: &Rows, range: Range<usize>, weights: &Matrix, foretold: &mut Foretold) {
+        let features = |states: &[f64]| {
+            let points = self.dictionary.kernel().project(self.inputs.dim(), &self.inputs.normalise(states));
+            self.dictionary.features(&points)
+        };
+        let states = |of: &[f64]| features(&of[range.start * rows.dim..range.end * rows.dim]);
+        let (here, next) = (states(&rows.states), states(&rows.next_states));
+        for k in 0..range.len() {
+            foretold.values.extend((0..weights.cols()).map(|h| {
+                let u = weights.col(h);
+                [&here, &next].map(|features| dot(&features.col(k)[..u.len()], u))
+            }));
+        }
+    }
+
+    /// Begin to watch the errors, once the weights rest on enough rows.
+    pub fn start_watch(&mut self) {
+        if self.settings.drift_sensitivity.threshold().is_some() {
+            let wait = SETTLED_ROWS.max(SETTLED_ROWS_PER_FEATURE * self.dictionary.len() as u64);
+            let wait = wait.saturating_sub(self.statistics.rows);
+            self.watch = Some(Box::new(Watch::new(self.settings.rewards.len(), self.inputs.dim(), wait)));
+        }
+    }
+
+    /// Watch nothing any more.
+    pub fn stop_watch(&mut self) {
+        self.watch = None;
+    }
+
+    /// What watches the errors, if anything does.
+    pub(super) fn watch(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
+    /// The alarms since they were last asked for.
+    pub fn take_alarms(&mut self) -> Vec<Alarm> {
+        self.watch.as_mut().map(|watch| watch.take_alarms()).unwrap_or_default()
+    }
+
+    /// The last change among the rows up to before offset `end` that the watch has found, where enough rows have come since
+    /// for a model of their own: then it is taken, and else left to whoever asks for alarms.
+    pub(super) fn last_change(&mut self, end: u64) -> Option<Alarm> {
+        let enough = rows_of_its_own(self.dictionary.len());
+        let watch = self.watch.as_mut()?;
+        watch.take_alarm(|alarm| alarm.is_general() && alarm.finding.since + enough <= end)
+    }
+
+    /// The watch that a pass over rows the weights were fitted to begins with: their errors are too small by about the share
+    /// of a row that each effective parameter takes, and where that is much nothing is to be learned from them.
+    fn watch_of_fitted_rows(&self) -> Option<Box<Watch>> {
+        self.settings.drift_sensitivity.threshold()?;
+        let (rows, m) = (self.statistics.rows, self.dictionary.len());
+        let inverse = self.posterior.as_ref()?.factor(&self.statistics).ok()?.inverse_lower();
+        let effective = m as f64 - self.scale.ratio * (0..m).map(|i| inverse.at(i, i)).sum::<f64>();
+        let share = effective / rows.max(1) as f64;
+        let mut watch = Watch::new(self.settings.rewards.len(), self.inputs.dim(), 0);
+        watch.inflate(1.0 + share);
+        (share < FITTED_SHARE_MAX).then(|| Box::new(watch))
+    }
+
+    /// Look at `rows` again, the first of which has offset `offset`, with the weights as they are now: the scatter of scores and
+    /// the spread of returns are made of their TD errors, and the pass that built the statistics had no weights, or poor ones.
+    /// What is normal for these errors is learned from them too, and whether the world changed among them.
+    pub fn revisit<'a>(&mut self, rows: impl Iterator<Item = (&'a Rows, Range<usize>)>, offset: u64) {
         if self.noise == NoiseModel::White {
+            self.start_watch();
             return;
         }
+        let mut offset = offset;
         let (m, rewards) = (self.dictionary.len(), self.settings.rewards.len());
         let mut shadow = self.clone();
         shadow.scatter = shadow.scatter.map(|_| Matrix::zeros(m, m));
@@ -1287,6 +1463,7 @@ impl Model {
             slot.cluster.rows = 0;
             slot.pending.clear();
         }
+        shadow.watch = self.watch_of_fitted_rows();
         let mut work = shadow.work.take().unwrap_or_default();
         work.gathered.revisits = true;
         work.gathered.spreading = Some(Spreading::new(m, rewards));
@@ -1297,11 +1474,17 @@ impl Model {
                 shadow.collect_nodes(rows, block.clone(), &mut work);
                 shadow.compute_features(&mut work);
                 shadow.observe(rows, block.clone(), &mut work);
-                shadow.absorb(rows, block.clone(), &mut work);
+                shadow.absorb(rows, block.clone(), offset, &mut work);
+                offset += block.len() as u64;
                 start = block.end;
             }
         }
         shadow.flush_scores();
+        self.watch = shadow.watch;
+        match &mut self.watch {
+            Some(watch) => watch.inflate(1.0),
+            None => self.start_watch(),
+        }
         self.scatter = shadow.scatter;
         self.waiting_scores.resize(0, 0);
         for (slot, done) in self.slots.iter_mut().zip(shadow.slots) {
@@ -1421,6 +1604,16 @@ impl Model {
             provisional: false,
         })
     }
+}
+
+/// Rows that a model of m features needs for itself.
+pub(super) fn rows_of_its_own(m: usize) -> u64 {
+    OWN_ROWS.max(OWN_ROWS_PER_FEATURE * m as u64)
+}
+
+/// Number of the stream in `slot`.
+fn stream_of(slot_of_stream: &[u32], slot: usize) -> u32 {
+    slot_of_stream.iter().position(|&of| of == slot as u32).map_or(u32::MAX, |stream| stream as u32)
 }
 
 /// Value under the weights of the last refresh; features admitted since weigh nothing.

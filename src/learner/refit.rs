@@ -8,7 +8,7 @@ pub use super::report::{AscentReport, EvidenceKind, RefitReport, StructureReport
 use super::report::{Circumstances, Dependence, findings, scale_of, selection_findings, variables};
 use super::search::{Climb, Data, Found, Search, Structure, enough};
 use super::window::Window;
-use super::{KernelKind, Lambda, SelectBy, Settings};
+use super::{Alarm, KernelKind, Lambda, SelectBy, Settings};
 use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
 use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
@@ -71,6 +71,8 @@ pub struct RefitJob {
     pub settings: Settings,
     /// The retained rows.
     pub window: Window,
+    /// Rows before this offset are of a world that is no more: they are left out.
+    pub from: u64,
     /// The present value function: closes cut chains and is the one to beat.
     pub current: Snapshot,
     /// Names of the state variables, if anybody said.
@@ -97,6 +99,10 @@ pub struct Candidate {
     pub model: Box<Model>,
     /// It has learned the rows before this offset.
     pub through: u64,
+    /// Offset of the first row that it was made of.
+    pub from: u64,
+    /// The change that the rows before that offset were left out for, where it was found among the rows of this refit.
+    pub alarm: Option<Alarm>,
     /// Times it has been caught up so far.
     pub rounds: u32,
     /// How it was found.
@@ -216,7 +222,8 @@ impl From<SolveError> for RefitError {
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
-    let rows = job.window.flatten();
+    let first = job.from.clamp(job.window.start(), job.window.end());
+    let rows = job.window.flatten_since(first);
     if rows.len() < ROWS_MIN {
         return Err(RefitError::NotEnough(format!("{} rows, at least {ROWS_MIN} are needed", rows.len())));
     }
@@ -233,7 +240,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
     look()?;
     let left_out = dependence.left_out();
     if settings.selects_by_returns() {
-        return by_returns(job, &rows, &inputs, &dependence, keep_going, time_left);
+        return by_returns(job, (&rows, first), &inputs, &dependence, keep_going, time_left);
     }
     let returns = Returns::new(&rows, &settings.rewards, settings.discount);
     look()?;
@@ -277,7 +284,14 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         let found = climb.widen(found, settings.kernel == KernelKind::Auto)?;
         evaluations += found.ascent.evaluations;
         let hyperparameters = found.hyperparameters();
-        let mut model = rebuild(job, &inputs, &hyperparameters, settings.first_lambda(), &rows, keep_going)?;
+        let chosen = Given {
+            settings,
+            rows: &rows,
+            inputs: &inputs,
+            hyperparameters: &hyperparameters,
+            lambda: settings.first_lambda(),
+        };
+        let mut model = rebuild(job, &chosen, keep_going)?;
         let snapshot = model.snapshot(false)?;
         let moved = returns.targets(&values_at(&snapshot, &cut_states, keep_going)?);
         let shift = distance_in_deviations(&targets, &moved);
@@ -288,7 +302,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             continue;
         }
         sane(&snapshot, &rows, settings)?;
-        look_again(&mut model, &rows, keep_going);
+        look_again(&mut model, (&rows, first), keep_going);
         let posterior = model.solve()?;
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
@@ -351,14 +365,15 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         );
         // Evidence that is only reported ends without an error.
         look()?;
-        return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
+        let through = job.window.end();
+        return Ok(Candidate { model: Box::new(model), through, from: first, alarm: None, rounds: 0, report });
     }
 }
 
 /// Select by held-out returns, then rebuild under what was chosen.
 fn by_returns(
     job: &RefitJob,
-    rows: &Rows,
+    (rows, first): (&Rows, u64),
     inputs: &Inputs,
     dependence: &Dependence,
     keep_going: KeepGoing<'_>,
@@ -387,11 +402,16 @@ fn by_returns(
     };
     let Choice { hyperparameters, lambda, report: selection, found, structures } =
         referee::choose(&question, &mut note, keep_going, time_left)?;
-    let mut model = rebuild(job, inputs, &hyperparameters, lambda, rows, keep_going)?;
-    model.match_scale()?;
-    let snapshot = model.snapshot(false)?;
-    sane(&snapshot, rows, settings)?;
-    look_again(&mut model, rows, keep_going);
+    let chosen = Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda };
+    let mut model = selected_model(job, &chosen, first, keep_going)?;
+    // The world may have changed among these rows: the model is then made of those since.
+    let alarm = model.last_change(job.window.end());
+    let from = alarm.as_ref().map_or(first, |alarm| alarm.finding.since);
+    if from > first {
+        let mut since = Rows::new(rows.dim, rows.rewards_per_row);
+        since.extend(rows, (from - first) as usize..rows.len());
+        model = selected_model(job, &Given { rows: &since, ..chosen }, from, keep_going)?;
+    }
     let posterior = model.solve()?;
     let alike = |d: usize| dependence.alike(d);
     let support = found.as_ref().and_then(|(search, found)| {
@@ -427,7 +447,8 @@ fn by_returns(
     };
     report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
     if keep_going() {
-        Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report })
+        let through = job.window.end();
+        Ok(Candidate { model: Box::new(model), through, from, alarm, rounds: 0, report })
     } else {
         Err(RefitError::Stopped)
     }
@@ -440,9 +461,9 @@ fn directions(metric: &Metric, dim: usize) -> Vec<Direction> {
 
 /// TD errors under the final weights: scatter and spread are made of them. No score, since no row was predicted before it was
 /// learned.
-fn look_again(model: &mut Model, rows: &Rows, keep_going: KeepGoing<'_>) {
+fn look_again(model: &mut Model, (rows, first): (&Rows, u64), keep_going: KeepGoing<'_>) {
     let parts = (0..rows.len()).step_by(CATCH_UP_ROWS).map(|from| from..rows.len().min(from + CATCH_UP_ROWS));
-    model.revisit(parts.take_while(|_| keep_going()).map(|part| (rows, part)));
+    model.revisit(parts.take_while(|_| keep_going()).map(|part| (rows, part)), first);
     model.reset_score();
 }
 
@@ -577,17 +598,23 @@ fn rescaled(hyperparameters: &Hyperparameters, from: &Inputs, to: &Inputs) -> Hy
 /// Passes of a rebuild: a dictionary that has grown in one of them is passed over again with what it has become.
 const PASSES: usize = 3;
 
-/// Dictionary by pivoted ICD, then a pass over all rows, then noise and scale from the statistics.
-fn rebuild(
+/// The model of hyperparameters that held-out returns have selected, of rows that begin at offset `first`.
+fn selected_model(
     job: &RefitJob,
-    inputs: &Inputs,
-    hyperparameters: &Hyperparameters,
-    lambda: f64,
-    rows: &Rows,
+    chosen: &Given<'_>,
+    first: u64,
     keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
-    let settings = &job.settings;
-    let given = Given { settings, rows, inputs, hyperparameters, lambda };
+    let mut model = rebuild(job, chosen, keep_going)?;
+    model.match_scale()?;
+    sane(&model.snapshot(false)?, chosen.rows, &job.settings)?;
+    look_again(&mut model, (chosen.rows, first), keep_going);
+    Ok(model)
+}
+
+/// Dictionary by pivoted ICD, then a pass over all rows, then noise and scale from the statistics.
+fn rebuild(job: &RefitJob, given: &Given<'_>, keep_going: KeepGoing<'_>) -> Result<Model, RefitError> {
+    let Given { settings, hyperparameters, .. } = *given;
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);

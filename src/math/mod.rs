@@ -32,6 +32,7 @@
 pub mod backfill;
 pub mod dense;
 pub mod dictionary;
+pub mod drift;
 pub mod embedding;
 pub mod evidence;
 pub mod exact;
