@@ -23,6 +23,8 @@ const AFTER: u64 = 30_000;
 const REFIT_AT: u64 = 8_192;
 /// Rows after the change at which values are judged.
 const JUDGED_AT: [u64; 5] = [500, 1000, 2000, 4000, 16_000];
+/// Rows that a burst of noise lasts.
+const BURST_ROWS: u64 = 1500;
 /// Rows learned at a time.
 const GROUP: u64 = 100;
 
@@ -47,6 +49,8 @@ enum Change {
     Dynamics,
     Offset,
     Slow,
+    /// Four times the noise for a while, then as before: an alarm that should change nothing.
+    Burst,
 }
 
 /// What may change about a world.
@@ -57,15 +61,17 @@ struct Laws {
     gains: (f64, f64, f64),
     offset: f64,
     reward: f64,
+    noise: f64,
 }
 
 impl Laws {
-    const BEFORE: Self = Self { right: 0.5, gravity: 9.81, gains: (18.0, 4.0, 1.0), offset: 0.0, reward: 1.0 };
+    const BEFORE: Self = Self { right: 0.5, gravity: 9.81, gains: (18.0, 4.0, 1.0), offset: 0.0, reward: 1.0, noise: 1.0 };
 
     /// So many rows after a change.
     fn after(kind: Kind, change: Change, rows: u64) -> Self {
         let (before, ramp) = (Self::BEFORE, (rows as f64 / 20_000.0).min(1.0));
         match (kind, change) {
+            (_, Change::Burst) => Self { noise: if rows < BURST_ROWS { 4.0 } else { 1.0 }, ..before },
             (_, Change::Sign) => Self { reward: -1.0, ..before },
             (Kind::Hidden, Change::Offset) => Self { offset: 0.5, ..before },
             (_, Change::Offset) => Self { offset: 0.15, ..before },
@@ -82,7 +88,10 @@ impl Laws {
 
     fn changes(kind: Kind) -> &'static [Change] {
         match kind {
-            Kind::Hidden => &[Change::Dynamics, Change::Sign, Change::Offset, Change::Slow],
+            Kind::Hidden => &[Change::Dynamics, Change::Sign, Change::Offset, Change::Slow, Change::Burst],
+            Kind::Walk => {
+                &[Change::Policy, Change::Sign, Change::Dynamics, Change::Offset, Change::Slow, Change::Burst]
+            }
             _ => &[Change::Policy, Change::Sign, Change::Dynamics, Change::Offset, Change::Slow],
         }
     }
@@ -149,7 +158,7 @@ impl World {
         let rng = &mut self.rng;
         match self.kind {
             Kind::Walk => {
-                let reward = laws.reward * (self.at[0] / 9.0 - 1.0) + 0.3 * normal(rng);
+                let reward = laws.reward * (self.at[0] / 9.0 - 1.0) + 0.3 * laws.noise * normal(rng);
                 let step = if rng.random::<f64>() < laws.right { 1.0 } else { -1.0 };
                 self.at[0] = (self.at[0] + step).clamp(0.0, 18.0);
                 reward
@@ -184,7 +193,7 @@ impl World {
             Kind::Hidden => {
                 let x = &self.at;
                 let clean = (x[0] + x[1]).tanh() + 0.5 * x[2] * x[3] + 0.5 * x[4];
-                let reward = laws.reward * clean + 0.3 * (0.5 * x[5]).exp() * normal(rng);
+                let reward = laws.reward * clean + 0.3 * laws.noise * (0.5 * x[5]).exp() * normal(rng);
                 for (x, tau) in self.at.iter_mut().zip([20.0_f64, 60.0, 200.0, 600.0, 2000.0, 2000.0]) {
                     *x += -*x / tau + (2.0 / tau).sqrt() * normal(rng);
                 }

@@ -5,7 +5,7 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use criticd::learner::window::Window;
-use criticd::learner::{Learner, Settings};
+use criticd::learner::{DriftSensitivity, Learner, Settings};
 use criticd::math::dense::{Matrix, Op, product};
 use criticd::snapshot::{Ask, Evaluation, Evaluator, Scratch};
 use criticd::transition::{Batch, BatchParts};
@@ -105,8 +105,14 @@ fn kinds() -> [(&'static str, Settings); 2] {
     [("lambda = 1", Settings::paper()), ("lambda = 0.8", Settings::default())]
 }
 
+/// As [`kinds`], and the second without a watch over its errors.
+fn watched_or_not() -> impl Iterator<Item = (&'static str, Settings)> {
+    let off = Settings { drift_sensitivity: DriftSensitivity::Off, ..Settings::default() };
+    kinds().into_iter().chain([("lambda = 0.8, changes of the world unnoticed", off)])
+}
+
 fn rows(c: &mut Criterion) {
-    for ((kind, settings), refresh_rows) in kinds().into_iter().flat_map(|kind| [(kind.clone(), 256), (kind, 64)]) {
+    for ((kind, settings), refresh_rows) in watched_or_not().flat_map(|kind| [(kind.clone(), 256), (kind, 64)]) {
         let mut group = c.benchmark_group(format!("learner, D = {DIM}, {kind}, weights every {refresh_rows} rows"));
         group.throughput(Throughput::Elements(ROWS));
         for m in [100, 300, 500] {
