@@ -1374,9 +1374,9 @@ impl Model {
         Ok(())
     }
 
-    /// Let the dictionary grow up to `max` elements from here on.
-    pub fn set_dictionary_max(&mut self, max: usize) {
-        self.dictionary.set_max(max);
+    /// Admit states whose residual exceeds `tolerance` (value^2, positive) from here on.
+    pub fn set_tolerance(&mut self, tolerance: f64) {
+        self.dictionary.set_tolerance(tolerance);
     }
 
     /// The value function as everybody may evaluate it. `generation`, `revision`, `offset` and `time` are the caller's.
