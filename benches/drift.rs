@@ -65,7 +65,8 @@ struct Laws {
 }
 
 impl Laws {
-    const BEFORE: Self = Self { right: 0.5, gravity: 9.81, gains: (18.0, 4.0, 1.0), offset: 0.0, reward: 1.0, noise: 1.0 };
+    const BEFORE: Self =
+        Self { right: 0.5, gravity: 9.81, gains: (18.0, 4.0, 1.0), offset: 0.0, reward: 1.0, noise: 1.0 };
 
     /// So many rows after a change.
     fn after(kind: Kind, change: Change, rows: u64) -> Self {
@@ -495,7 +496,11 @@ fn stationary(rows: u64, seeds: u64, kinds: &[Kind]) {
             events.extend(run.learn_all(&rows));
             highest = highest.max(run.learner.drift().map_or(0.0, |(_, found)| found.level));
         }
-        println!("{kind:?} seed {seed}: {} rows, alarms {:?}, highest level seen {highest:.1}", BEFORE + rows, alarms(&events));
+        println!(
+            "{kind:?} seed {seed}: {} rows, alarms {:?}, highest level seen {highest:.1}",
+            BEFORE + rows,
+            alarms(&events)
+        );
         for event in &events {
             println!("    {event:?}");
         }
@@ -506,12 +511,8 @@ fn stationary(rows: u64, seeds: u64, kinds: &[Kind]) {
 fn starts(rows: u64, seeds: u64, kinds: &[Kind]) {
     for (&kind, seed) in kinds.iter().flat_map(|kind| (0..seeds).map(move |seed| (kind, seed))) {
         let mut world = World::new(kind, 2000 + seed);
-        let defaults = Settings {
-            discount: world.discount(),
-            dictionary_max: 80,
-            refit_budget_s: 2.0,
-            ..Settings::default()
-        };
+        let defaults =
+            Settings { discount: world.discount(), dictionary_max: 80, refit_budget_s: 2.0, ..Settings::default() };
         let mut run = Run::new(&world, defaults);
         let mut events = Vec::new();
         for _ in 0..rows / GROUP {
@@ -521,7 +522,11 @@ fn starts(rows: u64, seeds: u64, kinds: &[Kind]) {
                 run.refit();
             }
         }
-        println!("{kind:?} seed {seed}: {rows} rows from the first on, generation {}, alarms {:?}", run.learner.generation(), alarms(&events));
+        println!(
+            "{kind:?} seed {seed}: {rows} rows from the first on, generation {}, alarms {:?}",
+            run.learner.generation(),
+            alarms(&events)
+        );
         for event in events.iter().filter(|event| !matches!(event, Event::FirstModel | Event::DictionaryFull)) {
             println!("    {event:?}");
         }
@@ -540,7 +545,13 @@ fn main() {
         arguments.iter().any(|argument| argument == what) || !named
     };
     let asked: Vec<Kind> = KINDS.into_iter().filter(|k| arguments.contains(&format!("{k:?}"))).collect();
-    let kinds = if test { &KINDS[..1] } else if asked.is_empty() { &KINDS[..] } else { &asked[..] };
+    let kinds = if test {
+        &KINDS[..1]
+    } else if asked.is_empty() {
+        &KINDS[..]
+    } else {
+        &asked[..]
+    };
     if wants("changes") {
         changes(number("--seeds", if test { 1 } else { 20 }), kinds);
     }

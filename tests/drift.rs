@@ -36,16 +36,7 @@ impl Walk {
             let reward = sign(stream) * f64::from(position) / 5.0 + noise;
             let place = |position: i32| [f64::from(position) / 5.0];
             let cut = steps == 49;
-            support::push(
-                &mut rows,
-                stream as u32,
-                steps == 0,
-                &place(position),
-                &[reward],
-                &place(next),
-                false,
-                cut,
-            );
+            support::push(&mut rows, stream as u32, steps == 0, &place(position), &[reward], &place(next), false, cut);
             self.at[stream] = if cut { (self.rng.random_range(-5..=5), 0) } else { (next, steps + 1) };
         }
         rows
@@ -175,7 +166,9 @@ fn what_happens_does_not_depend_on_how_rows_are_grouped() {
 /// What happened and where, without numbers that rounding may touch.
 fn brief(event: &Event) -> String {
     match event {
-        Event::Drift(alarm) => format!("{:?} at {} since {}", alarm.finding.statistic, alarm.offset, alarm.finding.since),
+        Event::Drift(alarm) => {
+            format!("{:?} at {} since {}", alarm.finding.statistic, alarm.offset, alarm.finding.since)
+        }
         other => format!("{other:?}"),
     }
 }

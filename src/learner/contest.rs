@@ -31,7 +31,14 @@ pub(super) struct Foretold {
 impl Foretold {
     /// Append the TD errors of the rows it is of, of reward columns `columns`, to those of each; `discount` is of rows that
     /// carry none.
-    pub(super) fn errors(&self, rows: &Rows, range: Range<usize>, columns: &[usize], discount: f64, errors: &mut [Vec<f64>]) {
+    pub(super) fn errors(
+        &self,
+        rows: &Rows,
+        range: Range<usize>,
+        columns: &[usize],
+        discount: f64,
+        errors: &mut [Vec<f64>],
+    ) {
         for (i, values) in range.zip(self.values.chunks_exact(columns.len())) {
             let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, discount) };
             for ((errors, &column), [value, next]) in errors.iter_mut().zip(columns).zip(values) {
@@ -77,7 +84,15 @@ impl Contest {
 
     /// Rows `range`, of whose reward columns those in `columns` count, and what both models made of them. `discount` is of rows
     /// that carry none.
-    pub(super) fn take(&mut self, rows: &Rows, range: Range<usize>, columns: &[usize], discount: f64, old: &Foretold, new: &Foretold) {
+    pub(super) fn take(
+        &mut self,
+        rows: &Rows,
+        range: Range<usize>,
+        columns: &[usize],
+        discount: f64,
+        old: &Foretold,
+        new: &Foretold,
+    ) {
         let rewards = columns.len();
         for (k, i) in range.enumerate() {
             let first = rows.streams[i] as usize * rewards;
@@ -92,7 +107,8 @@ impl Contest {
                 let open = &mut self.open[first + h];
                 // The row before, in the same chain: this state is what it led to, or after a gap the nearest there is.
                 self.block += open.trace * (open.error + open.discount * value);
-                let carried = if rows.starts_chain[i] || rows.ratios[i] != 1.0 { 0.0 } else { open.discount * open.trace };
+                let carried =
+                    if rows.starts_chain[i] || rows.ratios[i] != 1.0 { 0.0 } else { open.discount * open.trace };
                 let trace = carried + if rows.ratios[i] == 1.0 { scale * (new - old) } else { 0.0 };
                 let error = scale * rows.reward(i)[column] - value;
                 if rows.terminated[i] || rows.truncated[i] {

@@ -33,8 +33,9 @@ const PATIENCE: u64 = 4;
 pub const KEPT_MAX: usize = 3;
 /// Rows that a model which was set aside is tried on, at most and at least.
 const TRIAL_ROWS: u64 = 512;
-const TRIAL_ROWS_MIN: u64 = 128;
-/// It fits where its errors are nearer to what was normal than this, standard deviations.
+const TRIAL_ROWS_MIN: u64 = 320;
+/// It fits where its errors are nearer to what was normal than this, standard deviations; and it must clearly foretell returns
+/// better than the present one, since a change of noise alone fits several models.
 const FITS_WITHIN: f64 = 3.0;
 
 /// A model that learns beside the one that answers.
@@ -87,7 +88,14 @@ pub(super) struct Following {
 
 impl Fork {
     /// Learn rows beside `model`, and compare what both made of them before.
-    fn learn(&mut self, model: &mut Model, rows: &Rows, range: Range<usize>, offset: u64, foretold: &mut [Foretold; 2]) {
+    fn learn(
+        &mut self,
+        model: &mut Model,
+        rows: &Rows,
+        range: Range<usize>,
+        offset: u64,
+        foretold: &mut [Foretold; 2],
+    ) {
         let [old, new] = foretold;
         model.learn_and_foretell(rows, range.clone(), offset, old);
         self.model.learn_and_foretell(rows, range.clone(), offset, new);
@@ -116,9 +124,7 @@ impl Following {
         let fork = |fork: &Fork| {
             fork.model.holds_together() && fork.contest.holds_together(fork.model.settings().rewards.len())
         };
-        self.fork.as_ref().is_none_or(fork)
-            && self.kept.len() <= KEPT_MAX
-            && self.kept.iter().all(sizes)
+        self.fork.as_ref().is_none_or(fork) && self.kept.len() <= KEPT_MAX && self.kept.iter().all(sizes)
     }
 
     /// Bytes held, for reports of memory.
@@ -197,7 +203,9 @@ impl Learner {
 
     /// From which offset on rows are kept: what a fork begins with must be there, live and in a replay.
     fn keep_rows(&mut self) {
-        if self.settings.drift_sensitivity.threshold().is_none() {
+        let watch = self.model.as_ref().and_then(|model| model.watch());
+        let soon = self.settings.refit_first_rows > 0 || watch.is_some_and(|watch| watch.has_begun());
+        if self.settings.drift_sensitivity.threshold().is_none() || (self.following.kept_from.is_none() && !soon) {
             return;
         }
         let alarm = self.following.pending.as_ref().map(|alarm| fork_from(alarm));
@@ -284,17 +292,26 @@ impl Learner {
         if self.learned.saturating_sub(from) < TRIAL_ROWS_MIN {
             return false;
         }
-        let strangeness = |kept: &Kept| {
-            let Settings { rewards, discount, .. } = &self.settings;
+        let Some(posterior) = self.model.as_ref().and_then(|model| model.posterior()) else { return false };
+        let (model, Settings { rewards, discount, .. }) =
+            (self.model.as_ref().expect("it has a posterior"), &self.settings);
+        let [mut present, mut theirs] = <[Foretold; 2]>::default();
+        let mut strangeness = |kept: &Kept| {
+            let watch = kept.model.watch()?;
+            let mut contest = Contest::new(&watch.spreads());
             let mut errors = vec![Vec::new(); rewards.len()];
             for (rows, range, _) in pieces(window, from, self.learned) {
-                let mut foretold = Foretold::default();
-                kept.model.foretell(rows, range.clone(), &kept.weights, &mut foretold);
-                foretold.errors(rows, range, rewards, *discount, &mut errors);
+                present.values.clear();
+                theirs.values.clear();
+                model.foretell(rows, range.clone(), posterior.feature_weights(), &mut present);
+                kept.model.foretell(rows, range.clone(), &kept.weights, &mut theirs);
+                theirs.errors(rows, range.clone(), rewards, *discount, &mut errors);
+                contest.take(rows, range, rewards, *discount, &present, &theirs);
             }
-            kept.model.watch().and_then(|watch| watch.strangeness(&errors)).filter(|z| *z < FITS_WITHIN)
+            let leads = contest.lead().is_some_and(|lead| lead > LEAD_CLEAR);
+            watch.strangeness(&errors).filter(|z| leads && *z < FITS_WITHIN)
         };
-        let tried = self.following.kept.iter().map(strangeness).enumerate();
+        let tried = self.following.kept.iter().map(&mut strangeness).enumerate();
         let best = tried.filter_map(|(k, z)| z.map(|z| (k, z))).min_by(|a, b| a.1.total_cmp(&b.1));
         let Some((k, _)) = best else { return false };
         let Kept { name, mut model, until, .. } = self.following.kept.remove(k);

@@ -22,13 +22,13 @@ use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, NoiseModel, Profile};
 use crate::math::posterior::SolveError;
 use crate::snapshot::Snapshot;
-pub use follow::KEPT_MAX;
 use follow::Following;
+pub use follow::KEPT_MAX;
 use model::{Counts, Model, Score};
-pub use watch::{Alarm, DriftSensitivity, Moved, watch_bytes, watch_bytes_per_stream};
 use refit::{Candidate, RefitJob, RefitReason, RefitReport};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+pub use watch::{Alarm, DriftSensitivity, Moved, watch_bytes, watch_bytes_per_stream};
 use window::Window;
 
 /// Rows that a candidate may be behind and still be caught up at once, between two batches: this bounds the learner's

@@ -532,7 +532,13 @@ impl Model {
     }
 
     /// Learn as [`Model::learn`] does, and say what was stated of the rows before: into `foretold`, which is emptied first.
-    pub(super) fn learn_and_foretell(&mut self, rows: &Rows, range: Range<usize>, offset: u64, foretold: &mut Foretold) {
+    pub(super) fn learn_and_foretell(
+        &mut self,
+        rows: &Rows,
+        range: Range<usize>,
+        offset: u64,
+        foretold: &mut Foretold,
+    ) {
         foretold.values.clear();
         self.foretold = Some(std::mem::take(foretold));
         self.learn(rows, range, offset);
@@ -1184,7 +1190,9 @@ impl Model {
 
     /// The error of a row under white noise, whose features (m,) are those of its difference.
     fn watch_difference(&mut self, slot: usize, features: &[f64], rewards: &[f64], offset: u64) {
-        let (Some(watch), Some(threshold)) = (&mut self.watch, self.settings.drift_sensitivity.threshold()) else { return };
+        let (Some(watch), Some(threshold)) = (&mut self.watch, self.settings.drift_sensitivity.threshold()) else {
+            return;
+        };
         let posterior = self.posterior.as_ref();
         let errors = &mut self.slots[slot].pending;
         errors.clear();
@@ -1373,8 +1381,7 @@ impl Model {
     pub(super) fn wake(&mut self) {
         let (room, settings) = (self.dictionary.max(), &self.settings);
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
-        self.recent =
-            Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
+        self.recent = Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
         if self.scatters_rows() {
             self.recent.keep_scores(room);
         }

@@ -158,7 +158,7 @@ impl Watch {
         let of_stream = &mut self.streams[row.slot];
         of_stream.rows += 1;
         if several && of_stream.parts.is_empty() {
-            of_stream.parts.resize(row.errors.len(), Part::default());
+            of_stream.parts = vec![Part::default(); row.errors.len()];
         }
         for (h, (series, &error)) in self.rewards.iter_mut().zip(row.errors).enumerate() {
             let error = self.inflation * error;
@@ -299,6 +299,11 @@ impl Watch {
     /// Whether an alarm is possible by now.
     pub(super) fn speaks(&self) -> bool {
         self.rewards.iter().any(Series::speaks)
+    }
+
+    /// Whether an alarm may come within some thousand rows.
+    pub(super) fn has_begun(&self) -> bool {
+        self.rewards.iter().any(|series| series.spread() > 0.0)
     }
 
     /// Bytes held, for reports of memory.

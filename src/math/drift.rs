@@ -309,7 +309,8 @@ impl Series {
 
     /// What it has to say now, at the length that says it loudest; nothing while nothing has risen.
     pub fn finding(&self) -> Option<Finding> {
-        let findings = self.levels.iter().enumerate().filter_map(|(k, level)| level.finding(SHORTEST << k, self.spread()));
+        let findings =
+            self.levels.iter().enumerate().filter_map(|(k, level)| level.finding(SHORTEST << k, self.spread()));
         findings.reduce(|a, b| if b.level > a.level { b } else { a })
     }
 
@@ -479,7 +480,9 @@ mod tests {
             series.push(0.0, offset);
         }
         assert_eq!(series.finding(), None);
-        for (k, value) in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308, -1e308].into_iter().cycle().take(999).enumerate() {
+        for (k, value) in
+            [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308, -1e308].into_iter().cycle().take(999).enumerate()
+        {
             series.push(value, 10_000 + k as u64);
         }
         assert!(series.holds_together(), "{series:?}");
