@@ -208,7 +208,7 @@ impl Learner {
         if self.settings.drift_sensitivity.threshold().is_none() || (self.following.kept_from.is_none() && !soon) {
             return;
         }
-        let alarm = self.following.pending.as_ref().map(|alarm| fork_from(alarm));
+        let alarm = self.following.pending.as_ref().map(fork_from);
         let fork = self.following.fork.as_ref().map(|fork| fork.from);
         let from = self.learned.saturating_sub(LOOK_BACK).min(alarm.unwrap_or(u64::MAX)).min(fork.unwrap_or(u64::MAX));
         let kept = self.following.kept_from.unwrap_or(self.learned);
