@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,6 @@ from criticd._protocol import Address, Hello, Limits, Malformed, Message, Refuse
 from criticd._rows import Layout, Rows
 from criticd._spool import Spool
 from criticd.client import control_socket, positions_of
-from criticd.keys import Keys
 
 log = logging.getLogger("criticd")
 
@@ -32,6 +31,8 @@ _GULP = 16
 """Items taken from the queue before other threads get a chance to run: batches, or steps of many streams."""
 _SILENCE_S = 30.0
 """A daemon that owes replies and says nothing for so long is given up, and connected to anew."""
+_ABSENCE_S = 5.0
+"""How long the daemon may be away before a sender that does not wait for it says so."""
 _RETRY_S = 0.5
 """Pause after an answer that asks for patience without saying how much."""
 _PATIENCE = frozenset({"overloaded", "read_only", "not_ready"})
@@ -52,6 +53,9 @@ class Stream:
     open: Run | None = None
     # The thread's.
     finished: int = 0
+    # Rows handed to a connected socket, and the index behind the last of them.
+    handed: int = 0
+    reached: int = 0
     error: Refused | None = None
     renewals: int = 0
     pending: deque[Run] = field(default_factory=deque)
@@ -115,8 +119,9 @@ class Counters:
     """What became of the rows of a sender.
 
     `taken`: rows that `send` took. `dropped`: rows that it did not take, because its queue was full (only without
-    `reliable`). `sent`: handed to the socket (without `reliable`, all there is to know). `acknowledged`: the daemon has
-    them. `refused`: given up because the daemon turned them down. `lost`: given up because the daemon forgot them and
+    `reliable`). `sent`: handed to a connection that stood. `acknowledged`: the daemon has them (only with `reliable`).
+    `refused`: the daemon turned them down; without `reliable` they are counted as sent as well, and the number is a
+    lower bound, known a second or so later. `lost`: given up because the daemon forgot them and
     they were no longer kept, or because the sender was closed before it could send them. `resent`: sent once more.
     `spooled`: rows on disk now. `reconnects`: times that a connection was made, but for the first.
     """
@@ -164,6 +169,10 @@ class Ledger:
     def hurry(self) -> bool:
         """Whether rows are to be sent without waiting for more."""
         return self.stop or self.flushes > 0
+
+    def refused(self, rows: int) -> None:
+        """So many rows were refused so far, as far as is known without acknowledgements."""
+        self.counters.refused = rows
 
     def nudge(self) -> None:
         """Have the thread look up."""
@@ -286,7 +295,26 @@ class _Thread(threading.Thread):
 
 
 class Pushing(_Thread):
-    """Fire and forget: batches into a PUSH socket, which keeps a few while the daemon is away."""
+    """Fire and forget: batches into a PUSH socket, while it is connected.
+
+    `look` is called when rows have gone over a new connection.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        address: Address,
+        batch_rows: int,
+        linger_s: float,
+        context: Any,
+        look: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(ledger, address, batch_rows, linger_s, context)
+        self.link: _Link | None = None
+        self.connections = 0
+        self.deadline = float("inf")
+        self.look, self.to_look = look, False
+        self.away_since: float | None = None
 
     def deliver(self) -> None:
         ledger = self.ledger
@@ -299,10 +327,9 @@ class Pushing(_Thread):
             more = True
             while more or self.busy:
                 more = self.drain()
-                now = time.monotonic()
                 for stream in list(self.busy):
                     while stream.pending and (not more or self.ripe(stream)):
-                        if not self.push(self.form(stream), now):
+                        if not self.push(self.form(stream)):
                             self.abandon()
                             return
                 time.sleep(0)
@@ -310,13 +337,7 @@ class Pushing(_Thread):
                 break
         self.close()
 
-    def __init__(self, ledger: Ledger, address: Address, batch_rows: int, linger_s: float, context: Any) -> None:
-        super().__init__(ledger, address, batch_rows, linger_s, context)
-        self.socket: zmq.Socket[bytes] | None = None
-        self.endpoint: str | None = None
-        self.deadline = float("inf")
-
-    def push(self, batch: Batch, now: float) -> bool:
+    def push(self, batch: Batch) -> bool:
         """Hand a batch to the socket, waiting for room; False if the sender is closed and its time is over."""
         fields = batch.fields()
         time.sleep(0)
@@ -325,35 +346,65 @@ class Pushing(_Thread):
             if self.ledger.stop and time.monotonic() >= self.deadline:
                 self.give_up(batch.stream, batch.rows.count, "lost")
                 return False
-        assert self.socket is not None
-        self.socket.send(payload)
-        self.ledger.counters.sent += batch.rows.count
-        self.ledger.released += batch.rows.count
-        self.finish(batch.stream, batch.rows.count)
+        assert self.link is not None
+        self.link.socket.send(payload)
+        stream, rows = batch.stream, batch.rows.count
+        stream.handed, stream.reached = stream.handed + rows, batch.end
+        self.ledger.counters.sent += rows
+        self.ledger.released += rows
+        self.finish(stream, rows)
         self.tell()
+        if self.to_look and self.look is not None:
+            self.to_look = False
+            self.look()
         return True
 
     def writable(self) -> bool:
-        """Whether there is room, after waiting a little. Looks for the daemon elsewhere if it has moved."""
-        if self.socket is not None and self.socket.poll(100, zmq.POLLOUT):
-            return True
+        """Whether there is room on a connection that stands, after waiting a little.
+
+        Looks for the daemon elsewhere if it has moved.
+        """
+        link = self.link
+        if link is not None:
+            stood = link.connected
+            if link.stands(0 if stood else 100) and not stood:
+                self.ledger.counters.reconnects += self.connections > 0
+                self.connections += 1
+                self.to_look, self.away_since = True, None
+            if link.connected and link.socket.poll(100, zmq.POLLOUT):
+                return True
+        if link is None or not link.connected:
+            self.complain()
         endpoint = self.address.resolve()
         if endpoint is None:
             time.sleep(0.05)
-        elif endpoint != self.endpoint:
-            if self.socket is not None:
-                self.socket.close(linger=0)
-            self.socket = self.context.socket(zmq.PUSH)
-            self.socket.setsockopt(zmq.SNDHWM, 16)
-            self.socket.setsockopt(zmq.RECONNECT_IVL, 50)
-            self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-            self.socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
-            self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+        elif link is None or endpoint != link.endpoint:
+            if link is not None:
+                link.close()
+            socket = self.context.socket(zmq.PUSH)
+            socket.setsockopt(zmq.SNDHWM, 16)
+            socket.setsockopt(zmq.RECONNECT_IVL, 50)
+            socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+            socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
+            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
             if self.address.keys is not None:
-                self.address.keys.use(self.socket)
-            self.socket.connect(endpoint)
-            self.endpoint = endpoint
+                self.address.keys.use(socket)
+            self.link = _Link(socket, endpoint)
         return False
+
+    def complain(self) -> None:
+        """Say once for each absence of the daemon that rows wait."""
+        now = time.monotonic()
+        if self.away_since is None:
+            self.away_since = now
+        elif now - self.away_since >= _ABSENCE_S:
+            self.away_since = float("inf")
+            log.warning(
+                "no connection to %s for %g s, %d rows wait: is `criticd serve` running, and is this its endpoint?",
+                self.address,
+                _ABSENCE_S,
+                self.ledger.held,
+            )
 
     def abandon(self) -> None:
         """Count what is left as lost."""
@@ -365,16 +416,16 @@ class Pushing(_Thread):
         self.close()
 
     def close(self) -> None:
-        if self.socket is not None:
-            self.socket.close(linger=max(0, round(1000 * min(60.0, self.deadline - time.monotonic()))))
+        if self.link is not None:
+            self.link.close(max(0, round(1000 * min(60.0, self.deadline - time.monotonic()))))
 
 
 class _Link:
-    """A connection to the control socket that says when it breaks."""
+    """A socket and its connection to an endpoint, which says when it stands and when it breaks."""
 
-    def __init__(self, context: Any, endpoint: str, keys: Keys | None) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         self.endpoint = endpoint
-        self.socket = control_socket(context, keys)
+        self.socket = socket
         self.monitor = self.socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self.poller = zmq.Poller()
         self.poller.register(self.socket, zmq.POLLIN)
@@ -389,18 +440,22 @@ class _Link:
         if self.socket in ready:
             while len(payloads) < _GULP and self.socket.poll(0):
                 payloads.append(self.socket.recv())
-        while self.monitor.poll(0):
-            event = recv_monitor_message(self.monitor)["event"]
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self.connected = True
-            elif self.connected:
-                self.broken = True
+        self.stands()
         return payloads
 
-    def close(self) -> None:
+    def stands(self, timeout_ms: int = 0) -> bool:
+        """Whether the connection stands, after what happens to it within that time. Sets `connected` and `broken`."""
+        while self.monitor.poll(timeout_ms):
+            timeout_ms = 0
+            made = recv_monitor_message(self.monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self.broken |= self.connected and not made
+            self.connected = made
+        return self.connected
+
+    def close(self, linger_ms: int = 0) -> None:
         self.socket.disable_monitor()
         self.monitor.close(linger=0)
-        self.socket.close(linger=0)
+        self.socket.close(linger=linger_ms)
 
 
 class Appending(_Thread):
@@ -472,7 +527,7 @@ class Appending(_Thread):
         """A connection that stands. Meanwhile what comes is spooled."""
         while not self.leaving():
             endpoint = self.address.resolve()
-            link = None if endpoint is None else _Link(self.context, endpoint, self.address.keys)
+            link = None if endpoint is None else _Link(control_socket(self.context, self.address.keys), endpoint)
             # A daemon that has come back may have other ports.
             until = time.monotonic() + (1.0 if self.address.data_dir else _SILENCE_S)
             while not self.leaving() and time.monotonic() < until:
