@@ -72,6 +72,51 @@ def writer_to(folder: str) -> Any:
     return SummaryWriter(folder)
 
 
+def estimated_advantages(rewards: Any, values: Any, dones: Any, ahead: Any, discount: float, gae_lambda: float) -> Any:
+    """Generalised advantage estimates (n, E). `values` (n, E) are of the states, `dones` and `ahead` of what followed.
+
+    `ahead` (E,) is the value of the states after the last step.
+    """
+    advantages, last = torch.zeros_like(rewards), torch.zeros_like(ahead)
+    for t in reversed(range(len(rewards))):
+        goes_on = 1.0 - dones[t]
+        delta = rewards[t] + discount * (ahead if t == len(rewards) - 1 else values[t + 1]) * goes_on - values[t]
+        advantages[t] = last = delta + discount * gae_lambda * goes_on * last
+    return advantages
+
+
+def learn(agent: Agent, optimizer: Any, obs: Any, actions: Any, logprobs: Any, advantages: Any, returns: Any) -> None:
+    """PPO's update: four passes over a rollout (n, ...), in four minibatches each."""
+    for _ in range(4):
+        for chosen in torch.randperm(len(returns)).chunk(4):
+            _, logprob, entropy, value = agent.act(obs[chosen], actions[chosen])
+            gain = advantages[chosen]
+            gain = (gain - gain.mean()) / (gain.std() + 1e-8)
+            ratio = (logprob - logprobs[chosen]).exp()
+            policy_loss = torch.max(-gain * ratio, -gain * ratio.clamp(0.8, 1.2)).mean()
+            value_loss = 0.5 * (value - returns[chosen]).square().mean()
+            optimizer.zero_grad()
+            (policy_loss - 0.01 * entropy.mean() + 0.5 * value_loss).backward()
+            nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+            optimizer.step()
+
+
+def compare(  # criticd
+    critics: dict[str, Any], obs: Any, afters: Any, rewards: Any, ended: Any, cut: Any, discount: float
+) -> dict[str, float]:
+    """Explained variance of critics, functions from states (n, D) to values (n,), over a rollout of (n, E) steps."""
+    states, found = obs.reshape(-1, obs.shape[-1]), {}
+    for name, critic in critics.items():
+        ahead = np.zeros(rewards.shape)
+        ahead[cut] = critic(afters[cut])
+        followed = discounted_returns(rewards, ended, cut, ahead, discount)
+        found[f"explained_variance_{name}"] = explained_variance(critic(states), followed.ravel())
+    if len(critics) == 2:
+        first, second = (critic(states) for critic in critics.values())
+        found["disagreement"] = float(np.sqrt(np.mean((first - second) ** 2)))
+    return found
+
+
 def main() -> None:
     """Train, and log both critics."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -101,11 +146,7 @@ def main() -> None:
     next_obs, next_done = torch.as_tensor(following), torch.zeros(args.num_envs)
 
     for iteration in range(1, args.total_timesteps // (args.num_envs * args.num_steps) + 1):
-        ended, cut, afters = (
-            np.zeros(shape, bool),
-            np.zeros(shape, bool),
-            obs.numpy().copy(),
-        )  # criticd
+        ended, cut, afters = np.zeros(shape, bool), np.zeros(shape, bool), obs.numpy().copy()  # criticd
         model = subscriber.latest  # criticd: as old as the agent's critic, which learns after the rollout
         for step in range(args.num_steps):
             obs[step], dones[step] = next_obs, next_done
@@ -113,65 +154,27 @@ def main() -> None:
                 action, logprobs[step], _, values[step] = agent.act(next_obs)
             actions[step] = action
             following, reward, terminated, truncated, infos = envs.step(action.numpy())
-            ended[step], cut[step], afters[step] = (
-                terminated,
-                truncated,
-                following,
-            )  # criticd
+            ended[step], cut[step], afters[step] = terminated, truncated, following  # criticd
             for i in np.flatnonzero(terminated | truncated):  # criticd
                 afters[step, i] = infos["final_obs"][i]
             rewards[step] = torch.as_tensor(reward)
-            next_obs, next_done = (
-                torch.as_tensor(following),
-                torch.as_tensor(terminated | truncated).float(),
-            )
+            next_obs, next_done = torch.as_tensor(following), torch.as_tensor(terminated | truncated).float()
 
-        advantages, last = torch.zeros(shape), torch.zeros(args.num_envs)
         with torch.no_grad():
-            next_value = agent.critic(next_obs).flatten()
-        for t in reversed(range(args.num_steps)):
-            goes_on = 1.0 - (next_done if t == args.num_steps - 1 else dones[t + 1])
-            ahead = next_value if t == args.num_steps - 1 else values[t + 1]
-            delta = rewards[t] + args.gamma * ahead * goes_on - values[t]
-            advantages[t] = last = delta + args.gamma * args.gae_lambda * goes_on * last
-        returns = advantages + values
-
-        flat_obs, flat_actions = obs.flatten(0, 1), actions.flatten()
-        flat_logprobs, flat_advantages, flat_returns = (
-            logprobs.flatten(),
-            advantages.flatten(),
-            returns.flatten(),
-        )
-        for _ in range(4):
-            for chosen in torch.randperm(flat_returns.numel()).chunk(4):
-                _, logprob, entropy, value = agent.act(flat_obs[chosen], flat_actions[chosen])
-                gain = flat_advantages[chosen]
-                gain = (gain - gain.mean()) / (gain.std() + 1e-8)
-                ratio = (logprob - flat_logprobs[chosen]).exp()
-                policy_loss = torch.max(-gain * ratio, -gain * ratio.clamp(0.8, 1.2)).mean()
-                value_loss = 0.5 * (value - flat_returns[chosen]).square().mean()
-                optimizer.zero_grad()
-                (policy_loss - 0.01 * entropy.mean() + 0.5 * value_loss).backward()
-                nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
-                optimizer.step()
-
-        cut[-1] |= ~ended[-1]  # criticd
+            ahead = agent.critic(next_obs).flatten()
+        followed = torch.cat([dones[1:], next_done[None]])
+        advantages = estimated_advantages(rewards, values, followed, ahead, args.gamma, args.gae_lambda)
         charts = {}
-        for name in ("agent", "criticd") if model is not None else ("agent",):  # criticd
-            predicted, ahead = values.flatten().numpy(), np.zeros(shape)
-            if model is None or name == "agent":
-                with torch.no_grad():
-                    ahead[cut] = agent.critic(torch.as_tensor(afters[cut])).flatten().numpy()
-            else:
-                own, (predicted, deviation) = (
-                    predicted,
-                    model(flat_obs.numpy(), std=True),
-                )
-                ahead[cut] = model(afters[cut])
-                charts["criticd_std"] = deviation.mean()
-                charts["disagreement"] = np.sqrt(np.mean((predicted - own) ** 2))
-            followed = discounted_returns(rewards.numpy().astype(float), ended, cut, ahead, args.gamma)
-            charts[f"explained_variance_{name}"] = explained_variance(predicted, followed.ravel())
+        cut[-1] |= ~ended[-1]  # criticd: before the update, with the values that the agent acted on
+        with torch.no_grad():  # criticd
+            critics: dict[str, Any] = {"agent": lambda x: agent.critic(torch.as_tensor(x)).flatten().numpy()}
+            if model is not None:
+                critics["criticd"] = model
+                charts["criticd_std"] = model(obs.flatten(0, 1).numpy(), std=True)[1].mean()
+            charts |= compare(critics, obs.numpy(), afters, rewards.numpy().astype(float), ended, cut, args.gamma)
+        flat = (part.flatten(0, 1) for part in (obs, actions, logprobs, advantages, advantages + values))
+        learn(agent, optimizer, *flat)
+
         global_step = iteration * args.num_envs * args.num_steps
         for name, number in charts.items():
             if writer is not None:

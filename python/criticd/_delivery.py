@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,8 +31,6 @@ _GULP = 16
 """Items taken from the queue before other threads get a chance to run: batches, or steps of many streams."""
 _SILENCE_S = 30.0
 """A daemon that owes replies and says nothing for so long is given up, and connected to anew."""
-_ABSENCE_S = 5.0
-"""How long the daemon may be away before a sender that does not wait for it says so."""
 _RETRY_S = 0.5
 """Pause after an answer that asks for patience without saying how much."""
 _PATIENCE = frozenset({"overloaded", "read_only", "not_ready"})
@@ -180,7 +178,7 @@ class Ledger:
         self.queue.put(None)
 
 
-class _Thread(threading.Thread):
+class Thread(threading.Thread):
     """Collecting rows, common to both ways of sending."""
 
     def __init__(self, ledger: Ledger, address: Address, batch_rows: int, linger_s: float, context: Any) -> None:
@@ -294,133 +292,7 @@ class _Thread(threading.Thread):
             self.ledger.progress.notify_all()
 
 
-class Pushing(_Thread):
-    """Fire and forget: batches into a PUSH socket, while it is connected.
-
-    `look` is called when rows have gone over a new connection.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        address: Address,
-        batch_rows: int,
-        linger_s: float,
-        context: Any,
-        look: Callable[[], None] | None = None,
-    ) -> None:
-        super().__init__(ledger, address, batch_rows, linger_s, context)
-        self.link: _Link | None = None
-        self.connections = 0
-        self.deadline = float("inf")
-        self.look, self.to_look = look, False
-        self.away_since: float | None = None
-
-    def deliver(self) -> None:
-        ledger = self.ledger
-        while True:
-            self.collect(ledger.queue.get())
-            if not ledger.hurry:
-                # Rows that come together travel together.
-                ledger.wake.wait(self.linger_s)
-            ledger.wake.clear()
-            more = True
-            while more or self.busy:
-                more = self.drain()
-                for stream in list(self.busy):
-                    while stream.pending and (not more or self.ripe(stream)):
-                        if not self.push(self.form(stream)):
-                            self.abandon()
-                            return
-                time.sleep(0)
-            if ledger.stop and ledger.queue.empty():
-                break
-        self.close()
-
-    def push(self, batch: Batch) -> bool:
-        """Hand a batch to the socket, waiting for room; False if the sender is closed and its time is over."""
-        fields = batch.fields()
-        time.sleep(0)
-        payload = pack(fields)
-        while not self.writable():
-            if self.ledger.stop and time.monotonic() >= self.deadline:
-                self.give_up(batch.stream, batch.rows.count, "lost")
-                return False
-        assert self.link is not None
-        self.link.socket.send(payload)
-        stream, rows = batch.stream, batch.rows.count
-        stream.handed, stream.reached = stream.handed + rows, batch.end
-        self.ledger.counters.sent += rows
-        self.ledger.released += rows
-        self.finish(stream, rows)
-        self.tell()
-        if self.to_look and self.look is not None:
-            self.to_look = False
-            self.look()
-        return True
-
-    def writable(self) -> bool:
-        """Whether there is room on a connection that stands, after waiting a little.
-
-        Looks for the daemon elsewhere if it has moved.
-        """
-        link = self.link
-        if link is not None:
-            stood = link.connected
-            if link.stands(0 if stood else 100) and not stood:
-                self.ledger.counters.reconnects += self.connections > 0
-                self.connections += 1
-                self.to_look, self.away_since = True, None
-            if link.connected and link.socket.poll(100, zmq.POLLOUT):
-                return True
-        if link is None or not link.connected:
-            self.complain()
-        endpoint = self.address.resolve()
-        if endpoint is None:
-            time.sleep(0.05)
-        elif link is None or endpoint != link.endpoint:
-            if link is not None:
-                link.close()
-            socket = self.context.socket(zmq.PUSH)
-            socket.setsockopt(zmq.SNDHWM, 16)
-            socket.setsockopt(zmq.RECONNECT_IVL, 50)
-            socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-            socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
-            socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
-            if self.address.keys is not None:
-                self.address.keys.use(socket)
-            self.link = _Link(socket, endpoint)
-        return False
-
-    def complain(self) -> None:
-        """Say once for each absence of the daemon that rows wait."""
-        now = time.monotonic()
-        if self.away_since is None:
-            self.away_since = now
-        elif now - self.away_since >= _ABSENCE_S:
-            self.away_since = float("inf")
-            log.warning(
-                "no connection to %s for %g s, %d rows wait: is `criticd serve` running, and is this its endpoint?",
-                self.address,
-                _ABSENCE_S,
-                self.ledger.held,
-            )
-
-    def abandon(self) -> None:
-        """Count what is left as lost."""
-        while self.drain():
-            pass
-        for stream in list(self.busy):
-            while stream.pending:
-                self.give_up(stream, self.form(stream).rows.count, "lost")
-        self.close()
-
-    def close(self) -> None:
-        if self.link is not None:
-            self.link.close(max(0, round(1000 * min(60.0, self.deadline - time.monotonic()))))
-
-
-class _Link:
+class Link:
     """A socket and its connection to an endpoint, which says when it stands and when it breaks."""
 
     def __init__(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
@@ -458,7 +330,7 @@ class _Link:
         self.socket.close(linger=linger_ms)
 
 
-class Appending(_Thread):
+class Appending(Thread):
     """Acknowledged appends: what is not acknowledged is sent again until it is.
 
     At most `window` batches are unanswered at a time. Batches of one stream are sent in order; if one is not taken,
@@ -523,11 +395,11 @@ class Appending(_Thread):
         """Whether to wait for a daemon no more: what is left can go to the spool at once."""
         return self.over() or (self.ledger.stop and self.spool is not None)
 
-    def connect(self) -> _Link | None:
+    def connect(self) -> Link | None:
         """A connection that stands. Meanwhile what comes is spooled."""
         while not self.leaving():
             endpoint = self.address.resolve()
-            link = None if endpoint is None else _Link(control_socket(self.context, self.address.keys), endpoint)
+            link = None if endpoint is None else Link(control_socket(self.context, self.address.keys), endpoint)
             # A daemon that has come back may have other ports.
             until = time.monotonic() + (1.0 if self.address.data_dir else _SILENCE_S)
             while not self.leaving() and time.monotonic() < until:
@@ -546,7 +418,7 @@ class Appending(_Thread):
                 link.close()
         return None
 
-    def greet(self, link: _Link) -> bool:
+    def greet(self, link: Link) -> bool:
         """Learn the daemon's limits and where our streams stand; False if the connection broke over it."""
         hello = self.call(link, "hello")
         if isinstance(hello, dict):
@@ -567,7 +439,7 @@ class Appending(_Thread):
                 self.resume(stream, position.next_seq)
         return True
 
-    def call(self, link: _Link, op: str) -> Message | Refused | None:
+    def call(self, link: Link, op: str) -> Message | Refused | None:
         self.numbers += 1
         number, since = self.numbers, time.monotonic()
         if not link.socket.poll(1000, zmq.POLLOUT):
@@ -582,7 +454,7 @@ class Appending(_Thread):
                 pass
         return None
 
-    def exchange(self, link: _Link) -> None:
+    def exchange(self, link: Link) -> None:
         """Send and hear until the connection breaks or all is done."""
         self.heard_at = time.monotonic()
         while not link.broken and not self.over():
@@ -598,7 +470,7 @@ class Appending(_Thread):
                 log.warning("no reply from %s for %.0f s: connecting anew", link.endpoint, _SILENCE_S)
                 return
 
-    def send(self, link: _Link) -> bool:
+    def send(self, link: Link) -> bool:
         """Fill the window; whether anything was sent."""
         now = time.monotonic()
         if self.spool is not None and self.spool.batches:
@@ -845,4 +717,4 @@ class Appending(_Thread):
             self.spool.close()
 
 
-__all__ = ["Appending", "Batch", "Counters", "Layout", "Ledger", "Pushing", "Rows", "Spool", "Stream"]
+__all__ = ["Appending", "Batch", "Counters", "Layout", "Ledger", "Link", "Rows", "Spool", "Stream", "Thread"]

@@ -17,9 +17,10 @@ from typing import Any, Self
 import numpy.typing as npt
 import zmq
 
-from criticd._delivery import Appending, Counters, Ledger, Pushing, Run, Stream
+from criticd._delivery import Appending, Counters, Ledger, Run, Stream
 from criticd._fork import watch
 from criticd._protocol import Address, CriticdError, Endpoints, Invalid
+from criticd._push import Pushing
 from criticd._refusals import Refusal, Sent, Watch, refusal
 from criticd._rows import Rows
 from criticd._spool import Spool

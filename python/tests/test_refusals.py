@@ -114,7 +114,7 @@ def test_a_reliable_sender_names_its_refusal_too(start: Start) -> None:
 
 
 def test_counters_of_a_daemon_that_is_not_there(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    monkeypatch.setattr("criticd._delivery._ABSENCE_S", 0.05)
+    monkeypatch.setattr("criticd._push._ABSENCE_S", 0.05)
     with Sender(NOWHERE) as sender:
         for row in range(10):
             sender.send([float(row)], 0.0, [row + 1.0])
