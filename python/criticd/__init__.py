@@ -61,5 +61,5 @@ __all__ = [
 try:
     __version__ = version("criticd")
 except PackageNotFoundError:
-    # A source tree on the search path, which nobody has installed.
+    # A source tree on the search path, that was not installed.
     __version__ = "0+unknown"

@@ -1,7 +1,7 @@
 """Which of the rows sent without acknowledgement the daemon has turned down, why, and what to do about it.
 
-The daemon answers nobody on its ingest socket. It publishes `event.rejected` when it has refused something, without the
-stream that it was of, and says on its control socket how far each session has got. A sender learns from both together
+The daemon sends no answers on its ingest socket. It publishes `event.rejected` when it has refused something, without
+the stream that it was of, and says on its control socket how far each session has got. A sender learns from both together
 which of its own rows were refused.
 """
 
@@ -23,8 +23,8 @@ from criticd.keys import Keys
 log = logging.getLogger("criticd")
 
 _TOPIC = "event.rejected"
-_TURN_S = 0.2
-"""How long the thread listens before it looks up."""
+_TURN_S = 0.5
+"""How often the thread looks for announcements."""
 _SETTLED_S = 1.0
 """Rows that were not taken within this time, while the daemon refused some, were refused."""
 _REMEDIES = {
@@ -199,7 +199,7 @@ class Watch(threading.Thread):
                     self._compare()
             self._look_last(socket)
         except Exception:
-            # Rows go on without it: nobody should lose any because they could not be counted.
+            # Rows go on without it: none is to be lost because refused ones cannot be counted.
             log.exception("refused rows cannot be looked for any more")
         finally:
             if socket is not None:
@@ -218,12 +218,10 @@ class Watch(threading.Thread):
         return socket
 
     def _hear(self, socket: Any) -> bool:
-        """Whether the daemon has announced refusals within a turn."""
-        if socket is None:
-            self._look.wait(_TURN_S)
-            return False
+        """Whether the daemon has announced refusals, after a turn, or less if there is something to look at."""
+        self._look.wait(_TURN_S)
         heard = False
-        while socket.poll(0 if heard or self._look.is_set() else round(1000 * _TURN_S)):
+        while socket is not None and socket.poll(0):
             self.auditor.rejected(unpack(socket.recv_multipart()[-1]))
             heard = True
         return heard
