@@ -2,7 +2,7 @@
 //! start is refused.
 
 use criticd::config::Config;
-use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
+use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
 use criticd::daemon::ledger::CheckpointDone;
 use criticd::daemon::recovery::{RecoverError, recover};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
@@ -59,7 +59,6 @@ impl Harness {
     fn turn(&mut self) {
         let now = self.at();
         self.core.step(now);
-        self.core.retry_if_due(now);
         if self.core.refresh_due(now) {
             self.core.refresh(now, &|| now);
         }
@@ -70,11 +69,11 @@ impl Harness {
                 Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
                 Output::Refit { critic, job } => {
                     let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
-                    self.core.refit_done(RefitDone { critic, result, seconds: 0.0 }, now);
+                    self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
                 }
                 Output::CatchUp { critic, mut candidate, window } => {
                     candidate.catch_up(&window, &|| true).unwrap();
-                    self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 }, now);
+                    self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 });
                 }
                 Output::Checkpoint(checkpoint) => {
                     let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
@@ -92,7 +91,8 @@ impl Harness {
     fn call(&mut self, op: Op) {
         let now = self.at();
         let peer = Peer { connection: 1, delimiter: false };
-        self.core.call(Call { peer, id: Id::nil(), form: ArrayForm::List, op }, now);
+        let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
+        self.core.call(Call { caller, op }, now);
     }
 
     fn ask(&mut self, op: Op) -> Value {
@@ -283,7 +283,7 @@ fn what_rows_say_about_policies_outlives_a_crash() {
     let mut harness = open();
     assert!(harness.state() == expected);
     let recovered = recover(&mut MemoryStorage::on(Arc::clone(&disk)), &*checkpoints, 1000, &mut |_, _| {}).unwrap();
-    let window = recovered.window.unwrap();
+    let window = recovered.state.window().unwrap();
     let rows = window.flatten();
     assert!(rows.ratios.contains(&0.0) && rows.ratios.contains(&1.0));
     assert_eq!(bits(&rows.ratios), said[window.start() as usize..]);
@@ -314,7 +314,7 @@ fn groups_of_format_version_1_are_written_as_they_were() {
         let mut writer = GroupWriter::default();
         for record in &records {
             if let Record::Rows(taken) = record {
-                writer.take(taken.stream, &taken.batch, 0, &taken.starts_chain);
+                writer.take(taken);
             }
         }
         if writer.rows() == group.rows && group.kinds == criticd::journal::ROWS {
@@ -488,7 +488,7 @@ fn restore(files: &[(String, Vec<u8>)], to: &Path) {
 fn start(path: &Path) -> Result<(u64, Vec<u8>), RecoverError> {
     let mut storage = SqliteStorage::open(path).map_err(RecoverError::Store)?;
     let recovered = recover(&mut storage, &Directory::new(path), 500, &mut |_, _| {})?;
-    Ok((recovered.end.offset, rmp_serde::to_vec_named(&recovered.learners).unwrap()))
+    Ok((recovered.state.end().offset, rmp_serde::to_vec_named(recovered.state.critics()).unwrap()))
 }
 
 fn exhaustive() -> bool {
@@ -758,8 +758,7 @@ fn a_critic_whose_settings_change_goes_on_or_begins_anew_and_replay_does_the_sam
     };
     append(&mut harness, 0..15);
     let tuned = Arc::new(Config::from_toml(&first.print().replace("tune_noise = true", "tune_noise = false")).unwrap());
-    let now = harness.at();
-    harness.core.reload(Arc::clone(&tuned), now).unwrap();
+    harness.core.reload(Arc::clone(&tuned)).unwrap();
     append(&mut harness, 15..20);
     drop(harness);
     // Another discount means other values: that critic begins anew with the rows that are kept. A second one is added.
@@ -951,15 +950,13 @@ fn a_directory_of_critics_and_streams_gives_the_model_that_it_gave() {
                     drop(harness.ask(optimise("short")));
                 }
                 2 => {
-                    let now = harness.at();
-                    harness.core.reload(Arc::clone(&tuned), now).unwrap();
+                    harness.core.reload(Arc::clone(&tuned)).unwrap();
                 }
                 3 => {
                     drop(harness.ask(optimise("main")));
                     drop(harness.ask(Op::Checkpoint));
-                    let now = harness.at();
                     let result = Err("it found nothing".to_owned());
-                    harness.core.refit_done(RefitDone { critic: 1, result, seconds: 0.0 }, now);
+                    harness.core.refit_done(RefitDone { critic: 1, result, seconds: 0.0 });
                 }
                 _ => {}
             }
