@@ -1,7 +1,7 @@
 """Which of the rows sent without acknowledgement the daemon has turned down, why, and what to do about it.
 
 The daemon sends no answers on its ingest socket. It publishes `event.rejected` when it has refused something, without
-the stream that it was of, and says on its control socket how far each session has got. A sender learns from both together
+saying of which stream. On its control socket it says how far each session has got. A sender learns from both together
 which of its own rows were refused.
 """
 
