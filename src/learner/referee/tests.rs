@@ -352,6 +352,43 @@ fn rewards_count_alike_whatever_their_unit() {
 }
 
 #[test]
+fn rewards_of_any_size_are_chosen_by_alike() {
+    let (settings, inputs, plain) = (settings(), inputs(), walk(1000, 40, 2, 61));
+    let chosen = |exponent: i32| {
+        let mut rows = plain.clone();
+        rows.rewards.iter_mut().for_each(|r| *r *= 2f64.powi(exponent));
+        let Choice { hyperparameters, lambda, report, .. } = asked(&question(&rows, &settings, &inputs));
+        (hyperparameters, lambda, report)
+    };
+    // Beyond what single precision can hold, both ways; a power of two changes no digit.
+    let plain = chosen(0);
+    assert!(plain.2.score < 1.0);
+    assert_eq!(chosen(-200), plain);
+    assert_eq!(chosen(140), plain);
+}
+
+#[test]
+fn a_few_heavy_rows_leave_others_to_choose_by() {
+    let (settings, inputs, mut rows) = (settings(), inputs(), walk(1000, 40, 2, 62));
+    rows.ratios[500] = 1e8;
+    let choice = asked(&question(&rows, &settings, &inputs));
+    assert!(choice.found.is_some() && choice.report.findings.iter().any(|f| f.contains("1000 rows are worth 1:")));
+    let source = Source { ratio_max: f64::INFINITY, ..source(&rows, &inputs) };
+    let pieces = Pieces::new(&source);
+    let sample = pieces.weighted_sample(600, 1);
+    assert!(sample.len() == 600 && sample.windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(sample.iter().any(|&node| pieces.row[node] == Some(500)));
+    // What weighs nothing says nothing.
+    rows.ratios.iter_mut().for_each(|ratio| *ratio = 0.0);
+    (100..110).for_each(|i| rows.ratios[i] = 1.0);
+    let pieces = Pieces::new(&Source { ratio_max: f64::INFINITY, ..self::source(&rows, &inputs) });
+    let mut sampled: Vec<_> = pieces.weighted_sample(600, 1).iter().map(|&node| pieces.row[node].unwrap()).collect();
+    sampled.sort_unstable();
+    assert_eq!(sampled, (100..110).collect::<Vec<_>>());
+    assert!(asked(&question(&rows, &settings, &inputs)).found.is_none());
+}
+
+#[test]
 fn when_time_is_up_the_choice_is_among_what_is_there() {
     let (settings, inputs, rows) = (settings(), inputs(), walk(1000, 40, 2, 70));
     let question = question(&rows, &settings, &inputs);
