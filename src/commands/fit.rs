@@ -345,8 +345,13 @@ impl Fit {
         } else {
             run()
         };
+        let largest = rows.ratios.iter().copied().fold(0.0, f64::max).min(self.rho_max);
         let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
+            other if largest > 1.0 => {
+                let hint = format!("importance ratios of up to {} may be why, --rho-max clips them", number(largest));
+                in_file(&self.table.table, format!("{other}; {hint}"))
+            }
             other => in_file(&self.table.table, other),
         })?;
         let mut model = *candidate.model;

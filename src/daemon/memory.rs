@@ -56,11 +56,9 @@ impl ModelFootprint {
         // The variance of the snapshot that answers, and of the next one while both are there, as it is and laid out.
         let snapshots = 2;
         let slots = settings.backfill_rows + settings.refresh_rows;
-        // Features of recent rows, what they added to B (two), and their scores; features of the states of one block (at most two
-        // for each row) and what they are made in, those of its rows that are scored, what its rows add to B (two columns for
-        // each row and each cut) and to the scatter (one); and the inverses of the factor's diagonal blocks. Beside them the
-        // errors of verified returns.
-        let columns = 4 * slots + 14 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
+        // Features of recent rows, of the states of one block (at most two for each row) and what they are made in, those of its
+        // rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
+        let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
         let rest = slots * (2 * dim + rewards + 4) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
         let bytes = NUMBER * (m * m * (squares + snapshots) + m * columns + rest) + snapshots * QuadraticForm::bytes(m);
         Self { critic: settings.name.clone(), elements: m, bytes }

@@ -85,6 +85,13 @@ fn sums_of(pieces: &Pieces, lambdas: &[f64]) -> Vec<folds::Sums> {
     (0..FOLDS).map(|fold| folds::sums(pieces, fold, &dictionary(), lambdas, &|| true).unwrap()).collect()
 }
 
+/// What the only reward was divided by.
+fn unit(pieces: &Pieces, rows: &Rows) -> f64 {
+    let of = |(node, row): (usize, &Option<usize>)| row.map(|i| (rows.reward(i)[0], pieces.rewards.at(node, 0)));
+    let (real, own) = pieces.row.iter().enumerate().filter_map(of).find(|(real, _)| *real != 0.0).unwrap();
+    real / own
+}
+
 fn distance(a: &Matrix, b: &Matrix) -> f64 {
     (a.to_nalgebra() - b.to_nalgebra()).amax()
 }
@@ -100,6 +107,8 @@ fn a_fold_is_predicted_as_if_it_had_never_been_there() {
     let inputs = inputs();
     let (pieces, lambdas, ratios) = (Pieces::new(&source(&rows, &inputs)), [0.0, 0.8, 1.0], [0.03, 3.0]);
     assert_eq!((pieces.rows, pieces.pieces.len()), (2800, 402));
+    let unit = unit(&pieces, &rows);
+    assert_eq!(unit, 2.0, "rewards are below 2 in magnitude");
     let sums = sums_of(&pieces, &lambdas);
     let (dictionary, successor) = (dictionary(), crate::math::returns::chains(&rows));
     let features = |states: &[f64]| dictionary.features(&dictionary.kernel().project(1, &inputs.normalise(states)));
@@ -121,7 +130,7 @@ fn a_fold_is_predicted_as_if_it_had_never_been_there() {
                     for j in 0..e.len() {
                         axpy(a.col_mut(j), phi.at(j, i) - ahead * psi.at(j, i), &e);
                     }
-                    axpy(p.col_mut(0), rows.reward(i)[0], &e);
+                    axpy(p.col_mut(0), rows.reward(i)[0] / unit, &e);
                 }
             }
             for (r, &ratio) in ratios.iter().enumerate() {
@@ -222,7 +231,7 @@ fn error_of(rows: &Rows, inputs: &Inputs, metric: &Metric, lambda: f64, ratio: f
     (0..a.cols()).for_each(|i| *a.at_mut(i, i) = ratio);
     for sums in &sums {
         (0..a.cols()).for_each(|j| axpy(a.col_mut(j), 1.0, sums.system[0].col(j)));
-        axpy(p.col_mut(0), 1.0, sums.response[0].col(0));
+        axpy(p.col_mut(0), unit(&pieces, rows), sums.response[0].col(0));
     }
     let u = solve_general(&a, &p).unwrap();
     let found = product(dictionary.features(&kernel.project(1, &states)).view(), Op::Transposed, u.view(), Op::Plain);
@@ -386,6 +395,15 @@ fn a_few_heavy_rows_leave_others_to_choose_by() {
     sampled.sort_unstable();
     assert_eq!(sampled, (100..110).collect::<Vec<_>>());
     assert!(asked(&question(&rows, &settings, &inputs)).found.is_none());
+}
+
+#[test]
+fn where_traces_outgrow_all_numbers_lambda_is_zero() {
+    let (settings, inputs, mut rows) = (settings(), inputs(), walk(2000, 100, 2, 63));
+    rows.ratios.fill(1e9);
+    let choice = asked(&question(&rows, &settings, &inputs));
+    assert_eq!(choice.lambda, 0.0);
+    assert!(choice.report.score < 1.0, "{}", choice.report.score);
 }
 
 #[test]
