@@ -78,15 +78,10 @@ impl<'a> Jury<'a> {
         &kernel.values[column * nodes..(column + 1) * nodes]
     }
 
-    /// The first reference (N, H): at each node the median of the candidates with 0 < lambda < 1, or of all where none of these
-    /// gives numbers; none if none does.
+    /// The first reference (N, H): at each node the median of the candidates with 0 < lambda < 1; none if there are none.
     pub(super) fn median(&self) -> Option<Vec<f64>> {
         let inner = |c: &&Candidate| self.lambdas[c.lambda] > 0.0 && self.lambdas[c.lambda] < 1.0;
-        let mut of: Vec<Candidate> = self.candidates.iter().filter(inner).copied().collect();
-        if of.is_empty() {
-            // Large importance ratios let traces grow beyond all numbers; without traces there still are some.
-            of.clone_from(&self.candidates);
-        }
+        let of: Vec<Candidate> = self.candidates.iter().filter(inner).copied().collect();
         if of.is_empty() {
             return None;
         }
