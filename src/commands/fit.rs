@@ -334,7 +334,7 @@ impl Fit {
         window.extend(rows, 0..rows.len());
         let mut learner = Learner::new(settings.clone(), None);
         learner.step(&window);
-        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| in_file(&self.table.table, e))?;
+        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
         let started = Instant::now();
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
@@ -345,14 +345,9 @@ impl Fit {
         } else {
             run()
         };
-        let largest = rows.ratios.iter().copied().fold(0.0, f64::max).min(self.rho_max);
         let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
-            other if largest > 1.0 => {
-                let hint = format!("importance ratios of up to {} may be why, --rho-max clips them", number(largest));
-                in_file(&self.table.table, format!("{other}; {hint}"))
-            }
-            other => in_file(&self.table.table, other),
+            other => self.unsolved(rows, other),
         })?;
         let mut model = *candidate.model;
         if self.dictionary.dictionary.is_some() {
@@ -363,6 +358,16 @@ impl Fit {
             finish(&mut model, rows);
         }
         Ok(Fitted { model, selected: None, report: Some(candidate.report) })
+    }
+
+    /// A failure to solve for values, and what may be behind it.
+    fn unsolved(&self, rows: &Rows, why: impl std::fmt::Display) -> Failure {
+        let largest = rows.ratios.iter().copied().fold(0.0, f64::max).min(self.rho_max);
+        if largest <= 1.0 {
+            return in_file(&self.table.table, why);
+        }
+        let hint = format!("importance ratios of up to {} may be the reason, --rho-max clips them", number(largest));
+        in_file(&self.table.table, format!("{why}; {hint}"))
     }
 
     /// What white noise cannot make use of.
