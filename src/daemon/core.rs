@@ -209,6 +209,8 @@ struct Critic {
     refits: RefitCounts,
     refit_seconds: f64,
     last_refit: Value,
+    /// Held-out error that the model in use was selected with, if this run of the daemon has selected it by that.
+    held_out_error: Option<f64>,
     pauses: VecDeque<f64>,
     waiting: Vec<(Peer, Id, ArrayForm)>,
     waiting_for_running: Vec<(Peer, Id, ArrayForm)>,
@@ -336,6 +338,7 @@ impl Core {
                 refits: RefitCounts::default(),
                 refit_seconds: 0.0,
                 last_refit: Value::Null,
+                held_out_error: None,
                 pauses: VecDeque::new(),
                 waiting: Vec::new(),
                 waiting_for_running: Vec::new(),
@@ -1102,6 +1105,7 @@ impl Core {
     fn adopted(&mut self, index: usize, report: &RefitReport, scores: Option<(f64, f64)>, now: Now) {
         let critic = &mut self.critics[index];
         critic.refits.adopted += 1;
+        critic.held_out_error = report.selection.as_ref().map(|selection| selection.score);
         let mut details = refit_details(critic, report);
         details.insert("outcome".into(), "adopted".into());
         if let Some((before, after)) = scores {
@@ -1377,13 +1381,14 @@ fn recovered_status(recovered: &Recovered, torn_bytes: u64) -> Value {
 struct Shown {
     lambda: f64,
     provisional: bool,
-    /// Factor on deviations of returns and the pairs behind it, where their spread is known.
-    returns: Option<(f64, u64)>,
+    /// Factor on deviations of returns, the pairs behind it, and how many of them were covered without it, where the spread of
+    /// returns is known.
+    returns: Option<(f64, u64, Option<f64>)>,
 }
 
 impl Shown {
     fn of(snapshot: &Snapshot) -> Self {
-        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs));
+        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs, spread.coverage));
         Self { lambda: snapshot.lambda, provisional: snapshot.provisional, returns }
     }
 }
@@ -1437,11 +1442,13 @@ fn critic_status(critic: &Critic) -> Value {
             "running_chains": model.running_chains(),
             "transitions": model.statistics().rows,
             "bytes": model.bytes(),
+            "held_out_error": critic.held_out_error,
             "score": score.mean(),
             "score_recent": (score.rows > 0).then_some(score.recent),
         })));
         if let Some(Shown { lambda, provisional, returns }) = critic.shown {
-            let returns = returns.map(|(factor, pairs)| json!({"factor": factor, "pairs": pairs}));
+            let returns = returns
+                .map(|(factor, pairs, coverage)| json!({"factor": factor, "pairs": pairs, "coverage": coverage}));
             status.extend(map(json!({"lambda": lambda, "provisional": provisional, "returns": returns})));
         }
         status.extend(map(wire::hyperparameters_to_json(&hyper, Some(model.inputs()))));

@@ -1569,6 +1569,7 @@ mod tests {
             floor: vec![0.1],
             factor: 1.25,
             pairs: 40,
+            coverage: Some(0.8),
         });
         board.set(0, Snapshot { returns, lambda: 0.8, provisional: true, ..(*snapshot).clone() });
         board.get(0).unwrap()
