@@ -546,7 +546,7 @@ fn a_value_comes_with_what_the_model_knows_of_it() {
     );
     let inspected = bench.json("inspect m");
     assert_eq!((&inspected["lambda"], &inspected["provisional"]), (&json!(0.8), &json!(true)));
-    assert_eq!(inspected["returns"], json!({"factor": 1.25, "pairs": 431}));
+    assert_eq!(inspected["returns"], json!({"factor": 1.25, "pairs": 431, "coverage": null}));
 }
 
 #[test]

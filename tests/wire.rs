@@ -133,6 +133,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
             floor: vec![1e-3; columns],
             factor: 1.1,
             pairs: 1234,
+            coverage: Some(0.875),
         }),
         provisional: true,
     }
@@ -725,6 +726,7 @@ fn faults_of_snapshots_are_named() {
         ("/returns/weights", json!([1]), (WrongShape, Some("returns.weights"), None)),
         ("/returns/factor", json!(0), (OutOfRange, Some("returns.factor"), None)),
         ("/returns/pairs", json!(-1), (OutOfRange, Some("returns.pairs"), None)),
+        ("/returns/coverage", json!(1.5), (OutOfRange, Some("returns.coverage"), None)),
     ];
     for (path, value, expected) in cases {
         let mut changed = model.clone();

@@ -4,6 +4,7 @@ use super::given::{self, DictionaryOptions, TABLES, TableOptions};
 use super::inspect::describe;
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
+use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
@@ -87,7 +88,7 @@ pub(crate) struct Fit {
     /// Seed of everything random in the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Most time that the search may take; the best found by then counts
+    /// Most processor time that the search may take on each of its threads; the best found by then counts
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
     /// Threads that the search computes on; what it finds does not depend on them, unless the time is used up
@@ -336,15 +337,12 @@ impl Fit {
         learner.step(&window);
         let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
-        let started = Instant::now();
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
-        let run = || refit::run(&job, &|| true, &|| started.elapsed() < budget);
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let candidate = if threads > 1 {
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build()?.install(run)
-        } else {
-            run()
-        };
+        let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
+        let time = ProcessorTime::start(pool.as_ref());
+        let run = || refit::run(&job, &|| true, &|| time.spent() < budget);
+        let candidate = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
             other => self.unsolved(rows, other),

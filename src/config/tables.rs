@@ -530,7 +530,8 @@ pub(super) static CRITIC: [Setting<Settings>; 27] = [
         refit_budget_s,
         Running,
         within(0.01..=86_400.0),
-        "Most seconds that one refit should take, 0.01 to 86400; its search may use seven tenths of them."
+        "Most seconds of processor time that one refit should take on each of its threads, 0.01 to 86400; its search may \
+         use seven tenths of them."
     ),
     setting!(seed, Restart, within(0..=ROWS_MAX), "Seed of everything random in refits, from 0."),
 ];

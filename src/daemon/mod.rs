@@ -24,7 +24,7 @@ use self::core::{Board, Call, Caller, Core, Now, Output, Queues, RefitDone};
 use self::ledger::CheckpointDone;
 use self::quarantine::Quarantine;
 use self::recovery::RecoverError;
-use self::telemetry::{Feed, Pulse, Restarts, Stage, Timings};
+use self::telemetry::{Feed, ProcessorTime, Pulse, Restarts, Stage, Timings};
 use self::warm_start::{Fed, Feeding, WarmStart, WarmStartError};
 use crate::config::Config;
 use crate::http::{self, Http};
@@ -1412,15 +1412,23 @@ impl Refits {
         let stop = &*self.stop;
         let keep_going = || !stop.load(Ordering::Relaxed);
         // A bug in model selection costs this candidate, not the daemon.
-        let result = catch_unwind(AssertUnwindSafe(|| match task {
-            Task::Run { job, .. } => {
-                let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * job.settings.refit_budget_s);
-                let run = || refit::run(&job, &keep_going, &|| started.elapsed() < budget);
-                pool.map_or_else(run, |pool| pool.install(run)).map_err(|e| e.to_string())
-            }
-            Task::CatchUp { mut candidate, window, .. } => {
-                candidate.catch_up(&window, &keep_going).map_err(|e| e.to_string()).map(|()| *candidate)
-            }
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let settings = match &task {
+                Task::Run { job, .. } => &job.settings,
+                Task::CatchUp { candidate, .. } => candidate.model.settings(),
+            };
+            let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * settings.refit_budget_s);
+            let time = ProcessorTime::start(pool);
+            let time_left = || time.spent() < budget;
+            let run = || match task {
+                Task::Run { job, .. } => refit::run(&job, &keep_going, &time_left),
+                Task::CatchUp { candidate, window, .. } => candidate.follow(&window, &keep_going, &time_left),
+            };
+            let result = match pool {
+                Some(pool) => pool.install(run),
+                None => run(),
+            };
+            result.map_err(|e| e.to_string())
         }));
         let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", panics::message(&*panic))));
         let seconds = started.elapsed().as_secs_f64();
@@ -1609,6 +1617,7 @@ mod tests {
             floor: vec![0.1],
             factor: 1.25,
             pairs: 40,
+            coverage: Some(0.8),
         });
         board.set(0, Snapshot { returns, lambda: 0.8, provisional: true, ..(*snapshot).clone() });
         board.get(0).unwrap()

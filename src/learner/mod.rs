@@ -157,7 +157,8 @@ pub struct Settings {
     pub evidence_rows: usize,
     /// Starts of the optimiser.
     pub starts: usize,
-    /// Most seconds that one refit should take; its search may use [`refit::SEARCH_SHARE`] of them.
+    /// Most seconds of processor time that one refit should take on each of its threads; its search may use
+    /// [`refit::SEARCH_SHARE`] of them.
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,

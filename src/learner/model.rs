@@ -1346,6 +1346,7 @@ impl Model {
             floor: spread.floor(),
             factor: self.verification.factor(self.settings.rewards.len()),
             pairs: self.verification.pairs(self.settings.rewards.len()),
+            coverage: self.verification.coverage(self.settings.rewards.len()),
         }
     }
 

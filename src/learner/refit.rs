@@ -27,7 +27,7 @@ const ROWS_MIN: usize = 16;
 const CATCH_UP_ROWS: usize = 512;
 /// Share of the cap that batch selection may fill in a running learner: the rest is for what is new before the next refit.
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
-/// Share of a refit's time budget that its search may use: the rest is for rebuilding dictionary and posterior.
+/// Share of a refit's budget of processor time that its search may use: the rest is for rebuilding dictionary and posterior.
 pub const SEARCH_SHARE: f64 = 0.7;
 /// Place of the noise among the parameters.
 const NOISE: usize = 2;
@@ -38,6 +38,11 @@ const TARGETS_MOVED: f64 = 0.05;
 /// ... if it is also less than this in standard deviations of correlated noise: errors in the targets are noise to the
 /// evidence, and where there is little other noise they decide what is selected.
 const TARGETS_MOVED_NOISE: f64 = 0.1;
+/// A candidate is outdated where more than this times the rows that chose it have arrived since: what few rows can tell apart is not
+/// what so many more would choose.
+const OUTDATED: u64 = 4;
+/// Times that an outdated candidate is selected again: rows may go on arriving faster than any selection ends.
+const AGAIN_MAX: u32 = 2;
 
 /// Why a refit was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +93,21 @@ impl RefitJob {
     fn room(&self) -> usize {
         ((self.settings.dictionary_max as f64 * self.dictionary_share) as usize).max(1)
     }
+
+    /// The same question of other rows.
+    fn asked_of(&self, window: Window) -> Self {
+        let Self { settings, current, names, reason, dictionary_share, seed, .. } = self;
+        let (settings, current, names) = (settings.clone(), current.clone(), names.clone());
+        Self { settings, window, current, names, reason: *reason, dictionary_share: *dictionary_share, seed: *seed }
+    }
+
+    /// What was found in the window.
+    fn candidate(&self, model: Model, report: RefitReport) -> Candidate {
+        let through = self.window.end();
+        // Without the rows: a candidate must not keep alive what the window forgets.
+        let asked = self.asked_of(Window::starting_at(self.window.dim(), self.window.rewards_per_row(), 1, through));
+        Candidate { model: Box::new(model), through, rounds: 0, report, asked: Box::new(asked), again: 0 }
+    }
 }
 
 /// A model ready to be caught up, judged and adopted.
@@ -101,9 +121,33 @@ pub struct Candidate {
     pub rounds: u32,
     /// How it was found.
     pub report: RefitReport,
+    /// What was asked, without the rows.
+    asked: Box<RefitJob>,
+    /// Times it has been selected again.
+    again: u32,
 }
 
 impl Candidate {
+    /// Take in what has arrived since: learn it, or, where held-out returns of far fewer rows have chosen the model, select again
+    /// from all of `window`. `keep_going` and `time_left` are those of [`run`].
+    ///
+    /// # Errors
+    /// Stopped; or any reason for which a selection leaves the present model where it is.
+    pub fn follow(
+        mut self,
+        window: &Window,
+        keep_going: KeepGoing<'_>,
+        time_left: KeepGoing<'_>,
+    ) -> Result<Self, RefitError> {
+        let arrived = window.end() - self.through;
+        if self.report.selection.is_some() && self.again < AGAIN_MAX && arrived > OUTDATED * self.report.rows {
+            let again = run(&self.asked.asked_of(window.clone()), keep_going, time_left)?;
+            return Ok(Self { again: self.again + 1, ..again });
+        }
+        self.catch_up(window, keep_going)?;
+        Ok(self)
+    }
+
     /// Learn all rows of `window` from [`Candidate::through`] on, and refresh: this may take its time. Rows that the window has
     /// forgotten by now are left out.
     ///
@@ -208,7 +252,7 @@ impl From<SolveError> for RefitError {
 
 /// Select a model on the window and rebuild everything under it.
 ///
-/// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the time budget: once
+/// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the budget: once
 /// false, ascents end where they are and the best point so far is used. Called in a pool of threads, it uses them, and gives
 /// the same bits with any number of them as long as the time suffices.
 ///
@@ -345,7 +389,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         );
         // Evidence that is only reported ends without an error.
         look()?;
-        return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
+        return Ok(job.candidate(model, report));
     }
 }
 
@@ -401,11 +445,7 @@ fn by_returns(
         report.structure.clone_from(&found.structure.name);
     }
     report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
-    if keep_going() {
-        Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report })
-    } else {
-        Err(RefitError::Stopped)
-    }
+    if keep_going() { Ok(job.candidate(model, report)) } else { Err(RefitError::Stopped) }
 }
 
 /// What a report says of the rebuilt model and its `hyperparameters`; how they were found is left out. `support` is the evidence

@@ -625,6 +625,8 @@ struct ReturnsBody<'a> {
     floor: Written<'a>,
     factor: f64,
     pairs: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage: Option<f64>,
 }
 
 impl<'a> ReturnsBody<'a> {
@@ -635,6 +637,7 @@ impl<'a> ReturnsBody<'a> {
             floor: Written::vector(&spread.floor, form),
             factor: spread.factor,
             pairs: spread.pairs,
+            coverage: spread.coverage,
         })
     }
 }

@@ -69,13 +69,14 @@ impl Board {
 pub(super) struct Shown {
     pub(super) lambda: f64,
     pub(super) provisional: bool,
-    /// Factor on deviations of returns and the pairs behind it, where their spread is known.
-    pub(super) returns: Option<(f64, u64)>,
+    /// Factor on deviations of returns, the pairs behind it, and the share of them that was covered without it, where the spread of
+    /// returns is known.
+    pub(super) returns: Option<(f64, u64, Option<f64>)>,
 }
 
 impl Shown {
     fn of(snapshot: &Snapshot) -> Self {
-        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs));
+        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs, spread.coverage));
         Self { lambda: snapshot.lambda, provisional: snapshot.provisional, returns }
     }
 }

@@ -37,6 +37,8 @@ struct Desk {
     seconds: f64,
     /// How the last one ended, as it was published.
     last: Value,
+    /// Held-out error that the model in use was selected with, if this run of the daemon has selected it by that.
+    held_out_error: Option<f64>,
     /// Seconds that the learner stood still for each adoption, the newest last.
     pauses: VecDeque<f64>,
     /// Those who wait for the next refit.
@@ -193,6 +195,7 @@ impl RefitDesk {
         let Some(Adopting { critic, report, scores }) = self.adopting.take() else { return false };
         let (desk, learner) = (&mut self.desks[critic], &state.critics()[critic]);
         desk.counts.adopted += 1;
+        desk.held_out_error = report.selection.as_ref().map(|selection| selection.score);
         let mut details = desk.details(learner, &report);
         details.insert("outcome".into(), "adopted".into());
         if let Some((before, after)) = scores {
@@ -268,7 +271,7 @@ impl RefitDesk {
 
     /// What `status` says of the refits of a critic, and of its adoption pauses.
     pub(super) fn status(&self, critic: usize, learner: &Learner) -> Map<String, Value> {
-        let Desk { counts, last, pauses, .. } = &self.desks[critic];
+        let Desk { counts, last, held_out_error, pauses, .. } = &self.desks[critic];
         let mut pauses: Vec<f64> = pauses.iter().copied().collect();
         pauses.sort_by(f64::total_cmp);
         let quantile =
@@ -283,6 +286,7 @@ impl RefitDesk {
                 "failed": counts.failed,
                 "last": last,
             },
+            "held_out_error": held_out_error,
             "adoption_pause_ms": {
                 "count": pauses.len(), "p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0),
             },

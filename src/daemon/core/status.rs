@@ -154,7 +154,8 @@ pub(super) fn of_model(learner: &Learner, shown: Option<Shown>) -> Map<String, V
         "score_recent": (score.rows > 0).then_some(score.recent),
     }));
     if let Some(Shown { lambda, provisional, returns }) = shown {
-        let returns = returns.map(|(factor, pairs)| json!({"factor": factor, "pairs": pairs}));
+        let returns =
+            returns.map(|(factor, pairs, coverage)| json!({"factor": factor, "pairs": pairs, "coverage": coverage}));
         status.extend(map(json!({"lambda": lambda, "provisional": provisional, "returns": returns})));
     }
     status.extend(map(wire::hyperparameters_to_json(&hyper, Some(model.inputs()))));
