@@ -350,6 +350,22 @@ impl Model {
         model
     }
 
+    /// A model with the inputs, kernel, dictionary, lambda, scale and noise of this one that has learned nothing: for rows
+    /// from another world than the ones before. How returns scatter about V is taken over as noise is; what verification has
+    /// found is not.
+    pub fn emptied(&self) -> Self {
+        let hyperparameters = Hyperparameters {
+            kernel: self.dictionary.kernel().clone(),
+            noise: self.noise,
+            noise_variance: self.scale.noise_variance(),
+        };
+        let (settings, inputs, dictionary) = (self.settings.clone(), self.inputs.clone(), self.dictionary.clone());
+        let mut empty = Self::with_dictionary(settings, inputs, &hyperparameters, dictionary);
+        empty.set_lambda(self.lambda);
+        (empty.scale, empty.spread) = (self.scale, self.spread.clone());
+        empty
+    }
+
     /// Learn with this lambda, in \[0, 1\]. White noise has no use for one.
     ///
     /// # Panics
