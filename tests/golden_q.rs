@@ -65,7 +65,7 @@ fn learned(case: &Value, variance: VarianceKind, piece: usize) -> Model {
         model.learn(&rows, start..rows.len().min(start + piece), start as u64);
     }
     model.refresh();
-    model.revisit(std::iter::once((&rows, 0..rows.len())));
+    model.revisit(std::iter::once((&rows, 0..rows.len(), 0)));
     model
 }
 

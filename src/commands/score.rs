@@ -59,8 +59,14 @@ impl Score {
         let rows = self.table.read_rows()?;
         let (hyperparameters, inputs, _) = given::read_hyperparameters(&self.hyperparameters, rows.dim)?;
         let settings = given::settings(&rows, self.discount);
-        let given =
-            Given { settings: &settings, rows: &rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda: 1.0 };
+        let given = Given {
+            settings: &settings,
+            rows: &rows,
+            inputs: &inputs,
+            hyperparameters: &hyperparameters,
+            lambda: 1.0,
+            first: 0,
+        };
         let progress = Progress::start("computing the evidence");
         let mut extra = json!({});
         let (evidence, how) = if sparse {

@@ -612,6 +612,7 @@ impl Core {
             }
             Op::Optimise { critic, wait } => self.optimise(critic.as_deref(), wait, (peer, id.clone(), form)),
             Op::Checkpoint => self.ask_checkpoint((peer, id.clone(), form), now),
+            Op::NewPolicy { .. } => Err(WireError::new(ErrorCode::Internal, "policies are not applied")),
             Op::Value { .. } | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
                 Err(WireError::new(ErrorCode::Internal, "a query reached the learner"))
             }
@@ -1436,7 +1437,10 @@ fn critic_status(critic: &Critic) -> Value {
             "tolerance_to_noise": tolerance * hyper.kernel.diagonal() / hyper.noise_variance,
             "running_chains": model.running_chains(),
             "transitions": model.statistics().rows,
-            "bytes": model.bytes(),
+            "rows_effective": model.statistics().forgets().then(|| model.statistics().effective_rows()),
+            "bytes": model.bytes() + learner.kept_bytes(),
+            "policy": learner.policy(),
+            "policies_kept": learner.kept_policies().collect::<Vec<_>>(),
             "score": score.mean(),
             "score_recent": (score.rows > 0).then_some(score.recent),
         })));
@@ -1470,6 +1474,13 @@ fn report_event(critic: &Critic, happened: Event, now: Now, out: &mut Vec<Output
                 now,
                 &map(json!({"critic": name, "size": size, "generation": generation})),
             ));
+        }
+        Event::NewPolicy { offset, policy } => {
+            let generation = learner.generation();
+            let told = policy.as_deref().unwrap_or("");
+            log::info!("event=new_policy critic={name} offset={offset} policy={told:?} generation={generation}");
+            let details = json!({"critic": name, "offset": offset, "policy": policy, "generation": generation});
+            out.push(event("new_policy", now, &map(details)));
         }
     }
 }

@@ -375,6 +375,7 @@ fn goes_on(old: &Settings, new: &Settings) -> bool {
             s.variance,
             s.lambda,
             s.rho_max.to_bits(),
+            s.forgetting.to_bits(),
             s.state_kinds.clone(),
         )
     };
@@ -476,7 +477,7 @@ impl Replay {
                         offset += batch.len() as u64;
                         if learn {
                             self.rows_replayed += batch.len() as u64;
-                            self.streams.replay(batch, taken.stream, &taken.starts_chain, first, time)
+                            self.streams.replay(batch, taken.stream, &taken.starts_chain, first, time).map(drop)
                         } else {
                             Ok(())
                         }
@@ -498,6 +499,7 @@ impl Replay {
                 }
                 // Known from the start on.
                 Record::Quarantined(_) => Ok(()),
+                Record::NewPolicy(_) => Ok(()),
                 Record::Configured(configured) => {
                     self.learners = configure(std::mem::take(&mut self.learners), &configured);
                     self.configured = Some(configured);

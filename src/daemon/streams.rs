@@ -30,6 +30,9 @@ struct Stream {
     /// Fingerprints of the rows before `next_seq`, newest last.
     known: VecDeque<u64>,
     fenced: VecDeque<String>,
+    /// Policy of the last rows that named one.
+    #[serde(default)]
+    policy: Option<String>,
 }
 
 impl Stream {
@@ -201,7 +204,8 @@ impl Streams {
     }
 
     /// Take the new rows of an admitted batch in, the first of which has offset `offset`. `push` is told whether the row starts
-    /// a chain, and the row's index in the batch, once for each. `now` is Unix seconds.
+    /// a chain, and the row's index in the batch, once for each. `now` is Unix seconds. Says whether they name another policy
+    /// than the stream's rows before them; then they start a chain.
     pub fn commit(
         &mut self,
         batch: &Batch,
@@ -209,7 +213,7 @@ impl Streams {
         offset: u64,
         now: f64,
         mut push: impl FnMut(bool, usize),
-    ) {
+    ) -> bool {
         let number = admission.number;
         let before = self.by_name.get(batch.stream()).map(|&number| self.streams[number as usize].position());
         if before.is_none() {
@@ -229,6 +233,13 @@ impl Streams {
         if admission.gap {
             stream.open = None;
             stream.known.clear();
+        }
+        let named = batch.policy().filter(|_| admission.duplicates < batch.len());
+        let other = named.filter(|&policy| stream.policy.as_deref() != Some(policy));
+        if let Some(policy) = other
+            && stream.policy.replace(policy.to_owned()).is_some()
+        {
+            stream.open = None;
         }
         for i in admission.duplicates..batch.len() {
             let starts_chain = stream.open.as_deref() != Some(batch.state(i));
@@ -257,6 +268,7 @@ impl Streams {
             stream.last_offset = offset + new;
             self.by_age.insert((stream.last_offset, number));
         }
+        other.is_some()
     }
 
     /// Give `number` to the stream of `batch`; who had it is forgotten.
@@ -271,6 +283,7 @@ impl Streams {
             open: None,
             known: VecDeque::with_capacity(FINGERPRINTS),
             fenced: VecDeque::new(),
+            policy: None,
         };
         self.by_age.insert((offset, number));
         self.by_name.insert(stream.name.clone(), number);
@@ -286,7 +299,7 @@ impl Streams {
     }
 
     /// Take in again what was taken in before: all rows of `batch` as new rows of stream `number`, the first of which has offset
-    /// `offset`.
+    /// `offset`. Says what [`Streams::commit`] said.
     ///
     /// # Errors
     /// If they cannot have been taken in here, or other rows began chains.
@@ -297,7 +310,7 @@ impl Streams {
         starts_chain: &[bool],
         offset: u64,
         now: f64,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let admission = match self.by_name.get(batch.stream()) {
             Some(&known) if known != number => {
                 return Err(format!("stream {:?} has number {known}, not {number}", batch.stream()));
@@ -311,8 +324,8 @@ impl Streams {
             return Err(format!("a row of stream {:?} is there twice", batch.stream()));
         }
         let mut agree = true;
-        self.commit(batch, &admission, offset, now, |starts, i| agree &= starts == starts_chain[i]);
-        if agree { Ok(()) } else { Err(format!("chains of stream {:?} begin elsewhere", batch.stream())) }
+        let other = self.commit(batch, &admission, offset, now, |starts, i| agree &= starts == starts_chain[i]);
+        if agree { Ok(other) } else { Err(format!("chains of stream {:?} begin elsewhere", batch.stream())) }
     }
 
     /// What has been taken in so far is stored: positions count from here.

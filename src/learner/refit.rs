@@ -38,6 +38,8 @@ const TARGETS_MOVED: f64 = 0.05;
 /// ... if it is also less than this in standard deviations of correlated noise: errors in the targets are noise to the
 /// evidence, and where there is little other noise they decide what is selected.
 const TARGETS_MOVED_NOISE: f64 = 0.1;
+/// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
+const HALF_LIVES: f64 = 8.0;
 
 /// Why a refit was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,10 @@ pub struct RefitJob {
     pub reason: RefitReason,
     /// Share of the largest dictionary that may be filled: 1 where nothing more will be learned.
     pub dictionary_share: f64,
+    /// Offset of the first row of the policy that acts; rows before it are left out.
+    pub from: u64,
+    /// Changes of policy before it.
+    pub changes: u64,
     /// Seed of the subset and of the random starts.
     pub seed: u64,
 }
@@ -87,6 +93,16 @@ impl RefitJob {
     /// Most elements of the rebuilt dictionary.
     fn room(&self) -> usize {
         ((self.settings.dictionary_max as f64 * self.dictionary_share) as usize).max(1)
+    }
+
+    /// Offset of the first row that it looks at: none of a policy that acts no more. Where rows are forgotten it is that of the last [`HALF_LIVES`] half-lives: all
+    /// of those count alike while hyperparameters are selected, and by their age when the model is rebuilt.
+    fn first(&self) -> u64 {
+        let (start, end) = (self.window.start(), self.window.end());
+        let least = self.settings.warmup_rows.max(ROWS_MIN) as u64;
+        // A whole window if the half-life is infinite.
+        let rows = ((HALF_LIVES * self.settings.forgetting) as u64).max(least);
+        start.max(end.saturating_sub(rows)).max(self.from.min(end))
     }
 }
 
@@ -97,6 +113,8 @@ pub struct Candidate {
     pub model: Box<Model>,
     /// It has learned the rows before this offset.
     pub through: u64,
+    /// Changes of policy before the rows that it was selected for.
+    pub changes: u64,
     /// Times it has been caught up so far.
     pub rounds: u32,
     /// How it was found.
@@ -216,7 +234,7 @@ impl From<SolveError> for RefitError {
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
-    let rows = job.window.flatten();
+    let rows = job.window.flatten_since(job.first());
     if rows.len() < ROWS_MIN {
         return Err(RefitError::NotEnough(format!("{} rows, at least {ROWS_MIN} are needed", rows.len())));
     }
@@ -288,7 +306,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             continue;
         }
         sane(&snapshot, &rows, settings)?;
-        look_again(&mut model, &rows, keep_going);
+        look_again(&mut model, &rows, job.first(), keep_going);
         let posterior = model.solve()?;
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
@@ -306,6 +324,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         let mut report = RefitReport {
             reason: job.reason,
             rows: rows.len() as u64,
+            rows_effective: effective_rows(&model),
             evidence: found.by,
             evidence_rows: search.rows(found.by),
             structure: found.structure.name.clone(),
@@ -351,7 +370,8 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         );
         // Evidence that is only reported ends without an error.
         look()?;
-        return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
+        let through = job.window.end();
+        return Ok(Candidate { model: Box::new(model), through, changes: job.changes, rounds: 0, report });
     }
 }
 
@@ -391,7 +411,7 @@ fn by_returns(
     model.match_scale()?;
     let snapshot = model.snapshot(false)?;
     sane(&snapshot, rows, settings)?;
-    look_again(&mut model, rows, keep_going);
+    look_again(&mut model, rows, job.first(), keep_going);
     let posterior = model.solve()?;
     let alike = |d: usize| dependence.alike(d);
     let support = found.as_ref().and_then(|(search, found)| {
@@ -401,6 +421,7 @@ fn by_returns(
     let mut report = RefitReport {
         reason: job.reason,
         rows: rows.len() as u64,
+        rows_effective: effective_rows(&model),
         evidence: EvidenceKind::Exact,
         evidence_rows: found.as_ref().map_or(0, |(search, _)| search.rows(EvidenceKind::Exact)),
         structure: found
@@ -427,7 +448,8 @@ fn by_returns(
     };
     report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
     if keep_going() {
-        Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report })
+        let through = job.window.end();
+        Ok(Candidate { model: Box::new(model), through, changes: job.changes, rounds: 0, report })
     } else {
         Err(RefitError::Stopped)
     }
@@ -438,11 +460,19 @@ fn directions(metric: &Metric, dim: usize) -> Vec<Direction> {
     if matches!(metric, Metric::Factor { .. }) { metric.directions(dim) } else { Vec::new() }
 }
 
+/// Effective number of rows, where rows are forgotten.
+fn effective_rows(model: &Model) -> Option<f64> {
+    model.statistics().forgets().then(|| model.statistics().effective_rows())
+}
+
 /// TD errors under the final weights: scatter and spread are made of them. No score, since no row was predicted before it was
 /// learned.
-fn look_again(model: &mut Model, rows: &Rows, keep_going: KeepGoing<'_>) {
+fn look_again(model: &mut Model, rows: &Rows, first: u64, keep_going: KeepGoing<'_>) {
     let parts = (0..rows.len()).step_by(CATCH_UP_ROWS).map(|from| from..rows.len().min(from + CATCH_UP_ROWS));
-    model.revisit(parts.take_while(|_| keep_going()).map(|part| (rows, part)));
+    model.revisit(parts.take_while(|_| keep_going()).map(|part| {
+        let offset = first + part.start as u64;
+        (rows, part, offset)
+    }));
     model.reset_score();
 }
 
@@ -587,7 +617,9 @@ fn rebuild(
     keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
     let settings = &job.settings;
-    let given = Given { settings, rows, inputs, hyperparameters, lambda };
+    // Where nothing is forgotten offsets decide only which rows are scored, and no score is made of these.
+    let first = if settings.forgetting.is_finite() { job.first() } else { 0 };
+    let given = Given { settings, rows, inputs, hyperparameters, lambda, first };
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);
