@@ -91,7 +91,7 @@ pub enum SelectionKind {
     Evidence,
 }
 
-/// Whose variance of V is published (`MATHS` notation in [`crate::math`]).
+/// Whose variance of V is published: docs/mathematics.md (V2), (V4), (V5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum VarianceKind {
     /// From the TD errors of single rows: right for any noise, however chains are cut, as long as the state is all that matters.

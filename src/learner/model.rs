@@ -30,7 +30,7 @@ const TUNE_STEADY: f64 = 0.05;
 /// Such tunings in a row that count: rows grow by 1/2^this from one to the next at first, and twice as much after each of them.
 const TUNE_STEADY_MAX: u32 = 3;
 
-/// Running sums of one cluster of rows whose returns share their noise (MATHS.md 1, "Returns share their noise").
+/// Running sums of one cluster of rows whose returns share their noise (docs/mathematics.md (V5)).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Cluster {
     /// Sum of trace times TD error (m, H).
@@ -294,8 +294,8 @@ impl Work {
 impl Model {
     /// A model that has learned nothing, with an empty dictionary.
     ///
-    /// The tolerance is that of the settings relative to v0 + b, or a tenth of the noise variance if that is smaller: the sparse
-    /// model means something only while what it discards is small against the noise (MATHS.md 1).
+    /// The tolerance is that of the settings relative to v0, or a tenth of the noise variance if that is smaller: the
+    /// sparse model means something only while what it discards is small against the noise (docs/mathematics.md (D5)).
     pub fn new(settings: Settings, inputs: Inputs, hyperparameters: &Hyperparameters) -> Self {
         let tolerance = effective_tolerance(&settings, hyperparameters);
         let dictionary =
@@ -812,6 +812,7 @@ impl Model {
     /// ```text
     /// r ~ N(g' u, Var(V(x) - gamma V(x')) + noise),   noise = sigma0^2 (1 + gamma^2) correlated, sigma0^2 white
     /// ```
+    /// This is docs/mathematics.md (Q1).
     fn score_rows(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
         let Some(posterior) = &self.posterior else { return };
         self.collect_scored(rows, block.clone(), offset, work);
@@ -1442,9 +1443,9 @@ impl Model {
         Ok(())
     }
 
-    /// Let the dictionary grow up to `max` elements from here on.
-    pub fn set_dictionary_max(&mut self, max: usize) {
-        self.dictionary.set_max(max);
+    /// Admit states whose residual exceeds `tolerance` (value^2, positive) from here on.
+    pub fn set_tolerance(&mut self, tolerance: f64) {
+        self.dictionary.set_tolerance(tolerance);
     }
 
     /// The value function as everybody may evaluate it. `generation`, `revision`, `offset` and `time` are the caller's.

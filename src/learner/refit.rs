@@ -640,10 +640,14 @@ fn rebuild(
         }
         let mut dictionary = model.dictionary().clone();
         size = dictionary.len();
-        // The last pass takes what is there, so that it is the fixed point of its own model.
-        dictionary.set_max(if last { size } else { settings.dictionary_max });
+        // The last pass admits no state, so that its model is its own fixed point. A cap would do that too, but would
+        // let go of the rows that backfill needs, and elements are admitted again afterwards.
+        let tolerance = dictionary.tolerance();
+        if last {
+            dictionary.set_tolerance(f64::INFINITY);
+        }
         model = given.model(dictionary, keep_going).map_err(stopped)?;
-        model.set_dictionary_max(settings.dictionary_max);
+        model.set_tolerance(tolerance);
     }
     Ok(model)
 }

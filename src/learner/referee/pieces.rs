@@ -122,7 +122,7 @@ impl Pieces {
 
     /// The lambda-returns y of reward column `h` at all nodes (N,), given the values there; behind a piece its value.
     /// ```text
-    /// y_t = r_t + gamma_t [V_t+1 + lambda rho_t+1 (y_t+1 - V_t+1)]                                            MATHS-Q 1
+    /// y_t = r_t + gamma_t [V_t+1 + lambda rho_t+1 (y_t+1 - V_t+1)]                          docs/mathematics.md (R3)
     /// ```
     pub(super) fn returns(&self, lambda: f64, h: usize, values: &[f64]) -> Vec<f64> {
         let (rewards, mut y) = (self.rewards.col(h), values.to_vec());
