@@ -197,7 +197,7 @@ pub enum Record {
     Quarantined(Quarantined),
     /// From here on critics have these settings.
     Configured(Configured),
-    /// From the next row on another policy acts.
+    /// From some row on another policy acts.
     NewPolicy(NewPolicy),
 }
 
@@ -208,6 +208,8 @@ pub struct NewPolicy {
     pub critic: Option<String>,
     /// Name of the policy, 1..=256 bytes, if it has one.
     pub policy: Option<String>,
+    /// Offset of the first row under it: rows of the same group may come before.
+    pub offset: u64,
 }
 
 /// Rows as they were received, with what was made of them.
@@ -365,7 +367,7 @@ impl GroupWriter {
         self.end(start);
     }
 
-    /// Record that another policy acts from the next row on.
+    /// Record that another policy acts from some row on.
     pub fn new_policy(&mut self, change: &NewPolicy) {
         let start = self.begin(NEW_POLICY);
         self.version = VERSION;
@@ -658,8 +660,8 @@ mod tests {
         let configured = Configured { critics: vec![Settings::default()], names: None, from: 12 };
         group.configured(&configured);
         let changes = [
-            NewPolicy { critic: None, policy: None },
-            NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()) },
+            NewPolicy { critic: None, policy: None, offset: 100 },
+            NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()), offset: 103 },
         ];
         changes.iter().for_each(|change| group.new_policy(change));
         let stored = group.finish(9, 100, 0xabcd, 1.25e9);
@@ -683,7 +685,7 @@ mod tests {
             assert!(matches!(record, Record::NewPolicy(found) if found == change));
         }
         let mut group = GroupWriter::default();
-        group.new_policy(&NewPolicy { critic: None, policy: Some("p".repeat(257)) });
+        group.new_policy(&NewPolicy { critic: None, policy: Some("p".repeat(257)), offset: 0 });
         assert!(matches!(group.finish(1, 0, 0, 1.0).decode(), Err(Damage::Unreadable(why)) if why.contains("policy")));
     }
 

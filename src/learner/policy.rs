@@ -69,21 +69,23 @@ impl Policies {
 }
 
 impl Learner {
-    /// From the row at `offset` on, which has not been learned, another policy acts, `policy` by name if it has one. Nothing
-    /// changes if that is the name of the one that acts already, so that saying it twice does no harm.
+    /// From the row at `offset` on another policy acts, `policy` by name if it has one; if that row has been learned, from the
+    /// next one on. Nothing changes if that is the name of the one that acts already, so that saying it twice does no harm.
     pub fn new_policy(&mut self, offset: u64, policy: Option<&str>) {
         self.announce(offset, policy, false);
     }
 
-    /// The rows of a stream from that at `offset` on, which has not been learned, say that they are of `policy`, and those
-    /// before them did not. As [`Learner::new_policy`], but where no policy had a name this one just gets it.
+    /// The rows of a stream from that at `offset` on say that they are of `policy`, and those before them did not. As
+    /// [`Learner::new_policy`], but where no policy had a name this one just gets it.
     pub fn policy_of_rows(&mut self, offset: u64, policy: &str) {
         self.announce(offset, Some(policy), true);
     }
 
     fn announce(&mut self, offset: u64, policy: Option<&str>, by_rows: bool) {
-        assert!(offset >= self.learned, "rows have been learned as those of another policy");
-        self.policies.announced.push_back(Announced { offset, policy: policy.map(str::to_owned), by_rows });
+        let offset = offset.max(self.learned);
+        let announced = &mut self.policies.announced;
+        let at = announced.partition_point(|other| other.offset <= offset);
+        announced.insert(at, Announced { offset, policy: policy.map(str::to_owned), by_rows });
     }
 
     /// Name of the policy that acts, if anybody said.
@@ -105,7 +107,8 @@ impl Learner {
     pub(super) fn learn_up_to(&mut self, window: &super::Window, end: u64, events: &mut Vec<Event>) {
         while let Some(change) = self.policies.next(end) {
             // Rows may have been skipped meanwhile.
-            self.learn_rows(window, change.offset.max(self.learned), events);
+            let change = Announced { offset: change.offset.max(self.learned).min(end), ..change };
+            self.learn_rows(window, change.offset, events);
             self.change_policy(change, events);
         }
         self.learn_rows(window, end, events);
@@ -122,7 +125,7 @@ impl Learner {
         }
         match self.model.take() {
             // Too few rows for a model: those of the new policy make the first one.
-            None => self.first_row = offset,
+            None => self.first_row = self.first_row.max(offset),
             Some(model) => self.model = Some(self.after_change(model, before)),
         }
         self.policies.changes += 1;

@@ -3,8 +3,8 @@
 //! Nothing is multiplied at each row. Statistics are kept in a unit in which the row at the reference offset counts once, and
 //! later ones more; the reference moves at fixed multiples of offsets, so that the bits do not depend on how rows were batched:
 //! ```text
-//! w(o) = f^-(o - reference)       unit = w(newest)       S = S_kept / unit, and B, p, q, n alike       MATHS-HEADS.md 2
-//! (S - B + ratio I) u = p         is        (S_kept - B_kept + unit ratio I) u = p_kept
+//! w(o) = f^-(o - reference)       unit = w(newest)       S = S_kept / unit, and B, p, q, n alike       docs/mathematics.md (W2)
+//! (S - B + ratio I) u = p         is        (S_kept - B_kept + unit ratio I) u = p_kept                           (W3)
 //! ```
 
 use serde::{Deserialize, Serialize};
