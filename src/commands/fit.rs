@@ -76,6 +76,12 @@ pub(crate) struct Fit {
     /// Largest importance ratio: a transition counts target_prob / behavior_prob times, at most this often
     #[arg(long, value_name = "R", default_value = "inf", value_parser = given::limit)]
     rho_max: f64,
+    /// Forget: a transition that is k rows old, those of all streams counted, has the weight F^k, F above 0 and at most 1,
+    /// and what is known before any row keeps its own; off, or 1, for all alike. A model is selected on the last 8
+    /// half-lives. The evidence reported is that of weighted transitions: no probability, and not to be compared with
+    /// another F
+    #[arg(long, value_name = "F", default_value = "off", value_parser = given::forgetting)]
+    forgetting: f64,
     /// What chooses: returns (kernel, lambda and ridge together, by what they predict of held-out returns) or evidence
     /// (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
     #[arg(long, value_name = "WHICH", default_value = "returns")]
@@ -192,6 +198,7 @@ impl Fit {
                 None => VarianceKind::Rows,
             },
             rho_max: self.rho_max,
+            forgetting: self.forgetting,
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
             state_kinds: self.state_kinds.clone(),
             ..given::settings(&rows, self.discount)
@@ -210,8 +217,9 @@ impl Fit {
             inputs: model.inputs(),
             hyperparameters: &hyperparameters,
             lambda: model.lambda(),
+            first: 0,
         };
-        let exact = exact && !model.statistics().follows_rows;
+        let exact = exact && !model.statistics().follows_rows && !model.statistics().forgets();
         let evidence = if exact { given.exact_evidence(&|| true) } else { given.sparse_evidence(model, &|| true) };
         let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
@@ -286,7 +294,7 @@ impl Fit {
         if self.noise.is_some_and(|noise| noise.model() != hyperparameters.noise) {
             return Err(Failure::usage(format!("--noise says otherwise than {}: leave it out", path.display())));
         }
-        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda };
+        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
@@ -350,7 +358,8 @@ impl Fit {
         let mut model = *candidate.model;
         if self.dictionary.dictionary.is_some() {
             let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
-            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda };
+            let hyperparameters = &hyperparameters;
+            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters, lambda, first: 0 };
             let chosen = self.dictionary.choose(&given)?;
             model = given.model(chosen.dictionary, &|| true)?;
             finish(&mut model, rows);
@@ -394,6 +403,11 @@ impl Fit {
         out["transitions"] = json!(snapshot.transitions);
         out["discount"] = json!(snapshot.discount);
         out["lambda"] = json!(snapshot.lambda);
+        let statistics = fitted.model.statistics();
+        if statistics.forgets() {
+            out["forgetting"] = json!((-1.0 / self.forgetting).exp2());
+            out["rows_effective"] = json!(statistics.effective_rows());
+        }
         out["dictionary_size"] = json!(snapshot.dictionary.nrows());
         out["seconds"] = json!(seconds);
         if let Some((selection, tolerance)) = &fitted.selected {
@@ -465,6 +479,12 @@ impl Fit {
             ("complexity".to_owned(), nats(evidence.complexity)),
             ("fit".to_owned(), format!("{}, {} of n / 2", nats(evidence.fit), number(evidence.fit_ratio()))),
         ];
+        let statistics = fitted.model.statistics();
+        if statistics.forgets() {
+            let (rows, half) = (statistics.effective_rows(), self.forgetting);
+            let text = format!("half-life {} rows, {} effective transitions", number(half), number(rows));
+            lines.push(("forgetting".to_owned(), text));
+        }
         if let Some(gap) = self.trace_gap(fitted) {
             lines.push(("trace gap".to_owned(), nats(gap) + self.remedy(gap, snapshot.dictionary.nrows())));
         }
@@ -550,7 +570,7 @@ impl NoiseChoice {
 
 /// Variance and spread of returns with the final weights; no score, since no row was predicted before it was learned.
 fn finish(model: &mut Model, rows: &Rows) {
-    model.revisit(std::iter::once((rows, 0..rows.len())));
+    model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model.reset_score();
 }
 

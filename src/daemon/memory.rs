@@ -7,7 +7,7 @@
 use crate::config::{Config, ConfigParts};
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
-use crate::learner::{Settings, VarianceKind};
+use crate::learner::{OnNewPolicy, Settings, VarianceKind};
 use crate::math::form::QuadraticForm;
 use crate::math::statistics::Chain;
 use crate::state::streams::Streams;
@@ -60,7 +60,11 @@ impl ModelFootprint {
         // rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
         let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
         let rest = slots * (2 * dim + rewards + 4) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
-        let bytes = NUMBER * (m * m * (squares + snapshots) + m * columns + rest) + snapshots * QuadraticForm::bytes(m);
+        // A model that is kept for its policy has no snapshot of its own.
+        let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
+        let model = NUMBER * (m * m * squares + m * columns + rest);
+        let answers = NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
+        let bytes = (1 + kept) * model + answers;
         Self { critic: settings.name.clone(), elements: m, bytes }
     }
 

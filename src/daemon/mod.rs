@@ -87,7 +87,7 @@ const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
 const FLUSH: Duration = Duration::from_millis(500);
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 6] = ["hello", "pages", "kernels", "journal", "returns", "policies"];
+const FEATURES: [&str; 7] = ["hello", "pages", "kernels", "returns", "policies", "new_policy", "journal"];
 /// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 /// But at least so many, where there are.
@@ -1521,6 +1521,8 @@ mod tests {
                 names: None,
                 reason: refit::RefitReason::Requested,
                 dictionary_share: 1.0,
+                from: 0,
+                changes: 0,
                 seed: 0,
             };
             tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();

@@ -43,6 +43,8 @@ const TARGETS_MOVED_NOISE: f64 = 0.1;
 const OUTDATED: u64 = 4;
 /// Times that an outdated candidate is selected again: rows may go on arriving faster than any selection ends.
 const AGAIN_MAX: u32 = 2;
+/// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
+const HALF_LIVES: f64 = 8.0;
 
 /// Why a refit was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +86,10 @@ pub struct RefitJob {
     pub reason: RefitReason,
     /// Share of the largest dictionary that may be filled: 1 where nothing more will be learned.
     pub dictionary_share: f64,
+    /// Offset of the first row of the policy that acts; rows before it are left out.
+    pub from: u64,
+    /// Changes of policy before it.
+    pub changes: u64,
     /// Seed of the subset and of the random starts.
     pub seed: u64,
 }
@@ -96,9 +102,17 @@ impl RefitJob {
 
     /// The same question of other rows.
     fn asked_of(&self, window: Window) -> Self {
-        let Self { settings, current, names, reason, dictionary_share, seed, .. } = self;
-        let (settings, current, names) = (settings.clone(), current.clone(), names.clone());
-        Self { settings, window, current, names, reason: *reason, dictionary_share: *dictionary_share, seed: *seed }
+        Self {
+            settings: self.settings.clone(),
+            window,
+            current: self.current.clone(),
+            names: self.names.clone(),
+            reason: self.reason,
+            dictionary_share: self.dictionary_share,
+            from: self.from,
+            changes: self.changes,
+            seed: self.seed,
+        }
     }
 
     /// What was found in the window.
@@ -106,7 +120,18 @@ impl RefitJob {
         let through = self.window.end();
         // Without the rows: a candidate must not keep alive what the window forgets.
         let asked = self.asked_of(Window::starting_at(self.window.dim(), self.window.rewards_per_row(), 1, through));
-        Candidate { model: Box::new(model), through, rounds: 0, report, asked: Box::new(asked), again: 0 }
+        Candidate { model: Box::new(model), through, changes: self.changes, rounds: 0, report, asked: Box::new(asked), again: 0 }
+    }
+
+    /// Offset of the first row that it looks at: none of a policy that acts no more. Where rows are forgotten it is that of
+    /// the last [`HALF_LIVES`] half-lives: all of those count alike while hyperparameters are selected, and by their age when
+    /// the model is rebuilt.
+    fn first(&self) -> u64 {
+        let (start, end) = (self.window.start(), self.window.end());
+        let least = self.settings.warmup_rows.max(ROWS_MIN) as u64;
+        // A whole window if the half-life is infinite.
+        let rows = ((HALF_LIVES * self.settings.forgetting) as u64).max(least);
+        start.max(end.saturating_sub(rows)).max(self.from.min(end))
     }
 }
 
@@ -117,6 +142,8 @@ pub struct Candidate {
     pub model: Box<Model>,
     /// It has learned the rows before this offset.
     pub through: u64,
+    /// Changes of policy before the rows that it was selected for.
+    pub changes: u64,
     /// Times it has been caught up so far.
     pub rounds: u32,
     /// How it was found.
@@ -260,7 +287,7 @@ impl From<SolveError> for RefitError {
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
-    let rows = job.window.flatten();
+    let rows = job.window.flatten_since(job.first());
     if rows.len() < ROWS_MIN {
         return Err(RefitError::NotEnough(format!("{} rows, at least {ROWS_MIN} are needed", rows.len())));
     }
@@ -338,7 +365,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             continue;
         }
         sane(&snapshot, &rows, settings)?;
-        look_again(&mut model, &rows, keep_going);
+        look_again(&mut model, &rows, job.first(), keep_going);
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
         let bounds = active
@@ -429,7 +456,7 @@ fn by_returns(
     model.match_scale()?;
     let snapshot = model.snapshot(false)?;
     sane(&snapshot, rows, settings)?;
-    look_again(&mut model, rows, keep_going);
+    look_again(&mut model, rows, job.first(), keep_going);
     let alike = |d: usize| dependence.alike(d);
     let support = found.as_ref().and_then(|(search, found)| {
         search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
@@ -464,6 +491,7 @@ fn report_of_rebuilt(
     Ok(RefitReport {
         reason: job.reason,
         rows: rows.len() as u64,
+        rows_effective: effective_rows(model),
         evidence: EvidenceKind::Exact,
         evidence_rows: 0,
         structure: metric.kind().to_owned(),
@@ -488,11 +516,19 @@ fn report_of_rebuilt(
     })
 }
 
+/// Effective number of rows, where rows are forgotten.
+fn effective_rows(model: &Model) -> Option<f64> {
+    model.statistics().forgets().then(|| model.statistics().effective_rows())
+}
+
 /// TD errors under the final weights: scatter and spread are made of them. No score, since no row was predicted before it was
 /// learned.
-fn look_again(model: &mut Model, rows: &Rows, keep_going: KeepGoing<'_>) {
+fn look_again(model: &mut Model, rows: &Rows, first: u64, keep_going: KeepGoing<'_>) {
     let parts = (0..rows.len()).step_by(CATCH_UP_ROWS).map(|from| from..rows.len().min(from + CATCH_UP_ROWS));
-    model.revisit(parts.take_while(|_| keep_going()).map(|part| (rows, part)));
+    model.revisit(parts.take_while(|_| keep_going()).map(|part| {
+        let offset = first + part.start as u64;
+        (rows, part, offset)
+    }));
     model.reset_score();
 }
 
@@ -637,7 +673,9 @@ fn rebuild(
     keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
     let settings = &job.settings;
-    let given = Given { settings, rows, inputs, hyperparameters, lambda };
+    // Where nothing is forgotten offsets decide only which rows are scored, and no score is made of these.
+    let first = if settings.forgetting.is_finite() { job.first() } else { 0 };
+    let given = Given { settings, rows, inputs, hyperparameters, lambda, first };
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);

@@ -12,7 +12,7 @@ use crate::learner::refit::{RefitJob, RefitReason};
 use crate::learner::window::Window;
 use crate::learner::{Event, Learner, Settings, SnapshotError};
 use crate::panics;
-use record::{Configured, Group, Mark, Quarantined, Record, TakenRows};
+use record::{Configured, Group, Mark, NewPolicy, Quarantined, Record, TakenRows};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use streams::Streams;
 
@@ -181,7 +181,10 @@ impl State {
             match record {
                 Record::Rows(taken) => {
                     self.push(&taken, offset)?;
-                    self.streams.replay(&taken, offset, group.time)?;
+                    let other = self.streams.replay(&taken, offset, group.time)?;
+                    if let Some(policy) = taken.batch.policy().filter(|_| other) {
+                        self.critics.iter_mut().for_each(|critic| critic.policy_of_rows(offset, policy));
+                    }
                     offset += taken.batch.len() as u64;
                     applied.rows.push(taken);
                 }
@@ -199,6 +202,16 @@ impl State {
                     self.critics = configure(std::mem::take(&mut self.critics), &configured);
                     self.configured = Some(configured);
                     self.hold();
+                }
+                Record::NewPolicy(NewPolicy { critic, policy, offset }) => {
+                    let critics = match critic {
+                        None => &mut self.critics[..],
+                        Some(name) => {
+                            let index = self.index(&name)?;
+                            &mut self.critics[index..=index]
+                        }
+                    };
+                    critics.iter_mut().for_each(|critic| critic.new_policy(offset, policy.as_deref()));
                 }
             }
         }
@@ -225,7 +238,7 @@ impl State {
 
     fn index(&self, critic: &str) -> Result<usize, String> {
         let index = self.critics.iter().position(|learner| learner.settings().name == critic);
-        index.ok_or_else(|| format!("a model or a refit of {critic:?}, which is no critic"))
+        index.ok_or_else(|| format!("something of {critic:?}, which is no critic"))
     }
 
     /// Put rows, the first of which has offset `offset`, behind those in the window; if rows are missing in between, or there
@@ -295,6 +308,7 @@ fn goes_on(old: &Settings, new: &Settings) -> bool {
             s.variance,
             s.lambda,
             s.rho_max.to_bits(),
+            s.forgetting.to_bits(),
             s.state_kinds.clone(),
         )
     };
