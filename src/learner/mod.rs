@@ -318,7 +318,6 @@ impl std::error::Error for Rejection {}
 
 /// What is to become of a candidate.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Judgement {
     /// It is too far behind: catch it up elsewhere, then ask again.
     Behind(Candidate),
