@@ -158,6 +158,9 @@ fn profile(text: &str) -> Result<Profile, String> {
     Profile::from_name(text).ok_or_else(|| "gaussian or matern52".into())
 }
 
+/// Why a lambda below 1 is refused beside white noise.
+const WHITE_LAMBDA: &str = "--lambda: white noise has no use for it, leave it out";
+
 /// A model, and how it came about.
 struct Fitted {
     model: Model,
@@ -254,8 +257,9 @@ impl Fit {
             None => written.unwrap_or(1.0),
         };
         if lambda < 1.0 && hyperparameters.noise == NoiseModel::White {
-            return Err(Failure::usage("--lambda: white noise has no use for it, leave it out"));
+            return Err(Failure::usage(WHITE_LAMBDA));
         }
+        self.check_noise(hyperparameters.noise, rows)?;
         let metric = &hyperparameters.kernel.metric;
         let same_kernel = match &self.kernel {
             None | Some(KernelChoice::Auto) => true,
@@ -299,10 +303,12 @@ impl Fit {
         if !constant.is_empty() {
             eprintln!("criticd: {} never changes: nothing is learned about what it means", constant.join(", "));
         }
+        let noise = self.noise.map_or(NoiseModel::Correlated, NoiseChoice::model);
+        self.check_noise(noise, rows)?;
         let defaults = Settings::default();
         let settings = Settings {
             kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
-            noise: self.noise.map_or(defaults.noise, NoiseChoice::model),
+            noise,
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
             tune_noise: true,
             lambda: self.lambda.unwrap_or_default(),
@@ -328,7 +334,7 @@ impl Fit {
         window.extend(rows, 0..rows.len());
         let mut learner = Learner::new(settings.clone(), None);
         learner.step(&window);
-        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| in_file(&self.table.table, e))?;
+        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
         let started = Instant::now();
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
@@ -341,7 +347,7 @@ impl Fit {
         };
         let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
-            other => in_file(&self.table.table, other),
+            other => self.unsolved(rows, other),
         })?;
         let mut model = *candidate.model;
         if self.dictionary.dictionary.is_some() {
@@ -352,6 +358,32 @@ impl Fit {
             finish(&mut model, rows);
         }
         Ok(Fitted { model, selected: None, report: Some(candidate.report) })
+    }
+
+    /// A failure to solve for values, and what may be behind it.
+    fn unsolved(&self, rows: &Rows, why: impl std::fmt::Display) -> Failure {
+        let largest = rows.ratios.iter().copied().fold(0.0, f64::max).min(self.rho_max);
+        if largest <= 1.0 {
+            return in_file(&self.table.table, why);
+        }
+        let hint = format!("importance ratios of up to {} may be the reason, --rho-max clips them", number(largest));
+        in_file(&self.table.table, format!("{why}; {hint}"))
+    }
+
+    /// What white noise cannot make use of.
+    fn check_noise(&self, noise: NoiseModel, rows: &Rows) -> Result<(), Failure> {
+        if noise != NoiseModel::White {
+            return Ok(());
+        }
+        if matches!(self.lambda, Some(Lambda::Fixed(lambda)) if lambda < 1.0) {
+            return Err(Failure::usage(WHITE_LAMBDA));
+        }
+        if rows.ratios.iter().any(|&ratio| ratio != 1.0) {
+            let message = "behavior_prob and target_prob weight the rows, which white noise cannot; put an underscore before \
+                           the name of one of the two to have it skipped";
+            return Err(in_file(&self.table.table, message));
+        }
+        Ok(())
     }
 
     fn document(&self, fitted: &Fitted, snapshot: &Snapshot, evidence: &Evidence, exact: bool, seconds: f64) -> Value {

@@ -106,8 +106,8 @@ pub struct RefitReport {
     pub findings: Vec<String>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
-    /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence is then that of
-    /// lambda-returns in their standard deviations, which only proposes relevances.
+    /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
+    /// relevances then, and what is said of it above is none.
     pub selection: Option<SelectionReport>,
 }
 
