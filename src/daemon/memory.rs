@@ -25,7 +25,7 @@ pub struct Footprint {
     pub row: usize,
     /// All retained rows.
     pub window: usize,
-    /// One stream: its position, and its chain in every critic.
+    /// One stream: its position, twice, and its chain in every critic.
     pub stream: usize,
     /// All streams.
     pub streams: usize,
@@ -85,7 +85,8 @@ impl Footprint {
     pub fn of(config: &Config, dim: usize, rewards_per_row: usize) -> Self {
         let ConfigParts { window_rows, streams_max, inbox_messages, limits, critics, .. } = &**config;
         let chains: usize = critics.iter().map(|settings| ModelFootprint::chain(settings, dim)).sum();
-        let stream = Streams::bytes_per_stream(dim) + chains;
+        // Where it stands, and where it will when all that waits is stored.
+        let stream = 2 * Streams::bytes_per_stream(dim) + chains;
         let transport = crate::transport::Settings::default();
         let messages = inbox_messages + transport.requests;
         Self {

@@ -241,6 +241,23 @@ impl Intake {
     }
 }
 
+/// A state whose one critic, of the settings by default, has learned so many rows.
+#[cfg(test)]
+pub(super) fn learned(rows: usize) -> (Arc<Config>, State) {
+    use crate::sim::{self, Step, pendulum::Pendulum};
+    let config = Arc::new(Config::default());
+    let mut state = State::new(config.window_rows);
+    let mut intake = Intake::new(Arc::clone(&config), &state);
+    intake.decide(Record::Configured(super::configured(&config, 0)));
+    let mut pendulum = Pendulum::new(1, 0.3);
+    let steps: Vec<Step> = (0..rows).map(|_| pendulum.step()).collect();
+    for batch in sim::batches("pendulum", "", &steps) {
+        intake.take(batch, false, 1e9).unwrap();
+    }
+    state.apply(intake.close(1e9).unwrap()).unwrap();
+    (config, state)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
