@@ -33,8 +33,8 @@ pub(crate) struct Fit {
     #[command(flatten)]
     table: TableOptions,
     /// Write the value function here (MessagePack; `value` and `inspect` read it)
-    #[arg(long, value_name = "MODEL")]
-    out: PathBuf,
+    #[arg(long, value_name = "MODEL", required_unless_present = "dry_run")]
+    out: Option<PathBuf>,
     /// Kernel: isotropic (one lengthscale), ard (one for each state variable), factor or factor:K (directions across
     /// them, K of them), or auto (whichever of these the data support, variables that do not matter left out) [default:
     /// ard]
@@ -167,9 +167,14 @@ struct Fitted {
 
 impl Fit {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.table.dry(self.json)? {
+            return Ok(());
+        }
         self.check()?;
         let started = Instant::now();
-        let rows = self.table.read_rows()?;
+        let table = self.table.read()?;
+        let names = given::names(&table);
+        let rows = table.into_rows();
         let exact = match self.evidence {
             EvidenceChoice::Exact => true,
             EvidenceChoice::Sparse => false,
@@ -195,8 +200,8 @@ impl Fit {
         settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
         let fitted = match &self.hyperparameters {
-            Some(path) => self.take(path, &rows, &settings)?,
-            None => self.search(&rows, settings)?,
+            Some(path) => self.take(path, &rows, &settings, names)?,
+            None => self.search(&rows, settings, names)?,
         };
         let model = &fitted.model;
         let hyperparameters = model.hyperparameters();
@@ -219,7 +224,7 @@ impl Fit {
             ..model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?
         };
         let bytes = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
-        write(&self.out, &bytes)?;
+        write(self.out(), &bytes)?;
         drop(progress);
         let seconds = started.elapsed().as_secs_f64();
         if self.json {
@@ -228,24 +233,36 @@ impl Fit {
         print(&self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds))
     }
 
+    /// Where the model goes; asked for only where one is made.
+    fn out(&self) -> &Path {
+        self.out.as_deref().unwrap_or(Path::new(""))
+    }
+
     /// What cannot be asked for.
     fn check(&self) -> Result<(), Failure> {
         if self.dictionary.dictionary.is_some() && self.dictionary.tolerance.is_some() {
             return Err(Failure::usage("--tolerance is for selecting a dictionary, --dictionary gives one"));
         }
-        if self.out.is_dir() {
-            return Err(Failure::usage(format!("--out {}: a directory; name a file in it", self.out.display())));
+        if self.out().is_dir() {
+            return Err(Failure::usage(format!("--out {}: a directory; name a file in it", self.out().display())));
         }
         // Better now than after an hour's search.
-        if let Some(parent) = self.out.parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
+        if let Some(parent) = self.out().parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
             return Err(Failure::usage(format!("--out: there is no directory {}", parent.display())));
         }
         Ok(())
     }
 
     /// The posterior of the hyperparameters in the file.
-    fn take(&self, path: &Path, rows: &Rows, settings: &Settings) -> Result<Fitted, Failure> {
-        let (hyperparameters, inputs, written) = given::read_hyperparameters(path, rows.dim)?;
+    fn take(
+        &self,
+        path: &Path,
+        rows: &Rows,
+        settings: &Settings,
+        names: Option<Vec<String>>,
+    ) -> Result<Fitted, Failure> {
+        let (hyperparameters, mut inputs, written) = given::read_hyperparameters(path, rows.dim)?;
+        inputs.names = names.or(inputs.names);
         let lambda = match self.lambda {
             Some(Lambda::Fixed(lambda)) => lambda,
             Some(Lambda::Auto) => {
@@ -289,9 +306,10 @@ impl Fit {
     }
 
     /// Model selection, by the code that the daemon runs in the background.
-    fn search(&self, rows: &Rows, settings: Settings) -> Result<Fitted, Failure> {
+    fn search(&self, rows: &Rows, settings: Settings, names: Option<Vec<String>>) -> Result<Fitted, Failure> {
         let varies = |d: usize| (1..rows.len()).any(|i| rows.state(i)[d] != rows.state(0)[d]);
-        let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(|d| format!("state_{d}")).collect();
+        let name = |d: usize| names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
+        let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(name).collect();
         if constant.len() == rows.dim {
             let message = "every transition starts in the same state: there is nothing to tell values apart by";
             return Err(in_file(&self.table.table, message));
@@ -326,7 +344,7 @@ impl Fit {
         };
         let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());
         window.extend(rows, 0..rows.len());
-        let mut learner = Learner::new(settings.clone(), None);
+        let mut learner = Learner::new(settings.clone(), names);
         learner.step(&window);
         let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| in_file(&self.table.table, e))?;
         job.dictionary_share = 1.0;
@@ -477,7 +495,7 @@ impl Fit {
                 lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
             }
         }
-        let path = self.out.display();
+        let path = self.out().display();
         lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
         format!(
             "{}\n{}\nNext: criticd value {path} STATES.csv evaluates it, criticd inspect {path} shows this again.\n",
