@@ -36,11 +36,11 @@ class Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         def get(name):
             if name.startswith("__"):
                 raise AttributeError(name)
-            whole = {"__class_getitem__": classmethod(lambda cls, _: cls)}
+            whole = {"__class_getitem__": classmethod(lambda cls, _: cls), "__init__": lambda *_, **__: None}
             return type(name, (), whole) if name[0].isupper() else mock.MagicMock()
 
         module.__getattr__ = get
-        module.__version__ = "2.5.0"
+        module.__version__ = module.VERSION = "2.5.0"
         return module
 
     def exec_module(self, module):
