@@ -1,7 +1,8 @@
 //! `criticd fit`.
 
 use super::given::{self, DictionaryOptions, TABLES, TableOptions};
-use super::inspect::describe;
+use super::held_out::{self, HeldOut, Like};
+use super::inspect::{describe, names};
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
 use criticd::learner::batch::{Given, Selection};
@@ -12,12 +13,20 @@ use criticd::learner::{KernelKind, Lambda, Learner, SelectBy, SelectionKind, Set
 use criticd::math::embedding::StateKind;
 use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
-use criticd::snapshot::Snapshot;
+use criticd::math::sensitivity::total_indices;
+use criticd::snapshot::{Ask, Evaluator, Snapshot};
 use criticd::transition::Rows;
 use criticd::wire::{ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Share of the episodes that is held out unless another is named.
+const HOLD_OUT: f64 = 0.1;
+/// States at which the shares of the variables are estimated.
+const SAMPLES: usize = 2000;
+/// Variables that are named with their shares.
+const SHOWN: usize = 12;
 
 /// Learn a value function from a table of transitions: model selection, then the posterior
 ///
@@ -101,6 +110,14 @@ pub(crate) struct Fit {
     /// Select nothing: take exactly the given hyperparameters
     #[arg(long, requires = "hyperparameters")]
     no_optimise: bool,
+    /// Share of the episodes that values are predicted for without having learned from them; 0: none. The model that is
+    /// written has learned from all of them, and all of them have chosen kernel, noise and lambda [default: 0.1; with
+    /// --no-optimise 0]
+    #[arg(long, value_name = "F", value_parser = given::share)]
+    hold_out: Option<f64>,
+    /// Print evidence, search and lengthscales, too
+    #[arg(long)]
+    verbose: bool,
     /// Print one JSON document; it is a hyperparameter file, too
     #[arg(long)]
     json: bool,
@@ -159,10 +176,17 @@ fn profile(text: &str) -> Result<Profile, String> {
 }
 
 /// A model, and how it came about.
-struct Fitted {
-    model: Model,
+pub(super) struct Fitted {
+    pub(super) model: Model,
     selected: Option<(Selection, f64)>,
     report: Option<RefitReport>,
+}
+
+/// What is said of a model in the words of those who have the table.
+struct Answer {
+    held_out: Option<HeldOut>,
+    /// Share of the variance of V that each state variable explains (D,).
+    shares: Vec<f64>,
 }
 
 impl Fit {
@@ -174,6 +198,7 @@ impl Fit {
         let started = Instant::now();
         let table = self.table.read()?;
         let names = given::names(&table);
+        let episodes = table.episodes().to_vec();
         let rows = table.into_rows();
         let exact = match self.evidence {
             EvidenceChoice::Exact => true,
@@ -183,21 +208,7 @@ impl Fit {
         if exact {
             given::check_exact(&rows)?;
         }
-        let settings = Settings {
-            dictionary_max: self.dictionary.dictionary_max,
-            variance: match self.variance {
-                Some(VarianceChoice::Rows) => VarianceKind::Rows,
-                Some(VarianceChoice::Clustered) => VarianceKind::Clustered,
-                Some(VarianceChoice::Model) => VarianceKind::Model,
-                None if self.no_optimise => VarianceKind::Model,
-                None => VarianceKind::Rows,
-            },
-            rho_max: self.rho_max,
-            profile: self.kernel_profile.unwrap_or(Settings::default().profile),
-            state_kinds: self.state_kinds.clone(),
-            ..given::settings(&rows, self.discount)
-        };
-        settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
+        let settings = self.settings(&rows)?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
         let fitted = match &self.hyperparameters {
             Some(path) => self.take(path, &rows, &settings, names)?,
@@ -225,17 +236,103 @@ impl Fit {
         };
         let bytes = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
         write(self.out(), &bytes)?;
+        let answer = Answer {
+            held_out: self.held_out(&fitted.model, &rows, &episodes),
+            shares: shares(&snapshot, &rows.states, self.seed),
+        };
         drop(progress);
         let seconds = started.elapsed().as_secs_f64();
         if self.json {
-            return print_json(&self.document(&fitted, &snapshot, &evidence, exact, seconds));
+            let mut document = self.document(&fitted, &snapshot, &evidence, exact, seconds);
+            document["explained"] = json!(answer.shares);
+            if let Some(held_out) = &answer.held_out {
+                document["held_out"] = held_out.document();
+            }
+            return print_json(&document);
         }
-        print(&self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds))
+        let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
+        print(&(self.answer(&answer, &snapshot, fitted.report.as_ref()) + &details))
+    }
+
+    /// What is learned and how, before anything is selected.
+    pub(super) fn settings(&self, rows: &Rows) -> Result<Settings, Failure> {
+        let settings = Settings {
+            dictionary_max: self.dictionary.dictionary_max,
+            variance: match self.variance {
+                Some(VarianceChoice::Rows) => VarianceKind::Rows,
+                Some(VarianceChoice::Clustered) => VarianceKind::Clustered,
+                Some(VarianceChoice::Model) => VarianceKind::Model,
+                None if self.no_optimise => VarianceKind::Model,
+                None => VarianceKind::Rows,
+            },
+            rho_max: self.rho_max,
+            profile: self.kernel_profile.unwrap_or(Settings::default().profile),
+            state_kinds: self.state_kinds.clone(),
+            ..given::settings(rows, self.discount)
+        };
+        settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
+        Ok(settings)
     }
 
     /// Where the model goes; asked for only where one is made.
     fn out(&self) -> &Path {
         self.out.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// How well held-out episodes are predicted, where that was asked for and there are enough.
+    fn held_out(&self, model: &Model, rows: &Rows, episodes: &[u32]) -> Option<HeldOut> {
+        let share = self.hold_out.unwrap_or(if self.no_optimise { 0.0 } else { HOLD_OUT });
+        if share == 0.0 {
+            return None;
+        }
+        match held_out::hold_out(&Like::of(model), rows, episodes, share, self.seed, &self.dictionary) {
+            Ok(found) => found,
+            // The model is there all the same.
+            Err(failure) => {
+                eprintln!("criticd: held-out episodes: {}", failure.message);
+                None
+            }
+        }
+    }
+
+    /// How well it predicts, what matters, and what to do next.
+    fn answer(&self, answer: &Answer, snapshot: &Snapshot, report: Option<&RefitReport>) -> String {
+        let names = names(snapshot);
+        let mut text = match &answer.held_out {
+            Some(held_out) => held_out.text(),
+            None if self.hold_out == Some(0.0) || (self.no_optimise && self.hold_out.is_none()) => String::new(),
+            None => "how well it predicts is not known: there are too few episodes to hold one out\n".to_owned(),
+        };
+        let mut order: Vec<usize> = (0..names.len()).collect();
+        order.sort_by(|&a, &b| answer.shares[b].total_cmp(&answer.shares[a]));
+        let share = |&d: &usize| format!("{} {:.0} %", names[d], 100.0 * answer.shares[d]);
+        let shown: Vec<String> = order.iter().take(SHOWN).map(share).collect();
+        let more = if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
+        text += &format!("what the value varies with: {}{more}\n", shown.join(", "));
+        let idle: Vec<&str> = (0..names.len()).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
+        let mut advice = Vec::new();
+        if let Some(head) = answer.held_out.as_ref().and_then(|held_out| held_out.heads.first()) {
+            if head.coverage.is_some_and(|coverage| coverage < 0.8) {
+                advice.push(
+                    "intervals are too narrow: the state may hide something; add what is missing, or --variance clustered",
+                );
+            }
+            if head.correlation < 0.5 {
+                advice.push("it predicts little: check reward, --discount and --dry-run, or add state variables");
+            }
+        }
+        if snapshot.dictionary.nrows() >= self.dictionary.dictionary_max && self.dictionary.dictionary.is_none() {
+            advice.push("the dictionary is full: a larger --dictionary-max may predict better");
+        }
+        if report.is_some_and(|report| report.out_of_time) {
+            advice.push("the search ran out of time: a larger --budget may find a better model");
+        }
+        let idle = (!idle.is_empty() && idle.len() < names.len())
+            .then(|| format!("{} could be left out: the value does not vary with it", idle.join(", ")));
+        for line in advice.into_iter().map(str::to_owned).chain(idle) {
+            text += &format!("advice: {line}\n");
+        }
+        text + "\n"
     }
 
     /// What cannot be asked for.
@@ -306,7 +403,7 @@ impl Fit {
     }
 
     /// Model selection, by the code that the daemon runs in the background.
-    fn search(&self, rows: &Rows, settings: Settings, names: Option<Vec<String>>) -> Result<Fitted, Failure> {
+    pub(super) fn search(&self, rows: &Rows, settings: Settings, names: Option<Vec<String>>) -> Result<Fitted, Failure> {
         let varies = |d: usize| (1..rows.len()).any(|i| rows.state(i)[d] != rows.state(0)[d]);
         let name = |d: usize| names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
         let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(name).collect();
@@ -447,6 +544,18 @@ impl Fit {
         seconds: f64,
     ) -> String {
         let nats = |value: f64| format!("{} nats", number(value));
+        let path = self.out().display();
+        let next = format!(
+            "Next: criticd value {path} STATES.csv evaluates it, criticd plot {path} --out value.png draws it"
+        );
+        if !self.verbose {
+            let mut lines = vec![("table".to_owned(), given::extent(rows))];
+            for bound in fitted.report.iter().flat_map(|report| &report.active_bounds) {
+                lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
+            }
+            lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
+            return format!("{}\n{next}, --verbose says how it came about.\n", facts(&lines));
+        }
         let mut lines = vec![
             ("table".to_owned(), given::extent(rows)),
             (format!("{} evidence", score::name(exact)), nats(evidence.value)),
@@ -495,14 +604,20 @@ impl Fit {
                 lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
             }
         }
-        let path = self.out().display();
         lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
-        format!(
-            "{}\n{}\nNext: criticd value {path} STATES.csv evaluates it, criticd inspect {path} shows this again.\n",
-            facts(&lines),
-            describe(snapshot)
-        )
+        format!("{}\n{}\n{next}, criticd inspect {path} shows this again.\n", facts(&lines), describe(snapshot))
     }
+}
+
+/// Share of the variance of V that each state variable explains (D,), over the states of a table.
+fn shares(snapshot: &Snapshot, states: &[f64], seed: u64) -> Vec<f64> {
+    let evaluator = Evaluator::new(snapshot.clone());
+    let mut value = |states: &[f64]| match evaluator.evaluate(states, Ask::MEAN) {
+        Ok(found) => found.mean.column(0).iter().copied().collect(),
+        // States of a table are in range.
+        Err(_) => vec![0.0; states.len() / snapshot.dim()],
+    };
+    total_indices(states, snapshot.dim(), SAMPLES, seed, &mut value)
 }
 
 /// "0.5 (0 +3.1 %, 0.8 +0.2 %, ...)": what the other lambdas lose on held-out returns.

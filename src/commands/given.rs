@@ -277,13 +277,13 @@ impl TableOptions {
         said: Vec<(String, String)>,
         names: &Option<Vec<String>>,
     ) -> String {
-        let dropped = summary.rows - summary.transitions;
-        let only = match dropped {
+        let only = match summary.rows - summary.transitions {
             0 => String::new(),
-            _ => format!(", {} only lend their states to the rows before them", plural(dropped, "row")),
+            1 => " (1 gives only its state, as successor of the row before it)".to_owned(),
+            dropped => format!(" ({dropped} give only their states, as successors of the rows before them)"),
         };
         let [terminated, truncated, cut] = summary.ends;
-        let named = if table.episode_names().is_empty() { " (pieces that hang together)" } else { "" };
+        let named = if table.episode_names().is_empty() { " (rows that follow each other)" } else { "" };
         let mut lines = vec![
             ("table".to_owned(), format!("{}: {} of {}{only}", self.table.display(), plural(summary.transitions, "transition"), plural(summary.rows, "row"))),
             ("episodes".to_owned(), format!("{}{named}; ends: {terminated} terminated, {truncated} truncated, {cut} cut", summary.episodes)),
@@ -420,6 +420,11 @@ pub(super) fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictiona
 /// A discount on the command line.
 pub(super) fn discount(text: &str) -> Result<f64, String> {
     within(text, |v| (0.0..=1.0).contains(&v), "a discount lies in [0, 1]")
+}
+
+/// A share of the episodes on the command line.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    within(text, |v| (0.0..=0.5).contains(&v), "a share lies in [0, 0.5]")
 }
 
 /// A positive number on the command line.

@@ -1,21 +1,25 @@
 //! How well values predict returns of episodes that they were not learned from.
 
 use super::Failure;
-use super::given::DictionaryOptions;
+use super::given::{DictionaryOptions, plural};
+use super::output::number;
+use criticd::learner::Settings;
 use criticd::learner::batch::Given;
 use criticd::learner::model::Model;
+use criticd::math::kernel::Hyperparameters;
 use criticd::math::returns::chains;
-use criticd::snapshot::{Ask, Evaluation, Snapshot};
+use criticd::snapshot::{Ask, Evaluation, Inputs, Snapshot};
 use criticd::transition::{Invalid, Rows};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
 
 /// Where this much of a return is the model's own value, behind the end of a cut episode, it says little about the model.
 const CLOSED: f64 = 0.2;
 /// Fewer returns than this say nothing.
 const ROWS_MIN: usize = 10;
 /// Nine of ten of a normal distribution lie within so many standard deviations.
-pub(super) const NINE_TENTHS: f64 = 1.644_853_626_951_472_2;
+const NINE_TENTHS: f64 = 1.644_853_626_951_472_2;
 
 /// How well the returns of held-out episodes were predicted.
 pub(super) struct HeldOut {
@@ -88,16 +92,25 @@ pub(super) fn part(rows: &Rows, keep: impl Fn(usize) -> bool) -> Rows {
     part
 }
 
+/// What a model is learned by.
+pub(super) struct Like {
+    pub(super) settings: Settings,
+    pub(super) inputs: Inputs,
+    pub(super) hyperparameters: Hyperparameters,
+    pub(super) lambda: f64,
+}
+
+impl Like {
+    pub(super) fn of(model: &Model) -> Self {
+        let (settings, inputs) = (model.settings().clone(), model.inputs().clone());
+        Self { settings, inputs, hyperparameters: model.hyperparameters(), lambda: model.lambda() }
+    }
+}
+
 /// A model of these rows with kernel, noise and lambda of `like`, and a dictionary of its own.
-pub(super) fn relearn(like: &Model, rows: &Rows, dictionary: &DictionaryOptions) -> Result<Snapshot, Failure> {
-    let hyperparameters = like.hyperparameters();
-    let given = Given {
-        settings: like.settings(),
-        rows,
-        inputs: like.inputs(),
-        hyperparameters: &hyperparameters,
-        lambda: like.lambda(),
-    };
+pub(super) fn relearn(like: &Like, rows: &Rows, dictionary: &DictionaryOptions) -> Result<Snapshot, Failure> {
+    let Like { settings, inputs, hyperparameters, lambda } = like;
+    let given = Given { settings, rows, inputs, hyperparameters, lambda: *lambda };
     let chosen = dictionary.choose(&given)?;
     let mut model = given.model(chosen.dictionary, &|| true)?;
     model.revisit(std::iter::once((rows, 0..rows.len())));
@@ -143,7 +156,7 @@ fn outcomes(
 
 /// How well a share of the episodes is predicted by a model that has learned the others. None where there are too few.
 pub(super) fn hold_out(
-    like: &Model,
+    like: &Like,
     rows: &Rows,
     episodes: &[u32],
     share: f64,
@@ -168,6 +181,46 @@ pub(super) fn hold_out(
     }
     let heads = (0..seen.returns.len()).map(|h| figures(&seen, h, &compared)).collect();
     Ok(Some(HeldOut { episodes: episodes_held, of, rows: compared.len(), ended: enough, heads }))
+}
+
+impl HeldOut {
+    /// One line for each reward.
+    pub(super) fn text(&self) -> String {
+        let three = |value: f64| format!("{value:.2e}").parse().map_or_else(|_| value.to_string(), number);
+        let mut text = String::new();
+        for (h, head) in self.heads.iter().enumerate() {
+            let which = if self.heads.len() > 1 { format!("reward {h}: ") } else { String::new() };
+            let closed = if self.ended { "" } else { " (mostly the model's own values: episodes are cut long before rewards fade)" };
+            let coverage = head.coverage.map(|share| format!(", 90 % interval holds {:.0} %", 100.0 * share));
+            text += &format!(
+                "{which}predicts the returns of {}{closed}: correlation {:.2}, error {} of a spread of {}{}\n",
+                plural(self.episodes, "held-out episode"),
+                head.correlation,
+                three(head.error),
+                three(head.spread),
+                coverage.unwrap_or_default()
+            );
+        }
+        text
+    }
+
+    /// For programs; arrays where there are several rewards.
+    pub(super) fn document(&self) -> Value {
+        let each = |figure: &dyn Fn(&Figures) -> Value| match &self.heads[..] {
+            [head] => figure(head),
+            heads => heads.iter().map(figure).collect(),
+        };
+        json!({
+            "episodes": self.episodes,
+            "of_episodes": self.of,
+            "returns": self.rows,
+            "returns_end": self.ended,
+            "correlation": each(&|head| json!(head.correlation)),
+            "error": each(&|head| json!(head.error)),
+            "spread": each(&|head| json!(head.spread)),
+            "coverage_90": each(&|head| json!(head.coverage)),
+        })
+    }
 }
 
 fn figures(seen: &Seen, h: usize, compared: &[usize]) -> Figures {

@@ -68,9 +68,11 @@ mod order;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod roles;
+mod sidecar;
 
 pub use self::columns::{Columns, Summary, Understood};
 pub use self::csv::TableWriter;
+pub use self::sidecar::{Values, write_columns};
 use crate::transition::{Batch, BatchParts, Rows};
 use build::{Builder, Column, Job, Pieces, Want};
 use extras::Extras;
