@@ -145,12 +145,18 @@ fn what_cannot_be_understood_names_the_column_and_the_nearest() {
         (Columns::default(), "column state_0: missing; say which columns are the state, such as --state mission,x"),
         (Columns { state: list(&["x", "batery"]), ..ours.clone() }, "column batery: state: there is no batery"),
         (Columns { state: list(&["x", "batery"]), ..ours.clone() }, "did you mean battery? There is mission, x,"),
-        (Columns { reward: list(&["-costs"]), ..ours.clone() }, "column -costs: reward: there is no costs in the table; did you mean cost?"),
+        (
+            Columns { reward: list(&["-costs"]), ..ours.clone() },
+            "column -costs: reward: there is no costs in the table; did you mean cost?",
+        ),
         (Columns { reward: list(&["cost*x"]), ..ours.clone() }, "one column at most"),
         (Columns { reward: Vec::new(), ..ours.clone() }, "column reward: missing"),
         (Columns { terminated: Some("fail".into()), ..ours.clone() }, "column fail: terminated: there is no fail"),
         (Columns { terminated: None, ..ours.clone() }, "--assume-terminated never"),
-        (Columns { next_prefix: Some("next_".into()), ..ours.clone() }, "column next_x: next_prefix: there is no next_x"),
+        (
+            Columns { next_prefix: Some("next_".into()), ..ours.clone() },
+            "column next_x: next_prefix: there is no next_x",
+        ),
         (Columns { state: list(&["x[1]"]), ..ours.clone() }, "column x: holds one number in each row"),
         (Columns { time: Some("failed".into()), state: list(&["x", "x"]), ..ours.clone() }, ""),
     ] {
@@ -158,7 +164,10 @@ fn what_cannot_be_understood_names_the_column_and_the_nearest() {
         assert!(said.contains(words), "{words}: {said}");
     }
     // A termination that is misspelt is not passed by.
-    let said = message("x,reward,truncated,terminatd\n0,1,0,0\n1,1,0,1\n", &Columns { state: list(&["x"]), ..Columns::default() });
+    let said = message(
+        "x,reward,truncated,terminatd\n0,1,0,0\n1,1,0,1\n",
+        &Columns { state: list(&["x"]), ..Columns::default() },
+    );
     assert!(said.contains("column terminatd: not known; did you mean terminated?"), "{said}");
     // Rows of an episode whose times fall are sorted; an episode needs a name.
     let timed = Columns { time: Some("t".into()), ..ours.clone() };

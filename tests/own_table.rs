@@ -4,7 +4,8 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-const COLUMNS: &str = "--state x,battery,wind --units m,Wh,m/s --action u --reward=-cost --episode mission --time t --terminated over";
+const COLUMNS: &str =
+    "--state x,battery,wind --units m,Wh,m/s --action u --reward=-cost --episode mission --time t --terminated over";
 
 struct Desk {
     directory: tempfile::TempDir,
@@ -66,7 +67,9 @@ impl Desk {
 fn a_dry_run_says_what_is_understood_and_does_nothing() {
     let desk = Desk::new();
     let text = desk.text(&format!("fit missions.csv {COLUMNS} --dry-run"));
-    for words in ["60; ends: ", "reward       -cost", "state        x, battery, wind", "left alone   paint", "battery [Wh]"] {
+    for words in
+        ["60; ends: ", "reward       -cost", "state        x, battery, wind", "left alone   paint", "battery [Wh]"]
+    {
         let spaced = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(spaced(&text).contains(&spaced(words)), "{words} in {text}");
     }
@@ -123,9 +126,8 @@ fn fit_answers_with_predictions_and_what_matters_and_keeps_the_names() {
 fn labels_are_of_models_that_have_not_seen_the_episode() {
     let desk = Desk::new();
     desk.text(&format!("fit missions.csv {COLUMNS} --discount 0.95 --out m.msgpack"));
-    let label = |table: &str, out: &str| {
-        desk.json(&format!("label {table} {COLUMNS} --model m.msgpack --folds 4 --out {out}"))
-    };
+    let label =
+        |table: &str, out: &str| desk.json(&format!("label {table} {COLUMNS} --model m.msgpack --folds 4 --out {out}"));
     let said = label("missions.csv", "labels.csv");
     assert_eq!((said["episodes"].as_u64(), said["folds"].as_u64()), (Some(60), Some(4)));
     let rows = desk.rows("labels.csv");

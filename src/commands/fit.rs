@@ -307,9 +307,11 @@ impl Fit {
         order.sort_by(|&a, &b| answer.shares[b].total_cmp(&answer.shares[a]));
         let share = |&d: &usize| format!("{} {:.0} %", names[d], 100.0 * answer.shares[d]);
         let shown: Vec<String> = order.iter().take(SHOWN).map(share).collect();
-        let more = if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
+        let more =
+            if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
         text += &format!("what the value varies with: {}{more}\n", shown.join(", "));
-        let idle: Vec<&str> = (0..names.len()).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
+        let idle: Vec<&str> =
+            (0..names.len()).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
         let mut advice = Vec::new();
         if let Some(head) = answer.held_out.as_ref().and_then(|held_out| held_out.heads.first()) {
             if head.coverage.is_some_and(|coverage| coverage < 0.8) {
@@ -403,7 +405,12 @@ impl Fit {
     }
 
     /// Model selection, by the code that the daemon runs in the background.
-    pub(super) fn search(&self, rows: &Rows, settings: Settings, names: Option<Vec<String>>) -> Result<Fitted, Failure> {
+    pub(super) fn search(
+        &self,
+        rows: &Rows,
+        settings: Settings,
+        names: Option<Vec<String>>,
+    ) -> Result<Fitted, Failure> {
         let varies = |d: usize| (1..rows.len()).any(|i| rows.state(i)[d] != rows.state(0)[d]);
         let name = |d: usize| names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
         let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(name).collect();
@@ -545,9 +552,8 @@ impl Fit {
     ) -> String {
         let nats = |value: f64| format!("{} nats", number(value));
         let path = self.out().display();
-        let next = format!(
-            "Next: criticd value {path} STATES.csv evaluates it, criticd plot {path} --out value.png draws it"
-        );
+        let next =
+            format!("Next: criticd value {path} STATES.csv evaluates it, criticd plot {path} --out value.png draws it");
         if !self.verbose {
             let mut lines = vec![("table".to_owned(), given::extent(rows))];
             for bound in fitted.report.iter().flat_map(|report| &report.active_bounds) {

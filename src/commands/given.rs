@@ -285,8 +285,19 @@ impl TableOptions {
         let [terminated, truncated, cut] = summary.ends;
         let named = if table.episode_names().is_empty() { " (rows that follow each other)" } else { "" };
         let mut lines = vec![
-            ("table".to_owned(), format!("{}: {} of {}{only}", self.table.display(), plural(summary.transitions, "transition"), plural(summary.rows, "row"))),
-            ("episodes".to_owned(), format!("{}{named}; ends: {terminated} terminated, {truncated} truncated, {cut} cut", summary.episodes)),
+            (
+                "table".to_owned(),
+                format!(
+                    "{}: {} of {}{only}",
+                    self.table.display(),
+                    plural(summary.transitions, "transition"),
+                    plural(summary.rows, "row")
+                ),
+            ),
+            (
+                "episodes".to_owned(),
+                format!("{}{named}; ends: {terminated} terminated, {truncated} truncated, {cut} cut", summary.episodes),
+            ),
         ];
         lines.extend(said);
         let mut rows = Vec::new();

@@ -190,7 +190,11 @@ impl HeldOut {
         let mut text = String::new();
         for (h, head) in self.heads.iter().enumerate() {
             let which = if self.heads.len() > 1 { format!("reward {h}: ") } else { String::new() };
-            let closed = if self.ended { "" } else { " (mostly the model's own values: episodes are cut long before rewards fade)" };
+            let closed = if self.ended {
+                ""
+            } else {
+                " (mostly the model's own values: episodes are cut long before rewards fade)"
+            };
             let coverage = head.coverage.map(|share| format!(", 90 % interval holds {:.0} %", 100.0 * share));
             text += &format!(
                 "{which}predicts the returns of {}{closed}: correlation {:.2}, error {} of a spread of {}{}\n",
@@ -229,7 +233,8 @@ fn figures(seen: &Seen, h: usize, compared: &[usize]) -> Figures {
     let (values, returns) = (of(&|i| seen.found.mean[(i, h)]), of(&|i| seen.returns[h][i]));
     let mean = |values: &[f64]| values.iter().sum::<f64>() / n;
     let (value, outcome) = (mean(&values), mean(&returns));
-    let product = |a: &[f64], x: f64, b: &[f64], y: f64| a.iter().zip(b).map(|(a, b)| (a - x) * (b - y)).sum::<f64>() / n;
+    let product =
+        |a: &[f64], x: f64, b: &[f64], y: f64| a.iter().zip(b).map(|(a, b)| (a - x) * (b - y)).sum::<f64>() / n;
     let spread = product(&returns, outcome, &returns, outcome).sqrt();
     let both = product(&values, value, &returns, outcome);
     let correlation = both / (spread * product(&values, value, &values, value).sqrt());

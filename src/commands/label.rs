@@ -74,7 +74,8 @@ impl Label {
         if self.folds < 2 {
             return Err(Failure::usage("--folds must be at least 2: the others label a group"));
         }
-        if !out.extension().is_some_and(|e| ["csv", "npz", "parquet"].iter().any(|known| e.eq_ignore_ascii_case(known))) {
+        if !out.extension().is_some_and(|e| ["csv", "npz", "parquet"].iter().any(|known| e.eq_ignore_ascii_case(known)))
+        {
             return Err(Failure::usage(format!("--out {}: must end in .parquet, .csv or .npz", out.display())));
         }
         let table = self.table.read()?;
@@ -87,7 +88,8 @@ impl Label {
         let progress = Progress::start("labelling");
         let like = self.like(&table)?;
         let labels = self.labels(&table, &like, count)?;
-        let columns = keys(&table).into_iter().chain(labels.columns.into_iter().map(|(name, v)| (name, Values::Numbers(v))));
+        let columns =
+            keys(&table).into_iter().chain(labels.columns.into_iter().map(|(name, v)| (name, Values::Numbers(v))));
         let columns: Vec<(String, Values)> = columns.collect();
         write_columns(out, &columns)?;
         drop(progress);

@@ -231,8 +231,7 @@ pub(super) fn plan(
     core: &Core,
     progress: &mut dyn FnMut(table::Progress),
 ) -> Result<Option<Plan>, WarmStartError> {
-    let session =
-        table::fingerprint_as(&warm.table, warm.reading, &warm.columns).map_err(WarmStartError::Table)?;
+    let session = table::fingerprint_as(&warm.table, warm.reading, &warm.columns).map_err(WarmStartError::Table)?;
     let path = config.data_dir.join(MARKER);
     let failed = |source| WarmStartError::Marker { path: path.clone(), source };
     // Without a journal nothing outlives the daemon, and where no row is stored nothing has been learned.

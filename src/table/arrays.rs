@@ -217,9 +217,9 @@ impl Budget {
 
 /// The arrays of a file as sources of columns, by their names and shapes; a shape that cannot be told is none.
 pub(super) fn sources(shapes: &[(String, Option<Vec<usize>>)], job: &Job<'_>) -> Vec<Source> {
-    let copies = shapes.iter().any(|(name, shape)| {
-        shape.as_ref().is_some_and(|shape| shape.len() == 3) && roles::may_be_state(name, job)
-    });
+    let copies = shapes
+        .iter()
+        .any(|(name, shape)| shape.as_ref().is_some_and(|shape| shape.len() == 3) && roles::may_be_state(name, job));
     let rows = if copies { 2 } else { 1 };
     let source = |(name, shape): &(String, Option<Vec<usize>>)| {
         let width = shape.as_ref().filter(|shape| shape.len() == rows + 1).map(|shape| shape[rows]);

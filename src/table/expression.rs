@@ -47,7 +47,12 @@ impl Sum {
                 () if parser.rest.is_empty() => return Ok(sum),
                 () if parser.take('+') => 1.0,
                 () if parser.take('-') => -1.0,
-                () => return Err(format!("{:?} does not go on a sum; write + or -, or * and / with numbers", parser.rest)),
+                () => {
+                    return Err(format!(
+                        "{:?} does not go on a sum; write + or -, or * and / with numbers",
+                        parser.rest
+                    ));
+                }
             };
         }
     }
@@ -86,7 +91,11 @@ impl<'a> Parser<'a> {
                 factor /= self.number().filter(|v| *v != 0.0).ok_or("only a number other than 0 can divide")?;
             }
             if !self.take('*') {
-                return if factor.is_finite() { Ok((factor, variable)) } else { Err("its factor is not finite".into()) };
+                return if factor.is_finite() {
+                    Ok((factor, variable))
+                } else {
+                    Err("its factor is not finite".into())
+                };
             }
         }
     }
@@ -123,7 +132,8 @@ impl<'a> Parser<'a> {
 
     fn column(&mut self) -> Result<Variable, String> {
         let Some(name) = self.known() else {
-            let end = self.rest.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.'))).unwrap_or(self.rest.len());
+            let end =
+                self.rest.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.'))).unwrap_or(self.rest.len());
             let word = &self.rest[..end];
             return Err(match word {
                 "" if self.rest.is_empty() => "ends where a column or a number is missing".into(),
@@ -135,7 +145,8 @@ impl<'a> Parser<'a> {
         let only = match self.rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             None => None,
             Some((k, _)) => {
-                let number = k.trim().parse().map_err(|_| format!("[{k}]: the numbers of a list are counted from 0"))?;
+                let number =
+                    k.trim().parse().map_err(|_| format!("[{k}]: the numbers of a list are counted from 0"))?;
                 self.skip(k.len() + 2);
                 Some(number)
             }

@@ -73,8 +73,7 @@ fn flat(
     }
     let found = Found { limit, ..Found::new(root, job)? };
     if job.columns.state.is_empty() && !found.shapes.iter().any(|(name, _)| may_be_state(name, job)) {
-        let message =
-            "neither Minari (groups episode_0, episode_1, ...) nor D4RL (arrays observations, rewards, terminals); \
+        let message = "neither Minari (groups episode_0, episode_1, ...) nor D4RL (arrays observations, rewards, terminals); \
              --state says which arrays are the state";
         return Err(Fault::Content(message.to_owned()));
     }

@@ -192,4 +192,3 @@ impl Header {
         found.or(reckoned.map(|sum| sum.text.clone())).unwrap_or_default()
     }
 }
-

@@ -39,8 +39,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     if names.is_empty() {
         return Err(Fault::Empty);
     }
-    let sources: Vec<Source> =
-        names.iter().map(|name| Source { name: name.clone(), width: keys[name].list }).collect();
+    let sources: Vec<Source> = names.iter().map(|name| Source { name: name.clone(), width: keys[name].list }).collect();
     // What is wrong with a key is wrong where it first stands.
     let located = |fault| match fault {
         Fault::Column { column, message } if keys.contains_key(&column) => {

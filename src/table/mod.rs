@@ -536,12 +536,7 @@ pub fn read_states_as(
         .map_err(|fault| TableError { path: path.to_owned(), fault })
 }
 
-fn read(
-    path: &Path,
-    want: Want,
-    columns: &Columns,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Builder, Fault> {
+fn read(path: &Path, want: Want, columns: &Columns, progress: &mut dyn FnMut(Progress)) -> Result<Builder, Fault> {
     let format = Format::to_read(path)?;
     format.read(path, &mut Job { format, want, columns, progress, pieces: None })
 }

@@ -76,7 +76,8 @@ impl Order {
     /// The order in which rows should be: episodes as they first appear, in each by time, else as in the file.
     pub(super) fn sorted(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.episodes.len()).collect();
-        let by_time = |i: usize, j: usize| self.times[i].partial_cmp(&self.times[j]).unwrap_or(std::cmp::Ordering::Equal);
+        let by_time =
+            |i: usize, j: usize| self.times[i].partial_cmp(&self.times[j]).unwrap_or(std::cmp::Ordering::Equal);
         order.sort_by(|&i, &j| self.episodes[i].cmp(&self.episodes[j]).then_with(|| by_time(i, j)));
         order
     }
@@ -94,7 +95,9 @@ impl Order {
 pub(super) fn episode(cell: Cell<'_>, key: &mut String) -> Result<(), String> {
     key.clear();
     match cell {
-        Cell::Written("") | Cell::Text("") | Cell::Empty => return Err("empty; every row belongs to an episode".to_owned()),
+        Cell::Written("") | Cell::Text("") | Cell::Empty => {
+            return Err("empty; every row belongs to an episode".to_owned());
+        }
         Cell::Written(text) | Cell::Text(text) => key.push_str(text),
         Cell::Whole(value) => key.push_str(&value.to_string()),
         Cell::Number(value) if value.fract() == 0.0 && value.abs() < 9e15 => key.push_str(&format!("{value:.0}")),
@@ -178,7 +181,9 @@ mod tests {
         ] {
             assert_eq!(moment(Cell::Written(text)), Ok(expected), "{text}");
         }
-        for text in ["", "nan", "noon", "2024-13-01", "2024-01-01T1", "2024-01-01x10:00:00", "2024-01-01T10:00:00+x", "é"] {
+        for text in
+            ["", "nan", "noon", "2024-13-01", "2024-01-01T1", "2024-01-01x10:00:00", "2024-01-01T10:00:00+x", "é"]
+        {
             assert!(moment(Cell::Written(text)).is_err(), "{text}");
         }
     }

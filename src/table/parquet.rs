@@ -88,7 +88,10 @@ fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
                 if let Some(found) = block.as_ref().map(Block::len)
                     && *length.get_or_insert(found) != found
                 {
-                    return Err(Fault::column(&sources[k].name, "has another number of rows than the columns before it"));
+                    return Err(Fault::column(
+                        &sources[k].name,
+                        "has another number of rows than the columns before it",
+                    ));
                 }
                 blocks.push(block);
             }

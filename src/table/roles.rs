@@ -204,7 +204,13 @@ fn own(format: Format, name: &str) -> Option<Column> {
             "v" | "session" => Some(Column::Skipped),
             _ => Column::parse(name),
         },
-        Format::Npz => if skipped(name) { Some(Column::Skipped) } else { npz::role(name) },
+        Format::Npz => {
+            if skipped(name) {
+                Some(Column::Skipped)
+            } else {
+                npz::role(name)
+            }
+        }
         Format::Hdf5 => None,
     }
 }
@@ -490,7 +496,8 @@ impl Finder<'_> {
                 let reach = if lower.len() >= 8 { 2 } else { usize::from(lower.len() >= 4) };
                 let ends_named = self.columns.terminated.is_some() || self.columns.done.is_some();
                 if let Some(end) = ENDS.iter().find(|end| edits(&lower, end) <= reach).filter(|_| !ends_named) {
-                    let message = format!("not known; did you mean {end}? If it is none, have it left alone: --ignore {name}");
+                    let message =
+                        format!("not known; did you mean {end}? If it is none, have it left alone: --ignore {name}");
                     return Err(Fault::column(name, message));
                 }
                 continue;
@@ -500,7 +507,11 @@ impl Finder<'_> {
             let plain = told.starts_with("not known; put an underscore");
             if plain && !states && self.want != Want::States {
                 let others: Vec<&str> = unknown.iter().map(|&at| self.sources[at].name.as_str()).collect();
-                let missing = if matches!(format, Format::Csv | Format::Parquet) { "state_0" } else { format.name(Column::State(0)) };
+                let missing = if matches!(format, Format::Csv | Format::Parquet) {
+                    "state_0"
+                } else {
+                    format.name(Column::State(0))
+                };
                 let message = format!(
                     "missing; say which columns are the state, such as --state {}, and what the reward is, such as \
                      --reward=-cost (not known are {})",
@@ -627,7 +638,8 @@ impl Finder<'_> {
                 text = sums.iter().map(|sum| sum.text.as_str()).collect::<Vec<_>>().join(", ");
             }
             if what == "next state" && text.is_empty() && self.want != Want::States {
-                text = "that of the next row; the last row of an episode gives only its state, unless it terminated".into();
+                text = "that of the next row; the last row of an episode gives only its state, unless it terminated"
+                    .into();
             }
             if what == "done" && !text.is_empty() {
                 let all = || self.of.iter().flatten();
