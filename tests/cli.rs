@@ -579,6 +579,14 @@ fn tables_that_teach_nothing_are_refused_in_words() {
             assert!(!bench.path("m.msgpack").exists());
         }
     }
+    // Ratios that all exceed one let traces grow beyond all numbers; such as are 0 leave nothing to learn from.
+    for (target, words) in [("1", "--rho-max"), ("0", "0 of 200 rows have a target_prob above 0")] {
+        let rows = (0..200).map(|i| format!("{},1,{},1,1,0,1e-9,{target}\n", x(i), x(i + 1)));
+        let head = head.replace("terminated", "terminated,behavior_prob,target_prob");
+        bench.file("ratios.csv", &(head + &rows.collect::<String>()));
+        let (status, message) = bench.failure("fit ratios.csv --out m.msgpack");
+        assert!(status == 1 && message.contains(words), "{message}");
+    }
     let output = bench.run("fit one_constant.csv --out m.msgpack");
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("state_1 never changes"));
     bench.text("fit huge.csv --out m.msgpack");
@@ -613,6 +621,9 @@ fn wrong_usage_is_told_from_failure() {
     bench.file("wide.json", "{\"kernel\": {\"kind\": \"ard\", \"signal_variance\": 1, \"bias_variance\": 1, \"relevance\": [1, 1, 1]}, \"noise\": {\"model\": \"white\", \"variance\": 1}}");
     bench.states("copies.csv", 2, &[1.0, 2.0, 1.0, 2.0]);
     bench.states("narrow.csv", 1, &[1.0]);
+    let policies = "state_0,state_1,next_state_0,next_state_1,reward,terminated,behavior_prob,target_prob\n";
+    let row = |i: usize| format!("{i},{},{},0,1,0,0.5,{}\n", i % 7, i + 1, [0.5, 0.25][i % 2]);
+    bench.file("policies.csv", &(policies.to_owned() + &(0..40).map(row).collect::<String>()));
     bench.json("fit table.csv --hyperparameters h.json --no-optimise --out model.msgpack");
     let given = "--hyperparameters h.json --no-optimise --out m.msgpack";
     for (arguments, status, words) in [
@@ -645,6 +656,12 @@ fn wrong_usage_is_told_from_failure() {
         ("score table.csv --hyperparameters absent.json".into(), 1, "absent.json"),
         ("score table.csv --hyperparameters h.json --evidence exact --dictionary nodes.csv".into(), 2, "sparse"),
         ("score table.csv --hyperparameters h.json --evidence laplace".into(), 2, "laplace"),
+        ("score policies.csv --hyperparameters h.json".into(), 1, "of rows that count once"),
+        ("score policies.csv --hyperparameters h.json --evidence sparse".into(), 1, "of rows that count once"),
+        ("fit policies.csv --out m --noise white".into(), 1, "which white noise cannot"),
+        ("fit table.csv --out m --noise white --lambda 0.5".into(), 2, "white noise has no use for it"),
+        ("fit table.csv --out m --lambda 1.5".into(), 2, "lambda lies in [0, 1]"),
+        ("fit table.csv --out m --rho-max 0".into(), 2, "must be positive"),
         ("value model.msgpack narrow.csv".into(), 1, "those of the model have 2"),
         ("value model.msgpack table.csv".into(), 1, "state_0, state_1, ... alone"),
         ("value table.csv query.csv".into(), 1, "not a model"),

@@ -252,6 +252,72 @@ fn backfill_over_everything_equals_batch_and_no_backfill_does_not_move_predictio
     assert!(distance(&predict(&dictionary, &statistics), &before) < 1e-12);
 }
 
+/// LSTD(lambda) with importance ratios by dense algebra, straight from its definition: a chain's trace weighs the TD errors of its
+/// rows (docs/mathematics.md (M8), (S3)).
+fn batch_followed(rows: &Rows, model: &Model, settings: &Settings, ridge: f64, query: &[f64]) -> Vec<f64> {
+    let Lambda::Fixed(lambda) = settings.lambda else { panic!("a lambda of its own") };
+    let kernel = model.dictionary().kernel();
+    let m = model.dictionary().len();
+    let phi_of = |states: &[f64]| model.dictionary().features(&kernel.project(2, states)).to_nalgebra();
+    let (phi, next) = (phi_of(&rows.states), phi_of(&rows.next_states));
+    let (mut system, mut right) = (DMatrix::identity(m, m) * ridge, DVector::zeros(m));
+    // The trace of each stream's chain with the discount behind its last row, and whether the chain goes on.
+    let mut chains: std::collections::HashMap<u32, (DVector<f64>, bool)> = Default::default();
+    for i in 0..rows.len() {
+        let ratio = rows.ratios[i].min(settings.rho_max);
+        let mut trace = phi.column(i) * ratio;
+        if let Some((before, true)) = chains.get(&rows.streams[i])
+            && !rows.starts_chain[i]
+        {
+            trace += before * (lambda * ratio);
+        }
+        let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, settings.discount) };
+        system += &trace * (phi.column(i) - next.column(i) * discount).transpose();
+        right += &trace * rows.reward(i)[0];
+        chains.insert(rows.streams[i], (trace * discount, !rows.terminated[i] && !rows.truncated[i]));
+    }
+    let u = system.lu().solve(&right).unwrap();
+    (phi_of(query).transpose() * u).as_slice().to_vec()
+}
+
+#[test]
+fn backfill_over_everything_equals_batch_where_rows_are_followed() {
+    let mut rows = wander(900, 4, 1, 3);
+    // Some successors are not the next row's state, and some rows were not taken as the policy would have.
+    for i in (0..900).step_by(7) {
+        rows.next_states[2 * i] += 0.05;
+        rows.ratios[i] = if i % 2 == 0 { 0.3 } else { 2.5 };
+    }
+    let query: Vec<f64> = (0..40).map(|k| (k as f64 * 0.37).sin()).collect();
+    for lambda in [0.0, 0.8] {
+        let settings = Settings {
+            lambda: Lambda::Fixed(lambda),
+            rho_max: 2.0,
+            tolerance: 1e-2,
+            backfill_rows: 900,
+            tune_noise: false,
+            discount: 0.9,
+            ..Settings::paper()
+        };
+        for pieces in [[64], [5]] {
+            let model = learned(&rows, settings.clone(), NoiseModel::Correlated, &pieces);
+            assert!(model.dictionary().len() > 20);
+            let found = model.snapshot(false).unwrap().evaluate(&query, Ask::MEAN).unwrap();
+            let expected = batch_followed(&rows, &model, &settings, 0.2, &query);
+            let off = distance(found.mean.as_slice(), &expected);
+            assert!(off < 1e-9, "lambda {lambda}, pieces of {pieces:?}: {off:e}");
+            let unaware = batch_followed(
+                &rows,
+                &model,
+                &Settings { lambda: Lambda::Fixed(0.5), ..settings.clone() },
+                0.2,
+                &query,
+            );
+            assert!(distance(found.mean.as_slice(), &unaware) > 1e-4, "another lambda would pass too");
+        }
+    }
+}
+
 #[test]
 fn weights_that_follow_single_rows_are_those_of_a_factor_of_its_own() {
     for noise in [NoiseModel::Correlated, NoiseModel::White] {

@@ -149,7 +149,8 @@ fn one_pass_with_backfill_stays_close_to_batch() {
 
 #[test]
 fn clustering_by_chain_widens_intervals_that_are_too_narrow() {
-    // Returns of one chain share their noise: the model's own intervals miss, the clustered ones less so (MATHS.md 1).
+    // Returns of one chain share their noise: the model's own intervals miss, the clustered ones less so
+    // (docs/mathematics.md (V5), (V6)).
     let covered = |variance| {
         let (mut inside, mut total) = (0, 0);
         for seed in 1..=12 {

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const HOLD_OUT: f64 = 0.1;
 /// States at which the shares of the variables are estimated.
 const SAMPLES: usize = 2000;
+/// Trace gap, in nats, from which a dictionary is coarse for its table.
+const TRACE_GAP: f64 = 5.0;
 /// Variables that are named with their shares.
 const SHOWN: usize = 12;
 
@@ -175,6 +177,9 @@ fn profile(text: &str) -> Result<Profile, String> {
     Profile::from_name(text).ok_or_else(|| "gaussian or matern52".into())
 }
 
+/// Why a lambda below 1 is refused beside white noise.
+const WHITE_LAMBDA: &str = "--lambda: white noise has no use for it, leave it out";
+
 /// A model, and how it came about.
 pub(super) struct Fitted {
     pub(super) model: Model,
@@ -251,7 +256,7 @@ impl Fit {
             return print_json(&document);
         }
         let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
-        print(&(self.answer(&answer, &snapshot, fitted.report.as_ref()) + &details))
+        print(&(self.answer(&answer, &snapshot, &fitted) + &details))
     }
 
     /// What is learned and how, before anything is selected.
@@ -296,7 +301,7 @@ impl Fit {
     }
 
     /// How well it predicts, what matters, and what to do next.
-    fn answer(&self, answer: &Answer, snapshot: &Snapshot, report: Option<&RefitReport>) -> String {
+    fn answer(&self, answer: &Answer, snapshot: &Snapshot, fitted: &Fitted) -> String {
         let names = names(snapshot);
         let mut text = match &answer.held_out {
             Some(held_out) => held_out.text(),
@@ -323,10 +328,11 @@ impl Fit {
                 advice.push("it predicts little: check reward, --discount and --dry-run, or add state variables");
             }
         }
-        if snapshot.dictionary.nrows() >= self.dictionary.dictionary_max && self.dictionary.dictionary.is_none() {
+        let full = snapshot.dictionary.nrows() >= self.dictionary.dictionary_max && self.dictionary.dictionary.is_none();
+        if full && self.trace_gap(fitted).is_some_and(|gap| gap > TRACE_GAP) {
             advice.push("the dictionary is full: a larger --dictionary-max may predict better");
         }
-        if report.is_some_and(|report| report.out_of_time) {
+        if fitted.report.as_ref().is_some_and(|report| report.out_of_time) {
             advice.push("the search ran out of time: a larger --budget may find a better model");
         }
         let idle = (!idle.is_empty() && idle.len() < names.len())
@@ -370,8 +376,9 @@ impl Fit {
             None => written.unwrap_or(1.0),
         };
         if lambda < 1.0 && hyperparameters.noise == NoiseModel::White {
-            return Err(Failure::usage("--lambda: white noise has no use for it, leave it out"));
+            return Err(Failure::usage(WHITE_LAMBDA));
         }
+        self.check_noise(hyperparameters.noise, rows)?;
         let metric = &hyperparameters.kernel.metric;
         let same_kernel = match &self.kernel {
             None | Some(KernelChoice::Auto) => true,
@@ -421,10 +428,12 @@ impl Fit {
         if !constant.is_empty() {
             eprintln!("criticd: {} never changes: nothing is learned about what it means", constant.join(", "));
         }
+        let noise = self.noise.map_or(NoiseModel::Correlated, NoiseChoice::model);
+        self.check_noise(noise, rows)?;
         let defaults = Settings::default();
         let settings = Settings {
             kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
-            noise: self.noise.map_or(defaults.noise, NoiseChoice::model),
+            noise,
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
             tune_noise: true,
             lambda: self.lambda.unwrap_or_default(),
@@ -450,7 +459,7 @@ impl Fit {
         window.extend(rows, 0..rows.len());
         let mut learner = Learner::new(settings.clone(), names);
         learner.step(&window);
-        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| in_file(&self.table.table, e))?;
+        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
         let started = Instant::now();
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
@@ -463,7 +472,7 @@ impl Fit {
         };
         let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
-            other => in_file(&self.table.table, other),
+            other => self.unsolved(rows, other),
         })?;
         let mut model = *candidate.model;
         if self.dictionary.dictionary.is_some() {
@@ -474,6 +483,32 @@ impl Fit {
             finish(&mut model, rows);
         }
         Ok(Fitted { model, selected: None, report: Some(candidate.report) })
+    }
+
+    /// A failure to solve for values, and what may be behind it.
+    fn unsolved(&self, rows: &Rows, why: impl std::fmt::Display) -> Failure {
+        let largest = rows.ratios.iter().copied().fold(0.0, f64::max).min(self.rho_max);
+        if largest <= 1.0 {
+            return in_file(&self.table.table, why);
+        }
+        let hint = format!("importance ratios of up to {} may be the reason, --rho-max clips them", number(largest));
+        in_file(&self.table.table, format!("{why}; {hint}"))
+    }
+
+    /// What white noise cannot make use of.
+    fn check_noise(&self, noise: NoiseModel, rows: &Rows) -> Result<(), Failure> {
+        if noise != NoiseModel::White {
+            return Ok(());
+        }
+        if matches!(self.lambda, Some(Lambda::Fixed(lambda)) if lambda < 1.0) {
+            return Err(Failure::usage(WHITE_LAMBDA));
+        }
+        if rows.ratios.iter().any(|&ratio| ratio != 1.0) {
+            let message = "behavior_prob and target_prob weight the rows, which white noise cannot; put an underscore before \
+                           the name of one of the two to have it skipped";
+            return Err(in_file(&self.table.table, message));
+        }
+        Ok(())
     }
 
     fn document(&self, fitted: &Fitted, snapshot: &Snapshot, evidence: &Evidence, exact: bool, seconds: f64) -> Value {
@@ -530,7 +565,7 @@ impl Fit {
 
     /// What to do about a trace gap.
     fn remedy(&self, gap: f64, size: usize) -> &'static str {
-        if gap <= 5.0 {
+        if gap <= TRACE_GAP {
             ""
         } else if self.dictionary.dictionary.is_some() {
             ": the dictionary given is small for this table"

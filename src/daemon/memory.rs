@@ -4,13 +4,13 @@
 //! passing comes on top: solving for the weights and writing a checkpoint copy a model's matrices for a moment, and a
 //! refit needs three matrices of `evidence_rows` squared on each of its threads.
 
-use super::streams::Streams;
 use crate::config::{Config, ConfigParts};
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
 use crate::learner::{Settings, VarianceKind};
 use crate::math::form::QuadraticForm;
 use crate::math::statistics::Chain;
+use crate::state::streams::Streams;
 use crate::transition::Rows;
 use serde_json::{Value, json};
 

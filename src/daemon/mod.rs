@@ -16,12 +16,11 @@ pub mod ledger;
 pub mod memory;
 pub mod quarantine;
 pub mod recovery;
-pub mod streams;
 pub mod survey;
 pub mod telemetry;
 pub mod warm_start;
 
-use self::core::{Board, Call, Core, Now, Output, Queues, RefitDone};
+use self::core::{Board, Call, Caller, Core, Now, Output, Queues, RefitDone};
 use self::ledger::CheckpointDone;
 use self::quarantine::Quarantine;
 use self::recovery::RecoverError;
@@ -35,6 +34,7 @@ use crate::keys::{KeyError, KeyPair};
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
+use crate::panics;
 use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
@@ -372,6 +372,10 @@ impl Daemon {
             row_seconds: 0.0,
             refit_restarts: Restarts::default(),
             http_restarts: http_restarts.clone(),
+            adopting: None,
+            ingest_ended: false,
+            calls_ended: false,
+            deadline: None,
             _lock: Some(lock),
         };
         let directory = Directory::new(&config.data_dir);
@@ -663,6 +667,12 @@ struct Learning {
     row_seconds: f64,
     refit_restarts: Restarts,
     http_restarts: Restarts,
+    /// The critic whose adoption has been decided, and since when that keeps the learner.
+    adopting: Option<(usize, Instant)>,
+    ingest_ended: bool,
+    calls_ended: bool,
+    /// At a stop, when it ends at the latest.
+    deadline: Option<Instant>,
     /// Held as long as the data directory is written to.
     _lock: Option<std::fs::File>,
 }
@@ -674,73 +684,16 @@ impl Learning {
         // Fed by the one thread that matters: where it hangs systemd starts the daemon again.
         let watchdog = sd_notify::watchdog_enabled().map(|interval| interval / 3);
         let mut next_feed = Instant::now();
-        let mut deadline: Option<Instant> = None;
-        let (mut ingest_open, mut calls_open) = (true, true);
         self.core.set_warm_start(self.warm.as_ref().map(Feeding::rows));
         loop {
-            // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
-            let storable = self.core.read_only().is_none();
-            let ingest = if ingest_open && storable && self.warm.is_none() { self.ingest.clone() } else { never() };
-            let warm = self.warm.as_ref().filter(|_| storable && deadline.is_none());
-            let table = warm.map_or_else(never, |feeding| feeding.queue.clone());
-            let calls = if calls_open { self.calls.clone() } else { never() };
-            let now = self.clock.now();
-            select! {
-                recv(ingest) -> message => match message {
-                    Ok(message) => {
-                        let since = Instant::now();
-                        self.core.ingest(&message, now);
-                        self.timings.stages.passed(Stage::Decode, since, 0);
-                    }
-                    Err(_) => ingest_open = false,
-                },
-                recv(table) -> fed => self.warm_start(fed.ok(), now),
-                recv(calls) -> call => match call {
-                    Ok(call) => self.call(call, now),
-                    Err(_) => calls_open = false,
-                },
-                recv(self.done) -> done => if let Ok(done) = done {
-                    self.refit_done(done, now);
-                },
-                recv(self.wants) -> offset => if let Ok(offset) = offset {
-                    self.core.want(offset);
-                },
-                recv(self.written) -> done => if let Ok(done) = done {
-                    self.core.checkpoint_done(&done, now);
-                },
-                recv(self.commands) -> command => match command {
-                    Ok(Command::Reload(config)) => match self.core.reload(Arc::clone(&config), now) {
-                        Ok(()) => self.config = config,
-                        Err(why) => log::error!("event=reload_refused why={why:?}"),
-                    },
-                    #[cfg(test)]
-                    Ok(Command::Panic) => panic!("injected"),
-                    Ok(Command::Stop) => deadline = deadline.or(Some(Instant::now() + DRAIN)),
-                    // Dropped without a stop: nobody listens any more.
-                    Err(_) => break,
-                },
-                default(NAP) => {}
+            // What has been decided is stored before anything more is taken in.
+            if !self.core.has_decided() || self.core.read_only().is_some() {
+                if !self.receive() {
+                    break;
+                }
+                self.take_what_waits();
             }
-            let since = Instant::now();
-            self.take_what_waits(deadline.is_some());
-            let rows = self.core.waiting_rows();
-            let since = self.timings.stages.passed(Stage::Decode, since, rows);
-            let clock = self.clock;
-            let uptime = || clock.now().uptime;
-            self.core.commit(clock.now(), &uptime);
-            // Acknowledged before it is learned.
-            self.carry_out();
-            let stored = rows - self.core.waiting_rows().min(rows);
-            let since = self.timings.stages.passed(Stage::Journal, since, stored);
-            self.core.step(clock.now());
-            let learned = self.timings.stages.passed(Stage::Learn, since, stored);
-            self.note_pace(stored, learned - since);
-            let since = learned;
-            self.end_warm_start(&uptime);
-            self.core.retry_if_due(clock.now());
-            self.core.sync_if_due(clock.now(), &uptime);
-            let since = self.timings.stages.passed(Stage::Journal, since, 0);
-            self.refresh_if_due(since);
+            self.turn();
             if let Some(interval) = watchdog
                 && Instant::now() >= next_feed
             {
@@ -754,25 +707,113 @@ impl Learning {
                 self.quarantine.keep(&self.core.take_refused());
             }
             self.carry_out();
-            let over = (!ingest_open || self.warm.is_some()) && !calls_open;
-            if deadline.is_some_and(|deadline| over || Instant::now() >= deadline) {
+            let over = (self.ingest_ended || self.warm.is_some()) && self.calls_ended;
+            if self.deadline.is_some_and(|deadline| over || Instant::now() >= deadline) {
                 break;
             }
         }
         self.finish();
     }
 
+    /// Wait for something, not for long. Returns false when nobody is left who could ask for a stop.
+    fn receive(&mut self) -> bool {
+        // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
+        let storable = self.core.read_only().is_none();
+        let takes_live_rows = !self.ingest_ended && storable && self.warm.is_none();
+        let ingest = if takes_live_rows { self.ingest.clone() } else { never() };
+        let warm = self.warm.as_ref().filter(|_| storable && self.deadline.is_none());
+        let table = warm.map_or_else(never, |feeding| feeding.queue.clone());
+        let calls = if self.calls_ended { never() } else { self.calls.clone() };
+        let now = self.clock.now();
+        select! {
+            recv(ingest) -> message => match message {
+                Ok(message) => {
+                    let since = Instant::now();
+                    self.core.ingest(&message, now);
+                    self.timings.stages.passed(Stage::Decode, since, 0);
+                }
+                Err(_) => self.ingest_ended = true,
+            },
+            recv(table) -> fed => self.warm_start(fed.ok(), now),
+            recv(calls) -> call => match call {
+                Ok(call) => self.call(call, now),
+                Err(_) => self.calls_ended = true,
+            },
+            recv(self.done) -> done => if let Ok(done) = done {
+                self.core.refit_done(done);
+            },
+            recv(self.wants) -> offset => if let Ok(offset) = offset {
+                self.core.want(offset);
+            },
+            recv(self.written) -> done => if let Ok(done) = done {
+                self.core.checkpoint_done(&done, now);
+            },
+            recv(self.commands) -> command => match command {
+                Ok(Command::Reload(config)) => match self.core.reload(Arc::clone(&config)) {
+                    Ok(()) => self.config = config,
+                    Err(why) => log::error!("event=reload_refused why={why:?}"),
+                },
+                #[cfg(test)]
+                Ok(Command::Panic) => panic!("injected"),
+                Ok(Command::Stop) => self.deadline = self.deadline.or(Some(Instant::now() + DRAIN)),
+                // Dropped without a stop: nobody listens any more.
+                Err(_) => return false,
+            },
+            default(NAP) => {}
+        }
+        true
+    }
+
+    /// Commit, apply, act on what has been taken in; then what is due beside that.
+    fn turn(&mut self) {
+        let clock = self.clock;
+        let uptime = || clock.now().uptime;
+        let (since, rows) = (Instant::now(), self.core.waiting_rows());
+        let stored = self.core.commit(clock.now(), &uptime);
+        // Acknowledged before it is learned.
+        self.carry_out();
+        let since = self.timings.stages.passed(Stage::Journal, since, if stored { rows } else { 0 });
+        if stored {
+            self.core.apply(clock.now());
+            let learned = self.timings.stages.passed(Stage::Learn, since, rows);
+            self.note_pace(rows, learned - since);
+            self.note_pause();
+            self.core.act(clock.now());
+            self.adopting = self.core.adopting().map(|critic| (critic, learned));
+        } else {
+            // It stands still for the disk.
+            self.adopting = None;
+        }
+        self.end_warm_start(&uptime);
+        let since = Instant::now();
+        self.core.sync_if_due(clock.now(), &uptime);
+        let since = self.timings.stages.passed(Stage::Journal, since, 0);
+        self.refresh_if_due(since);
+    }
+
+    /// What the learner stands still for at an adoption: the judgement, and the group that the model is stored in.
+    fn note_pause(&mut self) {
+        if let Some((critic, since)) = self.adopting.take() {
+            let seconds = since.elapsed().as_secs_f64();
+            self.core.record_pause(critic, seconds);
+            self.timings.adoption_pause.observe(seconds);
+        }
+    }
+
     /// Rows of the table that is learned first.
     fn warm_start(&mut self, fed: Option<Fed>, now: Now) {
         let Some(feeding) = &mut self.warm else { return };
         match fed {
-            Some(Fed::Rows(batch)) => match self.core.warm_start(&batch, now) {
-                Ok(()) => {
-                    feeding.took(batch.len());
-                    self.core.set_warm_start(Some(feeding.rows()));
+            Some(Fed::Rows(batch)) => {
+                let rows = batch.len();
+                match self.core.warm_start(batch, now) {
+                    Ok(()) => {
+                        feeding.took(rows);
+                        self.core.set_warm_start(Some(feeding.rows()));
+                    }
+                    Err(error) => feeding.fail(&error.to_string()),
                 }
-                Err(error) => feeding.fail(&error.to_string()),
-            },
+            }
             Some(Fed::Last) => feeding.end(),
             Some(Fed::Fault(why)) => feeding.fail(&why),
             None => feeding.fail("the thread that reads the table ended unexpectedly; please report this with the log"),
@@ -795,8 +836,7 @@ impl Learning {
                 let message = "the table given with --warm-start is learned first; send this again";
                 let error = WireError::new(ErrorCode::Overloaded, message);
                 let error = WireError { retry_after_ms: Some(WARMING_MS), ..error };
-                let payload = wire::encode_error(&call.id, &error);
-                drop(self.replies.send(Reply { peer: call.peer, payload }));
+                drop(self.replies.send(call.caller.refuse(&error)));
                 return;
             }
             self.appends.push(received);
@@ -843,7 +883,8 @@ impl Learning {
 
     /// More of what is there already, up to one group: rows are learned together, which is faster. Messages are counted too:
     /// not every one brings a row.
-    fn take_what_waits(&mut self, stopping: bool) {
+    fn take_what_waits(&mut self) {
+        let since = Instant::now();
         let now = self.clock.now();
         let storable = self.core.read_only().is_none();
         let most = self.group_rows();
@@ -855,7 +896,7 @@ impl Learning {
             let mut idle = true;
             if let Some(feeding) = &self.warm {
                 if storable
-                    && !stopping
+                    && self.deadline.is_none()
                     && let Ok(fed) = feeding.queue.try_recv()
                 {
                     self.warm_start(Some(fed), now);
@@ -876,18 +917,7 @@ impl Learning {
         while let Ok(offset) = self.wants.try_recv() {
             self.core.want(offset);
         }
-    }
-
-    /// What the learner stands still for at an adoption is measured here.
-    fn refit_done(&mut self, done: RefitDone, now: Now) {
-        // Rows that wait are not part of the pause.
-        self.core.step(now);
-        let (critic, started) = (done.critic, Instant::now());
-        if self.core.refit_done(done, now) {
-            let seconds = started.elapsed().as_secs_f64();
-            self.core.record_pause(critic, seconds);
-            self.timings.adoption_pause.observe(seconds);
-        }
+        self.timings.stages.passed(Stage::Decode, since, self.core.waiting_rows());
     }
 
     fn refresh_if_due(&mut self, since: Instant) {
@@ -1001,7 +1031,7 @@ struct Control {
     timings: Timings,
     config: Arc<Config>,
     clock: Clock,
-    waiting: Vec<Query>,
+    waiting: Vec<ValueQuery>,
     /// Queries of many states: each is answered a slice at a time, in turns, and all others go in between.
     large: VecDeque<LargeQuery>,
     paged: VecDeque<Paged>,
@@ -1012,7 +1042,7 @@ struct Control {
 
 /// A query that is being answered slice by slice, from one snapshot.
 struct LargeQuery {
-    query: Query,
+    query: ValueQuery,
     model: Arc<Evaluator>,
     started: Instant,
     /// Rows of `evaluation` that are done.
@@ -1030,10 +1060,26 @@ struct Paged {
 }
 
 /// A `value` request.
-struct Query {
-    call: Call,
-    min_offset: u64,
+struct ValueQuery {
+    caller: Caller,
+    /// (rows, dim), row-major.
+    states: Vec<f64>,
+    rows: usize,
+    dim: usize,
+    /// The first one if there is no name.
+    critic: Option<String>,
+    ask: Ask,
+    /// Rows that the snapshot must have learned.
+    min_offset: Option<u64>,
+    /// When it was received.
     since: Instant,
+}
+
+impl ValueQuery {
+    /// Rows that the snapshot must have learned.
+    fn needs(&self) -> u64 {
+        self.min_offset.unwrap_or(0)
+    }
 }
 
 impl Control {
@@ -1059,9 +1105,9 @@ impl Control {
             }
         }
         for query in std::mem::take(&mut self.waiting) {
-            let message = format!("row {} was not learned before the daemon stopped", query.min_offset);
+            let message = format!("row {} was not learned before the daemon stopped", query.needs());
             let error = WireError::of(ErrorCode::NotReady, "min_offset", message);
-            self.reply(query.call.peer, wire::encode_error(&query.call.id, &error));
+            self.send(query.caller.refuse(&error));
         }
     }
 
@@ -1071,40 +1117,37 @@ impl Control {
         assert!(payload[..] != *b"panic", "injected");
         let request = match wire::decode_request(&payload, &self.config.limits.wire()) {
             Ok(request) => request,
-            Err(refused) => return self.reply(peer, wire::encode_error(&refused.id, &refused.error)),
+            Err(refused) => {
+                let payload = wire::encode_error(&refused.id, &refused.error);
+                return self.send(Reply { peer, payload });
+            }
         };
-        if let Err(error) = request.op.permitted(peer.rights()) {
-            return self.reply(peer, wire::encode_error(&request.id, &error));
+        let wire::Request { id, arrays: form, op } = request;
+        let caller = Caller { peer, id, form };
+        if let Err(error) = op.permitted(peer.rights()) {
+            return self.send(caller.refuse(&error));
         }
-        let call = Call { peer, id: request.id, form: request.arrays, op: request.op };
         let started = Instant::now();
-        match &call.op {
+        match op {
             Op::Ping => {
                 let uptime_s = self.clock.now().uptime;
-                let reply = wire::Reply::Ping { version: env!("CARGO_PKG_VERSION"), uptime_s };
-                self.reply(peer, wire::encode_reply(&call.id, call.form, &reply));
+                self.send(caller.reply(&wire::Reply::Ping { version: env!("CARGO_PKG_VERSION"), uptime_s }));
             }
-            Op::Hello => {
-                let reply = wire::encode_reply(&call.id, call.form, &wire::Reply::Hello(&self.greeting()));
-                self.reply(peer, reply);
-            }
+            Op::Hello => self.send(caller.reply(&wire::Reply::Hello(&self.greeting()))),
             Op::Snapshot { critic, variance, page, revision } => {
-                let payload = match page {
-                    None => self.model(critic.as_deref()).map(|model| {
-                        let reply = wire::Reply::Snapshot { snapshot: model.snapshot(), variance: *variance };
-                        wire::encode_reply(&call.id, call.form, &reply)
-                    }),
-                    Some(page) => self.page(&call, critic.as_deref(), *variance, *page, *revision),
+                let reply = match page {
+                    None => self
+                        .model(critic.as_deref())
+                        .map(|model| caller.reply(&wire::Reply::Snapshot { snapshot: model.snapshot(), variance })),
+                    Some(page) => self.page(&caller, critic.as_deref(), variance, page, revision),
                 };
-                let payload = payload.unwrap_or_else(|error| wire::encode_error(&call.id, &error));
-                self.reply(peer, payload);
+                self.send(reply.unwrap_or_else(|error| caller.refuse(&error)));
                 self.timings.query.observe(started.elapsed().as_secs_f64());
             }
-            Op::Value { min_offset, .. } => {
-                let query = Query { min_offset: min_offset.unwrap_or(0), call, since: Instant::now() };
-                self.value(query);
+            Op::Value { states, rows, dim, critic, ask, min_offset } => {
+                self.value(ValueQuery { caller, states, rows, dim, critic, ask, min_offset, since: started });
             }
-            _ => self.forward(call),
+            op => self.forward(Call { caller, op }),
         }
     }
 
@@ -1123,7 +1166,7 @@ impl Control {
 
     fn forward(&mut self, call: Call) {
         if let Err(TrySendError::Full((call, _))) = self.calls.try_send((call, Instant::now())) {
-            self.reply(call.peer, wire::encode_error(&call.id, &WireError::overloaded(RETRY_MS)));
+            self.send(call.caller.refuse(&WireError::overloaded(RETRY_MS)));
         }
     }
 
@@ -1138,15 +1181,15 @@ impl Control {
     /// One page of a snapshot's encoding. All pages of one revision come from one encoding, kept while clients fetch it.
     fn page(
         &mut self,
-        call: &Call,
+        caller: &Caller,
         critic: Option<&str>,
         variance: bool,
         page: u64,
         revision: Option<u64>,
-    ) -> Result<Vec<u8>, WireError> {
+    ) -> Result<Reply, WireError> {
         let index = self.board.critic(critic)?;
         let fits = |kept: &Paged| {
-            (kept.critic, kept.variance, kept.form) == (index, variance, call.form)
+            (kept.critic, kept.variance, kept.form) == (index, variance, caller.form)
                 && revision.is_none_or(|revision| revision == kept.revision)
         };
         // Without a revision the newest is meant. Answers are refreshed more often than they are published, so that one revision
@@ -1164,8 +1207,8 @@ impl Control {
             if self.paged.len() == PAGED_MAX {
                 self.paged.pop_front();
             }
-            let bytes = wire::encode_snapshot(snapshot, call.form, variance);
-            let (revision, form) = (snapshot.revision, call.form);
+            let bytes = wire::encode_snapshot(snapshot, caller.form, variance);
+            let (revision, form) = (snapshot.revision, caller.form);
             self.paged.push_back(Paged { critic: index, variance, form, revision, bytes });
         }
         let kept = self.paged.iter().rev().find(|kept| fits(kept)).expect("it has just been made sure of");
@@ -1175,8 +1218,7 @@ impl Control {
             return Err(WireError::of(ErrorCode::OutOfRange, "page", format!("there are {count} pages, from 0")));
         };
         let (revision, bytes) = (kept.revision, kept.bytes.len() as u64);
-        let reply = wire::Reply::Page { page, pages: count, revision, bytes, data };
-        Ok(wire::encode_reply(&call.id, call.form, &reply))
+        Ok(caller.reply(&wire::Reply::Page { page, pages: count, revision, bytes, data }))
     }
 
     /// What waits beside the large queries, then a slice of one of those. False when no more requests will come and all have
@@ -1200,69 +1242,66 @@ impl Control {
             Ok(false) => self.large.push_back(large),
             Ok(true) => {
                 let LargeQuery { query, model, evaluation, .. } = &large;
-                self.answer_value(&query.call, model.snapshot(), Ok(evaluation));
+                self.answer_value(&query.caller, model.snapshot(), Ok(evaluation));
                 self.timings.query.observe(large.started.elapsed().as_secs_f64());
             }
-            Err(error) => self.answer_value(&large.query.call, large.model.snapshot(), Err(error)),
+            Err(error) => self.answer_value(&large.query.caller, large.model.snapshot(), Err(error)),
         }
         open || !self.large.is_empty()
     }
 
     /// Answer from one snapshot, so that no answer mixes two; or wait until a snapshot has learned enough.
-    fn value(&mut self, query: Query) {
-        let Op::Value { states, rows, dim, critic, ask, min_offset } = &query.call.op else {
-            unreachable!("only value requests come here")
-        };
+    fn value(&mut self, query: ValueQuery) {
         let started = Instant::now();
-        let model = self.model(critic.as_deref()).and_then(|model| {
-            let snapshot = model.snapshot();
-            if *dim != snapshot.dim() {
-                let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
-                return Err(WireError::of(ErrorCode::WrongDimension, "states", message));
-            }
-            Ok((snapshot.offset >= query.min_offset).then_some(model))
-        });
-        let model = match model {
-            // Rows that are to be waited for may be the ones that make the first model.
-            Err(e) if e.code == ErrorCode::NotReady && min_offset.is_some() => Ok(None),
-            other => other,
-        };
-        let payload = match model {
-            Ok(Some(model)) if *rows > slice_rows(model.snapshot(), *ask) => {
+        let reply = match self.model_for(&query) {
+            Ok(Some(model)) if query.rows > slice_rows(model.snapshot(), query.ask) => {
                 if self.large.len() < LARGE_QUERIES {
                     return self.large.push_back(LargeQuery::new(query, model, started));
                 }
-                wire::encode_error(&query.call.id, &WireError::overloaded(RETRY_MS))
+                query.caller.refuse(&WireError::overloaded(RETRY_MS))
             }
             Ok(Some(model)) => {
-                let done = model.evaluate_into(states, *ask, &mut self.scratch, &mut self.evaluation);
+                let done = model.evaluate_into(&query.states, query.ask, &mut self.scratch, &mut self.evaluation);
                 let evaluation = done.map(|()| &self.evaluation).map_err(WireError::from);
-                self.answer_value(&query.call, model.snapshot(), evaluation);
+                self.answer_value(&query.caller, model.snapshot(), evaluation);
                 return self.timings.query.observe(started.elapsed().as_secs_f64());
             }
             Ok(None) if query.since.elapsed() > WAIT_MAX => {
-                let message = format!("row {} has not been learned for {} s", query.min_offset, WAIT_MAX.as_secs());
-                let error = WireError::of(ErrorCode::NotReady, "min_offset", message);
-                wire::encode_error(&query.call.id, &error)
+                let message = format!("row {} has not been learned for {} s", query.needs(), WAIT_MAX.as_secs());
+                query.caller.refuse(&WireError::of(ErrorCode::NotReady, "min_offset", message))
             }
             Ok(None) if self.waiting.len() < QUERIES_WAITING => {
                 // If the queue is full the core is about to look at it anyway.
-                let _ = self.wants.try_send(query.min_offset);
+                let _ = self.wants.try_send(query.needs());
                 return self.waiting.push(query);
             }
-            Ok(None) => wire::encode_error(&query.call.id, &WireError::overloaded(RETRY_MS)),
-            Err(error) => wire::encode_error(&query.call.id, &error),
+            Ok(None) => query.caller.refuse(&WireError::overloaded(RETRY_MS)),
+            Err(error) => query.caller.refuse(&error),
         };
-        self.reply(query.call.peer, payload);
+        self.send(reply);
         self.timings.query.observe(started.elapsed().as_secs_f64());
     }
 
-    fn answer_value(&self, call: &Call, snapshot: &Snapshot, evaluation: Result<&Evaluation, WireError>) {
-        let payload = match evaluation {
-            Ok(evaluation) => wire::encode_reply(&call.id, call.form, &wire::Reply::Value { evaluation, snapshot }),
-            Err(error) => wire::encode_error(&call.id, &error),
+    /// The model that a query is answered from; none if its rows are still to be learned.
+    fn model_for(&self, query: &ValueQuery) -> Result<Option<Arc<Evaluator>>, WireError> {
+        let model = match self.model(query.critic.as_deref()) {
+            // Rows that are to be waited for may be the ones that make the first model.
+            Err(e) if e.code == ErrorCode::NotReady && query.min_offset.is_some() => return Ok(None),
+            model => model?,
         };
-        self.reply(call.peer, payload);
+        let (dim, snapshot) = (query.dim, model.snapshot());
+        if dim != snapshot.dim() {
+            let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
+            return Err(WireError::of(ErrorCode::WrongDimension, "states", message));
+        }
+        Ok((snapshot.offset >= query.needs()).then_some(model))
+    }
+
+    fn answer_value(&self, caller: &Caller, snapshot: &Snapshot, evaluation: Result<&Evaluation, WireError>) {
+        self.send(match evaluation {
+            Ok(evaluation) => caller.reply(&wire::Reply::Value { evaluation, snapshot }),
+            Err(error) => caller.refuse(&error),
+        });
     }
 
     fn answer_waiting(&mut self) {
@@ -1271,9 +1310,9 @@ impl Control {
         }
     }
 
-    fn reply(&self, peer: transport::Peer, payload: Vec<u8>) {
+    fn send(&self, reply: Reply) {
         // A transport that has ended has no use for it.
-        drop(self.replies.send(Reply { peer, payload }));
+        drop(self.replies.send(reply));
     }
 }
 
@@ -1292,17 +1331,14 @@ fn state_work(snapshot: &Snapshot, ask: Ask) -> usize {
 }
 
 impl LargeQuery {
-    fn new(query: Query, model: Arc<Evaluator>, started: Instant) -> Self {
-        let Op::Value { rows, ask, .. } = query.call.op else { unreachable!("only value requests come here") };
-        let evaluation = Evaluation::zeros(model.snapshot(), rows, ask);
+    fn new(query: ValueQuery, model: Arc<Evaluator>, started: Instant) -> Self {
+        let evaluation = Evaluation::zeros(model.snapshot(), query.rows, query.ask);
         Self { query, model, started, done: 0, evaluation }
     }
 
     /// Evaluate the next slice; whether that was the last.
     fn advance(&mut self, scratch: &mut Scratch, found: &mut Evaluation) -> Result<bool, WireError> {
-        let Op::Value { states, rows, dim, ask, .. } = &self.query.call.op else {
-            unreachable!("only value requests come here")
-        };
+        let ValueQuery { states, rows, dim, ask, .. } = &self.query;
         let count = slice_rows(self.model.snapshot(), *ask).min(rows - self.done);
         let slice = &states[self.done * dim..(self.done + count) * dim];
         self.model.evaluate_into(slice, *ask, scratch, found).map_err(|fault| {
@@ -1386,7 +1422,7 @@ impl Refits {
                 candidate.catch_up(&window, &keep_going).map_err(|e| e.to_string()).map(|()| *candidate)
             }
         }));
-        let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", core::panic_message(&panic))));
+        let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", panics::message(&*panic))));
         let seconds = started.elapsed().as_secs_f64();
         drop(self.done.send(RefitDone { critic, result, seconds }));
     }
@@ -1432,6 +1468,10 @@ mod tests {
             row_seconds: 0.0,
             refit_restarts: Restarts::default(),
             http_restarts: Restarts::default(),
+            adopting: None,
+            ingest_ended: false,
+            calls_ended: false,
+            deadline: None,
             _lock: None,
         }
     }
@@ -1441,7 +1481,7 @@ mod tests {
         let (sender, receiver) = bounded(10_000);
         (0..10_000).for_each(|_| sender.send(Bytes::from_static(b"garbage")).unwrap());
         let mut learning = learning(receiver);
-        learning.take_what_waits(false);
+        learning.take_what_waits();
         let most = Config::default().batch_rows_max;
         assert!(most < 9000 && learning.ingest.len() >= 10_000 - most, "{} of 10000 are left", learning.ingest.len());
     }
@@ -1733,10 +1773,9 @@ mod tests {
         let board = learn(1.0);
         let mut control = control(never(), Outbox::new(1).0, board);
         let peer = Peer { connection: 1, delimiter: false };
-        let op = Op::Snapshot { critic: None, variance: true, page: Some(0), revision: None };
-        let call = Call { peer, id: Id::nil(), form: ArrayForm::Tensor, op };
+        let caller = Caller { peer, id: Id::nil(), form: ArrayForm::Tensor };
         let mut page = |revision| {
-            let payload = control.page(&call, None, true, 0, revision).unwrap();
+            let payload = control.page(&caller, None, true, 0, revision).unwrap().payload;
             let reply = wire::to_json(&payload).unwrap();
             (reply["revision"].as_u64().unwrap(), payload)
         };

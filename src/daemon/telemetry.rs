@@ -3,8 +3,8 @@
 //! The watcher hears what subscribers hear, and gets the rows that arrived. So nothing here is computed on the core's
 //! thread: a publication is a shared buffer, a window shares its rows, and what finds the queue full is dropped.
 
-use super::core::panic_message;
 use crate::learner::window::Window;
+use crate::panics;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use prometheus_client::metrics::histogram::Histogram;
@@ -151,7 +151,7 @@ impl Restarts {
     pub fn keep(&self, thread: &str, wanted: impl Fn() -> bool, mut work: impl FnMut()) {
         while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut work)) {
             let count = self.0.fetch_add(1, Ordering::Relaxed) + 1;
-            log::error!("event=thread_restarted thread={thread} count={count} why={:?}", panic_message(&panic));
+            log::error!("event=thread_restarted thread={thread} count={count} why={:?}", panics::message(&*panic));
             if !wanted() {
                 return;
             }

@@ -18,9 +18,11 @@ pub mod checkpoint;
 pub mod memory;
 pub mod store;
 
-use crate::learner::{Adoption, AdoptionRef, Settings};
+use crate::learner::{Adoption, Settings};
+use crate::state::record::Mark;
+pub use crate::state::record::{Configured, Group, Quarantined, Record, TakenRows};
 use crate::transition::{Batch, BatchParts};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::fmt;
 
 /// Newest version of the format. Older ones are read, newer ones refused. A group has the oldest one that can say what is
@@ -169,65 +171,20 @@ impl StoredGroup {
         }
         Ok((time, records))
     }
-}
 
-/// One thing that happened.
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "rows are the common case")]
-pub enum Record {
-    /// New rows of one stream.
-    Rows(TakenRows),
-    /// A critic adopted a model.
-    Adopted {
-        /// Its name.
-        critic: String,
-        /// The model.
-        adoption: Adoption,
-    },
-    /// A refit of a critic ended without an adoption, which moves the next one.
-    RefitEnded {
-        /// Its name.
-        critic: String,
-    },
-    /// A critic leaves rows out.
-    Quarantined(Quarantined),
-    /// From here on critics have these settings.
-    Configured(Configured),
-}
+    /// Where it ends.
+    pub fn mark(&self) -> Mark {
+        Mark { id: self.id, offset: self.end(), crc: self.crc }
+    }
 
-/// Rows as they were received, with what was made of them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TakenRows {
-    /// Number of their stream.
-    pub stream: u32,
-    /// Whether each starts a new chain.
-    pub starts_chain: Vec<bool>,
-    /// The rows.
-    pub batch: Batch,
-}
-
-/// Rows on which a learner failed: it goes on without them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quarantined {
-    /// Name of the critic.
-    pub critic: String,
-    /// Offset of the first row that is left out.
-    pub from: u64,
-    /// Offset behind the last.
-    pub to: u64,
-    /// What the learner said.
-    pub why: String,
-}
-
-/// Settings of all critics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Configured {
-    /// In their order.
-    pub critics: Vec<Settings>,
-    /// Names of the state variables.
-    pub names: Option<Vec<String>>,
-    /// Offset of the first row that a new critic learns.
-    pub from: u64,
+    /// It as it is applied. Checks as [`StoredGroup::check`] does.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn group(&self) -> Result<Group, Damage> {
+        let (time, records) = self.decode()?;
+        Ok(Group { end: self.mark(), first_offset: self.first_offset, time, records })
+    }
 }
 
 /// A group in the making.
@@ -257,24 +214,36 @@ impl GroupWriter {
         self.body.len()
     }
 
-    /// Record the rows of `batch` from `from` on as new rows of stream number `stream`; one of `starts_chain` for each.
-    pub fn take(&mut self, stream: u32, batch: &Batch, from: usize, starts_chain: &[bool]) {
-        let rows = from..batch.len();
-        assert_eq!(starts_chain.len(), rows.len(), "one flag for each new row");
+    /// Add a record.
+    pub fn record(&mut self, record: &Record) {
+        match record {
+            Record::Rows(taken) => self.take(taken),
+            Record::Adopted { critic, adoption } => self.adopted(critic, adoption),
+            Record::RefitEnded { critic } => self.refit_ended(critic),
+            Record::Quarantined(quarantined) => self.quarantined(quarantined),
+            Record::Configured(configured) => self.configured(configured),
+        }
+    }
+
+    /// Record new rows.
+    pub fn take(&mut self, taken: &TakenRows) {
+        let TakenRows { stream, starts_chain, batch } = taken;
+        let rows = 0..batch.len();
+        assert_eq!(starts_chain.len(), rows.len(), "one flag for each row");
         let start = self.begin(ROWS);
         let out = &mut self.body;
         let linked = |i: usize| bits_equal(batch.next_state(i), batch.state(i + 1));
-        let piece = (from..batch.len() - 1).all(linked);
+        let piece = (0..batch.len() - 1).all(linked);
         let flag = |flag, set| if set { flag } else { 0 };
-        let policy = flag(HAS_BEHAVIOR_PROBS, batch.behavior_prob(from).is_some())
-            | flag(HAS_TARGET_PROBS, batch.target_prob(from).is_some())
-            | flag(HAS_NEXT_ACTIONS, batch.next_action(from).is_some())
-            | flag(HAS_NEXT_ACTION_PROBS, batch.next_action_probs(from).is_some());
+        let policy = flag(HAS_BEHAVIOR_PROBS, batch.behavior_prob(0).is_some())
+            | flag(HAS_TARGET_PROBS, batch.target_prob(0).is_some())
+            | flag(HAS_NEXT_ACTIONS, batch.next_action(0).is_some())
+            | flag(HAS_NEXT_ACTION_PROBS, batch.next_action_probs(0).is_some());
         let flags = flag(HAS_SEQ, batch.seq().is_some())
             | flag(PIECE, piece)
-            | flag(HAS_ACTIONS, batch.action(from).is_some())
-            | flag(HAS_DISCOUNTS, batch.discount(from).is_some())
-            | flag(HAS_TIMES, batch.time(from).is_some())
+            | flag(HAS_ACTIONS, batch.action(0).is_some())
+            | flag(HAS_DISCOUNTS, batch.discount(0).is_some())
+            | flag(HAS_TIMES, batch.time(0).is_some())
             | flag(HAS_POLICY, policy != 0);
         out.extend_from_slice(&stream.to_le_bytes());
         out.push(flags);
@@ -282,9 +251,9 @@ impl GroupWriter {
             put_text(out, text);
         }
         if let Some(seq) = batch.seq() {
-            out.extend_from_slice(&(seq + from as u64).to_le_bytes());
+            out.extend_from_slice(&seq.to_le_bytes());
         }
-        let action = batch.action(from).map_or(0, <[f64]>::len);
+        let action = batch.action(0).map_or(0, <[f64]>::len);
         for count in [rows.len(), batch.dim(), batch.rewards_per_row(), action] {
             out.extend_from_slice(&(count as u32).to_le_bytes());
         }
@@ -307,7 +276,7 @@ impl GroupWriter {
             rows.clone().for_each(|i| put_numbers(out, batch.behavior_prob(i).as_slice()));
             rows.clone().for_each(|i| put_numbers(out, batch.target_prob(i).as_slice()));
             for column in [Batch::next_action, Batch::next_action_probs] {
-                if let Some(first) = column(batch, from) {
+                if let Some(first) = column(batch, 0) {
                     out.extend_from_slice(&(first.len() as u32).to_le_bytes());
                     rows.clone().for_each(|i| put_numbers(out, column(batch, i).unwrap_or(&[])));
                 }
@@ -318,7 +287,7 @@ impl GroupWriter {
     }
 
     /// Record that `critic` has adopted a model.
-    pub fn adopted(&mut self, critic: &str, adoption: &AdoptionRef<'_>) {
+    pub fn adopted(&mut self, critic: &str, adoption: &Adoption) {
         let start = self.begin(ADOPTED);
         put_text(&mut self.body, critic);
         rmp_serde::encode::write_named(&mut self.body, adoption).expect("plain data into memory");
@@ -438,7 +407,11 @@ impl<'a> Bytes<'a> {
             ROWS => Record::Rows(payload.rows()?),
             ADOPTED => {
                 let critic = payload.text()?;
-                Record::Adopted { critic, adoption: payload.packed()? }
+                let adoption: Adoption = payload.packed()?;
+                if !adoption.holds_together() {
+                    return Err("a recorded model whose parts do not fit each other".into());
+                }
+                Record::Adopted { critic, adoption }
             }
             REFIT_ENDED => Record::RefitEnded { critic: payload.text()? },
             QUARANTINED => Record::Quarantined(payload.packed()?),
@@ -568,7 +541,7 @@ mod tests {
         ];
         for batch in &batches {
             let mut group = GroupWriter::default();
-            group.take(0, batch, 1, &[true, false]);
+            group.take(&rows(0, batch.clone().without_first(1), &[true, false]));
             let stored = group.finish(1, 0, 0, 1.0);
             assert_eq!(stored.version, 2);
             let Record::Rows(taken) = &stored.decode().unwrap().1[0] else { panic!("rows") };
@@ -585,8 +558,12 @@ mod tests {
             }
         }
         let mut group = GroupWriter::default();
-        group.take(0, &Batch::new(parts(3)).unwrap(), 0, &[true, false, false]);
+        group.take(&rows(0, Batch::new(parts(3)).unwrap(), &[true, false, false]));
         assert_eq!(group.finish(1, 0, 0, 1.0).version, 1, "what the program before could read, it can read");
+    }
+
+    fn rows(stream: u32, batch: Batch, starts_chain: &[bool]) -> TakenRows {
+        TakenRows { stream, starts_chain: starts_chain.to_vec(), batch }
     }
 
     fn rows_of(batch: &Batch) -> Vec<u64> {
@@ -612,9 +589,9 @@ mod tests {
         .unwrap();
         let one = Batch::new(parts(1)).unwrap();
         let mut group = GroupWriter::default();
-        group.take(3, &piece, 2, &[true, false, true]);
-        group.take(4, &full, 0, &[true; 3]);
-        group.take(3, &one, 0, &[false]);
+        group.take(&rows(3, piece.clone().without_first(2), &[true, false, true]));
+        group.take(&rows(4, full.clone(), &[true; 3]));
+        group.take(&rows(3, one.clone(), &[false]));
         group.refit_ended("main");
         let quarantined = Quarantined { critic: "main".into(), from: 3, to: 5, why: "it panicked".into() };
         group.quarantined(&quarantined);
@@ -642,7 +619,7 @@ mod tests {
     #[test]
     fn a_changed_byte_is_noticed_wherever_it_is() {
         let mut group = GroupWriter::default();
-        group.take(3, &Batch::new(parts(2)).unwrap(), 0, &[true, false]);
+        group.take(&rows(3, Batch::new(parts(2)).unwrap(), &[true, false]));
         let stored = group.finish(9, 100, 0xabcd, 1.25e9);
         stored.check().unwrap();
         for at in 0..stored.body.len() {
@@ -673,7 +650,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_records_are_refused_without_a_panic() {
         let mut group = GroupWriter::default();
-        group.take(3, &Batch::new(parts(2)).unwrap(), 0, &[true, false]);
+        group.take(&rows(3, Batch::new(parts(2)).unwrap(), &[true, false]));
         group.refit_ended("main");
         let stored = group.finish(9, 100, 0, 1.0);
         let mut refused = 0;

@@ -199,7 +199,7 @@ impl Given<'_> {
 
     /// The evidence of the lambda-returns that `model` makes of the rows, without a gradient:
     /// ```text
-    /// y_t = r_t + gamma_t [psi_t'u + c_(t+1) (y_(t+1) - phi_(t+1)'u)]                      MATHS-Q.md 1, "Batch"
+    /// y_t = r_t + gamma_t [psi_t'u + c_(t+1) (y_(t+1) - phi_(t+1)'u)]               docs/mathematics.md (M6), (E14)
     /// ```
     fn followed_evidence(&self, model: &Model, keep_going: KeepGoing<'_>) -> Result<Evidence, BatchError> {
         let (rows, statistics, posterior) = (self.rows, model.statistics(), model.solve()?);

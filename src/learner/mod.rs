@@ -88,7 +88,7 @@ pub enum SelectionKind {
     Evidence,
 }
 
-/// Whose variance of V is published (`MATHS` notation in [`crate::math`]).
+/// Whose variance of V is published: docs/mathematics.md (V2), (V4), (V5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum VarianceKind {
     /// From the TD errors of single rows: right for any noise, however chains are cut, as long as the state is all that matters.
@@ -316,6 +316,29 @@ impl fmt::Display for Rejection {
 
 impl std::error::Error for Rejection {}
 
+/// What is to become of a candidate.
+#[derive(Debug)]
+pub enum Judgement {
+    /// It is too far behind: catch it up elsewhere, then ask again.
+    Behind(Candidate),
+    /// It is better.
+    Adopt {
+        /// What [`Learner::adopt`] takes.
+        adoption: Adoption,
+        /// How it was found.
+        report: RefitReport,
+        /// Scores of the present and of the new model on rows that neither was fitted to, nats per row.
+        scores: Option<(f64, f64)>,
+    },
+    /// It is not.
+    Reject {
+        /// How it was found.
+        report: RefitReport,
+        /// Why not.
+        why: Rejection,
+    },
+}
+
 /// What became of a candidate.
 #[derive(Debug)]
 pub enum Verdict {
@@ -416,12 +439,11 @@ pub struct Adoption {
     model: Box<Model>,
 }
 
-/// What [`Learner::adoption`] hands out to be written; read back as an [`Adoption`].
-#[derive(Debug, Serialize)]
-pub struct AdoptionRef<'a> {
-    generation: u64,
-    refits: u64,
-    model: &'a Model,
+impl Adoption {
+    /// Whether what was read from a file is of one piece.
+    pub fn holds_together(&self) -> bool {
+        self.model.holds_together()
+    }
 }
 
 impl Learner {
@@ -570,35 +592,17 @@ impl Learner {
         self.learned = offset;
     }
 
-    /// The present model as it is recorded right after it was adopted.
-    ///
-    /// # Panics
-    /// If there is no model.
-    pub fn adoption(&self) -> AdoptionRef<'_> {
-        let model = self.model.as_ref().expect("a model has been adopted");
-        AdoptionRef { generation: self.generation, refits: self.refits, model }
-    }
-
-    /// Adopt again what was adopted here before.
-    ///
-    /// # Errors
-    /// If the model is not of one piece.
-    pub fn adopt_again(&mut self, adoption: Adoption) -> Result<(), &'static str> {
-        if !adoption.model.holds_together() {
-            return Err("a recorded model whose parts do not fit each other");
-        }
-        self.model = Some(adoption.model);
+    /// Adopt a model. One move of one value: whoever holds a snapshot keeps all of the old model, which is handed out so that it
+    /// can be dropped elsewhere.
+    pub fn adopt(&mut self, adoption: Adoption) -> Option<Box<Model>> {
+        let old = self.model.replace(adoption.model);
         (self.generation, self.refits) = (adoption.generation, adoption.refits);
-        self.adopted();
-        Ok(())
-    }
-
-    fn adopted(&mut self) {
         self.score_at_job = None;
         self.refit_ended_at = self.learned;
         self.no_room_before = self.counts().novel_when_full;
         self.full_reported = false;
         self.schedule();
+        old
     }
 
     /// Ask for a refit at the next opportunity.
@@ -635,21 +639,13 @@ impl Learner {
         }
     }
 
-    /// What a refit needs. From here on one is running, until [`Learner::consider`] or [`Learner::refit_failed`].
+    /// What a refit needs. From here on one is running, until [`Learner::adopt`] or [`Learner::refit_failed`].
     ///
     /// # Errors
-    /// If there is no value function to start from.
+    /// If there is no value function to start from. Then [`Learner::refit_failed`] makes the next one due later.
     pub fn refit_job(&mut self, window: &Window, reason: RefitReason) -> Result<RefitJob, SnapshotError> {
         self.requested = false;
-        let current = self.snapshot(false);
-        // A job that cannot be made counts as one that failed: the next is due later, not at once.
-        let current = match current {
-            Ok(current) => current,
-            Err(e) => {
-                self.refit_failed();
-                return Err(e);
-            }
-        };
+        let current = self.snapshot(false)?;
         self.score_at_job = self.model.as_ref().map(|model| model.score());
         Ok(RefitJob {
             settings: self.settings.clone(),
@@ -679,36 +675,52 @@ impl Learner {
         self.next_refit = if first == 0 { u64::MAX } else { self.refit_ended_at + rows };
     }
 
-    /// Judge a candidate, catch it up if little is missing, and adopt it if it is no worse. One move of one value: whoever
-    /// holds a snapshot keeps all of the old model.
+    /// Judge a candidate and adopt it if it is no worse: [`Learner::judge`], then [`Learner::adopt`] or
+    /// [`Learner::refit_failed`].
     ///
     /// Rows of `window` that have not been learned yet are learned first, as by [`Learner::step`], so that both models are
     /// judged on the same ones.
     ///
     /// # Panics
     /// If the window has forgotten rows that were not learned.
-    pub fn consider(&mut self, mut candidate: Candidate, window: &Window) -> Verdict {
+    pub fn consider(&mut self, candidate: Candidate, window: &Window) -> Verdict {
         self.learn(window);
+        match self.judge(candidate, window) {
+            Judgement::Behind(candidate) => Verdict::Behind(candidate),
+            Judgement::Adopt { adoption, report, scores } => {
+                let old = self.adopt(adoption);
+                Verdict::Adopted { report, scores, old }
+            }
+            Judgement::Reject { report, why } => {
+                self.refit_failed();
+                Verdict::Rejected { report, why }
+            }
+        }
+    }
+
+    /// Judge a candidate, after it has been caught up if little is missing. Nothing changes here.
+    ///
+    /// # Panics
+    /// If the window has forgotten rows that the candidate lacks, or holds rows that were not learned.
+    pub fn judge(&self, mut candidate: Candidate, window: &Window) -> Judgement {
+        assert_eq!(self.learned, window.end(), "both models are judged on the same rows");
         // A refresh in the tail would cost more than all its rows, but where refreshes are frequent there is no tail without one.
         let behind = self.learned - candidate.through;
         if behind > TAIL_ROWS.min(candidate.model.rows_to_refresh()) && candidate.rounds < CATCH_UP_ROUNDS {
-            return Verdict::Behind(candidate);
+            return Judgement::Behind(candidate);
         }
         candidate.skip_to(self.learned.saturating_sub(TAIL_ROWS));
         candidate.take_tail(window);
         let report = candidate.report.clone();
         if let Some(why) = self.objection(&candidate) {
-            self.refit_failed();
-            return Verdict::Rejected { report, why };
+            return Judgement::Reject { report, why };
         }
         let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
-        candidate.model.set_settings(&self.settings);
-        candidate.model.reset_score();
-        let old = self.model.replace(candidate.model);
-        self.generation += 1;
-        self.refits += 1;
-        self.adopted();
-        Verdict::Adopted { report, scores, old }
+        let mut model = candidate.model;
+        model.set_settings(&self.settings);
+        model.reset_score();
+        let adoption = Adoption { generation: self.generation + 1, refits: self.refits + 1, model };
+        Judgement::Adopt { adoption, report, scores }
     }
 
     fn objection(&self, candidate: &Candidate) -> Option<Rejection> {

@@ -30,7 +30,7 @@ const TUNE_STEADY: f64 = 0.05;
 /// Such tunings in a row that count: rows grow by 1/2^this from one to the next at first, and twice as much after each of them.
 const TUNE_STEADY_MAX: u32 = 3;
 
-/// Running sums of one cluster of rows whose returns share their noise (MATHS.md 1, "Returns share their noise").
+/// Running sums of one cluster of rows whose returns share their noise (docs/mathematics.md (V5)).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Cluster {
     /// Sum of trace times TD error (m, H).
@@ -294,8 +294,8 @@ impl Work {
 impl Model {
     /// A model that has learned nothing, with an empty dictionary.
     ///
-    /// The tolerance is that of the settings relative to v0 + b, or a tenth of the noise variance if that is smaller: the sparse
-    /// model means something only while what it discards is small against the noise (MATHS.md 1).
+    /// The tolerance is [`effective_tolerance`]: the sparse model means something only while what it discards is small against the
+    /// noise (docs/mathematics.md (D5)).
     pub fn new(settings: Settings, inputs: Inputs, hyperparameters: &Hyperparameters) -> Self {
         let tolerance = effective_tolerance(&settings, hyperparameters);
         let dictionary =
@@ -576,46 +576,24 @@ impl Model {
             if work.last_row.len() <= slot {
                 work.last_row.resize(slot + 1, u32::MAX);
             }
-            let mut gap = None;
-            if !white && rows.starts_chain[i] {
-                // The chain to be cut is the one left running by the stream's row before this one, in this block or earlier.
-                match work.last_row[slot] {
-                    u32::MAX if self.chains[slot].rows > 0 => {
-                        work.states.extend_from_slice(&self.slots[slot].next_state);
-                        gap = Some(add(work, k));
-                    }
-                    u32::MAX => {}
-                    last => {
-                        let last = block.start + last as usize;
-                        if !rows.terminated[last] && !rows.truncated[last] {
-                            self.inputs.normalise_into(rows.next_state(last), &mut work.states);
-                            gap = Some(add(work, k));
-                        }
-                    }
+            // The row before it in its stream, if that left a chain running: in this block, or earlier.
+            let led_from = match work.last_row[slot] {
+                u32::MAX => (self.chains[slot].rows > 0).then_some(None),
+                last => {
+                    Some(block.start + last as usize).filter(|&j| !rows.terminated[j] && !rows.truncated[j]).map(Some)
                 }
-            }
-            let mut before = None;
-            if self.statistics.follows_rows && !rows.starts_chain[i] {
-                let from = work.states.len();
-                match work.last_row[slot] {
-                    u32::MAX if self.chains[slot].rows > 0 => {
-                        work.states.extend_from_slice(&self.slots[slot].next_state);
-                        self.inputs.normalise_into(rows.state(i), &mut work.states);
-                        let (next, state) = work.states[from..].split_at(dim);
-                        let same = next == state;
-                        work.states.truncate(if same { from } else { from + dim });
-                        before = (!same).then(|| add(work, k));
-                    }
-                    u32::MAX => {}
-                    last => {
-                        let last = block.start + last as usize;
-                        let runs = !rows.terminated[last] && !rows.truncated[last];
-                        if runs && rows.next_state(last) != rows.state(i) {
-                            self.inputs.normalise_into(rows.next_state(last), &mut work.states);
-                            before = Some(add(work, k));
-                        }
-                    }
+            };
+            let (starts, mut gap, mut before) = (rows.starts_chain[i], None, None);
+            if let Some(last) = led_from.filter(|_| !white)
+                && (starts
+                    || (self.statistics.follows_rows && !self.begins_there(rows, i, slot, last, &mut work.states)))
+            {
+                match last {
+                    None => work.states.extend_from_slice(&self.slots[slot].next_state),
+                    Some(j) => self.inputs.normalise_into(rows.next_state(j), &mut work.states),
                 }
+                let node = Some(add(work, k));
+                if starts { gap = node } else { before = node }
             }
             work.last_row[slot] = k as u32;
             self.inputs.normalise_into(rows.state(i), &mut work.states);
@@ -628,6 +606,19 @@ impl Model {
             work.nodes.push(RowNodes { slot, gap, before, state, next });
         }
         debug_assert_eq!(work.states.len(), work.node_rows.len() * dim);
+    }
+
+    /// Whether row i begins in the state that the row before it in its chain led to: row `last`, or one of an earlier block.
+    /// `scratch` ends as it was.
+    fn begins_there(&self, rows: &Rows, i: usize, slot: usize, last: Option<usize>, scratch: &mut Vec<f64>) -> bool {
+        if let Some(last) = last {
+            return rows.next_state(last) == rows.state(i);
+        }
+        let from = scratch.len();
+        self.inputs.normalise_into(rows.state(i), scratch);
+        let same = scratch[from..] == self.slots[slot].next_state;
+        scratch.truncate(from);
+        same
     }
 
     fn slot(&mut self, stream: u32) -> usize {
@@ -775,6 +766,7 @@ impl Model {
     /// ```text
     /// r ~ N(g' u, Var(V(x) - gamma V(x')) + noise),   noise = sigma0^2 (1 + gamma^2) correlated, sigma0^2 white
     /// ```
+    /// This is docs/mathematics.md (Q1).
     fn score_rows(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
         let Some(posterior) = &self.posterior else { return };
         self.collect_scored(rows, block.clone(), offset, work);
@@ -1309,7 +1301,7 @@ impl Model {
         }
         let spreading = work.gathered.spreading.take().expect("put in above");
         let noise = self.scale.noise_variance();
-        // Returns whose variance cannot be told are published without it.
+        // Where the variance of returns cannot be solved for, they are published without it.
         self.spread = spreading.solve(noise, self.dictionary.kernel().signal_variance).ok();
         self.value_covariance = self.solve().and_then(|posterior| self.covariance(&posterior, &self.running())).ok();
     }
@@ -1373,9 +1365,9 @@ impl Model {
         Ok(())
     }
 
-    /// Let the dictionary grow up to `max` elements from here on.
-    pub fn set_dictionary_max(&mut self, max: usize) {
-        self.dictionary.set_max(max);
+    /// Admit states whose residual exceeds `tolerance` (value^2, positive) from here on.
+    pub fn set_tolerance(&mut self, tolerance: f64) {
+        self.dictionary.set_tolerance(tolerance);
     }
 
     /// The value function as everybody may evaluate it. `generation`, `revision`, `offset` and `time` are the caller's.

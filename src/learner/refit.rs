@@ -12,7 +12,7 @@ use super::{KernelKind, Lambda, SelectBy, Settings};
 use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
 use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
-use crate::math::kernel::{Direction, Hyperparameters, Kernel, Metric, NoiseModel, Points};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;
@@ -223,6 +223,12 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
     if (1..rows.len()).all(|i| rows.state(i) == rows.state(0)) {
         return Err(RefitError::NotEnough("all rows start in the same state".into()));
     }
+    let weighty = rows.ratios.iter().filter(|&&ratio| ratio > 0.0).count();
+    if weighty < ROWS_MIN {
+        let what =
+            format!("{weighty} of {} rows have a target_prob above 0, at least {ROWS_MIN} are needed", rows.len());
+        return Err(RefitError::NotEnough(what));
+    }
     settings.check_dim(rows.dim).map_err(RefitError::Settings)?;
     let kinds = settings.kinds(rows.dim);
     let look = || if keep_going() { Ok(()) } else { Err(RefitError::Stopped) };
@@ -289,13 +295,11 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         }
         sane(&snapshot, &rows, settings)?;
         look_again(&mut model, &rows, keep_going);
-        let posterior = model.solve()?;
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
         let bounds = active
             .iter()
             .map(|b| format!("{} at its {} bound", names[b.parameter], if b.upper { "upper" } else { "lower" }));
-        let diagonal = model.dictionary().kernel().diagonal();
         let relevances = found.structure.relevances();
         let held = |test: &dyn Fn(&ActiveBound) -> bool| active.iter().any(test);
         // Asked only by the search so far: what the rebuild has used up since has not ended it.
@@ -304,8 +308,6 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         let alike = |d: usize| dependence.alike(d);
         let support = search.support(found.by, &hyperparameters, &alike, keep_going, time_left);
         let mut report = RefitReport {
-            reason: job.reason,
-            rows: rows.len() as u64,
             evidence: found.by,
             evidence_rows: search.rows(found.by),
             structure: found.structure.name.clone(),
@@ -317,16 +319,8 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             structures,
             active_bounds: bounds.collect(),
             out_of_time,
-            dictionary_size: model.dictionary().len(),
-            trace_gap: posterior.trace_gap(model.statistics()) * settings.rewards.len() as f64,
-            tolerance: model.dictionary().tolerance() / diagonal,
-            rows_left_out: 0,
-            variables: variables(&hyperparameters, &inputs, &dependence, support.as_ref().map(|(s, _)| &s[..])),
-            directions: directions(&hyperparameters.kernel.metric, inputs.dim()),
-            support_evidence: support.map(|(_, by)| by),
-            findings: Vec::new(),
             ascents,
-            selection: None,
+            ..report_of_rebuilt(job, &rows, &model, &hyperparameters, &dependence, support)?
         };
         let singular = |a: &AscentReport| {
             matches!(a.ascent.outcome, Outcome::Stalled | Outcome::Failed(EvidenceError::NotPositiveDefinite(_)))
@@ -392,39 +386,20 @@ fn by_returns(
     let snapshot = model.snapshot(false)?;
     sane(&snapshot, rows, settings)?;
     look_again(&mut model, rows, keep_going);
-    let posterior = model.solve()?;
     let alike = |d: usize| dependence.alike(d);
     let support = found.as_ref().and_then(|(search, found)| {
         search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
     });
     let hyperparameters = model.hyperparameters();
-    let mut report = RefitReport {
-        reason: job.reason,
-        rows: rows.len() as u64,
-        evidence: EvidenceKind::Exact,
-        evidence_rows: found.as_ref().map_or(0, |(search, _)| search.rows(EvidenceKind::Exact)),
-        structure: found
-            .as_ref()
-            .map_or_else(|| hyperparameters.kernel.metric.kind().to_owned(), |(_, found)| found.structure.name.clone()),
-        evidence_before: None,
-        evidence_after: None,
-        given_up: None,
-        fit_ratio: None,
-        evaluations: ascents.iter().map(|a| a.ascent.evaluations).sum(),
-        structures,
-        active_bounds: Vec::new(),
-        out_of_time: selection.out_of_time,
-        dictionary_size: model.dictionary().len(),
-        trace_gap: posterior.trace_gap(model.statistics()) * settings.rewards.len() as f64,
-        tolerance: model.dictionary().tolerance() / model.dictionary().kernel().diagonal(),
-        rows_left_out: 0,
-        variables: variables(&hyperparameters, inputs, dependence, support.as_ref().map(|(s, _)| &s[..])),
-        directions: directions(&hyperparameters.kernel.metric, inputs.dim()),
-        support_evidence: support.map(|(_, by)| by),
-        findings: Vec::new(),
-        ascents,
-        selection: Some(selection),
-    };
+    let evaluations = ascents.iter().map(|a| a.ascent.evaluations).sum();
+    let out_of_time = selection.out_of_time;
+    let rebuilt = report_of_rebuilt(job, rows, &model, &hyperparameters, dependence, support)?;
+    let mut report =
+        RefitReport { evaluations, structures, out_of_time, ascents, selection: Some(selection), ..rebuilt };
+    if let Some((search, found)) = &found {
+        report.evidence_rows = search.rows(EvidenceKind::Exact);
+        report.structure.clone_from(&found.structure.name);
+    }
     report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
     if keep_going() {
         Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report })
@@ -433,9 +408,44 @@ fn by_returns(
     }
 }
 
-/// Directions that a report tells: those of a factor model.
-fn directions(metric: &Metric, dim: usize) -> Vec<Direction> {
-    if matches!(metric, Metric::Factor { .. }) { metric.directions(dim) } else { Vec::new() }
+/// What a report says of the rebuilt model and its `hyperparameters`; how they were found is left out. `support` is the evidence
+/// lost without each state variable, and which evidence that is of.
+fn report_of_rebuilt(
+    job: &RefitJob,
+    rows: &Rows,
+    model: &Model,
+    hyperparameters: &Hyperparameters,
+    dependence: &Dependence,
+    support: Option<(Vec<f64>, EvidenceKind)>,
+) -> Result<RefitReport, RefitError> {
+    let (dictionary, inputs, metric) = (model.dictionary(), model.inputs(), &hyperparameters.kernel.metric);
+    let rewards = job.settings.rewards.len() as f64;
+    let factor = matches!(metric, Metric::Factor { .. });
+    Ok(RefitReport {
+        reason: job.reason,
+        rows: rows.len() as u64,
+        evidence: EvidenceKind::Exact,
+        evidence_rows: 0,
+        structure: metric.kind().to_owned(),
+        evidence_before: None,
+        evidence_after: None,
+        given_up: None,
+        fit_ratio: None,
+        evaluations: 0,
+        structures: Vec::new(),
+        active_bounds: Vec::new(),
+        out_of_time: false,
+        dictionary_size: dictionary.len(),
+        trace_gap: model.solve()?.trace_gap(model.statistics()) * rewards,
+        tolerance: dictionary.tolerance() / dictionary.kernel().diagonal(),
+        rows_left_out: 0,
+        variables: variables(hyperparameters, inputs, dependence, support.as_ref().map(|(s, _)| &s[..])),
+        directions: if factor { metric.directions(inputs.dim()) } else { Vec::new() },
+        support_evidence: support.map(|(_, by)| by),
+        findings: Vec::new(),
+        ascents: Vec::new(),
+        selection: None,
+    })
 }
 
 /// TD errors under the final weights: scatter and spread are made of them. No score, since no row was predicted before it was
@@ -608,10 +618,14 @@ fn rebuild(
         }
         let mut dictionary = model.dictionary().clone();
         size = dictionary.len();
-        // The last pass takes what is there, so that it is the fixed point of its own model.
-        dictionary.set_max(if last { size } else { settings.dictionary_max });
+        // The last pass admits no state, so that its model is its own fixed point. A cap would do that too, but would
+        // let go of the rows that backfill needs, and elements are admitted again afterwards.
+        let tolerance = dictionary.tolerance();
+        if last {
+            dictionary.set_tolerance(f64::INFINITY);
+        }
         model = given.model(dictionary, keep_going).map_err(stopped)?;
-        model.set_dictionary_max(settings.dictionary_max);
+        model.set_tolerance(tolerance);
     }
     Ok(model)
 }

@@ -17,11 +17,11 @@ use std::fmt;
 const MATTERS: f64 = 10.0;
 /// ... and that it may matter. Returns share their noise, and so their evidence is less than it counts.
 const MATTERS_LITTLE: f64 = 4.0;
-/// Trace gap above which a dictionary is too small to select a model with, nats (MATHS.md 2).
+/// Trace gap above which a dictionary is too small to select a model with, nats (docs/mathematics.md (E9)).
 const GAP_TOO_LARGE: f64 = 5.0;
 /// Exact evidence given up for a dictionary that is full, above which it is too small, nats.
 const GIVEN_UP_TOO_MUCH: f64 = 20.0;
-/// 1/2 y' Q^-1 y below this share of n / 2 says that a floor is active (MATHS.md 2, diagnostic c).
+/// 1/2 y' Q^-1 y below this share of n / 2 says that a floor is active (docs/mathematics.md (E4)).
 const FIT_LOW: f64 = 0.8;
 /// Returns further out than this from their median, in robust standard deviations, are outliers.
 const OUTLYING_RETURN: f64 = 100.0;
@@ -106,8 +106,8 @@ pub struct RefitReport {
     pub findings: Vec<String>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
-    /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence is then that of
-    /// lambda-returns in their standard deviations, which only proposes relevances.
+    /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
+    /// relevances then, and what is said of it above is none.
     pub selection: Option<SelectionReport>,
 }
 

@@ -37,11 +37,12 @@ const BOUND_ASCENTS: usize = 4;
 /// ... until one gains less, nats.
 const BOUND_GAIN: f64 = 0.5;
 /// Added to the dictionary's Gram matrix while it is held fixed, relative to v0: lengthscales that grow would make it
-/// singular (MATHS.md 2).
+/// singular (docs/mathematics.md (E11)).
 const JITTER: f64 = 1e-6;
 /// States that the dictionaries of the bound are chosen from: of more, evenly spaced ones.
 const CANDIDATES: usize = 20_000;
-/// Trace gap that a dictionary aims at, nats: what it leaves out then hardly moves evidence or mean (MATHS.md 2).
+/// Trace gap that a dictionary aims at, nats: what it leaves out then hardly moves evidence or mean
+/// (docs/mathematics.md (D6), (E9)).
 const TRACE_GAP: f64 = 2.0;
 /// What a free hyperparameter has to be worth, nats: one that means nothing gains half of that by chance, and more where returns
 /// share their noise.
@@ -248,7 +249,7 @@ impl Search {
         for (d, step) in steps.iter().enumerate() {
             let gone = removed.contains(&d);
             bounds.lower.push(if gone { f64::NEG_INFINITY } else { 1e-6f64.ln() });
-            // Lengthscales below one step interpolate each episode's return (MATHS.md 2, trap b).
+            // Lengthscales below one step interpolate each episode's return (docs/mathematics.md (E12)).
             let finest = if step.is_finite() { (1.0 / (step * step)).clamp(1.0, 1e4).ln() } else { APART.ln() };
             bounds.upper.push(if gone { f64::NEG_INFINITY } else { finest });
             priors.push(if gone { None } else { weak((1.0 / dim as f64).ln()) });

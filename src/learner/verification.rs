@@ -6,6 +6,8 @@
 //! ```text
 //! g_h <- g_h + weight r_h        weight <- weight gamma        z_h = (g_h + weight V_h(x_end) - V_h(x)) / deviation
 //! ```
+//! docs/mathematics.md (Q2) to (Q4).
+//!
 //! It ends where the chain terminates, or with the next state once the weight is below [`WEIGHT_END`]: what is left then is
 //! valued by the model, for without it every return would miss a hundredth of V, which may be more than its deviation. A chain
 //! that is cut before, or goes on with an importance ratio other than 1, does not count: closed by its own bootstrap a pair

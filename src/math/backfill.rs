@@ -1,8 +1,9 @@
 //! Recent rows with their features, from which a new dictionary element learns what it missed.
 //!
-//! A coordinate that starts at zero sees past data only through the older elements: the mean then ends up 0.5 to 0.8
-//! posterior standard deviations away from the batch estimate (MATHS.md 1). Backfilling the coordinate over the rows
-//! kept here removes that; rows that have left keep the zero. With every row kept, growth is exact (tests/equivalence.rs).
+//! A coordinate that starts at zero sees past data only through the older elements: the mean then moves away from the
+//! batch estimate (`tests/learning.rs` prints how far). Backfilling the coordinate over the rows kept here makes it
+//! exact for them. Rows that have left keep the zero, and each lacks at most the root of the tolerance. With every row
+//! kept, growth is exact. These are equations (G1) to (G9) of `docs/mathematics.md`.
 
 use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply};
 use super::dictionary::{Admitted, Dictionary};
@@ -501,6 +502,7 @@ impl Recent {
     }
 
     /// The new coordinate of psi - c phi in rows `from..end`, where rows are followed; 0 for rows that start a chain.
+    /// docs/mathematics.md (G3).
     fn brackets(&self, from: u64, values: &[f64], admitted: &Admitted, dictionary: &Dictionary) -> Vec<f64> {
         let Some(crossings) = &self.crossings else { return Vec::new() };
         let bracket = |(row, &value): (u64, &f64)| {
@@ -521,7 +523,7 @@ impl Recent {
         (from..self.end).zip(values).map(bracket).collect()
     }
 
-    /// The new coordinate of rows `from..end`.
+    /// The new coordinate of rows `from..end`, docs/mathematics.md (D3), (D4).
     fn coordinates(&self, from: u64, admitted: &Admitted, dictionary: &Dictionary) -> Vec<f64> {
         let kernel = dictionary.kernel();
         let mut values = vec![0.0; (self.end - from) as usize];
@@ -549,7 +551,8 @@ impl Recent {
     }
 }
 
-/// The new coordinate in what one closed chain added: the last row and column of B and E, the last entries of h and a.
+/// The new coordinate in what one closed chain added, docs/mathematics.md (G4): the last row and column of B and E, the
+/// last entries of h and a.
 /// A chain closed by a row before the first that counts keeps the zero, like that row.
 fn close(
     cut: &mut ClosedChain,

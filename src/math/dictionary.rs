@@ -6,6 +6,7 @@
 //! ```text
 //! phi_new(x_i) = (k(x, x_i) - phi(x)' phi(x_i)) / delta                                   [JS09, section 4.2], [FS01]
 //! ```
+//! `docs/mathematics.md`, (D1) to (D6).
 //! Online, states are tested once, in arrival order; in batch, the largest residual goes first.
 
 use super::dense::{Matrix, Op, PanelInverses, View, ViewMut, axpy, dot, multiply, solve_lower};

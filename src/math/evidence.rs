@@ -5,10 +5,11 @@
 //! Q = J K J' + sigma0^2 I
 //! log p(d) = sum over the H columns of  -1/2 log|Q| - 1/2 d' Q^-1 d - n/2 log 2 pi              [JS09, eq. 16]
 //! ```
-//! With correlated noise on closed chains this is the evidence of regressing returns on states (MATHS.md 1): row i
-//! observes V at node i. With white noise row i observes V(x_i) - gamma_i V(x'_i). Everything below serves both.
+//! With correlated noise on closed chains this is the evidence of regressing returns on states,
+//! docs/mathematics.md (M3): row i observes V at node i. With white noise row i observes V(x_i) - gamma_i V(x'_i).
+//! Everything below serves both.
 //!
-//! # Gradient
+//! # Gradient (docs/mathematics.md (E2), (E3))
 //! Both evidences have the form dL = sum_ij w_ij dk(x_i, x_j), and differ only in the weights w. With k0 the kernel without
 //! its bias, k1 = -2 dk/dr^2 (for a Gaussian profile that is k0 again; finite at zero for both) and
 //! T = sum_ij w_ij k1_ij (x_i - x_j)(x_i - x_j)',
@@ -463,9 +464,10 @@ fn pull_back(weights: &Matrix, differences: &[Difference], nodes: usize) -> Matr
 /// ```text
 /// K_mm + jitter v0 I = L L',  phi_i = L^-1 (functional i of k_m),  S = sum phi phi',  A = S + sigma0^2 I,
 /// p = sum phi d,  q = sum d^2
-/// log p = -1/2 [(n - m) log sigma0^2 + log|A| + (q - p' A^-1 p) / sigma0^2 + n log 2 pi]        MATHS.md 1
-///         - 1/(2 sigma0^2) sum_i (k(i, i) - phi_i' phi_i)                                       [T09]
+/// log p = -1/2 [(n - m) log sigma0^2 + log|A| + (q - p' A^-1 p) / sigma0^2 + n log 2 pi]              (E6)
+///         - 1/(2 sigma0^2) sum_i (k(i, i) - phi_i' phi_i)                                 [T09]   (E9)
 /// ```
+/// Numbers are those of `docs/mathematics.md`; (E10) is the gradient.
 /// O(n m^2) time in blocks of rows, O(m^2) memory besides the problem. `jitter` is relative to v0; 0 for none. Give it
 /// 1e-6 where the dictionary stays while lengthscales grow, or K_mm becomes singular.
 ///

@@ -74,7 +74,7 @@ pub struct FixedPoint {
 
 /// Solve y = open + W v, v = k(x_cut, X) (K + sigma0^2 I)^-1 y for v, one linear system over the C cuts:
 /// ```text
-/// (I - R W) v = R open,    R = k(x_cut, X) (K + sigma0^2 I)^-1                       MATHS.md 1, with every row kept
+/// (I - R W) v = R open,    R = k(x_cut, X) (K + sigma0^2 I)^-1                              docs/mathematics.md (E8)
 /// ```
 /// `states` (n, D) and `cut_states` (C, D) are row-major, in the coordinates of the kernel. O(n^3 + C^3).
 ///

@@ -1,4 +1,6 @@
 //! The covariance functions of \[JS09, eq. 18\] and the hyperparameters of a model.
+//!
+//! `docs/mathematics.md`, (K1) to (K5).
 
 use super::dense::{Matrix, ViewMut, symmetric_eigen};
 use super::embedding::{Embedding, StateKind, on_circle};

@@ -3,6 +3,8 @@
 //! Nothing here reads a clock, starts a thread, opens a file or logs; results depend on the arguments alone. Called in a pool
 //! of threads, the evidence and its optimisation share their work out to it, in pieces that do not depend on its size.
 //!
+//! `docs/mathematics.md` derives what is computed here, with numbered equations that comments refer to.
+//!
 //! # Sources
 //! - \[JS09\] T. Jung, P. Stone, *Feature Selection for Value Function Approximation Using Bayesian Model Selection*,
 //!   ECML PKDD 2009: the estimator, its evidence and the three covariances.
@@ -25,9 +27,9 @@
 //! ```
 //!
 //! # Conditioning
-//! In the basis phi the system matrix is S + sigma0^2 I, whose condition number is at most
-//! (n (v0 + b) + sigma0^2) / sigma0^2 whatever the conditioning of K_mm. No inverse is kept as state. Pivots are checked
-//! in [`dense`] and nowhere else.
+//! In the basis phi the matrix A = S + sigma0^2 I has a condition number of at most (n (v0 + b) + sigma0^2) / sigma0^2
+//! (ratios of 1) whatever the conditioning of K_mm. M = A - B has no such bound. Pivots are checked in [`dense`] and
+//! nowhere else. Of inverses only M^-1 is kept, for at most 256 rows after a full solution (`docs/mathematics.md`, (P8)).
 
 pub mod backfill;
 pub mod dense;

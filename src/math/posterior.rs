@@ -3,10 +3,11 @@
 //! Statistics are kept in the units of a base kernel k_1. The model's kernel is k = s k_1 and its noise variance
 //! sigma0^2 = s ratio: the mean depends on ratio alone, so s and ratio can be re-estimated without touching S.
 //! ```text
-//! (S - B + ratio I) u = p                         fixed point of bootstrapped targets, V = phi' u
-//! Var u = s ratio (S + ratio I)^-1               targets taken as given
-//! -2 log p = n log s + (n - m) log ratio + log|A| + (q - p' A^-1 p) / (s ratio) + n log 2 pi,    A = S + ratio I
+//! (S - B + ratio I) u = p                         fixed point of bootstrapped targets, V = phi' u          (P2)
+//! Var u = s ratio (S + ratio I)^-1               targets taken as given                                   (V2)
+//! -2 log p = n log s + (n - m) log ratio + log|A| + (q - p' A^-1 p) / (s ratio) + n log 2 pi,   A = S + ratio I   (E7)
 //! ```
+//! Numbers are those of `docs/mathematics.md`, which writes kappa for ratio.
 
 use super::dense::{
     Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Sides, Singular, Tridiagonal, ViewMut, axpy, dot, multiply,
@@ -20,9 +21,9 @@ use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 use std::fmt;
 
-/// Bounds of s: out of the way of any data (a base kernel made before the first reward has a variance of 1e-12), but far
-/// from overflow.
-const SIGNAL_MIN: f64 = 1e-50;
+/// Bounds of s: out of the way of any data (a base kernel made before the first reward has a variance of 1e-12, one that a refit
+/// has chosen a variance of 1 whatever the rewards are), but far from overflow and underflow.
+const SIGNAL_MIN: f64 = 1e-200;
 const SIGNAL_MAX: f64 = 1e50;
 
 /// Overall scale of the model relative to its base kernel.
@@ -161,7 +162,8 @@ const GAINED_COST: usize = 16;
 const KEPT_MIN: f64 = 1e-8;
 
 /// Rows since the weights were last solved for, as M^-1 gains them where rows are followed. With running chains closed where
-/// they stand a row changes M by one term, whether it starts a chain, goes on with one or ends it; a gap changes nothing:
+/// they stand a row changes M by one term, whether it starts a chain, goes on with one or ends it; a gap changes
+/// nothing, docs/mathematics.md (P7):
 /// ```text
 /// M <- M + e (phi - gamma psi)'       p <- p + e r       e the trace after the row, psi what it led to, 0 at a terminal state
 /// ```
@@ -370,7 +372,7 @@ impl Posterior {
 
     /// [`Posterior::gain`] where rows are followed: M^-1 gains `arrivals`, all of them settled, one by one, O(m^2) each.
     /// ```text
-    /// k = M^-1 e,   v = M^-T d,   D = 1 + d'k;       u <- u + k (r - d'u) / D       M^-1 <- M^-1 - k v' / D
+    /// k = M^-1 e,   v = M^-T d,   D = 1 + d'k;       u <- u + k (r - d'u) / D       M^-1 <- M^-1 - k v' / D   (P7)
     /// ```
     ///
     /// # Errors
@@ -459,7 +461,7 @@ impl Posterior {
 
     /// ```text
     /// k = A^-1 phi, A with the row;   v <- v - (phi' v) k for every image v of before;   then, for the row's chain and p,
-    /// A^-1 z <- its image + k,        A^-1 p <- its image + r A^-1 z
+    /// A^-1 z <- its image + k,        A^-1 p <- its image + r A^-1 z                   docs/mathematics.md (P5), (P6)
     /// ```
     fn absorb<'a>(&mut self, rows: impl Iterator<Item = Gained<'a>>, k: &mut Vec<f64>) -> Result<(), SolveError> {
         for row in rows {
@@ -517,7 +519,7 @@ impl Posterior {
         }
     }
 
-    /// u = A^-1 p + A^-1 Z (I - F' A^-1 Z)^-1 F' A^-1 p: the weights where B = Z F', from the images of p and Z.
+    /// u = A^-1 p + A^-1 Z (I - F' A^-1 Z)^-1 F' A^-1 p: the weights where B = Z F', from the images of p and Z.   (P4)
     fn correct(&mut self, running: &Running, work: &mut SolveWork) -> Result<(), Singular> {
         let Images { columns, .. } = self.images.as_ref().expect("made or asked before");
         let (m, chains) = (columns.rows(), running.chains());
@@ -669,7 +671,7 @@ impl Posterior {
 
     /// Cov u / s from the scatter of scores (m, m), which grants that the value at cuts is uncertain too:
     /// ```text
-    /// Cov u / s = M^-1 (W / s + ratio^2 I) M^-T,     M = S - B + ratio I                      MATHS-Q.md 1, "Variance"
+    /// Cov u / s = M^-1 (W / s + ratio^2 I) M^-T,     M = S - B + ratio I                     docs/mathematics.md (V3)
     /// ```
     /// `scatter` is W (m, m), lower triangle: the sum over rows, or over clusters of rows, of score times its transpose.
     ///
@@ -692,7 +694,7 @@ impl Posterior {
     /// C (m, m): Var V(x) = k(x, x) - k_m(x)' C k_m(x), the projected process of \[JS09, eq. 15\], in units of the model's
     /// kernel k = s k_1.
     /// ```text
-    /// C = L^-T (I - Cov u / s) L^-1 / s
+    /// C = L^-T (I - Cov u / s) L^-1 / s                                                       docs/mathematics.md (V8)
     /// ```
     /// `covariance` is Cov u / s (m, m).
     pub fn variance_matrix(&self, dictionary: &Dictionary, covariance: &Matrix) -> Matrix {
@@ -719,7 +721,7 @@ impl Posterior {
     /// The scale at which the weights are as large as their prior says, where rows are followed: s such that the weights less
     /// what the constant of the kernel takes have their expected size. ratio stays.
     /// ```text
-    /// s = (u'u - mean(V)^2 / b) / tr(S (S + ratio I)^-1)                                   MATHS-SELECTION.md 2, step 7
+    /// s = (u'u - mean(V)^2 / b) / tr(S (S + ratio I)^-1)                               docs/mathematics.md (N5), (N6)
     /// ```
     /// `bias` is b, the constant of the base kernel. Averaged over rewards. Where there is nothing to estimate from the scale
     /// stays as it is.
@@ -745,7 +747,8 @@ impl Posterior {
     }
 
     /// Noise and scale that maximise the log evidence at these targets: for each ratio the best s has a closed form, and
-    /// ratio is searched on a line, O(m) per point after S has been made tridiagonal once.
+    /// ratio is searched on a line, O(m) per point after S has been made tridiagonal once, docs/mathematics.md
+    /// (N1) to (N4).
     ///
     /// sigma0^2 stays at or above `noise_floor` times the variance of the targets. Where there is nothing to estimate from
     /// (targets all zero, a decomposition that fails) the scale stays as it is.
@@ -802,7 +805,7 @@ impl Posterior {
     }
 }
 
-/// M = S - B + ratio I (m, m), the running chains closed where they stand.
+/// M = S - B + ratio I (m, m), the running chains closed where they stand: docs/mathematics.md (P2), (S10).
 fn whole_system(statistics: &Statistics, running: &Running, ratio: f64, out: &mut Matrix) {
     out.assign(&statistics.gram);
     out.mirror_lower();

@@ -3,7 +3,7 @@
 //! ```text
 //! y_i = r_i + gamma_i y_next(i)          where the next row of the stream continues the chain
 //! y_i = r_i                              where row i terminates
-//! y_i = r_i + gamma_i V(x'_i)            where the chain is cut behind row i, "now" included            MATHS.md 1
+//! y_i = r_i + gamma_i V(x'_i)            where the chain is cut behind row i, "now" included  docs/mathematics.md (M4)
 //! ```
 //! The returns are linear in the values at the cuts, and that is how [`Returns`] keeps them.
 
@@ -127,8 +127,9 @@ impl FollowedBy {
     /// lambda-returns (n, H') of reward columns `columns`, given V at the rows' states and at their successors (n, H'):
     /// ```text
     /// y_t = r_t + gamma_t [V(x'_t) + lambda rho_(t+1) (y_(t+1) - V(x_(t+1)))]        where row t + 1 continues the chain
-    /// y_t = r_t + gamma_t V(x'_t)   where it is cut behind row t,   y_t = r_t   where row t terminates      MATHS-Q.md 1
+    /// y_t = r_t + gamma_t V(x'_t)   where it is cut behind row t,   y_t = r_t   where row t terminates
     /// ```
+    /// This is docs/mathematics.md (M6).
     ///
     /// # Panics
     /// If matrices have other dimensions, or a column is out of range.

@@ -3,11 +3,12 @@
 //! The variance of a return obeys a Bellman equation of its own: its reward is the squared TD error, its discount gamma^2. It is
 //! solved in the features of V, around a level that one constant gives:
 //! ```text
-//! M(x) = gives delta^2 + gamma^2 M(x') on average         M = c + phi' v
-//! c = sum e delta^2 / sum e (1 - gamma^2)                  e <- gamma^2 lambda e + 1
-//! (sum z (phi - gamma^2 phi')' + ridge I) v = sum z (delta^2 - c (1 - gamma^2))        z <- gamma^2 lambda z + phi
+//! M(x) = gives delta^2 + gamma^2 M(x') on average         M = c + phi' v                                  (T1)
+//! c = sum e delta^2 / sum e (1 - gamma^2)                  e <- gamma^2 lambda rho e + rho                 (T2)
+//! (sum z (phi - gamma^2 phi')' + ridge I) v = sum z (delta^2 - c (1 - gamma^2))                      (T3)
+//! z <- gamma^2 lambda rho z + rho phi
 //! ```
-//! gamma is 0 where a row terminates.
+//! gamma is 0 where a row terminates, rho is the importance ratio. Numbers are those of `docs/mathematics.md`.
 
 use super::dense::{Matrix, Op, Singular, axpy, dot, multiply, solve_general};
 use super::raw;

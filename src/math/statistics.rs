@@ -5,7 +5,8 @@
 //! g = phi(x) - gamma phi(x') and every row a chain of its own.
 //!
 //! A chain that is cut is closed with the value V(x_cut) = phi(x_cut)' u of its last successor. Everything that depends on
-//! that value is linear or quadratic in u, so it is kept as coefficients ([`Closing`]) and no value is ever frozen in:
+//! that value is linear or quadratic in u, so it is kept as coefficients ([`Closing`]) and no value is ever frozen in,
+//! (S4) and (S5) of `docs/mathematics.md`, which derives every sum that is kept here:
 //! ```text
 //! p(u) = p + B u        q(u) = q + 2 h' u + u' E u        sum of targets = t + a' u
 //! B = sum gamma z phi'  h = sum gamma c phi   E = sum gamma^2 d phi phi'   a = sum gamma e phi       over the cuts
@@ -13,7 +14,7 @@
 //!
 //! # lambda and ratios
 //! With lambda below 1 every row is a cut with weight 1 - lambda, and with importance ratios rho the whole transition is
-//! weighted. Both are one recursion, of which the above is the case lambda = rho = 1 (MATHS-Q.md 1):
+//! weighted. Both are one recursion, of which the above is the case lambda = rho = 1, docs/mathematics.md (S7), (S8):
 //! ```text
 //! z <- gamma c z + rho phi       S <- S + rho phi phi'       p <- p + z r        c = lambda rho
 //! B <- B + gamma z psi' - gamma z c phi'       with z before the row, psi the features of the successor before it
@@ -198,7 +199,7 @@ impl Closing {
         Self { coupling: grown(0), response: grown(rewards), energy: grown(0), sum: vec![0.0; m], chains: 0 }
     }
 
-    /// Add the closing of one chain. O(m^2).
+    /// Add the closing of one chain, docs/mathematics.md (S5). O(m^2).
     pub fn add(&mut self, cut: Cut<'_>) {
         let (chain, phi) = (cut.chain, cut.features);
         let gamma = chain.discount;
@@ -232,7 +233,7 @@ impl Closing {
 }
 
 /// What chains that still run would add to [`Closing`], were they closed where they stand: of low rank, so that it is kept as
-/// columns, one for each chain.
+/// columns, one for each chain, docs/mathematics.md (S10).
 /// ```text
 /// B = Z F'        h = F C        E = F diag(w) F'        a = F e        F = (phi(x_cut), ...), Z = (gamma z, ...)
 /// ```
@@ -387,9 +388,10 @@ impl Statistics {
 
     /// Absorb one transition of a running chain, all but S.
     /// ```text
-    /// z <- gamma z + phi;   p <- p + z r                                     MATHS.md 1; [JS09, eq. 12] on closed episodes
+    /// z <- gamma z + phi;   p <- p + z r                                             docs/mathematics.md (S1), (S3)
     /// c <- gamma c;  d <- gamma^2 d + 1;  e <- gamma e + 1;  q <- q + 2 r c + r^2 d;  c <- c + r d;  t <- t + r e
     /// ```
+    /// The second line is (S4). On chains that terminate the first gives \[JS09, eq. 12\].
     /// gamma is the discount of the transition before this one, `discount` that of this one. phi is `features` (m,), r
     /// `rewards` (H,). Cost O(m H), no allocation.
     ///
@@ -418,7 +420,7 @@ impl Statistics {
 
     /// Absorb one transition of a running chain where rows are followed, all but S; what it adds to B goes into `boundaries`.
     /// ```text
-    /// z <- gamma c z + rho phi;   p <- p + z r;   B <- B + gamma z (psi - c phi)'           MATHS-Q.md 1
+    /// z <- gamma c z + rho phi;   p <- p + z r;   B <- B + gamma z (psi - c phi)'         docs/mathematics.md (S7)
     /// ```
     /// gamma is the discount of the transition before this one, z that before it where it stands in B. A row of ratio 0 counts
     /// in no sum, and nothing before it reaches beyond it. Cost O(m H), no allocation.
@@ -494,7 +496,7 @@ impl Statistics {
         chain.reset();
     }
 
-    /// One more feature, which nothing absorbed so far has: predictions do not move.
+    /// One more feature, which nothing absorbed so far has: predictions do not move, docs/mathematics.md (G1).
     pub fn grow(&mut self) {
         self.flush();
         let m = self.features() + 1;
@@ -506,7 +508,8 @@ impl Statistics {
         self.closed.grow();
     }
 
-    /// Add the statistics of another piece of stream with the same dictionary: the sum is that of one learner.
+    /// Add the statistics of another piece of stream with the same dictionary: the sum is that of one learner,
+    /// docs/mathematics.md (S12).
     ///
     /// # Panics
     /// If dimensions differ.

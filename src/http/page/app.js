@@ -581,7 +581,7 @@ function calibrationCard() {
     say(
       $('calibration-text'),
       'What the model predicted at a state, against the return that followed. It fills when ' +
-        'episodes end, or when what is still to come no longer matters.',
+        'episodes terminate, or when what is still to come no longer matters. Returns cut before do not count.',
     );
     $('calibration').hidden = true;
     return;

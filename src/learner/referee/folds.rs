@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! e_t = gamma_t-1 lambda rho_t e_t-1 + rho_t phi_t                        0 before the first row of a piece
-//! A_k = sum e_t (phi_t - gamma_t phi_t+1)',   p_k = sum e_t r_t           over fold k; MATHS-Q 1
+//! A_k = sum e_t (phi_t - gamma_t phi_t+1)',   p_k = sum e_t r_t           over fold k; docs/mathematics.md (R2)
 //! u_k = (sum of the other A + ratio I)^-1 (sum of the other p)            V of fold k is phi'u_k
 //! ```
 

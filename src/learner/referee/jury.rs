@@ -3,7 +3,7 @@
 //! ```text
 //! V_ref = median over the candidates with 0 < lambda < 1, then the mean of the best, again and again
 //! y     = lambda-returns of V_ref with l
-//! score = sum over rows and rewards of rho (V_candidate - y)^2 / variance of y
+//! score = sum over rows and rewards of rho (V_candidate - y)^2 / variance of y               docs/mathematics.md (R4)
 //! ```
 //! A candidate has not seen the fold that it is scored on, and all are compared with the same numbers: what the reference
 //! gets wrong, it gets wrong for all.
