@@ -6,8 +6,10 @@ mod client;
 mod demo;
 mod fit;
 mod given;
+mod held_out;
 mod inspect;
 mod keys;
+mod label;
 mod manual;
 mod output;
 mod plot;
@@ -50,6 +52,7 @@ enum Command {
     Checkpoint(client::Checkpoint),
     Replay(replay::Replay),
     Fit(Box<fit::Fit>),
+    Label(Box<label::Label>),
     Score(score::Score),
     Value(value::Value),
     Inspect(inspect::Inspect),
@@ -76,6 +79,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Checkpoint(checkpoint) => checkpoint.run(),
         Command::Replay(replay) => replay.run(),
         Command::Fit(fit) => fit.run(),
+        Command::Label(label) => label.run(),
         Command::Score(score) => score.run(),
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),

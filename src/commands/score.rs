@@ -56,7 +56,12 @@ impl Score {
             Some(which) => which == Which::Sparse,
             None => asked,
         };
-        let rows = self.table.read_rows()?;
+        if self.table.dry(self.json)? {
+            return Ok(());
+        }
+        let table = self.table.read()?;
+        let variables = given::names(&table);
+        let rows = table.into_rows();
         if rows.ratios.iter().any(|&ratio| ratio != 1.0) {
             let message = "behavior_prob and target_prob weight the rows, and this evidence is of rows that count once; put \
                            an underscore before the name of one of the two to have it skipped";
@@ -116,6 +121,9 @@ impl Score {
                 "transitions": rows.len(),
                 "discount": self.discount,
             });
+            if let Some(variables) = &variables {
+                document["names"] = json!(variables);
+            }
             if let (Some(document), Some(extra)) = (document.as_object_mut(), extra.as_object()) {
                 document.extend(extra.clone());
             }
@@ -134,10 +142,20 @@ impl Score {
         }
         let parameters = to_parameters(&hyperparameters);
         let table: Vec<Vec<String>> = (0..names.len())
-            .map(|i| vec![names[i].clone(), number(parameters[i]), number(evidence.gradient[i])])
+            .map(|i| vec![called(&names[i], &variables), number(parameters[i]), number(evidence.gradient[i])])
             .collect();
         let next = "\nNext: criticd fit TABLE --out MODEL looks for better ones, or takes these with --no-optimise.\n";
         print(&format!("{}\n{}{next}", facts(&lines), columns(&["parameter", "value", "gradient, nats"], &table)))
+    }
+}
+
+/// A parameter's name, with that of its state variable where it has one: `log_relevance[2]` is `log_relevance[battery]`.
+fn called(parameter: &str, variables: &Option<Vec<String>>) -> String {
+    let split = parameter.strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
+    let name = |(_, d): (&str, &str)| variables.as_ref()?.get(d.parse::<usize>().ok()?);
+    match (split, split.and_then(name)) {
+        (Some((what, _)), Some(name)) => format!("{what}[{}]", given::without_unit(name)),
+        _ => parameter.to_owned(),
     }
 }
 

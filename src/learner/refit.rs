@@ -120,7 +120,15 @@ impl RefitJob {
         let through = self.window.end();
         // Without the rows: a candidate must not keep alive what the window forgets.
         let asked = self.asked_of(Window::starting_at(self.window.dim(), self.window.rewards_per_row(), 1, through));
-        Candidate { model: Box::new(model), through, changes: self.changes, rounds: 0, report, asked: Box::new(asked), again: 0 }
+        Candidate {
+            model: Box::new(model),
+            through,
+            changes: self.changes,
+            rounds: 0,
+            report,
+            asked: Box::new(asked),
+            again: 0,
+        }
     }
 
     /// Offset of the first row that it looks at: none of a policy that acts no more. Where rows are forgotten it is that of

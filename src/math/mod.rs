@@ -45,6 +45,7 @@ pub mod optimise;
 pub mod posterior;
 pub(crate) mod raw;
 pub mod returns;
+pub mod sensitivity;
 pub mod spread;
 pub mod statistics;
 pub mod vector;
