@@ -1,6 +1,7 @@
 //! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
 pub mod access;
 pub mod client;
+pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod http;
@@ -8,9 +9,11 @@ pub mod journal;
 pub mod keys;
 pub mod learner;
 pub mod math;
+pub mod panics;
 pub mod picture;
 pub mod sim;
 pub mod snapshot;
+pub mod state;
 pub mod table;
 pub mod transition;
 pub mod transport;

@@ -5,6 +5,7 @@ pub(crate) mod probability;
 use siphasher::sip::SipHasher13;
 use std::fmt;
 use std::hash::Hasher;
+use std::ops::Range;
 
 /// Largest magnitude accepted in a state or a reward: squares and sums of squares stay far from overflow.
 pub const MAGNITUDE_MAX: f64 = 1e9;
@@ -109,6 +110,8 @@ pub struct BatchParts {
     pub behavior_probs: Option<Vec<f64>>,
     /// (n,) from 0, or left out: the same under the policy that is judged.
     pub target_probs: Option<Vec<f64>>,
+    /// Name of the policy that acted, 1..=256 bytes, or left out.
+    pub policy: Option<String>,
     /// (n, A), or left out: the action that this policy takes in the next state.
     pub next_actions: Option<Vec<f64>>,
     /// (n, C), or left out: its probabilities of C discrete actions in the next state; those of a row sum to 1.
@@ -118,6 +121,24 @@ pub struct BatchParts {
 }
 
 impl BatchParts {
+    /// Bytes of its numbers, and bytes of the memory that they have.
+    pub fn bytes(&self) -> (usize, usize) {
+        let columns = [
+            Some(&self.states),
+            self.next_states.as_ref(),
+            Some(&self.rewards),
+            self.discounts.as_ref(),
+            self.actions.as_ref(),
+            self.times.as_ref(),
+            self.behavior_probs.as_ref(),
+            self.target_probs.as_ref(),
+            self.next_actions.as_ref(),
+            self.next_action_probs.as_ref(),
+        ];
+        let sum = |of: fn(&Vec<f64>) -> usize| size_of::<f64>() * columns.into_iter().flatten().map(of).sum::<usize>();
+        (sum(Vec::len), sum(Vec::capacity))
+    }
+
     /// Check the probabilities of `len` rows, finite numbers; `behavior` and `target` are the names of two of the fields.
     fn check_probabilities(&self, len: usize, behavior: &'static str, target: &'static str) -> Result<(), Invalid> {
         let refused = |field, row, message| Invalid::at(InvalidCode::OutOfRange, field, row, message);
@@ -136,6 +157,18 @@ impl BatchParts {
         }
         Ok(())
     }
+}
+
+/// Check the name of a policy.
+///
+/// # Errors
+/// If it has another length than 1 to 256 bytes.
+pub fn check_policy(policy: &str) -> Result<(), Invalid> {
+    if (1..=256).contains(&policy.len()) {
+        return Ok(());
+    }
+    let message = format!("a policy's name has 1 to 256 bytes, this one has {}", policy.len());
+    Err(Invalid::new(InvalidCode::OutOfRange, "policy", message))
 }
 
 /// Consecutive transitions of one stream's session, checked: lengths agree, every number is finite and in range.
@@ -161,6 +194,9 @@ impl Batch {
         if parts.session.len() > 256 {
             let message = format!("a session's name has at most 256 bytes, this one has {}", parts.session.len());
             return Err(Invalid::new(OutOfRange, "session", message));
+        }
+        if let Some(policy) = &parts.policy {
+            check_policy(policy)?;
         }
         let (state, reward) = (name("state", "states"), name("reward", "rewards"));
         if parts.dim == 0 {
@@ -284,6 +320,41 @@ impl Batch {
         Ok(Self { parts, len })
     }
 
+    /// The rows behind the first `count`.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn without_first(mut self, count: usize) -> Self {
+        assert!(count < self.len, "a batch has at least one row");
+        fn cut<T>(column: &mut Vec<T>, len: usize, count: usize) {
+            column.drain(..column.len() / len * count);
+        }
+        let (parts, len) = (&mut self.parts, self.len);
+        for column in [&mut parts.states, &mut parts.rewards] {
+            cut(column, len, count);
+        }
+        let numbers = [
+            &mut parts.next_states,
+            &mut parts.discounts,
+            &mut parts.actions,
+            &mut parts.times,
+            &mut parts.behavior_probs,
+            &mut parts.target_probs,
+            &mut parts.next_actions,
+            &mut parts.next_action_probs,
+        ];
+        numbers.into_iter().flatten().for_each(|column| cut(column, len, count));
+        [&mut parts.terminated, &mut parts.truncated].into_iter().flatten().for_each(|column| cut(column, len, count));
+        parts.seq = parts.seq.map(|seq| seq + count as u64);
+        self.len -= count;
+        self
+    }
+
+    /// Bytes of its numbers.
+    pub fn bytes(&self) -> usize {
+        self.parts.bytes().0
+    }
+
     /// What it was made of, to be filled again.
     pub fn into_parts(self) -> BatchParts {
         self.parts
@@ -303,6 +374,11 @@ impl Batch {
     /// The producer's run; "" if it named none.
     pub fn session(&self) -> &str {
         &self.parts.session
+    }
+
+    /// Name of the policy that acted, if the producer told.
+    pub fn policy(&self) -> Option<&str> {
+        self.parts.policy.as_deref()
     }
 
     /// Sequence number of the first row, if the producer numbers its rows.
@@ -418,6 +494,10 @@ impl Batch {
             hasher.write_u8(field);
             values.iter().for_each(|value| hasher.write_u64(value.to_bits()));
         }
+        if let Some(policy) = self.policy() {
+            hasher.write_u8(5);
+            hasher.write(policy.as_bytes());
+        }
         hasher.finish()
     }
 }
@@ -502,34 +582,33 @@ impl Rows {
         self.starts_chain.push(starts_chain);
     }
 
-    /// Append the rows from `from` on of `batch` as rows of stream number `stream`, with one of `starts_chain` for each: column
-    /// by column.
+    /// Append rows `range` of `batch` as rows of stream number `stream`, with one of `starts_chain` for each: column by column.
     ///
     /// # Panics
-    /// If the batch has other dimensions, or there is another number of flags.
-    pub fn extend_from_batch(&mut self, stream: u32, starts_chain: &[bool], batch: &Batch, from: usize) {
+    /// If the batch has other dimensions or fewer rows, or there is another number of flags.
+    pub fn extend_from_batch(&mut self, stream: u32, starts_chain: &[bool], batch: &Batch, range: Range<usize>) {
         assert_eq!((batch.dim(), batch.rewards_per_row()), (self.dim, self.rewards_per_row), "dimensions agree");
-        let (parts, new) = (&batch.parts, batch.len - from);
-        assert_eq!(starts_chain.len(), new, "one flag for each new row");
+        let (parts, d, h) = (&batch.parts, self.dim, self.rewards_per_row);
+        assert_eq!(starts_chain.len(), range.len(), "one flag for each new row");
         let next = parts.next_states.as_ref().expect("filled in when the batch was checked");
-        self.states.extend_from_slice(&parts.states[from * self.dim..]);
-        self.next_states.extend_from_slice(&next[from * self.dim..]);
-        self.rewards.extend_from_slice(&parts.rewards[from * self.rewards_per_row..]);
-        let all = self.len() + new;
-        fn put<T: Copy>(column: &mut Vec<T>, given: Option<&Vec<T>>, from: usize, all: usize, default: T) {
+        self.states.extend_from_slice(&parts.states[range.start * d..range.end * d]);
+        self.next_states.extend_from_slice(&next[range.start * d..range.end * d]);
+        self.rewards.extend_from_slice(&parts.rewards[range.start * h..range.end * h]);
+        let all = self.len() + range.len();
+        fn put<T: Copy>(column: &mut Vec<T>, given: Option<&[T]>, all: usize, default: T) {
             match given {
-                Some(values) => column.extend_from_slice(&values[from..]),
+                Some(values) => column.extend_from_slice(values),
                 None => column.resize(all, default),
             }
         }
-        put(&mut self.discounts, parts.discounts.as_ref(), from, all, f64::NAN);
+        put(&mut self.discounts, parts.discounts.as_ref().map(|v| &v[range.clone()]), all, f64::NAN);
         if parts.behavior_probs.is_some() && parts.target_probs.is_some() {
-            self.ratios.extend((from..batch.len).map(|i| batch.ratio(i)));
+            self.ratios.extend(range.clone().map(|i| batch.ratio(i)));
         } else {
             self.ratios.resize(all, 1.0);
         }
-        put(&mut self.terminated, parts.terminated.as_ref(), from, all, false);
-        put(&mut self.truncated, parts.truncated.as_ref(), from, all, false);
+        put(&mut self.terminated, parts.terminated.as_ref().map(|v| &v[range.clone()]), all, false);
+        put(&mut self.truncated, parts.truncated.as_ref().map(|v| &v[range]), all, false);
         self.streams.resize(all, stream);
         self.starts_chain.extend_from_slice(starts_chain);
     }
@@ -538,7 +617,7 @@ impl Rows {
     ///
     /// # Panics
     /// If `other` has other dimensions or fewer rows.
-    pub fn extend(&mut self, other: &Rows, range: std::ops::Range<usize>) {
+    pub fn extend(&mut self, other: &Rows, range: Range<usize>) {
         assert_eq!((other.dim, other.rewards_per_row), (self.dim, self.rewards_per_row), "dimensions agree");
         let (d, h) = (self.dim, self.rewards_per_row);
         self.states.extend_from_slice(&other.states[range.start * d..range.end * d]);
@@ -631,6 +710,9 @@ mod tests {
         assert_eq!(fault(&|p| p.terminated = Some(vec![true])), (InvalidCode::WrongShape, "terminated", None));
         assert_eq!(fault(&|p| p.next_states = Some(vec![0.0])), (InvalidCode::WrongShape, "states", None));
         assert_eq!(fault(&|p| p.seq = Some(u64::MAX)), (InvalidCode::OutOfRange, "seq", None));
+        for name in [String::new(), "p".repeat(257)] {
+            assert_eq!(fault(&|p| p.policy = Some(name.clone())), (InvalidCode::OutOfRange, "policy", None));
+        }
     }
 
     #[test]
@@ -650,7 +732,14 @@ mod tests {
         for (batch, from) in [(parts(), 0), (full.clone(), 0), (full, 1), (half, 1)] {
             let batch = Batch::new(batch).unwrap();
             let starts: Vec<bool> = (from..batch.len()).map(|i| i == 0).collect();
-            columns.extend_from_batch(7, &starts, &batch, from);
+            columns.extend_from_batch(7, &starts, &batch, from..batch.len());
+            if from > 0 {
+                let mut behind = Rows::new(2, 1);
+                let rest = batch.clone().without_first(from);
+                behind.extend_from_batch(7, &starts, &rest, 0..rest.len());
+                assert_eq!(behind.states, columns.states[columns.states.len() - 2 * rest.len()..]);
+                assert_eq!((rest.len(), rest.fingerprint(0)), (batch.len() - from, batch.fingerprint(from)));
+            }
             (from..batch.len()).for_each(|i| rows.push(7, i == 0, &batch, i));
         }
         assert_eq!((columns.len(), columns.states.len()), (6, 12));
@@ -704,10 +793,12 @@ mod tests {
             of(BatchParts { target_probs: Some(vec![0.25, 0.5]), ..policy.clone() }),
             of(BatchParts { next_actions: Some(vec![0.25, 0.5]), ..policy.clone() }),
             of(BatchParts { next_action_probs: Some(vec![0.0, 1.0, 0.5, 0.5]), ..policy }),
+            of(BatchParts { policy: Some("a".into()), ..parts() }),
+            of(BatchParts { policy: Some("b".into()), ..parts() }),
         ];
         found.sort_unstable();
         found.dedup();
-        assert_eq!(found.len(), 10);
+        assert_eq!(found.len(), 12);
     }
 
     #[test]

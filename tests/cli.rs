@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use support::{CASES, Case, case, distance, numbers};
+use support::{CASES, Case, case, distance, golden_heads, numbers};
 use tempfile::TempDir;
 
 /// A directory of files, and the program run in it.
@@ -331,6 +331,52 @@ fn interleaved_streams_are_the_same_experience() {
     }
 }
 
+#[test]
+fn what_fit_forgets_is_the_reference() {
+    let case = golden_heads::read("forgetting_16");
+    for head in golden_heads::heads(&case) {
+        let bench = Bench::new();
+        let rows = golden_heads::rows(&case, head);
+        let mut lines = table(&rows, &(0..rows.len()).collect::<Vec<_>>(), &rows.streams)
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        lines[0] += ",starts_chain";
+        lines[1..].iter_mut().zip(&rows.starts_chain).for_each(|(line, starts)| *line += &format!(",{starts}"));
+        bench.file("table.csv", &(lines.join("\n") + "\n"));
+        let signal = head["signal"].as_f64().unwrap_or(1.0);
+        let number = |key: &str| signal * case["kernel"][key].as_f64().unwrap();
+        let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&case["kernel"]["a"])));
+        let noise_variance = head["noise_variance"].as_f64().unwrap();
+        bench.hyperparameters("h.json", &Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance });
+        bench.states("dictionary.csv", 2, &numbers(&case["dictionary"]));
+        bench.states("query.csv", 2, &numbers(&case["query"]));
+        let given = format!("fit table.csv --discount {} --hyperparameters h.json --no-optimise", head["discount"]);
+        let given = format!("{given} --dictionary dictionary.csv --out m.msgpack --forgetting");
+        let expected = &case["expected"][head["name"].as_str().unwrap()];
+        for extra in ["", "--lambda 1"] {
+            let fitted = bench.json(&format!("{given} {} {extra}", case["forgetting"]));
+            assert!(relative(&fitted["forgetting"], &case["forgetting"]) < 1e-12);
+            assert!(relative(&fitted["rows_effective"], &case["expected"]["rows_effective"]) < 1e-9);
+            assert!(fitted["log_evidence"].is_f64());
+            let found = bench.json("value m.msgpack query.csv");
+            assert!(relative(&found["mean"], &expected["mean"]) < 1e-9, "{} {extra}", head["name"]);
+            assert!(relative(&found["variance"], &expected["var"]) < 1e-9, "{} {extra}", head["name"]);
+        }
+        // All alike: not the reference, and what it is without the option.
+        for off in ["1", "off"] {
+            let fitted = bench.json(&format!("{given} {off}"));
+            assert_eq!((&fitted["forgetting"], &fitted["rows_effective"]), (&Value::Null, &Value::Null));
+            let found = bench.json("value m.msgpack query.csv");
+            assert!(relative(&found["mean"], &expected["mean"]) > 1e-3);
+        }
+        for bad in ["0", "1.5", "-0.5", "nan", "half"] {
+            let (status, message) = bench.failure(&format!("{given}={bad}"));
+            assert!(status == 2 && message.contains("--forgetting"), "{bad}: {message}");
+        }
+    }
+}
+
 fn data(name: &str) -> String {
     format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -546,7 +592,7 @@ fn a_value_comes_with_what_the_model_knows_of_it() {
     );
     let inspected = bench.json("inspect m");
     assert_eq!((&inspected["lambda"], &inspected["provisional"]), (&json!(0.8), &json!(true)));
-    assert_eq!(inspected["returns"], json!({"factor": 1.25, "pairs": 431}));
+    assert_eq!(inspected["returns"], json!({"factor": 1.25, "pairs": 431, "coverage": null}));
 }
 
 #[test]
@@ -578,6 +624,14 @@ fn tables_that_teach_nothing_are_refused_in_words() {
             assert_eq!(status, 1, "{table} {extra}: {message}");
             assert!(!bench.path("m.msgpack").exists());
         }
+    }
+    // Ratios that all exceed one let traces grow beyond all numbers; such as are 0 leave nothing to learn from.
+    for (target, words) in [("1", "--rho-max"), ("0", "0 of 200 rows have a target_prob above 0")] {
+        let rows = (0..200).map(|i| format!("{},1,{},1,1,0,1e-9,{target}\n", x(i), x(i + 1)));
+        let head = head.replace("terminated", "terminated,behavior_prob,target_prob");
+        bench.file("ratios.csv", &(head + &rows.collect::<String>()));
+        let (status, message) = bench.failure("fit ratios.csv --out m.msgpack");
+        assert!(status == 1 && message.contains(words), "{message}");
     }
     let output = bench.run("fit one_constant.csv --out m.msgpack");
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("state_1 never changes"));
@@ -613,6 +667,9 @@ fn wrong_usage_is_told_from_failure() {
     bench.file("wide.json", "{\"kernel\": {\"kind\": \"ard\", \"signal_variance\": 1, \"bias_variance\": 1, \"relevance\": [1, 1, 1]}, \"noise\": {\"model\": \"white\", \"variance\": 1}}");
     bench.states("copies.csv", 2, &[1.0, 2.0, 1.0, 2.0]);
     bench.states("narrow.csv", 1, &[1.0]);
+    let policies = "state_0,state_1,next_state_0,next_state_1,reward,terminated,behavior_prob,target_prob\n";
+    let row = |i: usize| format!("{i},{},{},0,1,0,0.5,{}\n", i % 7, i + 1, [0.5, 0.25][i % 2]);
+    bench.file("policies.csv", &(policies.to_owned() + &(0..40).map(row).collect::<String>()));
     bench.json("fit table.csv --hyperparameters h.json --no-optimise --out model.msgpack");
     let given = "--hyperparameters h.json --no-optimise --out m.msgpack";
     for (arguments, status, words) in [
@@ -645,6 +702,12 @@ fn wrong_usage_is_told_from_failure() {
         ("score table.csv --hyperparameters absent.json".into(), 1, "absent.json"),
         ("score table.csv --hyperparameters h.json --evidence exact --dictionary nodes.csv".into(), 2, "sparse"),
         ("score table.csv --hyperparameters h.json --evidence laplace".into(), 2, "laplace"),
+        ("score policies.csv --hyperparameters h.json".into(), 1, "of rows that count once"),
+        ("score policies.csv --hyperparameters h.json --evidence sparse".into(), 1, "of rows that count once"),
+        ("fit policies.csv --out m --noise white".into(), 1, "which white noise cannot"),
+        ("fit table.csv --out m --noise white --lambda 0.5".into(), 2, "white noise has no use for it"),
+        ("fit table.csv --out m --lambda 1.5".into(), 2, "lambda lies in [0, 1]"),
+        ("fit table.csv --out m --rho-max 0".into(), 2, "must be positive"),
         ("value model.msgpack narrow.csv".into(), 1, "those of the model have 2"),
         ("value model.msgpack table.csv".into(), 1, "state_0, state_1, ... alone"),
         ("value table.csv query.csv".into(), 1, "not a model"),

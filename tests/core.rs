@@ -1,7 +1,7 @@
 //! The whole control loop without threads, sockets or a clock: what it answers, publishes and adopts.
 
 use criticd::config::Config;
-use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
+use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
 use criticd::learner::refit;
 use criticd::sim::{self, Step, gridworld::Gridworld, pendulum::Pendulum};
 use criticd::snapshot::Ask;
@@ -56,7 +56,8 @@ impl Harness {
     fn call(&mut self, op: Op) -> Option<Value> {
         let peer = Peer { connection: 1, delimiter: false };
         let now = self.at();
-        self.core.call(Call { peer, id: Id::nil(), form: ArrayForm::List, op }, now);
+        let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
+        self.core.call(Call { caller, op }, now);
         self.turn();
         self.replies.pop()
     }
@@ -74,9 +75,10 @@ impl Harness {
                 }
                 other => unreachable!("{other:?}"),
             };
-            let now = self.at();
-            self.adopted += usize::from(self.core.refit_done(RefitDone { critic, result, seconds: 0.0 }, now));
+            self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
+            let adopted = self.events("adopted").len();
             self.turn();
+            self.adopted += self.events("adopted").len() - adopted;
         }
     }
 

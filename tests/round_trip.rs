@@ -4,7 +4,7 @@ mod support;
 
 use criticd::learner::refit::{self, RefitReason};
 use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict};
+use criticd::learner::{Judgement, KernelKind, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict};
 use criticd::math::kernel::NoiseModel;
 use criticd::transition::Rows;
 use support::wander;
@@ -102,9 +102,12 @@ fn an_adoption_read_back_is_the_adoption() {
     let mut learner = Learner::new(settings(), Some(vec!["x".into(), "y".into()]));
     learn(&mut learner, &mut window, &rows, 0..1000);
     let mut replayed = read(&bytes(&learner));
-    refit(&mut learner, &window);
-    let recorded = rmp_serde::to_vec_named(&learner.adoption()).unwrap();
-    replayed.adopt_again(rmp_serde::from_slice(&recorded).unwrap()).unwrap();
+    let job = learner.refit_job(&window, RefitReason::Requested).unwrap();
+    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    let Judgement::Adopt { adoption, .. } = learner.judge(candidate, &window) else { panic!("it is better") };
+    let recorded = rmp_serde::to_vec_named(&adoption).unwrap();
+    replayed.adopt(rmp_serde::from_slice(&recorded).unwrap());
+    learner.adopt(adoption);
     assert!(bytes(&replayed) == bytes(&learner));
     let mut other = window.clone();
     learn(&mut learner, &mut window, &rows, 1000..2000);

@@ -5,16 +5,16 @@
 //! CRITICD_SEEDS=300 runs fewer seeds than the default of 3000, or more. A failure names its seed.
 
 use criticd::config::Config;
-use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
+use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
 use criticd::daemon::ledger::CheckpointDone;
-use criticd::daemon::recovery::recover;
-use criticd::daemon::streams::Streams;
+use criticd::daemon::recovery::{Recovered, recover};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::journal::store::{Head, Mark, Storage, StoreError};
 use criticd::journal::{Record, StoredGroup};
 use criticd::learner::Learner;
 use criticd::learner::refit;
+use criticd::state::streams::Streams;
 use criticd::transition::{Batch, BatchParts};
 use criticd::transport::Peer;
 use criticd::wire::{self, ArrayForm, Id, Op};
@@ -97,8 +97,8 @@ impl Faulty {
             (Some(Broken::SwapNotRecorded), [Record::Adopted { critic, .. }]) => writer.refit_ended(critic),
             (Some(Broken::WrongCritic), [Record::RefitEnded { .. }]) => writer.refit_ended("second"),
             (Some(Broken::RowsSwapped), [Record::Rows(a), Record::Rows(b)]) if a.stream != b.stream => {
-                writer.take(b.stream, &b.batch, 0, &b.starts_chain);
-                writer.take(a.stream, &a.batch, 0, &a.starts_chain);
+                writer.take(b);
+                writer.take(a);
             }
             _ => return None,
         }
@@ -255,6 +255,8 @@ impl Producer {
             states.push(self.state);
         }
         let end = rng.random::<f64>();
+        // Now and then another policy acts, or one that has acted before.
+        let policy = (rng.random::<f64>() < 0.03).then(|| POLICIES[rng.random_range(0..POLICIES.len())].to_owned());
         let last = |set: bool| Some((0..rows).map(|i| set && i + 1 == rows).collect());
         let batch = Batch::new(BatchParts {
             stream: self.stream.clone(),
@@ -266,6 +268,7 @@ impl Producer {
             states,
             terminated: last(end < 0.1),
             truncated: last((0.1..0.2).contains(&end)),
+            policy,
             ..BatchParts::default()
         })
         .unwrap();
@@ -292,11 +295,15 @@ struct World {
     adoptions: u32,
 }
 
+const POLICIES: [&str; 4] = ["soft", "stiff", "bold", "shy"];
+
 const SETTINGS: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
     [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 10\nrefit_first_rows = 60\nrefit_growth = 1.0\nrefit_rows_max = 60\n\
+    on_new_policy = \"keep\"\npolicies_kept = 2\n\
     [[critic]]\nname = \"second\"\ndiscount = 0.5\nlambda = 0.5\nselection = \"evidence\"\nevidence_rows = 20\nstarts = 1\ndictionary_max = 3\nbackfill_rows = 10\n\
-    refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 90\nrefit_growth = 1.0\nrefit_rows_max = 90\n";
+    refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 90\nrefit_growth = 1.0\nrefit_rows_max = 90\n\
+    forgetting = 40\non_new_policy = \"discount\"\npolicy_discount = 0.25\n";
 
 impl World {
     fn new(seed: u64, broken: Option<Broken>) -> Self {
@@ -360,7 +367,6 @@ impl World {
         let now = self.at();
         let core = self.core();
         core.step(now);
-        core.retry_if_due(now);
         core.sync_if_due(now, &|| now.uptime);
         if core.refresh_due(now) {
             core.refresh(now, &|| now);
@@ -370,7 +376,8 @@ impl World {
         for output in outputs {
             match output {
                 Output::Reply(reply) => replies.push(wire::to_json(&reply.payload).unwrap()),
-                Output::Publish(_) | Output::Garbage(_) => {}
+                Output::Publish(publication) => self.adoptions += u32::from(publication.topic == "event.adopted"),
+                Output::Garbage(_) => {}
                 task => self.tasks.push_back(task),
             }
         }
@@ -393,14 +400,11 @@ impl World {
                         refit::run(&job, &|| true, &time_left).map_err(|e| e.to_string())
                     }
                 };
-
-                let adopted = self.core().refit_done(RefitDone { critic, result, seconds: 0.0 }, now);
-                self.adoptions += u32::from(adopted);
+                self.core().refit_done(RefitDone { critic, result, seconds: 0.0 });
             }
             Output::CatchUp { critic, mut candidate, window } => {
                 let result = candidate.catch_up(&window, &|| true).map(|()| *candidate).map_err(|e| e.to_string());
-                let adopted = self.core().refit_done(RefitDone { critic, result, seconds: 0.0 }, now);
-                self.adoptions += u32::from(adopted);
+                self.core().refit_done(RefitDone { critic, result, seconds: 0.0 });
             }
             Output::Checkpoint(checkpoint) => {
                 let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
@@ -420,7 +424,8 @@ impl World {
     fn call(&mut self, op: Op) {
         let now = self.at();
         let peer = Peer { connection: 1, delimiter: false };
-        self.core().call(Call { peer, id: Id::nil(), form: ArrayForm::List, op }, now);
+        let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
+        self.core().call(Call { caller, op }, now);
     }
 
     /// One producer sends what is open, or something new; sometimes what is known as well.
@@ -526,9 +531,12 @@ impl World {
             let whole = recover(&mut storage, &nothing, 60, &mut |_, _| {}).unwrap_or_else(|e| panic!("refused: {e}"));
             let start = recover(&mut storage, self.checkpoints.as_ref(), 60, &mut |_, _| {});
             let start = start.unwrap_or_else(|e| panic!("refused: {e}"));
-            assert!(bytes(&start.learners) == bytes(&whole.learners), "a start from a checkpoint finds other models");
-            let streams = |streams| rmp_serde::to_vec_named(&streams).unwrap();
-            assert!(streams(start.streams) == streams(whole.streams), "a start from a checkpoint finds other streams");
+            assert!(
+                bytes(start.state.critics()) == bytes(whole.state.critics()),
+                "a start from a checkpoint finds other models"
+            );
+            let streams = |found: &Recovered| rmp_serde::to_vec_named(found.state.streams()).unwrap();
+            assert!(streams(&start) == streams(&whole), "a start from a checkpoint finds other streams");
         }
     }
 
@@ -548,7 +556,7 @@ impl World {
         let mut storage = self.storage();
         let start = recover(&mut storage, self.checkpoints.as_ref(), 60, &mut |_, _| {});
         let start = start.unwrap_or_else(|e| panic!("refused: {e}"));
-        assert!(bytes(&start.learners) == bytes(&live), "a start finds other models than those that run");
+        assert!(bytes(start.state.critics()) == bytes(&live), "a start finds other models than those that run");
     }
 
     fn run(&mut self) {
@@ -564,6 +572,11 @@ impl World {
                 }
                 p if p < 0.93 => self.call(Op::Checkpoint),
                 p if p < 0.95 => self.call(Op::Optimise { critic: None, wait: false }),
+                p if p < 0.96 => {
+                    let policy = POLICIES.get(self.rng.random_range(0..8)).map(|&name| name.to_owned());
+                    let critic = self.rng.random::<bool>().then(|| "second".to_owned());
+                    self.call(Op::NewPolicy { critic, policy });
+                }
                 p if p < 0.97 => self.now += 2.0,
                 _ => self.crash(),
             }

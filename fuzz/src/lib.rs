@@ -15,8 +15,8 @@ use criticd::daemon::recovery::{RecoverError, Recovered, recover};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
 use criticd::journal::store::Mark;
-use criticd::journal::{self, Configured, GroupWriter, Record, StoredGroup};
-use criticd::learner::{Learner, Settings};
+use criticd::journal::{self, Configured, GroupWriter, Record, StoredGroup, TakenRows};
+use criticd::learner::Settings;
 use criticd::snapshot::{Ask, Snapshot};
 use criticd::transition::{Batch, BatchParts, MAGNITUDE_MAX};
 use criticd::transport::inspect::{FromPeer, ToPeer};
@@ -304,8 +304,7 @@ pub fn journal(data: &[u8]) {
         assert!(whole.is_err() || !faulty && !shortened, "a journal with a fault is taken for whole");
         let Ok(whole) = whole else { return };
         // All of it, and the same whenever it is read.
-        assert_eq!(whole.end, groups.last().map_or_else(Mark::default, behind));
-        let state = |found: &Recovered| state(&found.learners, &found.streams);
+        assert_eq!(whole.state.end(), groups.last().map_or_else(Mark::default, behind));
         assert!(state(&recovered(&groups, known, &none).expect("as before")) == state(&whole));
         if groups.is_empty() || !whole.quarantined.is_empty() {
             return;
@@ -320,7 +319,7 @@ pub fn journal(data: &[u8]) {
         }
         let then = recovered(&groups[..count], None, &none).expect("the beginning of what can be read");
         let checkpoints = MemoryCheckpoints::default();
-        let checkpoint = checkpoint_of(then);
+        let checkpoint = Checkpoint::of(&then.state, 1e9);
         checkpoints.write(checkpoint.group, &checkpoint.encode()).expect("into memory");
         let start = recovered(&groups, known, &checkpoints).expect("a start from a checkpoint");
         assert_eq!(start.from_checkpoint, Some(checkpoint.offset), "{:?}", start.faults);
@@ -376,24 +375,8 @@ fn recovered(
     recover(&mut storage, checkpoints, WINDOW_ROWS, &mut |_, _| {})
 }
 
-fn state(learners: &Vec<Learner>, streams: &criticd::daemon::streams::Streams) -> Vec<u8> {
-    rmp_serde::to_vec_named(&(learners, streams)).expect("plain data into memory")
-}
-
-fn checkpoint_of(found: Recovered) -> Checkpoint {
-    let Mark { id, offset, crc } = found.end;
-    let window = offset.saturating_sub(WINDOW_ROWS as u64);
-    Checkpoint {
-        group: id,
-        crc,
-        offset,
-        needs_from: found.learners.iter().map(Learner::needs_from).fold(window, u64::min),
-        time: 1e9,
-        shape: found.window.as_ref().map(|window| (window.dim(), window.rewards_per_row())),
-        streams: found.streams,
-        configured: found.configured,
-        learners: found.learners,
-    }
+fn state(found: &Recovered) -> Vec<u8> {
+    rmp_serde::to_vec_named(&(found.state.critics(), found.state.streams())).expect("plain data into memory")
 }
 
 // ---- checkpoints
@@ -420,8 +403,8 @@ pub fn checkpoint(data: &[u8]) {
         let mut file = checkpoint.encode();
         checkpoints.write(second.id, &file).expect("into memory");
         if let Ok(start) = recovered(groups, None, &checkpoints) {
-            assert_eq!((start.end, start.from_checkpoint), (behind(&groups[2]), Some(second.offset)));
-            for learner in &start.learners {
+            assert_eq!((start.state.end(), start.from_checkpoint), (behind(&groups[2]), Some(second.offset)));
+            for learner in start.state.critics() {
                 // What it says of itself it can say: a value function, or why there is none.
                 let snapshot = learner.snapshot(true).ok();
                 snapshot
@@ -437,7 +420,7 @@ pub fn checkpoint(data: &[u8]) {
         let start = recovered(groups, None, &checkpoints).expect("a start without a checkpoint");
         assert_eq!((start.faults.len(), start.from_checkpoint), (1, None));
         let whole = recovered(groups, None, &MemoryCheckpoints::default()).expect("a small journal");
-        assert!(state(&start.learners, &start.streams) == state(&whole.learners, &whole.streams));
+        assert!(state(&start) == state(&whole));
     });
 }
 
@@ -470,8 +453,8 @@ static SMALL_JOURNAL: LazyLock<Vec<StoredGroup>> = LazyLock::new(|| {
             ..BatchParts::default()
         });
         let mut writer = GroupWriter::default();
-        let starts: Vec<bool> = (0..rows).map(|i| part == 0 && i == 0).collect();
-        writer.take(0, &batch.expect("rows that are right"), 0, &starts);
+        let starts_chain = (0..rows).map(|i| part == 0 && i == 0).collect();
+        writer.take(&TakenRows { stream: 0, starts_chain, batch: batch.expect("rows that are right") });
         let before = groups.last().expect("the settings");
         groups.push(writer.finish(before.id + 1, before.end(), before.crc, 1e9));
     }

@@ -1,9 +1,11 @@
 """Client of criticd, the daemon that learns a value function from a live stream of transitions.
 
 `Sender` sends experience, `wrap` and `wrap_vector` (in `criticd.gym`) do so for Gymnasium environments; `Subscriber`
-keeps the newest `Snapshot` of the value function at hand; `Client` asks and administers. `criticd.aio` has the same
-for asyncio, `criticd.testing` starts daemons in tests.
+keeps the newest `Snapshot` of the value function at hand; `Client` asks and administers; `Daemon` starts a daemon on
+free ports. `criticd.aio` has the same for asyncio, `criticd.sb3` a callback for Stable-Baselines3.
 """
+
+from importlib.metadata import PackageNotFoundError, version
 
 from criticd._delivery import Counters
 from criticd._protocol import (
@@ -17,7 +19,10 @@ from criticd._protocol import (
     Refused,
     Unreachable,
 )
+from criticd._refusals import Refusal
+from criticd._status import Status
 from criticd.client import Appended, Client, Optimised, Position, Value
+from criticd.daemon import Daemon
 from criticd.keys import Keys
 from criticd.sender import Full, Sender
 from criticd.snapshot import Kernel, ReturnSpread, Snapshot, Values
@@ -28,6 +33,7 @@ __all__ = [
     "Client",
     "Counters",
     "CriticdError",
+    "Daemon",
     "Endpoints",
     "Full",
     "Hello",
@@ -39,12 +45,21 @@ __all__ = [
     "NoReply",
     "Optimised",
     "Position",
+    "Refusal",
     "Refused",
     "ReturnSpread",
     "Sender",
     "Snapshot",
+    "Status",
     "Subscriber",
     "Unreachable",
     "Value",
     "Values",
+    "__version__",
 ]
+
+try:
+    __version__ = version("criticd")
+except PackageNotFoundError:
+    # A source tree on the search path, that was not installed.
+    __version__ = "0+unknown"

@@ -22,7 +22,6 @@ from criticd._protocol import Address, Hello, Limits, Malformed, Message, Refuse
 from criticd._rows import Layout, Rows
 from criticd._spool import Spool
 from criticd.client import control_socket, positions_of
-from criticd.keys import Keys
 
 log = logging.getLogger("criticd")
 
@@ -52,6 +51,9 @@ class Stream:
     open: Run | None = None
     # The thread's.
     finished: int = 0
+    # Rows handed to a connected socket, and the index behind the last of them.
+    handed: int = 0
+    reached: int = 0
     error: Refused | None = None
     renewals: int = 0
     pending: deque[Run] = field(default_factory=deque)
@@ -115,8 +117,9 @@ class Counters:
     """What became of the rows of a sender.
 
     `taken`: rows that `send` took. `dropped`: rows that it did not take, because its queue was full (only without
-    `reliable`). `sent`: handed to the socket (without `reliable`, all there is to know). `acknowledged`: the daemon has
-    them. `refused`: given up because the daemon turned them down. `lost`: given up because the daemon forgot them and
+    `reliable`). `sent`: handed to a connection that stood. `acknowledged`: the daemon has them (only with `reliable`).
+    `refused`: the daemon turned them down; without `reliable` they are counted as sent as well, and the number is a
+    lower bound, known a second or so later. `lost`: given up because the daemon forgot them and
     they were no longer kept, or because the sender was closed before it could send them. `resent`: sent once more.
     `spooled`: rows on disk now. `reconnects`: times that a connection was made, but for the first.
     """
@@ -165,13 +168,17 @@ class Ledger:
         """Whether rows are to be sent without waiting for more."""
         return self.stop or self.flushes > 0
 
+    def refused(self, rows: int) -> None:
+        """So many rows were refused so far, as far as is known without acknowledgements."""
+        self.counters.refused = rows
+
     def nudge(self) -> None:
         """Have the thread look up."""
         self.wake.set()
         self.queue.put(None)
 
 
-class _Thread(threading.Thread):
+class Thread(threading.Thread):
     """Collecting rows, common to both ways of sending."""
 
     def __init__(self, ledger: Ledger, address: Address, batch_rows: int, linger_s: float, context: Any) -> None:
@@ -285,96 +292,12 @@ class _Thread(threading.Thread):
             self.ledger.progress.notify_all()
 
 
-class Pushing(_Thread):
-    """Fire and forget: batches into a PUSH socket, which keeps a few while the daemon is away."""
+class Link:
+    """A socket and its connection to an endpoint, which says when it stands and when it breaks."""
 
-    def deliver(self) -> None:
-        ledger = self.ledger
-        while True:
-            self.collect(ledger.queue.get())
-            if not ledger.hurry:
-                # Rows that come together travel together.
-                ledger.wake.wait(self.linger_s)
-            ledger.wake.clear()
-            more = True
-            while more or self.busy:
-                more = self.drain()
-                now = time.monotonic()
-                for stream in list(self.busy):
-                    while stream.pending and (not more or self.ripe(stream)):
-                        if not self.push(self.form(stream), now):
-                            self.abandon()
-                            return
-                time.sleep(0)
-            if ledger.stop and ledger.queue.empty():
-                break
-        self.close()
-
-    def __init__(self, ledger: Ledger, address: Address, batch_rows: int, linger_s: float, context: Any) -> None:
-        super().__init__(ledger, address, batch_rows, linger_s, context)
-        self.socket: zmq.Socket[bytes] | None = None
-        self.endpoint: str | None = None
-        self.deadline = float("inf")
-
-    def push(self, batch: Batch, now: float) -> bool:
-        """Hand a batch to the socket, waiting for room; False if the sender is closed and its time is over."""
-        fields = batch.fields()
-        time.sleep(0)
-        payload = pack(fields)
-        while not self.writable():
-            if self.ledger.stop and time.monotonic() >= self.deadline:
-                self.give_up(batch.stream, batch.rows.count, "lost")
-                return False
-        assert self.socket is not None
-        self.socket.send(payload)
-        self.ledger.counters.sent += batch.rows.count
-        self.ledger.released += batch.rows.count
-        self.finish(batch.stream, batch.rows.count)
-        self.tell()
-        return True
-
-    def writable(self) -> bool:
-        """Whether there is room, after waiting a little. Looks for the daemon elsewhere if it has moved."""
-        if self.socket is not None and self.socket.poll(100, zmq.POLLOUT):
-            return True
-        endpoint = self.address.resolve()
-        if endpoint is None:
-            time.sleep(0.05)
-        elif endpoint != self.endpoint:
-            if self.socket is not None:
-                self.socket.close(linger=0)
-            self.socket = self.context.socket(zmq.PUSH)
-            self.socket.setsockopt(zmq.SNDHWM, 16)
-            self.socket.setsockopt(zmq.RECONNECT_IVL, 50)
-            self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-            self.socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
-            self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
-            if self.address.keys is not None:
-                self.address.keys.use(self.socket)
-            self.socket.connect(endpoint)
-            self.endpoint = endpoint
-        return False
-
-    def abandon(self) -> None:
-        """Count what is left as lost."""
-        while self.drain():
-            pass
-        for stream in list(self.busy):
-            while stream.pending:
-                self.give_up(stream, self.form(stream).rows.count, "lost")
-        self.close()
-
-    def close(self) -> None:
-        if self.socket is not None:
-            self.socket.close(linger=max(0, round(1000 * min(60.0, self.deadline - time.monotonic()))))
-
-
-class _Link:
-    """A connection to the control socket that says when it breaks."""
-
-    def __init__(self, context: Any, endpoint: str, keys: Keys | None) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         self.endpoint = endpoint
-        self.socket = control_socket(context, keys)
+        self.socket = socket
         self.monitor = self.socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self.poller = zmq.Poller()
         self.poller.register(self.socket, zmq.POLLIN)
@@ -389,21 +312,25 @@ class _Link:
         if self.socket in ready:
             while len(payloads) < _GULP and self.socket.poll(0):
                 payloads.append(self.socket.recv())
-        while self.monitor.poll(0):
-            event = recv_monitor_message(self.monitor)["event"]
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self.connected = True
-            elif self.connected:
-                self.broken = True
+        self.stands()
         return payloads
 
-    def close(self) -> None:
+    def stands(self, timeout_ms: int = 0) -> bool:
+        """Whether the connection stands, after what happens to it within that time. Sets `connected` and `broken`."""
+        while self.monitor.poll(timeout_ms):
+            timeout_ms = 0
+            made = recv_monitor_message(self.monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self.broken |= self.connected and not made
+            self.connected = made
+        return self.connected
+
+    def close(self, linger_ms: int = 0) -> None:
         self.socket.disable_monitor()
         self.monitor.close(linger=0)
-        self.socket.close(linger=0)
+        self.socket.close(linger=linger_ms)
 
 
-class Appending(_Thread):
+class Appending(Thread):
     """Acknowledged appends: what is not acknowledged is sent again until it is.
 
     At most `window` batches are unanswered at a time. Batches of one stream are sent in order; if one is not taken,
@@ -468,11 +395,11 @@ class Appending(_Thread):
         """Whether to wait for a daemon no more: what is left can go to the spool at once."""
         return self.over() or (self.ledger.stop and self.spool is not None)
 
-    def connect(self) -> _Link | None:
+    def connect(self) -> Link | None:
         """A connection that stands. Meanwhile what comes is spooled."""
         while not self.leaving():
             endpoint = self.address.resolve()
-            link = None if endpoint is None else _Link(self.context, endpoint, self.address.keys)
+            link = None if endpoint is None else Link(control_socket(self.context, self.address.keys), endpoint)
             # A daemon that has come back may have other ports.
             until = time.monotonic() + (1.0 if self.address.data_dir else _SILENCE_S)
             while not self.leaving() and time.monotonic() < until:
@@ -491,7 +418,7 @@ class Appending(_Thread):
                 link.close()
         return None
 
-    def greet(self, link: _Link) -> bool:
+    def greet(self, link: Link) -> bool:
         """Learn the daemon's limits and where our streams stand; False if the connection broke over it."""
         hello = self.call(link, "hello")
         if isinstance(hello, dict):
@@ -512,7 +439,7 @@ class Appending(_Thread):
                 self.resume(stream, position.next_seq)
         return True
 
-    def call(self, link: _Link, op: str) -> Message | Refused | None:
+    def call(self, link: Link, op: str) -> Message | Refused | None:
         self.numbers += 1
         number, since = self.numbers, time.monotonic()
         if not link.socket.poll(1000, zmq.POLLOUT):
@@ -527,7 +454,7 @@ class Appending(_Thread):
                 pass
         return None
 
-    def exchange(self, link: _Link) -> None:
+    def exchange(self, link: Link) -> None:
         """Send and hear until the connection breaks or all is done."""
         self.heard_at = time.monotonic()
         while not link.broken and not self.over():
@@ -543,7 +470,7 @@ class Appending(_Thread):
                 log.warning("no reply from %s for %.0f s: connecting anew", link.endpoint, _SILENCE_S)
                 return
 
-    def send(self, link: _Link) -> bool:
+    def send(self, link: Link) -> bool:
         """Fill the window; whether anything was sent."""
         now = time.monotonic()
         if self.spool is not None and self.spool.batches:
@@ -790,4 +717,4 @@ class Appending(_Thread):
             self.spool.close()
 
 
-__all__ = ["Appending", "Batch", "Counters", "Layout", "Ledger", "Pushing", "Rows", "Spool", "Stream"]
+__all__ = ["Appending", "Batch", "Counters", "Layout", "Ledger", "Link", "Rows", "Spool", "Stream", "Thread"]

@@ -21,6 +21,8 @@ from criticd import sender as _sender
 from criticd import subscriber as _subscriber
 from criticd._delivery import Counters
 from criticd._protocol import Address, CriticdError, Hello, Message, NoReply, Refused, Unreachable, answer, pack
+from criticd._refusals import Refusal
+from criticd._status import Status, status_of
 from criticd.client import Appended, Optimised, Position, Value
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
@@ -55,9 +57,9 @@ class Client:
         """Versions, features and limits of the daemon, and its critics."""
         return Hello.of(await self.request("hello"))
 
-    async def status(self) -> Message:
+    async def status(self) -> Status:
         """Everything that the daemon knows about itself."""
-        return await self.request("status")
+        return status_of(await self.request("status"))
 
     async def streams(self) -> dict[str, Position]:
         """Where each stream stands, by name."""
@@ -100,6 +102,10 @@ class Client:
         return _client.optimised_of(
             await self.request("optimise", timeout_s, wait=wait, **_client.optional(critic=critic))
         )
+
+    async def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
+        """As `criticd.Client.new_policy`."""
+        return int((await self.request("new_policy", **_client.optional(policy=policy, critic=critic)))["offset"])
 
     async def checkpoint(self) -> int:
         """Make the daemon write a checkpoint: how many rows it covers."""
@@ -304,6 +310,11 @@ class Sender:
     def counters(self) -> Counters:
         """What became of the rows so far, a copy."""
         return self._inner.counters
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """As `criticd.Sender.refusals`."""
+        return self._inner.refusals
 
     async def flush(self, timeout_s: float | None = None) -> bool:
         """As `criticd.Sender.flush`."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
+from criticd._fork import watch
 from criticd._protocol import (
     Address,
     Hello,
@@ -27,6 +28,7 @@ from criticd._protocol import (
     pack,
     unpack,
 )
+from criticd._status import Status, status_of
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot, Values
 
@@ -188,6 +190,10 @@ class Client:
         self._socket: zmq.Socket[bytes] | None = None
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
+        watch(self)
+
+    def __repr__(self) -> str:
+        return f"<criticd.Client of {self._address}>"
 
     def ping(self) -> float:
         """Seconds since the daemon started."""
@@ -197,9 +203,9 @@ class Client:
         """Versions, features and limits of the daemon, and its critics."""
         return Hello.of(self.request("hello"))
 
-    def status(self) -> Message:
+    def status(self) -> Status:
         """Everything that the daemon knows about itself."""
-        return self.request("status")
+        return status_of(self.request("status"))
 
     def streams(self) -> dict[str, Position]:
         """Where each stream stands, by name."""
@@ -243,6 +249,14 @@ class Client:
     def optimise(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> Optimised:
         """Start model selection now; with `wait`, answer when it is over (allow for that with `timeout_s`)."""
         return optimised_of(self.request("optimise", timeout_s, wait=wait, **optional(critic=critic)))
+
+    def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
+        """From the next row on another policy acts, `policy` if it has a name: the number of rows before it.
+
+        What critics make of what they have learned is their setting `on_new_policy`. Without `critic` all are concerned.
+        Nothing changes if that policy acts already. Rows of a `Sender` with `policy` announce it themselves.
+        """
+        return int(self.request("new_policy", **optional(policy=policy, critic=critic))["offset"])
 
     def checkpoint(self) -> int:
         """Make the daemon write a checkpoint: how many rows it covers."""
@@ -320,6 +334,13 @@ class Client:
         if self._socket is not None:
             self._socket.close(linger=0)
             self._socket = None
+
+    def _before_fork(self) -> None:
+        pass
+
+    def _after_fork(self) -> None:
+        """The connection is the parent's: the next request makes another."""
+        self._context, self._socket, self._lock = zmq.Context.instance(), None, threading.Lock()
 
 
 def control_socket(context: zmq.Context[zmq.Socket[bytes]], keys: Keys | None) -> zmq.Socket[bytes]:

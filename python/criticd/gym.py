@@ -25,7 +25,7 @@ STATE_MAX = 1024
 """Most numbers in a state. More are pixels or the like, in which distance means nothing to a kernel."""
 
 
-class _Flat:
+class Flat:
     """Observations, or actions, as vectors of numbers."""
 
     def __init__(self, space: spaces.Space[Any], action: bool = False) -> None:
@@ -78,11 +78,16 @@ class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
 
     def __init__(self, env: gymnasium.Env[Obs, Act], sender: Sender, stream: str | None = None) -> None:
         super().__init__(env)
-        self.sender, self.stream = sender, sender.stream if stream is None else stream
+        self.sender, self._stream = sender, stream
         self.rows = 0
-        self._states, self._actions = _Flat(env.observation_space), _Flat(env.action_space, action=True)
+        self._states, self._actions = Flat(env.observation_space), Flat(env.action_space, action=True)
         # None while there is no episode: a step then is no transition.
         self._state: Array | None = None
+
+    @property
+    def stream(self) -> str:
+        """The stream of its rows: its own, or the sender's, which in a forked process is another."""
+        return self.sender.stream if self._stream is None else self._stream
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:
         """Begin an episode. One that had not ended is neither terminated nor truncated: nobody knows how it goes on."""
@@ -121,8 +126,8 @@ class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
         prefix = sender.stream if stream is None else stream
         self.streams = [f"{prefix}-{number}" for number in range(envs.num_envs)]
         self.rows = 0
-        self._states = _Flat(envs.single_observation_space)
-        self._actions = _Flat(envs.single_action_space, action=True)
+        self._states = Flat(envs.single_observation_space)
+        self._actions = Flat(envs.single_action_space, action=True)
         mode = envs.metadata.get("autoreset_mode")
         if not isinstance(mode, AutoresetMode):
             raise TypeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import multiprocessing
 import os
 import secrets
 import time
@@ -11,19 +12,25 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy.typing as npt
 import zmq
 
-from criticd._delivery import Appending, Counters, Ledger, Pushing, Run, Stream
-from criticd._protocol import Address, CriticdError, Invalid
+from criticd._delivery import Appending, Counters, Ledger, Run, Stream
+from criticd._fork import watch
+from criticd._protocol import Address, CriticdError, Endpoints, Invalid
+from criticd._push import Pushing
+from criticd._refusals import Refusal, Sent, Watch, refusal
 from criticd._rows import Rows
 from criticd._spool import Spool
 from criticd.client import Client
 from criticd.keys import Keys
 
 log = logging.getLogger("criticd")
+
+
+_SINGLE = "a sender with a spool, or one that resumes a session, cannot be used in two processes: make a sender there"
 
 
 class Full(CriticdError):
@@ -50,14 +57,22 @@ class Sender:
     - `stream`: whose experience this is, unless a call names another.
     - `session`: one run of the program; a new one by default, which ends the one before. `resume` goes on with the
       session of that name where the daemon has got to: see `position`.
+    - `policy`: name of the policy that acts, unless a call names another; an attribute that may be set. A name that differs
+      from the one before announces another policy from that row on: what critics do then is their setting `on_new_policy`.
     - `queue_rows`: rows held in memory at most. `batch_rows`: rows of one message at most. `linger_s`: how long a row
       may wait for company. `window`: batches sent ahead of their acknowledgement.
     - `spool`: a file; `spool_bytes`: its limit.
     - `timeout_s`: how long a reliable `send` waits for room before it raises `Full`, None for ever; also how long
       `close` takes at most, None for 5 seconds.
     - `keys`: for a socket that is encrypted with CURVE.
+    - `control`, `publish`: where a sender without `reliable` asks which of its rows were refused. They are known where
+      the daemon was found through its data directory or at its default endpoint.
 
     A sender may be used by several threads. Close it, or use it in a `with` statement, so that the last rows arrive.
+
+    In a forked process, and where it is unpickled, a sender makes a connection and a session of its own, and its stream
+    is called NAME/1, NAME/2 and so on, since two sessions of one stream would end each other. Rows that wait stay with
+    the process that took them. A sender with a spool, or that resumes a session, cannot be copied: `CriticdError`.
     """
 
     def __init__(
@@ -69,6 +84,7 @@ class Sender:
         session: str | None = None,
         reliable: bool = False,
         resume: bool = False,
+        policy: str | None = None,
         queue_rows: int = 65_536,
         batch_rows: int = 512,
         linger_s: float = 0.02,
@@ -77,6 +93,8 @@ class Sender:
         spool_bytes: int = 256 << 20,
         timeout_s: float | None = None,
         keys: Keys | None = None,
+        control: str | None = None,
+        publish: str | None = None,
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
         if min(queue_rows, batch_rows, window) < 1:
@@ -87,32 +105,74 @@ class Sender:
             raise ValueError("resume needs the name of the session to go on with")
         self.stream, self.reliable, self.queue_rows, self.batch_rows = stream, reliable, queue_rows, batch_rows
         self.session = secrets.token_hex(8) if session is None else session
-        self.timeout_s = timeout_s
+        self.timeout_s, self.policy = timeout_s, policy
+        self._linger_s, self._window = linger_s, window
         self._streams: dict[str, Stream] = {}
         self._shape: tuple[int, int] | None = None
         self._ledger = Ledger()
         self._closed = False
-        address = Address.of("control" if reliable else "ingest", endpoint, data_dir, keys)
-        context = context or zmq.Context.instance()
+        self._copies = 0
+        self._single = resume or spool is not None
+        self._address = Address.of("control" if reliable else "ingest", endpoint, data_dir, keys)
+        self._control, self._publish = control, publish
+        self._context = context
+        self._thread: Appending | Pushing | None = None
+        self._watch: Watch | None = None
         disk = None if spool is None else Spool(spool, spool_bytes)
         try:
             if disk is not None and not resume and disk.ends(self.session):
                 raise ValueError(f"the spool holds rows of session {self.session!r}: go on with it (resume=True)")
             if resume:
-                self._resume(address, context, disk)
+                self._resume(self._address, context or zmq.Context.instance(), disk)
         except BaseException:
             if disk is not None:
                 disk.close()
             raise
         self._ledger.counters.spooled = 0 if disk is None else disk.rows
-        self._thread: Appending | Pushing
-        if reliable:
-            streams = self._streams.values()
-            self._thread = Appending(self._ledger, address, batch_rows, linger_s, context, window, disk, streams)
-        else:
-            self._thread = Pushing(self._ledger, address, batch_rows, linger_s, context)
-        self._thread.start()
+        self._begin(disk)
         atexit.register(self.close)
+        watch(self)
+
+    def _begin(self, disk: Spool | None = None) -> None:
+        """Start the threads of this process."""
+        context = self._context or zmq.Context.instance()
+        ledger, address = self._ledger, self._address
+        if self.reliable:
+            streams = self._streams.values()
+            self._thread = Appending(
+                ledger, address, self.batch_rows, self._linger_s, context, self._window, disk, streams
+            )
+        else:
+            control, publish = self._beside("control", self._control), self._beside("publish", self._publish)
+            if control is not None:
+                self._watch = Watch(control, publish, address.keys, context, self._sent, ledger.refused)
+            look = None if self._watch is None else self._watch.look
+            self._thread = Pushing(ledger, address, self.batch_rows, self._linger_s, context, look)
+            if self._watch is not None:
+                self._watch.start()
+        self._thread.start()
+        if multiprocessing.parent_process() is not None:
+            # Children of `multiprocessing` end without the functions that `atexit` knows.
+            from multiprocessing.util import Finalize
+
+            Finalize(None, self.close, exitpriority=10)
+
+    def _beside(self, socket: str, said: str | None) -> Address | None:
+        """The daemon's other socket called `socket`, None if it is not known."""
+        address, standard = self._address, Endpoints()
+        if said is None and address.data_dir is None:
+            if address.endpoint != standard.ingest:
+                return None
+            said = getattr(standard, socket)
+        return Address.of(socket, said, address.data_dir, address.keys)
+
+    def _sent(self) -> list[Sent]:
+        """What the thread has handed to its socket so far."""
+        shape = self._shape
+        if shape is None:
+            return []
+        books = list(self._streams.values())
+        return [Sent(b.name, b.session, b.reached, b.handed, shape) for b in books if b.handed]
 
     def send(
         self,
@@ -129,6 +189,7 @@ class Sender:
         target_prob: float | None = None,
         next_action: npt.ArrayLike | None = None,
         next_action_probs: npt.ArrayLike | None = None,
+        policy: str | None = None,
         stream: str | None = None,
     ) -> bool:
         """Send one transition; whether it was taken, which without `reliable` is not so if the queue is full.
@@ -140,14 +201,15 @@ class Sender:
 
         For learning about another policy than the one that acts: `behavior_prob` is the probability, or density, under
         which the action was taken, `target_prob` that of the same action under the policy to be judged; `next_action`,
-        or the `next_action_probs` (C,) of discrete actions, is what that policy does in `next_state`.
+        or the `next_action_probs` (C,) of discrete actions, is what that policy does in `next_state`. `policy` names the
+        one that acts.
 
         Raises `Invalid` for rows that the daemon would refuse, `Full` if a reliable sender has no room in time, and
         `Refused` if the daemon has turned this stream down.
         """
         said = (behavior_prob, target_prob, next_action, next_action_probs)
         rows = Rows.single(state, reward, next_state, terminated, truncated, action, discount, time, *said)
-        return self._take(self.stream if stream is None else stream, rows)
+        return self._take(self.stream if stream is None else stream, self._named(rows, policy))
 
     def send_batch(
         self,
@@ -164,12 +226,13 @@ class Sender:
         target_probs: npt.ArrayLike | None = None,
         next_actions: npt.ArrayLike | None = None,
         next_action_probs: npt.ArrayLike | None = None,
+        policy: str | None = None,
         stream: str | None = None,
     ) -> int:
         """Send n consecutive transitions of one stream, as arrays with a leading axis of n; how many were taken."""
         said = (behavior_probs, target_probs, next_actions, next_action_probs)
         rows = Rows.table(states, rewards, next_states, terminated, truncated, actions, discounts, times, *said)
-        return self._take_table(stream, rows)
+        return self._take_table(stream, self._named(rows, policy))
 
     def send_trajectory(
         self,
@@ -185,6 +248,7 @@ class Sender:
         target_probs: npt.ArrayLike | None = None,
         next_actions: npt.ArrayLike | None = None,
         next_action_probs: npt.ArrayLike | None = None,
+        policy: str | None = None,
         stream: str | None = None,
     ) -> int:
         """Send a piece of a trajectory: n + 1 states and the n rewards between them; how many rows were taken.
@@ -193,7 +257,7 @@ class Sender:
         """
         said = (behavior_probs, target_probs, next_actions, next_action_probs)
         rows = Rows.table(states, rewards, None, None, None, actions, discounts, times, *said)
-        return self._take_table(stream, rows.ending(terminated, truncated))
+        return self._take_table(stream, self._named(rows.ending(terminated, truncated), policy))
 
     def send_step(
         self,
@@ -209,6 +273,7 @@ class Sender:
         target_probs: npt.ArrayLike | None = None,
         next_actions: npt.ArrayLike | None = None,
         next_action_probs: npt.ArrayLike | None = None,
+        policy: str | None = None,
     ) -> int:
         """Send one transition of each of n streams: row i belongs to `streams[i]`. How many rows were taken: all, or 0.
 
@@ -216,6 +281,7 @@ class Sender:
         """
         said = (behavior_probs, target_probs, next_actions, next_action_probs)
         rows = Rows.table(states, rewards, next_states, terminated, truncated, actions, None, None, *said)
+        rows = self._named(rows, policy)
         if len(streams) != rows.count:
             raise Invalid("streams", f"names {len(streams)} streams for {rows.count} rows")
         if not rows.count:
@@ -251,13 +317,26 @@ class Sender:
         """What became of the rows so far, a copy."""
         return replace(self._ledger.counters)
 
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Streams whose rows the daemon turns down, with the reason and a remedy; each was logged once as a warning.
+
+        Without `reliable` it takes a second or so until a refusal is known.
+        """
+        if self._watch is not None:
+            return tuple(self._watch.auditor.found.values())
+        errors = [(book.name, book.error) for book in list(self._streams.values())]
+        return tuple(refusal(name, e.code, e.message) for name, e in errors if e is not None)
+
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until all rows sent before this call have come to their end, without lingering; whether they have.
 
-        Their end is the daemon's acknowledgement if the sender is `reliable`; otherwise that they were handed to the
-        socket. Raises `Refused` if the daemon has turned a stream down.
+        Their end is the daemon's acknowledgement if the sender is `reliable`; otherwise that they were handed to a
+        socket that is connected. Raises `Refused` if the daemon has turned a stream down.
         """
         ledger = self._ledger
+        if self._thread is None:
+            return True
         with ledger.lock:
             wanted = [(book, book.taken) for book in self._streams.values()]
             ledger.flushes += 1
@@ -292,11 +371,16 @@ class Sender:
         atexit.unregister(self.close)
         if timeout_s is None:
             timeout_s = 5.0 if self.timeout_s is None else self.timeout_s
-        self._thread.deadline = time.monotonic() + timeout_s
+        if self._thread is None:
+            return
+        deadline = time.monotonic() + timeout_s
+        self._thread.deadline = deadline
         with self._ledger.lock:
             self._ledger.stop = True
         self._ledger.nudge()
         self._thread.join()
+        if self._watch is not None:
+            self._watch.end(max(0.0, min(2.0, deadline - time.monotonic())))
         counters = self.counters
         if counters.lost or counters.dropped:
             log.warning("sender of session %r closed: %s", self.session, counters)
@@ -311,6 +395,42 @@ class Sender:
         if kind is None:
             self._raise_failures()
 
+    def __repr__(self) -> str:
+        kind = "reliable" if self.reliable else "not reliable"
+        counters = self._ledger.counters
+        state = f"{counters.taken} rows taken, {counters.sent} sent, {counters.refused} refused, {counters.lost} lost"
+        return f"<criticd.Sender to {self._address}, stream {self.stream!r}, {kind}: {state}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._single:
+            raise CriticdError(_SINGLE)
+        self._copies += 1
+        address = self._address
+        options = {
+            "data_dir": address.data_dir,
+            "stream": f"{self.stream}/{self._copies}",
+            "reliable": self.reliable,
+            "queue_rows": self.queue_rows,
+            "batch_rows": self.batch_rows,
+            "linger_s": self._linger_s,
+            "window": self._window,
+            "timeout_s": self.timeout_s,
+            "keys": address.keys,
+            "control": self._control,
+            "publish": self._publish,
+        }
+        return _unpickled, (address.endpoint, options)
+
+    def _before_fork(self) -> None:
+        self._copies += 1
+
+    def _after_fork(self) -> None:
+        """Forget what belongs to the parent. Threads and sockets are made when the first row comes."""
+        self.stream, self._copies = f"{self.stream}/{self._copies}", 0
+        self.session = secrets.token_hex(8)
+        self._streams, self._ledger = {}, Ledger()
+        self._thread, self._watch, self._context = None, None, None
+
     def _resume(self, address: Address, context: zmq.Context[zmq.Socket[bytes]], spool: Spool | None) -> None:
         """Take up the session where the daemon, or what is spooled for it, has got to."""
         waits = 5.0 if self.timeout_s is None else self.timeout_s
@@ -323,6 +443,9 @@ class Sender:
             ends[name] = max(end, ends.get(name, 0))
         for name, end in ends.items():
             self._streams[name] = Stream(name, self.session, next_index=end)
+
+    def _named(self, rows: Rows, policy: str | None) -> Rows:
+        return rows.of_policy(self.policy if policy is None else policy)
 
     def _book(self, name: str) -> Stream:
         book = self._streams.get(name)
@@ -397,6 +520,10 @@ class Sender:
     def _check(self, books: Sequence[Stream]) -> None:
         if self._closed:
             raise CriticdError("this sender is closed")
+        if self._thread is None:
+            if self._single:
+                raise CriticdError(_SINGLE)
+            self._begin()
         if self._ledger.failed is not None:
             raise CriticdError(f"the sender's thread has failed: {self._ledger.failed!r}") from self._ledger.failed
         for book in books:
@@ -411,3 +538,7 @@ class Sender:
                 raise copy(book.error)
         if self._ledger.failed is not None:
             raise CriticdError(f"the sender's thread has failed: {self._ledger.failed!r}") from self._ledger.failed
+
+
+def _unpickled(endpoint: str | None, options: dict[str, Any]) -> Sender:
+    return Sender(endpoint, **options)

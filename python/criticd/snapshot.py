@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
@@ -13,6 +14,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from criticd import _onnx, _plot
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 
 _CELLS = 1 << 20
@@ -88,13 +90,24 @@ class Kernel:
         values: Array = self.signal_variance * shape + self.bias_variance
         return values
 
+    def slopes(self, squared: Array) -> Array:
+        """Derivatives of covariances by the squared distances r^2."""
+        if self.profile == "matern52":
+            # dk/da = -a (1 + a) / 3 exp(-a), and a^2 = 5 r^2: finite at 0.
+            a = np.minimum(np.sqrt(5 * squared), 1e3)
+            shape: Array = -5 / 6 * (1 + a) * np.exp(-a)
+        else:
+            shape = -0.5 * np.exp(-0.5 * squared)
+        return self.signal_variance * shape
+
 
 @dataclass(frozen=True, eq=False)
 class ReturnSpread:
     """Variance of the return to come about V(x), for each of H rewards: max(floor, level + k_m(x)' weights).
 
     `level` and `floor` are (H,), `weights` (m, H). `factor` multiplies deviations of returns: what predictions and the
-    returns that followed, of which there were `pairs`, have shown them to lack; 1 while there are too few.
+    returns that followed, of which there were `pairs`, have shown them to lack; 1 while there are too few. `coverage`,
+    from 0 to 1, is the share of these returns in the 90 % interval before `factor`; None where nobody says.
     """
 
     level: Array
@@ -102,6 +115,7 @@ class ReturnSpread:
     floor: Array
     factor: float
     pairs: int
+    coverage: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +155,7 @@ class Values:
         return self.mean - reach, self.mean + reach
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Snapshot:
     """The value function of one moment: call it with states.
 
@@ -268,6 +282,97 @@ class Snapshot:
             known=shaped(np.maximum(1.0 - variances / diagonal, 0.0)) if known and covariance is not None else None,
             extrapolates=shaped(extrapolates) if known else None,
         )
+
+    def __repr__(self) -> str:
+        kernel, extras = self.kernel, ""
+        if self.provisional:
+            extras += ", provisional"
+        if self.covariance is None:
+            extras += ", without variance"
+        return (
+            f"<criticd.Snapshot of {self.critic!r}: generation {self.generation}, revision {self.revision}, "
+            f"{self.offset} rows, discount {self.discount:g}, {self.dim} state variables, "
+            f"{len(self.dictionary)} dictionary states, {kernel.kind} {kernel.profile} kernel{extras}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        facts = {
+            "critic": self.critic,
+            "generation, revision": f"{self.generation}, {self.revision}" + (" (provisional)" * self.provisional),
+            "rows learned": str(self.offset),
+            "discount": f"{self.discount:g}",
+            "kernel": f"{self.kernel.kind}, {self.kernel.profile}, {len(self.dictionary)} dictionary states",
+            "standard deviation before any row": f"{np.sqrt(self.kernel.diagonal):.4g}",
+        }
+        rows = "".join(f"<tr><th>{key}</th><td>{html.escape(value)}</td></tr>" for key, value in facts.items())
+        names = self.names or [f"state {d}" for d in range(self.dim)]
+        kinds = self.kernel.kinds or ("real",) * self.dim
+        lengths = ["" if np.isnan(length) else f"{length:.4g}" for length in self.lengthscale]
+        variables = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{kind}</td><td>{length}</td></tr>"
+            for name, kind, length in zip(names, kinds, lengths, strict=True)
+        )
+        head = "<tr><th>state variable</th><th>kind</th><th>lengthscale</th></tr>"
+        return f"<table>{rows}</table><table>{head}{variables}</table>"
+
+    def gradient(self, states: npt.ArrayLike) -> Array:
+        """The derivative of the value by each number of the state.
+
+        ```text
+        dV / dx_d = sum over m of weights_m k'(r_m^2) dr_m^2 / dz_d / scale_d
+        ```
+        `states` is (n, D), raw, or one state (D,); the result has the same shape, in units of reward per unit of the
+        state variable, and one more axis of length H with several rewards. A category has no derivative: there it is 0.
+        Raises `Invalid` as a call does.
+        """
+        points = np.asarray(states, np.float64)
+        single = points.ndim == 1
+        points = np.atleast_2d(points)
+        self._check(points)
+        kernel, basis = self.kernel, self.kernel.project(self.dictionary)
+        real = np.array([kind == "real" for kind in kernel.kinds]) if kernel.kinds else np.ones(self.dim)
+        factors = kernel.factors * real
+        found = np.empty((len(points), self.dim, self.weights.shape[1]))
+        rows = max(1, _CELLS // max(1, len(basis)))
+        for start in range(0, len(points), rows):
+            part = slice(start, start + rows)
+            z = (points[part] - self.shift) / self.scale
+            slopes = kernel.slopes(self._squares(points[part], basis))
+            along = [(z @ f)[:, None] - self.dictionary @ f for f in factors]
+            for d in range(self.dim):
+                apart = z[:, d, None] - self.dictionary[:, d]
+                rise = _rise(kernel.kinds[d] if kernel.kinds else "real", kernel.relevance[d], apart)
+                for f, distance in zip(factors, along, strict=True):
+                    rise = rise + 2 * f[d] * distance
+                found[part, d] = (slopes * rise) @ self.weights / self.scale[d]
+        shaped = found[:, :, 0] if found.shape[2] == 1 else found
+        return shaped[0] if single else shaped
+
+    def plot(
+        self, variables: Sequence[int | str] | None = None, *, at: npt.ArrayLike | None = None, ax: Any = None
+    ) -> Any:
+        """Draw the value over one or two state variables with matplotlib; returns the axes.
+
+        `variables` are numbers or names; by default the two along which V varies most. The others stay at the state
+        `at` (D,), by default the median of the states that the model keeps, and the title says where. One variable
+        gives curves with a band of two standard deviations, two a map of the first reward's value, hatched where it is
+        extrapolated. `ax` are axes to draw in. Raises `Invalid` for what cannot be drawn, ImportError without
+        matplotlib.
+        """
+        return _plot.draw(self, variables, at, ax)
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write an ONNX model, for runtimes without Python. Replaces the file whole.
+
+        Its input `states` is (n, D), raw; its outputs are `mean`, (n,) or (n, H) with several rewards, `std` (n,)
+        unless the snapshot came without its variance, and `return_std`, shaped like `mean`, where it is known how
+        returns scatter. All are 64-bit floats. The file's metadata say what the model is: `critic`, `generation`,
+        `revision`, `offset`, `transitions`, `time`, `discount`, `lambda`, `provisional`, and `state_names`, joined by
+        commas.
+        Raises ImportError without the package onnx.
+        """
+        _onnx.write(self, path)
 
     @property
     def dim(self) -> int:
@@ -428,6 +533,8 @@ class Snapshot:
                 "factor": self.returns.factor,
                 "pairs": self.returns.pairs,
             }
+            if self.returns.coverage is not None:
+                message["returns"]["coverage"] = self.returns.coverage
         if self.provisional:
             message["provisional"] = True
         return message
@@ -457,14 +564,28 @@ class Snapshot:
                 raise Malformed(f"`{name}` of this model is {found}, which should be {wanted}")
 
     def _kernel_rows(self, states: Array, basis: Array) -> Array:
-        """k_m(z) (n, m). Differences are squared one coordinate at a time: no cancellation, and no (n, m, D) array."""
+        """k_m(z) (n, m)."""
+        return self.kernel.of_squares(self._squares(states, basis))
+
+    def _squares(self, states: Array, basis: Array) -> Array:
+        """r^2 (n, m). Differences are squared one coordinate at a time: no cancellation, and no (n, m, D) array."""
         normalised = (states - self.shift) / self.scale
         points = self.kernel.project(normalised)
         squared = np.zeros((len(points), len(basis)))
         for a, b in zip(points.T, basis.T, strict=True):
             difference = a[:, None] - b
             squared += difference * difference
-        return self.kernel.of_squares(squared + self.kernel.apart(normalised, self.dictionary))
+        total: Array = squared + self.kernel.apart(normalised, self.dictionary)
+        return total
+
+
+def _rise(kind: str, relevance: float, apart: Array) -> Array:
+    """The derivative of r^2 by one number of a normalised state, from its differences `apart`."""
+    period = period_of(kind)
+    if period is not None:
+        turn: Array = relevance * 4 * np.pi / period * np.sin(2 * np.pi * apart / period)
+        return turn
+    return 2 * relevance * apart if kind == "real" else np.zeros_like(apart)
 
 
 def _array(value: Any, ndim: int) -> Array:
@@ -556,7 +677,10 @@ def _spread(message: Mapping[str, Any]) -> ReturnSpread:
         floor=_array(message["floor"], 1),
         factor=float(message["factor"]),
         pairs=int(message["pairs"]),
+        coverage=None if message.get("coverage") is None else float(message["coverage"]),
     )
     if not (spread.factor > 0 and (spread.floor > 0).all()):
         raise ValueError("a spread of returns that is not positive")
+    if not 0 <= (0 if spread.coverage is None else spread.coverage) <= 1:
+        raise ValueError("a share of returns that is not from 0 to 1")
     return spread

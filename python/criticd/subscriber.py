@@ -14,6 +14,7 @@ from typing import Any, Self
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from criticd._fork import watch
 from criticd._protocol import Address, CriticdError, Malformed, Message, unpack
 from criticd.client import Client
 from criticd.keys import Keys
@@ -163,6 +164,12 @@ class Subscriber:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="criticd-subscriber", daemon=True)
         self._thread.start()
+        watch(self)
+
+    def __repr__(self) -> str:
+        latest = self._latest
+        what = "no model yet" if latest is None else f"generation {latest.generation}, {latest.offset} rows"
+        return f"<criticd.Subscriber to {self._address}: {what}>"
 
     @property
     def latest(self) -> Snapshot | None:
@@ -239,6 +246,14 @@ class Subscriber:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _before_fork(self) -> None:
+        pass
+
+    def _after_fork(self) -> None:
+        """Its thread is the parent's. `latest` stays, and what would wait for another model says why none comes."""
+        self._changed = threading.Condition()
+        self._failure = CriticdError("it was made in another process, from which this one was forked: make one here")
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import fake_sb3
+import gymnasium
+import numpy as np
 import pytest
 from conftest import ROOT, Start
 
 from criticd.testing import Daemon, binary
+
+TORCH = importlib.util.find_spec("torch") is not None
 
 EXAMPLES = ROOT / "examples" / "python"
 
@@ -40,8 +48,13 @@ def test_ten_lines(start: Start) -> None:
     said = run(daemon, script)
     assert re.search(r"value of .*: -[0-9.]+ \+- [0-9.]+", said)
     with daemon.client() as client:
-        client.value([0.0, 0.0, 0.0], min_offset=2000)
-        assert client.status()["offset"] == 2000
+        # What it has shown is what was learned: of a model that was selected, and surer than before any row.
+        told = client.value([0.0, 0.0, 0.0], min_offset=2000, variance=True, known=True)
+        status = client.status()
+        assert status["offset"] == 2000 and status["critics"][0]["generation"] >= 2
+        assert not told.provisional and told.known > 0.0
+        prior = sum(status["critics"][0]["kernel"][key] for key in ("signal_variance", "bias_variance"))
+        assert float(re.findall(r"\+- ([0-9.]+)", said)[-1]) < prior**0.5
     # As many as its name says: from the first line of the program proper.
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith(("import", "from", '"'))]
     assert len(lines) <= 10
@@ -65,9 +78,6 @@ def test_mujoco(start: Start, name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is set to None:UserWarning")  # what a dataset should say of its authors
 def test_minari(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import gymnasium
-    import numpy as np
-
     minari = pytest.importorskip("minari")
     from minari.data_collector import EpisodeBuffer
 
@@ -116,9 +126,6 @@ def test_planner(start: Start) -> None:
 
 
 def test_the_planners_simulator_is_gymnasiums(monkeypatch: pytest.MonkeyPatch) -> None:
-    import gymnasium
-    import numpy as np
-
     monkeypatch.syspath_prepend(EXAMPLES)
     import planner
 
@@ -133,8 +140,6 @@ def test_the_planners_simulator_is_gymnasiums(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_plan_that_nobody_knows_the_end_of_costs_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    import numpy as np
-
     monkeypatch.syspath_prepend(EXAMPLES)
     import planner
     from test_snapshot import model
@@ -146,6 +151,89 @@ def test_a_plan_that_nobody_knows_the_end_of_costs_doubt(monkeypatch: pytest.Mon
         planner.score(s, state, plans, k) for s, k in ((None, 0.0), (snapshot, 0.0), (snapshot, 2.0))
     )
     assert not np.allclose(bare, bold) and (careful < bold).all()
+
+
+class Falling(gymnasium.Env[Any, Any]):
+    """Counts down from 3 + its seed's last digit, earns 1 a step, ends at 0 or never, if `lasting`."""
+
+    def __init__(self, lasting: bool) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1e6, 1e6, (1,), np.float64)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.lasting, self.left = lasting, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.left = 3 + (seed or 0) % 10
+        return np.array([float(self.left)]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return np.array([float(self.left)]), 1.0, self.left == 0 and not self.lasting, False, {}
+
+
+def test_ppo_is_judged_by_the_returns_that_follow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_sb3.install()
+    if not TORCH:
+        monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import ppo_critics
+
+    class Agent:
+        gamma = 0.5
+
+        def predict(self, observed: Any, deterministic: bool) -> tuple[int, None]:
+            assert not deterministic
+            return 0, None
+
+    agent: Any = Agent()
+    states, returns = ppo_critics.rollouts(agent, Falling(lasting=False), 20, 100, seed=0)
+    assert len(states) >= 20
+    np.testing.assert_allclose(returns, 2 - 0.5 ** (states[:, 0] - 1), rtol=1e-12)
+    # No end: all is worth the same, up to the thousandth that is left away; the states beyond the limit do not count.
+    states, returns = ppo_critics.rollouts(agent, Falling(lasting=True), 20, 10, seed=0)
+    assert len(states) == 20
+    np.testing.assert_allclose(returns, 2.0, rtol=1e-3)
+    # The whole script, with an agent that learns nothing.
+    if not fake_sb3.REAL:
+        torch = ModuleType("torch")
+        torch.__dict__["set_num_threads"] = lambda count: None
+        monkeypatch.setattr(ppo_critics, "torch", torch)
+        monkeypatch.setattr(
+            fake_sb3.PPO,
+            "predict",
+            lambda self, state, deterministic: (self.env.action_space.sample(), 0),
+            raising=False,
+        )
+        out = tmp_path / "found.json"
+        arguments = ["--steps", "1024", "--rollout", "128", "--judgements", "2", "--states", "300", "--json", str(out)]
+        monkeypatch.setattr(sys, "argv", ["ppo_critics.py", *arguments])
+        ppo_critics.main()
+        judged = json.loads(out.read_text())
+        assert [row["steps"] for row in judged] == [512, 1024]
+        # The stand-in's values are between -1 and 1, the returns about -100.
+        assert judged[1]["criticd_error"] < 0.6 * judged[1]["ppo_error"]
+    found = [{"steps": 10.0 * n, "criticd": 0.1 * n, "ppo": -100.0} for n in range(3)]
+    ppo_critics.draw(found, "Falling", str(tmp_path / "plot.png"))
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+if fake_sb3.REAL:
+
+    def test_ppo_critics(tmp_path: Path) -> None:
+        arguments = ["--steps", "2048", "--rollout", "256", "--judgements", "2", "--states", "300"]
+        said = run(None, EXAMPLES / "ppo_critics.py", *arguments, "--plot", str(tmp_path / "ppo.png"))
+        assert len(re.findall(r"correlation with returns criticd -?[01]\.\d\d, PPO", said)) == 2
+        assert (tmp_path / "ppo.png").exists()
+
+
+if TORCH:
+
+    def test_cleanrl(start: Start) -> None:
+        daemon = start("critic.discount=0.99")
+        said = run(daemon, EXAMPLES / "cleanrl_ppo.py", "--total-timesteps", "4096", "--folder", "runs")
+        assert "explained_variance_agent" in said and "explained_variance_criticd" in said
+        with daemon.client() as client:
+            client.value([0.0] * 4, min_offset=4096, timeout_s=30)
+            assert client.status()["offset"] == 4096 and client.status()["streams"] == 4
 
 
 def test_the_benchmark_of_send_measures() -> None:

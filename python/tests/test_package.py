@@ -18,20 +18,20 @@ PACKAGE = ROOT / "python"
 
 
 def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
-    # The one marked `with-keys` needs a daemon that has some: test_keys.py has it.
+    # The one marked `with-keys` needs a daemon that has some: test_keys.py has it. `with-sb3` brings PyTorch.
     snippets = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
-    assert len(snippets) == 3
+    assert len(snippets) == 5
     first, second = start(), start("critic.discount=0.9")
-    # The first is of another environment than the others, whose states are of one number.
-    for daemon, snippet in ((first, snippets[0]), (second, snippets[1]), (second, snippets[2])):
-        environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.data_dir)}
+    # The first is of another environment than the others, whose states are of one number; the fourth has its own.
+    for daemon, snippet in zip((first, second, second, first, second), snippets, strict=True):
+        environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.data_dir), "MPLBACKEND": "Agg"}
         done = subprocess.run(
             [sys.executable, "-c", snippet], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, done.stderr
     with second.client() as client:
         assert client.status()["offset"] == 1000
-    assert (tmp_path / "walker.model").exists()
+    assert {"walker.model", "walker.onnx", "walker.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.parametrize("tool", [["mypy"], ["ruff", "check"], ["ruff", "format", "--check"]], ids=" ".join)
@@ -51,11 +51,21 @@ def test_what_is_installed_is_typed_and_whole(tmp_path: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     modules = {f"criticd/{path.name}" for path in (PACKAGE / "criticd").iterdir() if path.suffix in (".py", ".typed")}
     assert {"criticd/py.typed", "criticd/gym.py", "criticd/aio.py"} <= modules <= inside
+    with zipfile.ZipFile(wheel) as archive:
+        (licence,) = [name for name in inside if name.endswith("/LICENSE")]
+        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+        (metadata,) = [name for name in inside if name.endswith("/METADATA")]
+        facts = archive.read(metadata).decode()
+    assert f"Version: {criticd.__version__}\n" in facts and "License-Expression: MIT\n" in facts
+    # A link out of the package leads nowhere once it is installed.
+    assert "](../" not in facts
 
 
 def test_every_public_name_is_described() -> None:
     for name in criticd.__all__:
         thing = getattr(criticd, name)
+        if isinstance(thing, str):
+            continue
         assert thing.__doc__, name
         for key, value in vars(thing).items():
             if not key.startswith("_") and callable(value):

@@ -1,9 +1,11 @@
 //! `criticd fit`.
 
 use super::given::{self, DictionaryOptions, TABLES, TableOptions};
-use super::inspect::describe;
+use super::held_out::{self, HeldOut, Like};
+use super::inspect::{describe, names};
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
+use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
@@ -12,12 +14,22 @@ use criticd::learner::{KernelKind, Lambda, Learner, SelectBy, SelectionKind, Set
 use criticd::math::embedding::StateKind;
 use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
-use criticd::snapshot::Snapshot;
+use criticd::math::sensitivity::total_indices;
+use criticd::snapshot::{Ask, Evaluator, Snapshot};
 use criticd::transition::Rows;
 use criticd::wire::{ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Share of the episodes that is held out unless another is named.
+const HOLD_OUT: f64 = 0.1;
+/// States at which the shares of the variables are estimated.
+const SAMPLES: usize = 2000;
+/// Trace gap, in nats, from which a dictionary is coarse for its table.
+const TRACE_GAP: f64 = 5.0;
+/// Variables that are named with their shares.
+const SHOWN: usize = 12;
 
 /// Learn a value function from a table of transitions: model selection, then the posterior
 ///
@@ -33,8 +45,8 @@ pub(crate) struct Fit {
     #[command(flatten)]
     table: TableOptions,
     /// Write the value function here (MessagePack; `value` and `inspect` read it)
-    #[arg(long, value_name = "MODEL")]
-    out: PathBuf,
+    #[arg(long, value_name = "MODEL", required_unless_present = "dry_run")]
+    out: Option<PathBuf>,
     /// Kernel: isotropic (one lengthscale), ard (one for each state variable), factor or factor:K (directions across
     /// them, K of them), or auto (whichever of these the data support, variables that do not matter left out) [default:
     /// ard]
@@ -75,6 +87,12 @@ pub(crate) struct Fit {
     /// Largest importance ratio: a transition counts target_prob / behavior_prob times, at most this often
     #[arg(long, value_name = "R", default_value = "inf", value_parser = given::limit)]
     rho_max: f64,
+    /// Forget: a transition that is k rows old, those of all streams counted, has the weight F^k, F above 0 and at most 1,
+    /// and what is known before any row keeps its own; off, or 1, for all alike. A model is selected on the last 8
+    /// half-lives. The evidence reported is that of weighted transitions: no probability, and not to be compared with
+    /// another F
+    #[arg(long, value_name = "F", default_value = "off", value_parser = given::forgetting)]
+    forgetting: f64,
     /// What chooses: returns (kernel, lambda and ridge together, by what they predict of held-out returns) or evidence
     /// (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
     #[arg(long, value_name = "WHICH", default_value = "returns")]
@@ -87,7 +105,7 @@ pub(crate) struct Fit {
     /// Seed of everything random in the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Most time that the search may take; the best found by then counts
+    /// Most processor time that the search may take on each of its threads; the best found by then counts
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
     /// Threads that the search computes on; what it finds does not depend on them, unless the time is used up
@@ -101,6 +119,14 @@ pub(crate) struct Fit {
     /// Select nothing: take exactly the given hyperparameters
     #[arg(long, requires = "hyperparameters")]
     no_optimise: bool,
+    /// Share of the episodes that values are predicted for without having learned from them; 0: none. The model that is
+    /// written has learned from all of them, and all of them have chosen kernel, noise and lambda [default: 0.1; with
+    /// --no-optimise 0]
+    #[arg(long, value_name = "F", value_parser = given::share)]
+    hold_out: Option<f64>,
+    /// Print evidence, search and lengthscales, too
+    #[arg(long)]
+    verbose: bool,
     /// Print one JSON document; it is a hyperparameter file, too
     #[arg(long)]
     json: bool,
@@ -158,18 +184,34 @@ fn profile(text: &str) -> Result<Profile, String> {
     Profile::from_name(text).ok_or_else(|| "gaussian or matern52".into())
 }
 
+/// Why a lambda below 1 is refused beside white noise.
+const WHITE_LAMBDA: &str = "--lambda: white noise has no use for it, leave it out";
+
 /// A model, and how it came about.
-struct Fitted {
-    model: Model,
+pub(super) struct Fitted {
+    pub(super) model: Model,
     selected: Option<(Selection, f64)>,
     report: Option<RefitReport>,
 }
 
+/// What is said of a model in the words of those who have the table.
+struct Answer {
+    held_out: Option<HeldOut>,
+    /// Share of the variance of V that each state variable explains (D,).
+    shares: Vec<f64>,
+}
+
 impl Fit {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.table.dry(self.json)? {
+            return Ok(());
+        }
         self.check()?;
         let started = Instant::now();
-        let rows = self.table.read_rows()?;
+        let table = self.table.read()?;
+        let names = given::names(&table);
+        let episodes = table.episodes().to_vec();
+        let rows = table.into_rows();
         let exact = match self.evidence {
             EvidenceChoice::Exact => true,
             EvidenceChoice::Sparse => false,
@@ -178,25 +220,11 @@ impl Fit {
         if exact {
             given::check_exact(&rows)?;
         }
-        let settings = Settings {
-            dictionary_max: self.dictionary.dictionary_max,
-            variance: match self.variance {
-                Some(VarianceChoice::Rows) => VarianceKind::Rows,
-                Some(VarianceChoice::Clustered) => VarianceKind::Clustered,
-                Some(VarianceChoice::Model) => VarianceKind::Model,
-                None if self.no_optimise => VarianceKind::Model,
-                None => VarianceKind::Rows,
-            },
-            rho_max: self.rho_max,
-            profile: self.kernel_profile.unwrap_or(Settings::default().profile),
-            state_kinds: self.state_kinds.clone(),
-            ..given::settings(&rows, self.discount)
-        };
-        settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
+        let settings = self.settings(&rows)?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
         let fitted = match &self.hyperparameters {
-            Some(path) => self.take(path, &rows, &settings)?,
-            None => self.search(&rows, settings)?,
+            Some(path) => self.take(path, &rows, &settings, names)?,
+            None => self.search(&rows, settings, names)?,
         };
         let model = &fitted.model;
         let hyperparameters = model.hyperparameters();
@@ -206,8 +234,9 @@ impl Fit {
             inputs: model.inputs(),
             hyperparameters: &hyperparameters,
             lambda: model.lambda(),
+            first: 0,
         };
-        let exact = exact && !model.statistics().follows_rows;
+        let exact = exact && !model.statistics().follows_rows && !model.statistics().forgets();
         let evidence = if exact { given.exact_evidence(&|| true) } else { given.sparse_evidence(model, &|| true) };
         let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
@@ -219,13 +248,109 @@ impl Fit {
             ..model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?
         };
         let bytes = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
-        write(&self.out, &bytes)?;
+        write(self.out(), &bytes)?;
+        let answer = Answer {
+            held_out: self.held_out(&fitted.model, &rows, &episodes),
+            shares: shares(&snapshot, &rows.states, self.seed),
+        };
         drop(progress);
         let seconds = started.elapsed().as_secs_f64();
         if self.json {
-            return print_json(&self.document(&fitted, &snapshot, &evidence, exact, seconds));
+            let mut document = self.document(&fitted, &snapshot, &evidence, exact, seconds);
+            document["explained"] = json!(answer.shares);
+            if let Some(held_out) = &answer.held_out {
+                document["held_out"] = held_out.document();
+            }
+            return print_json(&document);
         }
-        print(&self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds))
+        let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
+        print(&(self.answer(&answer, &snapshot, &fitted) + &details))
+    }
+
+    /// What is learned and how, before anything is selected.
+    pub(super) fn settings(&self, rows: &Rows) -> Result<Settings, Failure> {
+        let settings = Settings {
+            dictionary_max: self.dictionary.dictionary_max,
+            variance: match self.variance {
+                Some(VarianceChoice::Rows) => VarianceKind::Rows,
+                Some(VarianceChoice::Clustered) => VarianceKind::Clustered,
+                Some(VarianceChoice::Model) => VarianceKind::Model,
+                None if self.no_optimise => VarianceKind::Model,
+                None => VarianceKind::Rows,
+            },
+            rho_max: self.rho_max,
+            forgetting: self.forgetting,
+            profile: self.kernel_profile.unwrap_or(Settings::default().profile),
+            state_kinds: self.state_kinds.clone(),
+            ..given::settings(rows, self.discount)
+        };
+        settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
+        Ok(settings)
+    }
+
+    /// Where the model goes; asked for only where one is made.
+    fn out(&self) -> &Path {
+        self.out.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// How well held-out episodes are predicted, where that was asked for and there are enough.
+    fn held_out(&self, model: &Model, rows: &Rows, episodes: &[u32]) -> Option<HeldOut> {
+        let share = self.hold_out.unwrap_or(if self.no_optimise { 0.0 } else { HOLD_OUT });
+        if share == 0.0 {
+            return None;
+        }
+        match held_out::hold_out(&Like::of(model), rows, episodes, share, self.seed, &self.dictionary) {
+            Ok(found) => found,
+            // The model is there all the same.
+            Err(failure) => {
+                eprintln!("criticd: held-out episodes: {}", failure.message);
+                None
+            }
+        }
+    }
+
+    /// How well it predicts, what matters, and what to do next.
+    fn answer(&self, answer: &Answer, snapshot: &Snapshot, fitted: &Fitted) -> String {
+        let names = names(snapshot);
+        let mut text = match &answer.held_out {
+            Some(held_out) => held_out.text(),
+            None if self.hold_out == Some(0.0) || (self.no_optimise && self.hold_out.is_none()) => String::new(),
+            None => "how well it predicts is not known: there are too few episodes to hold one out\n".to_owned(),
+        };
+        let mut order: Vec<usize> = (0..names.len()).collect();
+        order.sort_by(|&a, &b| answer.shares[b].total_cmp(&answer.shares[a]));
+        let share = |&d: &usize| format!("{} {:.0} %", names[d], 100.0 * answer.shares[d]);
+        let shown: Vec<String> = order.iter().take(SHOWN).map(share).collect();
+        let more =
+            if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
+        text += &format!("what the value varies with: {}{more}\n", shown.join(", "));
+        let idle: Vec<&str> =
+            (0..names.len()).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
+        let mut advice = Vec::new();
+        if let Some(head) = answer.held_out.as_ref().and_then(|held_out| held_out.heads.first()) {
+            if head.coverage.is_some_and(|coverage| coverage < 0.8) {
+                advice.push(
+                    "intervals are too narrow: the state may hide something; add what is missing, or --variance clustered",
+                );
+            }
+            if head.correlation < 0.5 {
+                advice.push("it predicts little: check reward, --discount and --dry-run, or add state variables");
+            }
+        }
+        let full =
+            snapshot.dictionary.nrows() >= self.dictionary.dictionary_max && self.dictionary.dictionary.is_none();
+        if full && self.trace_gap(fitted).is_some_and(|gap| gap > TRACE_GAP) {
+            advice.push("the dictionary is full: a larger --dictionary-max may predict better");
+        }
+        if fitted.report.as_ref().is_some_and(|report| report.out_of_time) {
+            advice.push("the search ran out of time: a larger --budget may find a better model");
+        }
+        let idle = (!idle.is_empty() && idle.len() < names.len())
+            .then(|| format!("{} could be left out: the value does not vary with it", idle.join(", ")));
+        for line in advice.into_iter().map(str::to_owned).chain(idle) {
+            text += &format!("advice: {line}\n");
+        }
+        text + "\n"
     }
 
     /// What cannot be asked for.
@@ -233,19 +358,26 @@ impl Fit {
         if self.dictionary.dictionary.is_some() && self.dictionary.tolerance.is_some() {
             return Err(Failure::usage("--tolerance is for selecting a dictionary, --dictionary gives one"));
         }
-        if self.out.is_dir() {
-            return Err(Failure::usage(format!("--out {}: a directory; name a file in it", self.out.display())));
+        if self.out().is_dir() {
+            return Err(Failure::usage(format!("--out {}: a directory; name a file in it", self.out().display())));
         }
         // Better now than after an hour's search.
-        if let Some(parent) = self.out.parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
+        if let Some(parent) = self.out().parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir()) {
             return Err(Failure::usage(format!("--out: there is no directory {}", parent.display())));
         }
         Ok(())
     }
 
     /// The posterior of the hyperparameters in the file.
-    fn take(&self, path: &Path, rows: &Rows, settings: &Settings) -> Result<Fitted, Failure> {
-        let (hyperparameters, inputs, written) = given::read_hyperparameters(path, rows.dim)?;
+    fn take(
+        &self,
+        path: &Path,
+        rows: &Rows,
+        settings: &Settings,
+        names: Option<Vec<String>>,
+    ) -> Result<Fitted, Failure> {
+        let (hyperparameters, mut inputs, written) = given::read_hyperparameters(path, rows.dim)?;
+        inputs.names = names.or(inputs.names);
         let lambda = match self.lambda {
             Some(Lambda::Fixed(lambda)) => lambda,
             Some(Lambda::Auto) => {
@@ -254,8 +386,9 @@ impl Fit {
             None => written.unwrap_or(1.0),
         };
         if lambda < 1.0 && hyperparameters.noise == NoiseModel::White {
-            return Err(Failure::usage("--lambda: white noise has no use for it, leave it out"));
+            return Err(Failure::usage(WHITE_LAMBDA));
         }
+        self.check_noise(hyperparameters.noise, rows)?;
         let metric = &hyperparameters.kernel.metric;
         let same_kernel = match &self.kernel {
             None | Some(KernelChoice::Auto) => true,
@@ -281,7 +414,7 @@ impl Fit {
         if self.noise.is_some_and(|noise| noise.model() != hyperparameters.noise) {
             return Err(Failure::usage(format!("--noise says otherwise than {}: leave it out", path.display())));
         }
-        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda };
+        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
@@ -289,9 +422,15 @@ impl Fit {
     }
 
     /// Model selection, by the code that the daemon runs in the background.
-    fn search(&self, rows: &Rows, settings: Settings) -> Result<Fitted, Failure> {
+    pub(super) fn search(
+        &self,
+        rows: &Rows,
+        settings: Settings,
+        names: Option<Vec<String>>,
+    ) -> Result<Fitted, Failure> {
         let varies = |d: usize| (1..rows.len()).any(|i| rows.state(i)[d] != rows.state(0)[d]);
-        let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(|d| format!("state_{d}")).collect();
+        let name = |d: usize| names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
+        let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(name).collect();
         if constant.len() == rows.dim {
             let message = "every transition starts in the same state: there is nothing to tell values apart by";
             return Err(in_file(&self.table.table, message));
@@ -299,10 +438,12 @@ impl Fit {
         if !constant.is_empty() {
             eprintln!("criticd: {} never changes: nothing is learned about what it means", constant.join(", "));
         }
+        let noise = self.noise.map_or(NoiseModel::Correlated, NoiseChoice::model);
+        self.check_noise(noise, rows)?;
         let defaults = Settings::default();
         let settings = Settings {
             kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
-            noise: self.noise.map_or(defaults.noise, NoiseChoice::model),
+            noise,
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
             tune_noise: true,
             lambda: self.lambda.unwrap_or_default(),
@@ -326,32 +467,56 @@ impl Fit {
         };
         let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());
         window.extend(rows, 0..rows.len());
-        let mut learner = Learner::new(settings.clone(), None);
+        let mut learner = Learner::new(settings.clone(), names);
         learner.step(&window);
-        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| in_file(&self.table.table, e))?;
+        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
-        let started = Instant::now();
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
-        let run = || refit::run(&job, &|| true, &|| started.elapsed() < budget);
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let candidate = if threads > 1 {
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build()?.install(run)
-        } else {
-            run()
-        };
+        let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
+        let time = ProcessorTime::start(pool.as_ref());
+        let run = || refit::run(&job, &|| true, &|| time.spent() < budget);
+        let candidate = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
-            other => in_file(&self.table.table, other),
+            other => self.unsolved(rows, other),
         })?;
         let mut model = *candidate.model;
         if self.dictionary.dictionary.is_some() {
             let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
-            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda };
+            let hyperparameters = &hyperparameters;
+            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters, lambda, first: 0 };
             let chosen = self.dictionary.choose(&given)?;
             model = given.model(chosen.dictionary, &|| true)?;
             finish(&mut model, rows);
         }
         Ok(Fitted { model, selected: None, report: Some(candidate.report) })
+    }
+
+    /// A failure to solve for values, and what may be behind it.
+    fn unsolved(&self, rows: &Rows, why: impl std::fmt::Display) -> Failure {
+        let largest = rows.ratios.iter().copied().fold(0.0, f64::max).min(self.rho_max);
+        if largest <= 1.0 {
+            return in_file(&self.table.table, why);
+        }
+        let hint = format!("importance ratios of up to {} may be the reason, --rho-max clips them", number(largest));
+        in_file(&self.table.table, format!("{why}; {hint}"))
+    }
+
+    /// What white noise cannot make use of.
+    fn check_noise(&self, noise: NoiseModel, rows: &Rows) -> Result<(), Failure> {
+        if noise != NoiseModel::White {
+            return Ok(());
+        }
+        if matches!(self.lambda, Some(Lambda::Fixed(lambda)) if lambda < 1.0) {
+            return Err(Failure::usage(WHITE_LAMBDA));
+        }
+        if rows.ratios.iter().any(|&ratio| ratio != 1.0) {
+            let message = "behavior_prob and target_prob weight the rows, which white noise cannot; put an underscore before \
+                           the name of one of the two to have it skipped";
+            return Err(in_file(&self.table.table, message));
+        }
+        Ok(())
     }
 
     fn document(&self, fitted: &Fitted, snapshot: &Snapshot, evidence: &Evidence, exact: bool, seconds: f64) -> Value {
@@ -364,6 +529,11 @@ impl Fit {
         out["transitions"] = json!(snapshot.transitions);
         out["discount"] = json!(snapshot.discount);
         out["lambda"] = json!(snapshot.lambda);
+        let statistics = fitted.model.statistics();
+        if statistics.forgets() {
+            out["forgetting"] = json!((-1.0 / self.forgetting).exp2());
+            out["rows_effective"] = json!(statistics.effective_rows());
+        }
         out["dictionary_size"] = json!(snapshot.dictionary.nrows());
         out["seconds"] = json!(seconds);
         if let Some((selection, tolerance)) = &fitted.selected {
@@ -408,7 +578,7 @@ impl Fit {
 
     /// What to do about a trace gap.
     fn remedy(&self, gap: f64, size: usize) -> &'static str {
-        if gap <= 5.0 {
+        if gap <= TRACE_GAP {
             ""
         } else if self.dictionary.dictionary.is_some() {
             ": the dictionary given is small for this table"
@@ -429,12 +599,29 @@ impl Fit {
         seconds: f64,
     ) -> String {
         let nats = |value: f64| format!("{} nats", number(value));
+        let path = self.out().display();
+        let next =
+            format!("Next: criticd value {path} STATES.csv evaluates it, criticd plot {path} --out value.png draws it");
+        if !self.verbose {
+            let mut lines = vec![("table".to_owned(), given::extent(rows))];
+            for bound in fitted.report.iter().flat_map(|report| &report.active_bounds) {
+                lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
+            }
+            lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
+            return format!("{}\n{next}, --verbose says how it came about.\n", facts(&lines));
+        }
         let mut lines = vec![
             ("table".to_owned(), given::extent(rows)),
             (format!("{} evidence", score::name(exact)), nats(evidence.value)),
             ("complexity".to_owned(), nats(evidence.complexity)),
             ("fit".to_owned(), format!("{}, {} of n / 2", nats(evidence.fit), number(evidence.fit_ratio()))),
         ];
+        let statistics = fitted.model.statistics();
+        if statistics.forgets() {
+            let (rows, half) = (statistics.effective_rows(), self.forgetting);
+            let text = format!("half-life {} rows, {} effective transitions", number(half), number(rows));
+            lines.push(("forgetting".to_owned(), text));
+        }
         if let Some(gap) = self.trace_gap(fitted) {
             lines.push(("trace gap".to_owned(), nats(gap) + self.remedy(gap, snapshot.dictionary.nrows())));
         }
@@ -477,14 +664,20 @@ impl Fit {
                 lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
             }
         }
-        let path = self.out.display();
         lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
-        format!(
-            "{}\n{}\nNext: criticd value {path} STATES.csv evaluates it, criticd inspect {path} shows this again.\n",
-            facts(&lines),
-            describe(snapshot)
-        )
+        format!("{}\n{}\n{next}, criticd inspect {path} shows this again.\n", facts(&lines), describe(snapshot))
     }
+}
+
+/// Share of the variance of V that each state variable explains (D,), over the states of a table.
+fn shares(snapshot: &Snapshot, states: &[f64], seed: u64) -> Vec<f64> {
+    let evaluator = Evaluator::new(snapshot.clone());
+    let mut value = |states: &[f64]| match evaluator.evaluate(states, Ask::MEAN) {
+        Ok(found) => found.mean.column(0).iter().copied().collect(),
+        // States of a table are in range.
+        Err(_) => vec![0.0; states.len() / snapshot.dim()],
+    };
+    total_indices(states, snapshot.dim(), SAMPLES, seed, &mut value)
 }
 
 /// "0.5 (0 +3.1 %, 0.8 +0.2 %, ...)": what the other lambdas lose on held-out returns.
@@ -520,7 +713,7 @@ impl NoiseChoice {
 
 /// Variance and spread of returns with the final weights; no score, since no row was predicted before it was learned.
 fn finish(model: &mut Model, rows: &Rows) {
-    model.revisit(std::iter::once((rows, 0..rows.len())), 0);
+    model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model.reset_score();
 }
 

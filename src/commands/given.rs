@@ -1,7 +1,7 @@
 //! Files that `fit` and `score` have in common: tables, hyperparameters, dictionaries.
 
 use super::Failure;
-use super::output::{ReadProgress, in_file};
+use super::output::{ReadProgress, columns, facts, in_file, number, print, print_json};
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::effective_tolerance;
 use criticd::learner::{Lambda, Settings};
@@ -10,9 +10,10 @@ use criticd::math::dictionary::Enough;
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
 use criticd::snapshot::Inputs;
-use criticd::table::{AssumeTerminated, Reading, Table, TableError, read_states};
+use criticd::table::{self, AssumeTerminated, Columns, Reading, Summary, Table};
 use criticd::transition::Rows;
 use criticd::wire::hyperparameters_from_str;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Most rows that exact evidence is computed on: it takes n^3 time and three (white noise: five) n x n matrices.
@@ -59,22 +60,111 @@ impl DictionaryOptions {
 /// A table, and what to make of it where it does not say everything.
 #[derive(Debug, clap::Args)]
 pub(super) struct TableOptions {
-    /// Transitions: a file whose name ends in .csv, .jsonl, .npz, .hdf5 (Minari, D4RL) or .parquet
+    /// Transitions: a file whose name ends in .csv, .jsonl, .npz, .hdf5 (Minari, D4RL, d3rlpy) or .parquet (LeRobot)
     #[arg(value_name = "TABLE")]
     pub(super) table: PathBuf,
     #[command(flatten)]
     reading: ReadingOptions,
+    /// Print what is understood of the table, and do nothing else
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 /// What to make of a table where it does not say everything.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct ReadingOptions {
+    #[command(flatten)]
+    columns: ColumnOptions,
     /// Where episodes terminate if the table does not say; without this such a table is refused
     #[arg(long, value_name = "WHERE")]
     assume_terminated: Option<Assume>,
     /// What it means that an episode is done, in a table that only says so (a column or array `done`)
     #[arg(long, value_name = "MEANING")]
     done: Option<Done>,
+}
+
+/// Which columns hold what.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Columns of the table")]
+pub(super) struct ColumnOptions {
+    /// TOML file with what these options say: state = ["x", "battery"], reward = "-cost", episode = "mission", ...
+    #[arg(long, value_name = "FILE")]
+    columns: Option<PathBuf>,
+    /// The state variables, in order; other columns that nothing needs are then left alone
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    state: Vec<String>,
+    /// The state variables of the successor; without them the next row of the episode has them
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    next_state: Vec<String>,
+    /// What stands before a state variable's name in that of its successor [default: next_, if there are such columns]
+    #[arg(long, value_name = "PREFIX")]
+    next_prefix: Option<String>,
+    /// The numbers of the action
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    action: Vec<String>,
+    /// The reward: a column, or a sum such as -cost or reward-0.1*energy
+    #[arg(long, value_name = "SUM", value_delimiter = ',', allow_hyphen_values = true)]
+    reward: Vec<String>,
+    /// Where it changes, another episode begins
+    #[arg(long, value_name = "COLUMN")]
+    episode: Option<String>,
+    /// What rows of an episode are sorted by: numbers or times
+    #[arg(long, value_name = "COLUMN")]
+    time: Option<String>,
+    /// True where nothing of value can follow
+    #[arg(long, value_name = "COLUMN")]
+    terminated: Option<String>,
+    /// True where the episode was cut off from outside
+    #[arg(long, value_name = "COLUMN")]
+    truncated: Option<String>,
+    /// True where the episode ended, in the way that --done says
+    #[arg(long, value_name = "COLUMN")]
+    done_column: Option<String>,
+    /// Discount of each row
+    #[arg(long, value_name = "COLUMN")]
+    discount_column: Option<String>,
+    /// Columns to leave alone
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    ignore: Vec<String>,
+    /// What to call the state variables [default: as their columns]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    names: Vec<String>,
+    /// Their units, shown beside their names
+    #[arg(long, value_name = "UNITS", value_delimiter = ',')]
+    units: Vec<String>,
+}
+
+impl ColumnOptions {
+    /// What the options say, and where they do not, the file.
+    pub(super) fn columns(&self) -> Result<Columns, Failure> {
+        let said = self.clone();
+        let said = Columns {
+            state: said.state,
+            next_state: said.next_state,
+            next_prefix: said.next_prefix,
+            action: said.action,
+            reward: said.reward,
+            episode: said.episode,
+            time: said.time,
+            terminated: said.terminated,
+            truncated: said.truncated,
+            done: said.done_column,
+            discount: said.discount_column,
+            ignore: said.ignore,
+            names: said.names,
+            units: said.units,
+        };
+        Ok(match &self.columns {
+            Some(path) => said.or(read_columns(path)?),
+            None => said,
+        })
+    }
+}
+
+/// A file that says which columns hold what.
+pub(super) fn read_columns(path: &Path) -> Result<Columns, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| in_file(path, e))?;
+    Columns::from_toml(&text).map_err(|e| in_file(path, e))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -95,7 +185,12 @@ enum Done {
 
 impl ReadingOptions {
     pub(super) fn given(&self) -> bool {
-        self.assume_terminated.is_some() || self.done.is_some()
+        let columns = self.columns.columns.is_some() || self.columns.columns().is_ok_and(|columns| !columns.is_empty());
+        self.assume_terminated.is_some() || self.done.is_some() || columns
+    }
+
+    pub(super) fn columns(&self) -> Result<Columns, Failure> {
+        self.columns.columns()
     }
 
     pub(super) fn reading(&self) -> Reading {
@@ -113,24 +208,138 @@ impl ReadingOptions {
 }
 
 impl TableOptions {
-    pub(super) fn read(&self) -> Result<Table, TableError> {
+    /// The table. Where its columns have names that are not ours, what was understood goes to standard error.
+    pub(super) fn read(&self) -> Result<Table, Failure> {
+        let columns = self.reading.columns()?;
         let mut shown = ReadProgress::start(&self.table);
-        let table = Table::read(&self.table, self.reading.reading(), &mut |progress| shown.show(progress))?;
+        let reading = self.reading.reading();
+        let table = Table::read_as(&self.table, reading, &columns, &mut |progress| shown.show(progress))?;
         shown.finish(table.rows().len() as u64);
+        let understood = table.understood();
+        if understood.foreign && !self.dry_run {
+            let said = self.said(&table).into_iter().map(|(what, text)| format!("{what}: {text}"));
+            eprintln!("criticd: {}: {}", self.table.display(), said.collect::<Vec<_>>().join("; "));
+        }
         Ok(table)
     }
 
-    pub(super) fn read_rows(&self) -> Result<Rows, TableError> {
-        self.read().map(Table::into_rows)
+    /// With --dry-run: print what is understood; whether that was asked for.
+    pub(super) fn dry(&self, json: bool) -> Result<bool, Failure> {
+        if !self.dry_run {
+            return Ok(false);
+        }
+        let table = self.read()?;
+        let (summary, said) = (table.summary(), self.said(&table));
+        let names = names(&table);
+        if json {
+            let [terminated, truncated, cut] = summary.ends;
+            let document = json!({
+                "columns": said.into_iter().map(|(what, text)| (what, json!(text))).collect::<serde_json::Map<_, _>>(),
+                "ignored": table.understood().ignored,
+                "names": names,
+                "rows": summary.rows,
+                "transitions": summary.transitions,
+                "episodes": summary.episodes,
+                "ends": {"terminated": terminated, "truncated": truncated, "cut": cut},
+                "ranges": {"state": summary.states, "action": summary.actions, "reward": summary.rewards},
+            });
+            print_json(&document)?;
+        } else {
+            print(&self.explained(&table, &summary, said, &names))?;
+        }
+        Ok(true)
     }
+
+    /// Which column is what, in words.
+    fn said(&self, table: &Table) -> Vec<(String, String)> {
+        let understood = table.understood();
+        let mut said: Vec<(String, String)> =
+            understood.roles.iter().map(|(what, text)| ((*what).to_owned(), text.clone())).collect();
+        let ends = |(what, _): &(String, String)| matches!(what.as_str(), "terminated" | "done" | "terminal state");
+        if !said.iter().any(ends) {
+            let text = match self.reading.assume_terminated {
+                Some(Assume::Last) => "in the last row of every episode, as --assume-terminated says",
+                Some(Assume::Never) => "nowhere, as --assume-terminated says",
+                None => "nowhere: only truncated is recorded",
+            };
+            said.push(("terminated".to_owned(), text.to_owned()));
+        }
+        if !understood.ignored.is_empty() {
+            said.push(("left alone".to_owned(), understood.ignored.join(", ")));
+        }
+        said
+    }
+
+    fn explained(
+        &self,
+        table: &Table,
+        summary: &Summary,
+        said: Vec<(String, String)>,
+        names: &Option<Vec<String>>,
+    ) -> String {
+        let only = match summary.rows - summary.transitions {
+            0 => String::new(),
+            1 => " (1 gives only its state, as successor of the row before it)".to_owned(),
+            dropped => format!(" ({dropped} give only their states, as successors of the rows before them)"),
+        };
+        let [terminated, truncated, cut] = summary.ends;
+        let named = if table.episode_names().is_empty() { " (rows that follow each other)" } else { "" };
+        let mut lines = vec![
+            (
+                "table".to_owned(),
+                format!(
+                    "{}: {} of {}{only}",
+                    self.table.display(),
+                    plural(summary.transitions, "transition"),
+                    plural(summary.rows, "row")
+                ),
+            ),
+            (
+                "episodes".to_owned(),
+                format!("{}{named}; ends: {terminated} terminated, {truncated} truncated, {cut} cut", summary.episodes),
+            ),
+        ];
+        lines.extend(said);
+        let mut rows = Vec::new();
+        let mut range = |name: String, [low, high]: [f64; 2]| rows.push(vec![name, number(low), number(high)]);
+        for (d, ends) in summary.states.iter().enumerate() {
+            range(names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone()), *ends);
+        }
+        for (what, ranges) in [("action", &summary.actions), ("reward", &summary.rewards)] {
+            for (k, ends) in ranges.iter().enumerate() {
+                range(if ranges.len() == 1 { what.to_owned() } else { format!("{what}_{k}") }, *ends);
+            }
+        }
+        format!("{}\n{}", facts(&lines), columns(&["", "from", "to"], &rows))
+    }
+}
+
+/// What the state variables of a table are called (D,), with their units in brackets, if that is known.
+pub(super) fn names(table: &Table) -> Option<Vec<String>> {
+    let (names, units) = (&table.understood().names, &table.understood().units);
+    let numbered = || units.as_ref().map(|units| (0..units.len()).map(|d| format!("state_{d}")).collect());
+    let names: Vec<String> = names.clone().or_else(numbered)?;
+    let unit = |d: usize| units.as_ref().and_then(|units| units.get(d)).filter(|unit| !unit.is_empty());
+    let label = |(d, name): (usize, String)| match unit(d) {
+        Some(unit) => format!("{name} [{unit}]"),
+        None => name,
+    };
+    Some(names.into_iter().enumerate().map(label).collect())
+}
+
+/// A variable's name without its unit.
+pub(super) fn without_unit(name: &str) -> &str {
+    name.strip_suffix(']').and_then(|rest| rest.rsplit_once(" [")).map_or(name, |(name, _)| name)
 }
 
 /// What `--help` says about tables.
 pub(super) const TABLES: &str = "A table holds one transition in each row: CSV or Parquet with the columns state_0, \
 state_1, ..., reward, terminated, and where there are such next_state_0.., truncated, stream, discount, seq, starts_chain, \
 behavior_prob, target_prob, next_action_0.., next_action_probs_0..; JSONL with \
-the same keys; NPZ with arrays states, next_states, rewards, terminated, ...; Minari and D4RL files as they are. \
-proto/README.md has them all.";
+the same keys; NPZ with arrays states, next_states, rewards, terminated, ...; files of Minari, D4RL, d3rlpy, LeRobot, \
+RLDS and of replay buffers as they are. proto/README.md has them all.\n\nOther columns: name them, such as --state x,y,battery \
+--reward=-cost --episode mission --terminated failed, or write that into a file for --columns. --dry-run shows what is \
+understood. A reward is a sum of columns times numbers; obs[2] is one number of a list.";
 
 /// Settings under which everything is as given: all rewards, nothing tuned or selected.
 pub(super) fn settings(rows: &Rows, discount: f64) -> Settings {
@@ -143,6 +352,15 @@ pub(super) fn lambda(text: &str) -> Result<Lambda, String> {
         "auto" => Ok(Lambda::Auto),
         _ => within(text, |v| (0.0..=1.0).contains(&v), "lambda lies in [0, 1], or is auto").map(Lambda::Fixed),
     }
+}
+
+/// A factor of forgetting on the command line, as the half-life in rows that it means.
+pub(super) fn forgetting(text: &str) -> Result<f64, String> {
+    if text == "off" {
+        return Ok(f64::INFINITY);
+    }
+    let factor = within(text, |v| v > 0.0 && v <= 1.0, "a factor above 0, at most 1, or off")?;
+    Ok(if factor < 1.0 { -1.0 / factor.log2() } else { f64::INFINITY })
 }
 
 /// A positive number on the command line, `inf` among them.
@@ -195,8 +413,13 @@ pub(super) fn read_hyperparameters(path: &Path, dim: usize) -> Result<(Hyperpara
 
 /// The states of a file, which must have `dim` columns.
 pub(super) fn read_states_of(path: &Path, dim: usize, whose: &str) -> Result<Vec<f64>, Failure> {
+    read_states_as(path, &Columns::default(), dim, whose)
+}
+
+/// As [`read_states_of`], of columns with other names.
+pub(super) fn read_states_as(path: &Path, columns: &Columns, dim: usize, whose: &str) -> Result<Vec<f64>, Failure> {
     let mut shown = ReadProgress::start(path);
-    let (states, found) = read_states(path, &mut |progress| shown.show(progress))?;
+    let (states, found) = table::read_states_as(path, columns, &mut |progress| shown.show(progress))?;
     shown.finish((states.len() / found) as u64);
     if found != dim {
         return Err(in_file(path, format!("states have {found} numbers, those of the {whose} have {dim}")));
@@ -217,6 +440,11 @@ pub(super) fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictiona
 /// A discount on the command line.
 pub(super) fn discount(text: &str) -> Result<f64, String> {
     within(text, |v| (0.0..=1.0).contains(&v), "a discount lies in [0, 1]")
+}
+
+/// A share of the episodes on the command line.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    within(text, |v| (0.0..=0.5).contains(&v), "a share lies in [0, 0.5]")
 }
 
 /// A positive number on the command line.

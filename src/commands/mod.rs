@@ -6,8 +6,10 @@ mod client;
 mod demo;
 mod fit;
 mod given;
+mod held_out;
 mod inspect;
 mod keys;
+mod label;
 mod manual;
 mod output;
 mod plot;
@@ -46,9 +48,11 @@ enum Command {
     Status(status::Status),
     Snapshot(client::Snapshot),
     Optimise(client::Optimise),
+    NewPolicy(client::NewPolicy),
     Checkpoint(client::Checkpoint),
     Replay(replay::Replay),
     Fit(Box<fit::Fit>),
+    Label(Box<label::Label>),
     Score(score::Score),
     Value(value::Value),
     Inspect(inspect::Inspect),
@@ -71,9 +75,11 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Optimise(optimise) => optimise.run(),
+        Command::NewPolicy(policy) => policy.run(),
         Command::Checkpoint(checkpoint) => checkpoint.run(),
         Command::Replay(replay) => replay.run(),
         Command::Fit(fit) => fit.run(),
+        Command::Label(label) => label.run(),
         Command::Score(score) => score.run(),
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),

@@ -1,7 +1,7 @@
 //! `criticd plot`: a model file in pictures.
 
 use super::Failure;
-use super::given::plural;
+use super::given::{plural, without_unit};
 use super::inspect::{lengthscales, names, read_model};
 use super::output::{Progress, in_file, number};
 use criticd::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
@@ -93,7 +93,8 @@ impl Plot {
         let find = |name: &str| -> Result<usize, String> {
             let numbered = || name.parse().ok().filter(|d| *d < dim);
             let unknown = || format!("there is no state variable {name}; there is {}", names.join(", "));
-            names.iter().position(|known| known == name).or_else(numbered).ok_or_else(unknown)
+            let is = |known: &String| known == name || without_unit(known) == name;
+            names.iter().position(is).or_else(numbered).ok_or_else(unknown)
         };
         let raw =
             |i: usize| (0..dim).map(|d| inputs.shift[d] + inputs.scale[d] * snapshot.dictionary[(i, d)]).collect();

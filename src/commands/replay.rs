@@ -61,7 +61,11 @@ impl Replay {
         if self.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
             return Err(Failure::usage("--rate must be positive"));
         }
-        let table = self.table.read().map_err(Failure::usage)?;
+        let as_usage = |failure: Failure| Failure { usage: true, ..failure };
+        if self.table.dry(false).map_err(as_usage)? {
+            return Ok(());
+        }
+        let table = self.table.read().map_err(as_usage)?;
         let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let session = self.session.clone().unwrap_or_else(|| format!("replay-{nanoseconds}"));
         let rows_max = self.rate.map_or(BATCH, |rate| ((rate / MESSAGES_HZ) as usize).clamp(1, BATCH));

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// The evidence is the log density of the rewards, constants included: higher is better. Chains that are cut, or still run
 /// at the end of the table, are closed by the value of their last successor, at the fixed point for these hyperparameters;
 /// in the gradient these targets are held fixed. `sparse` is the variational bound of a dictionary: never above what is
-/// exact for the same targets.
+/// exact for the same targets. Returns are whole ones: a lambda in the file of hyperparameters does not count.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd score walk.csv --hyperparameters h.json\n  criticd score walk.csv --hyperparameters h.json --discount 0.95 --json\n  criticd score long.csv --hyperparameters h.json --evidence sparse --dictionary-max 500\n\nA hyperparameter file, JSON or TOML; without `inputs` it is in the coordinates of the table:\n  {\"kernel\": {\"kind\": \"ard\", \"signal_variance\": 2.0, \"bias_variance\": 1.0, \"relevance\": [1.0, 0.25]},\n   \"noise\": {\"model\": \"correlated\", \"variance\": 0.05}}"
@@ -56,11 +56,31 @@ impl Score {
             Some(which) => which == Which::Sparse,
             None => asked,
         };
-        let rows = self.table.read_rows()?;
-        let (hyperparameters, inputs, _) = given::read_hyperparameters(&self.hyperparameters, rows.dim)?;
+        if self.table.dry(self.json)? {
+            return Ok(());
+        }
+        let table = self.table.read()?;
+        let variables = given::names(&table);
+        let rows = table.into_rows();
+        if rows.ratios.iter().any(|&ratio| ratio != 1.0) {
+            let message = "behavior_prob and target_prob weight the rows, and this evidence is of rows that count once; put \
+                           an underscore before the name of one of the two to have it skipped";
+            return Err(in_file(&self.table.table, message));
+        }
+        let (hyperparameters, inputs, lambda) = given::read_hyperparameters(&self.hyperparameters, rows.dim)?;
+        if let Some(lambda) = lambda.filter(|&lambda| lambda < 1.0) {
+            let path = self.hyperparameters.display();
+            eprintln!("criticd: {path} names lambda {lambda}; the evidence is that of whole returns (lambda 1)");
+        }
         let settings = given::settings(&rows, self.discount);
-        let given =
-            Given { settings: &settings, rows: &rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda: 1.0 };
+        let given = Given {
+            settings: &settings,
+            rows: &rows,
+            inputs: &inputs,
+            hyperparameters: &hyperparameters,
+            lambda: 1.0,
+            first: 0,
+        };
         let progress = Progress::start("computing the evidence");
         let mut extra = json!({});
         let (evidence, how) = if sparse {
@@ -101,6 +121,9 @@ impl Score {
                 "transitions": rows.len(),
                 "discount": self.discount,
             });
+            if let Some(variables) = &variables {
+                document["names"] = json!(variables);
+            }
             if let (Some(document), Some(extra)) = (document.as_object_mut(), extra.as_object()) {
                 document.extend(extra.clone());
             }
@@ -119,10 +142,20 @@ impl Score {
         }
         let parameters = to_parameters(&hyperparameters);
         let table: Vec<Vec<String>> = (0..names.len())
-            .map(|i| vec![names[i].clone(), number(parameters[i]), number(evidence.gradient[i])])
+            .map(|i| vec![called(&names[i], &variables), number(parameters[i]), number(evidence.gradient[i])])
             .collect();
         let next = "\nNext: criticd fit TABLE --out MODEL looks for better ones, or takes these with --no-optimise.\n";
         print(&format!("{}\n{}{next}", facts(&lines), columns(&["parameter", "value", "gradient, nats"], &table)))
+    }
+}
+
+/// A parameter's name, with that of its state variable where it has one: `log_relevance[2]` is `log_relevance[battery]`.
+fn called(parameter: &str, variables: &Option<Vec<String>>) -> String {
+    let split = parameter.strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
+    let name = |(_, d): (&str, &str)| variables.as_ref()?.get(d.parse::<usize>().ok()?);
+    match (split, split.and_then(name)) {
+        (Some((what, _)), Some(name)) => format!("{what}[{}]", given::without_unit(name)),
+        _ => parameter.to_owned(),
     }
 }
 

@@ -123,9 +123,11 @@ impl Serve {
             print!("{}", config.print());
             return Ok(());
         }
-        let warm_start = self.warm_start.clone().map(|table| WarmStart { table, reading: self.reading.reading() });
+        let (reading, columns) = (self.reading.reading(), self.reading.columns()?);
+        let warm_start = self.warm_start.clone().map(|table| WarmStart { table, reading, columns });
         if warm_start.is_none() && self.reading.given() {
-            return Err(Failure::usage("--assume-terminated and --done are about the table of --warm-start; name it"));
+            let message = "--assume-terminated, --done and columns are about the table of --warm-start; name it";
+            return Err(Failure::usage(message));
         }
         let mut bars = Bars::new();
         start_log(&config.log, Some(&bars.bars));

@@ -1,10 +1,11 @@
 //! `criticd value`.
 
 use super::Failure;
-use super::given::read_states_of;
+use super::given::{read_columns, read_states_as, without_unit};
 use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
 use criticd::snapshot::{Ask, Evaluation};
+use criticd::table::Columns;
 use nalgebra::DMatrix;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
@@ -21,6 +22,13 @@ pub(crate) struct Value {
     /// Where to evaluate it: a table with the columns state_0, state_1, ... alone
     #[arg(value_name = "STATES")]
     states: PathBuf,
+    /// Columns of the states, in the order of the model's variables [default: those called as the variables, if all are
+    /// there, and then other columns are left alone]
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    state: Vec<String>,
+    /// TOML file that says which columns they are, as for `fit`
+    #[arg(long, value_name = "FILE")]
+    columns: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -30,7 +38,13 @@ impl Value {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let snapshot = read_model(&self.model)?;
         let dim = snapshot.dim();
-        let states = read_states_of(&self.states, dim, "model")?;
+        let named = snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
+        let said = Columns { state: self.state.clone(), ..Columns::default() };
+        let said = match &self.columns {
+            Some(path) => said.or(Columns { state: read_columns(path)?.state, ..Columns::default() }),
+            None => said,
+        };
+        let states = read_states_as(&self.states, &Columns { names: named, ..said }, dim, "model")?;
         let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
             eprintln!("criticd: {} carries no variance; models that `fit` writes do", self.model.display());
@@ -39,7 +53,11 @@ impl Value {
             eprintln!("criticd: model selection has not chosen this model yet; deviations are those before any row");
         }
         if self.json {
-            return print_json(&document(&found));
+            let mut document = document(&found);
+            if let Some(names) = &snapshot.inputs.names {
+                document["names"] = json!(names);
+            }
+            return print_json(&document);
         }
         let (heads, rows) = table(&names(&snapshot), &states, &found);
         print(&columns(&heads.iter().map(String::as_str).collect::<Vec<_>>(), &rows))

@@ -1,8 +1,8 @@
 //! The journal as the core writes it: one group after the other, what to do when that fails, when a checkpoint is due, and
 //! what may be forgotten.
 
-use super::core::Now;
 use super::recovery::{Recovered, group_of};
+use crate::clock::Now;
 use crate::journal::checkpoint::Checkpoints;
 use crate::journal::store::{Head, Mark, Storage, StoreError};
 use crate::journal::{GroupWriter, StoredGroup};
@@ -153,13 +153,13 @@ impl Ledger {
         }
         // What a start finds is written once more before it is built upon: a sync before the start may have failed.
         storage.reopen()?;
-        storage.set_mark(recovered.end)?;
+        storage.set_mark(recovered.state.end())?;
         Ok(Self {
             storage,
             checkpoints,
             settings,
-            end: recovered.end,
-            durable: recovered.end,
+            end: recovered.state.end(),
+            durable: recovered.state.end(),
             synced_at: 0.0,
             last_sync_s: 0.0,
             first: head,
@@ -241,7 +241,7 @@ impl Ledger {
     }
 
     fn written(&mut self, group: &StoredGroup, uptime: f64) {
-        self.end = Mark { id: group.id, offset: group.end(), crc: group.crc };
+        self.end = group.mark();
         self.bytes += group.body.len() as u64;
         if self.first.is_none() {
             let bytes = group.body.len() as u64;

@@ -4,13 +4,13 @@
 //! passing comes on top: solving for the weights and writing a checkpoint copy a model's matrices for a moment, and a
 //! refit needs three matrices of `evidence_rows` squared on each of its threads.
 
-use super::streams::Streams;
 use crate::config::{Config, ConfigParts};
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
-use crate::learner::{KEPT_MAX, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream};
+use crate::learner::{KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream};
 use crate::math::form::QuadraticForm;
 use crate::math::statistics::Chain;
+use crate::state::streams::Streams;
 use crate::transition::Rows;
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub struct Footprint {
     pub row: usize,
     /// All retained rows.
     pub window: usize,
-    /// One stream: its position, and its chain in every critic.
+    /// One stream: its position, twice, and its chain in every critic.
     pub stream: usize,
     /// All streams.
     pub streams: usize,
@@ -63,6 +63,8 @@ impl ModelFootprint {
         let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
         let rest = slots * (2 * dim + rewards + 4) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
         let model = NUMBER * (m * m * squares + m * columns + rest);
+        // A model that is kept for its policy has no snapshot of its own.
+        let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
         // A model that was set aside has S, B, E, Cov u, the scatter and the factor of the kernel matrix, and no ring.
         let set_aside = NUMBER * (6 * m * m + m * (4 * dim + 3 * rewards + 48));
         let watch = watch_bytes(rewards, dim);
@@ -70,7 +72,8 @@ impl ModelFootprint {
             None => 0,
             Some(_) => model + watch + KEPT_MAX * (set_aside + watch) + streams_max * Self::chain(settings, dim),
         };
-        let bytes = model + watch + NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
+        let answers = NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
+        let bytes = (1 + kept) * (model + watch) + answers;
         Self { critic: settings.name.clone(), elements: m, bytes, beside }
     }
 
@@ -92,7 +95,8 @@ impl Footprint {
     pub fn of(config: &Config, dim: usize, rewards_per_row: usize) -> Self {
         let ConfigParts { window_rows, streams_max, inbox_messages, limits, critics, .. } = &**config;
         let chains: usize = critics.iter().map(|settings| ModelFootprint::chain(settings, dim)).sum();
-        let stream = Streams::bytes_per_stream(dim) + chains;
+        // Where it stands, and where it will when all that waits is stored.
+        let stream = 2 * Streams::bytes_per_stream(dim) + chains;
         let transport = crate::transport::Settings::default();
         let messages = inbox_messages + transport.requests;
         Self {

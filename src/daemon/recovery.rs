@@ -1,22 +1,16 @@
-//! From the journal and its checkpoints back to the state that was.
+//! From the journal and its checkpoints back to the state that was: read, apply.
 //!
 //! The newest checkpoint that can be read is taken, the rows before it that the window holds are read, and every group
-//! behind it is applied as it was when it happened: rows are pushed and the learners stepped group by group, recorded
-//! models adopted again, settings changed where they changed. Nothing is optimised and nothing depends on the clock, so
-//! that the result is the same bit for bit as that of the run that wrote the journal.
+//! behind it is applied, as the daemon that wrote it applied it ([`State::apply`]).
 //!
 //! What cannot be true is refused: see [`RecoverError`]. Nothing is changed here but in memory.
 
-use super::core::panic_message;
-use super::streams::Streams;
 use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints};
 use crate::journal::store::{Mark, Storage, StoreError, for_each_group};
-use crate::journal::{Configured, Damage, QUARANTINED, Quarantined, Record, StoredGroup};
-use crate::learner::window::Window;
-use crate::learner::{Learner, Settings};
-use crate::transition::Rows;
+use crate::journal::{Damage, QUARANTINED, Quarantined, Record, StoredGroup};
+use crate::learner::Learner;
+use crate::state::State;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Times that a start tries again without rows on which a learner has failed.
 const ATTEMPTS: usize = 16;
@@ -86,6 +80,8 @@ pub enum RecoverError {
     Settings(String),
     /// A learner fails on more and more rows: this is no single bad batch.
     Learner(Quarantined),
+    /// What the start has to record cannot be.
+    NotWritable(String),
 }
 
 impl fmt::Display for RecoverError {
@@ -130,6 +126,7 @@ impl fmt::Display for RecoverError {
             Self::Learner(Quarantined { critic, from, to, why }) => {
                 write!(f, "critic {critic:?} fails on rows {from} to {to} and on others before them: {why}")
             }
+            Self::NotWritable(why) => write!(f, "the journal cannot be written: {why}"),
         }
     }
 }
@@ -152,19 +149,11 @@ impl From<StoreError> for RecoverError {
     }
 }
 
-/// The state that was.
+/// The state that was, and how it was found.
 #[derive(Debug)]
 pub struct Recovered {
-    /// Last group, offset behind it; all zero for an empty journal.
-    pub end: Mark,
-    /// Rows for refits, and how long a state is; none before the first row.
-    pub window: Option<Window>,
-    /// Where the streams stand.
-    pub streams: Streams,
-    /// Settings as they were; none for an empty journal.
-    pub configured: Option<Configured>,
-    /// The critics, in the order of their settings.
-    pub learners: Vec<Learner>,
+    /// The state.
+    pub state: State,
     /// Rows on which learners failed only now: still to be recorded.
     pub quarantined: Vec<Quarantined>,
     /// Checkpoints that can be read, the newest first: group, oldest row needed.
@@ -192,6 +181,35 @@ pub fn recover(
     window_rows: usize,
     progress: Progress<'_>,
 ) -> Result<Recovered, RecoverError> {
+    read_back(storage, checkpoints, window_rows, None, progress)
+}
+
+/// Read one critic back, and let the others alone.
+///
+/// # Errors
+/// Why it cannot be.
+pub(super) fn recover_critic(
+    storage: &mut dyn Storage,
+    checkpoints: &dyn Checkpoints,
+    window_rows: usize,
+    critic: &str,
+) -> Result<Learner, String> {
+    let recovered = read_back(storage, checkpoints, window_rows, Some(critic), &mut |_, _| {});
+    let recovered = recovered.map_err(|e| e.to_string())?;
+    if let Some(more) = recovered.quarantined.first() {
+        return Err(format!("it fails on rows {} to {} as well", more.from, more.to));
+    }
+    let found = recovered.state.critics().iter().find(|learner| learner.settings().name == critic);
+    found.cloned().ok_or_else(|| "it is not in the journal".into())
+}
+
+fn read_back(
+    storage: &mut dyn Storage,
+    checkpoints: &dyn Checkpoints,
+    window_rows: usize,
+    critic: Option<&str>,
+    progress: Progress<'_>,
+) -> Result<Recovered, RecoverError> {
     let end = check_end(storage)?;
     let (usable, faults) = usable_checkpoints(checkpoints, end)?;
     if let Some(newest) = usable.first() {
@@ -199,47 +217,85 @@ pub fn recover(
     }
     let readable: Vec<(u64, u64)> = usable.iter().map(|c| (c.group, c.needs_from)).collect();
     let start = usable.into_iter().next();
-    let Some((first, _)) = storage.bounds()? else {
-        return Ok(Replay::new(None, window_rows).finish(end, readable, faults));
+    let from_checkpoint = start.as_ref().map(|checkpoint| checkpoint.offset);
+    let mut recovered = Recovered {
+        state: State::new(window_rows),
+        quarantined: Vec::new(),
+        checkpoints: readable,
+        from_checkpoint,
+        rows_replayed: 0,
+        groups_read: 0,
+        faults,
     };
+    let Some((first, _)) = storage.bounds()? else { return Ok(recovered) };
     if start.is_none() && first != 1 {
-        return Err(RecoverError::NoCheckpoint { first, faults });
+        return Err(RecoverError::NoCheckpoint { first, faults: recovered.faults });
     }
+    let from = match &start {
+        Some(checkpoint) => group_of(storage, checkpoint.needs_from)?.min(checkpoint.group + 1),
+        None => 1,
+    };
     let mut left_out = recorded_quarantine(storage, start.as_ref().map_or(0, |c| c.group))?;
-    let mut new = Vec::new();
     loop {
-        let from = match &start {
-            Some(checkpoint) => group_of(storage, checkpoint.needs_from)?.min(checkpoint.group + 1),
-            None => 1,
+        let mut state = match &start {
+            Some(checkpoint) => checkpoint.clone().into_state(window_rows),
+            None => State::new(window_rows),
         };
-        let mut replay = Replay::new(start.clone(), window_rows);
-        replay.left_out = left_out.clone();
-        let mut previous: Option<StoredGroup> = None;
-        for_each_group(storage, from, |group| {
-            check_group(&group, previous.as_ref(), from)?;
-            replay.apply(&group)?;
-            progress(replay.rows_replayed, end.offset - replay.started_at);
-            let body = Vec::new();
-            previous = Some(StoredGroup { body, ..group });
-            Ok::<(), RecoverError>(())
-        })?;
-        let last = previous.map_or(0, |group| group.id);
-        if last != end.id {
-            let why = format!("groups {} to {} are missing", last + 1, end.id);
-            return Err(RecoverError::Broken { group: end.id, offset: end.offset, why });
+        state.leave_out(left_out.clone());
+        critic.into_iter().for_each(|critic| state.only(critic));
+        let failed = replay(storage, from, end, state, &mut recovered, progress)?;
+        if failed.is_empty() {
+            recovered.state.leave_out(Vec::new());
+            return Ok(recovered);
         }
-        match replay.panicked.take() {
-            // A learner that fails on its rows would fail on them again: the others are learned without them.
-            Some(panicked) if new.len() == ATTEMPTS => return Err(RecoverError::Learner(panicked)),
-            Some(panicked) => {
-                left_out.push(panicked.clone());
-                new.push(panicked);
+        // A learner that fails on its rows would fail on them again: the others are learned without them.
+        for rows in failed {
+            if recovered.quarantined.len() == ATTEMPTS || rows.from >= rows.to {
+                return Err(RecoverError::Learner(rows));
             }
-            None => {
-                return Ok(Recovered { quarantined: new, ..replay.finish(end, readable, faults) });
-            }
+            left_out.push(rows.clone());
+            recovered.quarantined.push(rows);
         }
     }
+}
+
+/// Apply the groups from number `from` to `end` to `state`, which becomes that of `recovered`. Returns the rows on which critics
+/// have failed, if any did; what is behind them is not applied.
+fn replay(
+    storage: &mut dyn Storage,
+    from: u64,
+    end: Mark,
+    mut state: State,
+    recovered: &mut Recovered,
+    progress: Progress<'_>,
+) -> Result<Vec<Quarantined>, RecoverError> {
+    let started = state.end();
+    let mut failed = Vec::new();
+    let mut previous: Option<StoredGroup> = None;
+    (recovered.rows_replayed, recovered.groups_read) = (0, 0);
+    for_each_group(storage, from, |stored| {
+        check_group(&stored, previous.as_ref(), from)?;
+        let damaged = |damage| RecoverError::Damaged { group: stored.id, offset: stored.first_offset, damage };
+        let group = stored.group().map_err(damaged)?;
+        recovered.groups_read += 1;
+        let unfit = |why| damaged(Damage::Unreadable(why));
+        if stored.id <= started.id {
+            state.refill(&group).map_err(unfit)?;
+        } else if failed.is_empty() {
+            failed = state.apply(group).map_err(unfit)?.failed;
+            recovered.rows_replayed += stored.rows;
+        }
+        progress(recovered.rows_replayed, end.offset - started.offset);
+        previous = Some(StoredGroup { body: Vec::new(), ..stored });
+        Ok::<(), RecoverError>(())
+    })?;
+    let last = previous.map_or(0, |group| group.id);
+    if last != end.id {
+        let why = format!("groups {} to {} are missing", last + 1, end.id);
+        return Err(RecoverError::Broken { group: end.id, offset: end.offset, why });
+    }
+    recovered.state = state;
+    Ok(failed)
 }
 
 /// The end of the journal, if it is at or behind everything that is known to be durable.
@@ -266,7 +322,7 @@ pub(super) fn check_end(storage: &mut dyn Storage) -> Result<Mark, RecoverError>
         let why = "it is not the group that is known to have been durable".to_owned();
         return Err(RecoverError::Broken { group: known.id, offset: known.offset, why });
     }
-    Ok(Mark { id: last.id, offset: last.end(), crc: last.crc })
+    Ok(last.mark())
 }
 
 /// The checkpoints that can be read, newest first, and what is wrong with the others.
@@ -362,189 +418,5 @@ pub(super) fn check_group(group: &StoredGroup, previous: Option<&StoredGroup>, f
         Some(previous) if previous.crc != group.previous_crc => broken("it follows on another group".into()),
         None if group.id == 1 && group.previous_crc != 0 => broken("it is the first, and follows on another".into()),
         _ => Ok(()),
-    }
-}
-
-/// Whether a critic with settings `new` can go on with what it learned with `old`.
-fn goes_on(old: &Settings, new: &Settings) -> bool {
-    let meaning = |s: &Settings| {
-        (
-            s.discount.to_bits(),
-            s.rewards.clone(),
-            s.noise,
-            s.variance,
-            s.lambda,
-            s.rho_max.to_bits(),
-            s.state_kinds.clone(),
-        )
-    };
-    meaning(old) == meaning(new)
-}
-
-/// The critics after a change of settings: those that can go on do, the others begin anew with the rows from
-/// `configured.from` on.
-pub(super) fn configure(learners: Vec<Learner>, configured: &Configured) -> Vec<Learner> {
-    let mut old = learners;
-    let next = |settings: &Settings| {
-        let known = old
-            .iter()
-            .position(|learner| learner.settings().name == settings.name && goes_on(learner.settings(), settings));
-        match known {
-            Some(index) => {
-                let mut learner = old.swap_remove(index);
-                learner.set_settings(settings.clone());
-                learner.set_names(configured.names.clone());
-                learner
-            }
-            None => Learner::starting_at(settings.clone(), configured.names.clone(), configured.from),
-        }
-    };
-    configured.critics.iter().map(next).collect()
-}
-
-struct Replay {
-    window_rows: usize,
-    window: Option<Window>,
-    streams: Streams,
-    configured: Option<Configured>,
-    learners: Vec<Learner>,
-    /// Groups up to this number only fill the window.
-    seen: u64,
-    started_at: u64,
-    from_checkpoint: Option<u64>,
-    left_out: Vec<Quarantined>,
-    panicked: Option<Quarantined>,
-    rows_replayed: u64,
-    groups_read: u64,
-}
-
-impl Replay {
-    fn new(start: Option<Checkpoint>, window_rows: usize) -> Self {
-        let mut replay = Self {
-            window_rows,
-            window: None,
-            streams: Streams::new(),
-            configured: None,
-            learners: Vec::new(),
-            seen: 0,
-            started_at: 0,
-            from_checkpoint: None,
-            left_out: Vec::new(),
-            panicked: None,
-            rows_replayed: 0,
-            groups_read: 0,
-        };
-        if let Some(checkpoint) = start {
-            let Checkpoint { group, offset, streams, configured, learners, shape, .. } = checkpoint;
-            (replay.seen, replay.started_at, replay.from_checkpoint) = (group, offset, Some(offset));
-            (replay.streams, replay.configured, replay.learners) = (streams, configured, learners);
-            // If no row before the checkpoint is read the window begins there.
-            replay.window = shape.map(|(dim, rewards)| Window::starting_at(dim, rewards, window_rows, offset));
-        }
-        replay
-    }
-
-    fn apply(&mut self, group: &StoredGroup) -> Result<(), RecoverError> {
-        let damaged = |damage| RecoverError::Damaged { group: group.id, offset: group.first_offset, damage };
-        let (time, records) = group.decode().map_err(damaged)?;
-        self.groups_read += 1;
-        let learn = group.id > self.seen;
-        let mut offset = group.first_offset;
-        if let Some(window) = &mut self.window {
-            let learned = self.learners.iter().map(Learner::needs_from).min();
-            window.hold(if learn { learned.unwrap_or(u64::MAX) } else { 0 });
-        }
-        for record in records {
-            let applied = match record {
-                Record::Rows(taken) => {
-                    let batch = &taken.batch;
-                    let shape = (batch.dim(), batch.rewards_per_row());
-                    if self.window.as_ref().is_none_or(|window| window.end() != offset) {
-                        let window = Window::starting_at(shape.0, shape.1, self.window_rows, offset);
-                        self.window = Some(window);
-                    }
-                    let window = self.window.as_mut().expect("it has just been made sure of");
-                    if (window.dim(), window.rewards_per_row()) != shape {
-                        Err("rows of another shape than those before".into())
-                    } else {
-                        let mut rows = Rows::new(shape.0, shape.1);
-                        for (i, &starts) in taken.starts_chain.iter().enumerate() {
-                            rows.push(taken.stream, starts, batch, i);
-                        }
-                        window.extend(&rows, 0..rows.len());
-                        let first = offset;
-                        offset += batch.len() as u64;
-                        if learn {
-                            self.rows_replayed += batch.len() as u64;
-                            self.streams.replay(batch, taken.stream, &taken.starts_chain, first, time)
-                        } else {
-                            Ok(())
-                        }
-                    }
-                }
-                _ if !learn => Ok(()),
-                Record::Adopted { critic, adoption } => {
-                    let learner = self.learners.iter_mut().find(|learner| learner.settings().name == critic);
-                    match learner {
-                        Some(learner) => learner.adopt_again(adoption).map_err(str::to_owned),
-                        None => Err(format!("a model of {critic:?}, which is no critic")),
-                    }
-                }
-                Record::RefitEnded { critic } => {
-                    let learner = self.learners.iter_mut().find(|learner| learner.settings().name == critic);
-                    learner
-                        .map(Learner::refit_failed)
-                        .ok_or_else(|| format!("a refit of {critic:?}, which is no critic"))
-                }
-                // Known from the start on.
-                Record::Quarantined(_) => Ok(()),
-                Record::Configured(configured) => {
-                    self.learners = configure(std::mem::take(&mut self.learners), &configured);
-                    self.configured = Some(configured);
-                    Ok(())
-                }
-            };
-            applied.map_err(|why| damaged(Damage::Unreadable(why)))?;
-        }
-        self.streams.settle();
-        if learn && self.panicked.is_none() {
-            self.step(group);
-        }
-        Ok(())
-    }
-
-    /// Step the learners as they were stepped when this group had been committed.
-    fn step(&mut self, group: &StoredGroup) {
-        let Some(window) = &self.window else { return };
-        for learner in &mut self.learners {
-            let name = &learner.settings().name;
-            let excluded = |q: &&Quarantined| q.critic == *name && q.from < group.end() && q.to > group.first_offset;
-            if let Some(excluded) = self.left_out.iter().find(excluded) {
-                learner.skip_to(excluded.to.min(group.end()));
-                continue;
-            }
-            let name = name.clone();
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(learner.step(window)))) {
-                let (from, to) = (group.first_offset, group.end());
-                self.panicked = Some(Quarantined { critic: name, from, to, why: panic_message(&panic) });
-                return;
-            }
-        }
-    }
-
-    fn finish(self, end: Mark, checkpoints: Vec<(u64, u64)>, faults: Vec<String>) -> Recovered {
-        Recovered {
-            end,
-            window: self.window,
-            streams: self.streams,
-            configured: self.configured,
-            learners: self.learners,
-            quarantined: Vec::new(),
-            checkpoints,
-            from_checkpoint: self.from_checkpoint,
-            rows_replayed: self.rows_replayed,
-            groups_read: self.groups_read,
-            faults,
-        }
     }
 }

@@ -12,7 +12,7 @@
 use super::core::Core;
 use super::telemetry::Pulse;
 use crate::config::Config;
-use crate::table::{self, LargeTable, Reading, TableError};
+use crate::table::{self, Columns, LargeTable, Reading, TableError};
 use crate::transition::Batch;
 use crate::wire::WireError;
 use crossbeam_channel::{Receiver, Sender, bounded, never};
@@ -45,6 +45,8 @@ pub struct WarmStart {
     pub table: PathBuf,
     /// What to make of it where it does not say everything.
     pub reading: Reading,
+    /// Which columns hold what.
+    pub columns: Columns,
 }
 
 /// Why a table is not learned. Nothing of it has been.
@@ -229,7 +231,7 @@ pub(super) fn plan(
     core: &Core,
     progress: &mut dyn FnMut(table::Progress),
 ) -> Result<Option<Plan>, WarmStartError> {
-    let session = table::fingerprint(&warm.table, warm.reading).map_err(WarmStartError::Table)?;
+    let session = table::fingerprint_as(&warm.table, warm.reading, &warm.columns).map_err(WarmStartError::Table)?;
     let path = config.data_dir.join(MARKER);
     let failed = |source| WarmStartError::Marker { path: path.clone(), source };
     // Without a journal nothing outlives the daemon, and where no row is stored nothing has been learned.
@@ -246,7 +248,8 @@ pub(super) fn plan(
             return Ok(None);
         }
     }
-    let table = LargeTable::check(&warm.table, warm.reading, progress).map_err(WarmStartError::Table)?;
+    let table = LargeTable::check_as(&warm.table, warm.reading, &warm.columns, progress);
+    let table = table.map_err(WarmStartError::Table)?;
     core.check_shape(table.dim(), table.rewards_per_row())
         .map_err(|source| WarmStartError::Shape { table: warm.table.clone(), source })?;
     for name in table.streams() {

@@ -1,4 +1,8 @@
 //! Predicted against realised: what the model said of a state before it learned of it, and what then came.
+//!
+//! A return counts once its chain has terminated, or once what is still to come weighs less than a hundredth and the model's
+//! value may stand for it. One that is cut before does not count: closed by the model's value it would compare the model with
+//! itself.
 
 use super::history::number;
 use crate::learner::Settings;
@@ -18,8 +22,6 @@ const OPEN: usize = 256;
 const SAMPLES: usize = 16;
 /// A return is complete when what is still to come counts for less than this.
 const REST: f64 = 0.01;
-/// A pair whose return is the model's own estimate by more than this share says little, and does not count.
-const BOOTSTRAPPED_MAX: f64 = 0.5;
 /// A state is followed for at most so many rows.
 const ROWS: u32 = 100_000;
 /// Nine tenths of a normal distribution lie within so many standard deviations.
@@ -42,22 +44,12 @@ struct Sample {
     rows: u32,
 }
 
-/// The states of one stream that are being followed.
-#[derive(Debug, Default)]
-struct Chain {
-    samples: Vec<Sample>,
-    /// Where the stream was last seen.
-    last: Vec<f64>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pair {
     predicted: f64,
     /// Standard deviation of a single return about the prediction.
     deviation: f64,
     realised: f64,
-    /// Share of the return that is the model's estimate, where the episode was cut off.
-    bootstrapped: f64,
 }
 
 /// Predictions and returns of one critic, of its first reward.
@@ -67,7 +59,8 @@ pub(super) struct Calibration {
     column: usize,
     /// The model that predicts: it has not learned the rows that come next.
     model: Option<Arc<Evaluator>>,
-    chains: HashMap<u32, Chain>,
+    /// The states of each stream that are being followed.
+    chains: HashMap<u32, Vec<Sample>>,
     pairs: VecDeque<Pair>,
     /// Pairs added since they were last told.
     fresh: usize,
@@ -88,7 +81,7 @@ impl Calibration {
         }
     }
 
-    /// Follow the rows that have arrived. `newest` is the model as it is now: it closes returns that were cut off, and
+    /// Follow the rows that have arrived. `newest` is the model as it is now: it stands for what is left of returns, and
     /// predicts what comes next time.
     pub(super) fn take(&mut self, window: &Window, newest: Option<Arc<Evaluator>>) {
         if window.start() > self.next {
@@ -99,40 +92,35 @@ impl Calibration {
         self.next = window.end();
         let chosen = self.choose(window, from);
         let mut chosen = chosen.into_iter().peekable();
-        let mut cut: Vec<(Sample, Vec<f64>)> = Vec::new();
+        let mut complete: Vec<(Sample, Vec<f64>)> = Vec::new();
         for (rows, range, first) in window.since(from) {
             for i in range.clone() {
                 let offset = first + (i - range.start) as u64;
                 let stream = rows.streams[i];
-                if rows.starts_chain[i]
-                    && let Some(mut chain) = self.chains.remove(&stream)
-                {
-                    cut.extend(chain.samples.drain(..).map(|sample| (sample, chain.last.clone())));
+                if rows.starts_chain[i] {
+                    self.chains.remove(&stream);
                 }
                 if let Some((_, sample)) = chosen.next_if(|(place, _)| *place == offset) {
-                    self.chains.entry(stream).or_default().samples.push(sample);
+                    self.chains.entry(stream).or_default().push(sample);
                 }
-                let Some(chain) = self.chains.get_mut(&stream) else { continue };
+                let Some(samples) = self.chains.get_mut(&stream) else { continue };
                 let (reward, discount) = (rows.reward(i)[self.column], rows.discount(i, self.discount));
-                for sample in &mut chain.samples {
+                for sample in &mut *samples {
                     sample.collected += sample.factor * reward;
                     sample.squares += sample.factor * sample.factor;
                     sample.factor *= if rows.terminated[i] { 0.0 } else { discount };
                     sample.rows += 1;
                 }
-                chain.last.clear();
-                chain.last.extend_from_slice(rows.next_state(i));
-                chain.samples.retain(|sample| sample.rows <= ROWS);
-                let over = rows.terminated[i] || rows.truncated[i];
-                let done = chain.samples.extract_if(.., |sample| over || sample.factor < REST);
-                cut.extend(done.map(|sample| (sample, rows.next_state(i).to_vec())));
-                if chain.samples.is_empty() {
+                let done = samples.extract_if(.., |sample| sample.factor < REST);
+                complete.extend(done.map(|sample| (sample, rows.next_state(i).to_vec())));
+                samples.retain(|sample| sample.rows <= ROWS && !rows.truncated[i]);
+                if samples.is_empty() {
                     self.chains.remove(&stream);
                 }
             }
         }
         if let Some(newest) = &newest {
-            self.close(cut, newest);
+            self.close(complete, newest);
         }
         self.model = newest;
     }
@@ -143,7 +131,7 @@ impl Calibration {
             return Vec::new();
         };
         let unlearned = from.max(model.snapshot().offset)..window.end();
-        let open: usize = self.chains.values().map(|chain| chain.samples.len()).sum();
+        let open: usize = self.chains.values().map(Vec::len).sum();
         // A variance costs the square of the dictionary.
         let m = model.snapshot().dictionary.nrows().max(1);
         let affordable = (50_000_000 / (m * m)).clamp(1, SAMPLES);
@@ -165,18 +153,18 @@ impl Calibration {
         places.into_iter().enumerate().map(sample).collect()
     }
 
-    /// Returns that are over, with what the model says of the rest.
-    fn close(&mut self, cut: Vec<(Sample, Vec<f64>)>, model: &Evaluator) {
-        let states: Vec<f64> = cut.iter().flat_map(|(_, state)| state.iter().copied()).collect();
+    /// Returns that are complete, with what the model says of the rest.
+    fn close(&mut self, complete: Vec<(Sample, Vec<f64>)>, model: &Evaluator) {
+        let states: Vec<f64> = complete.iter().flat_map(|(_, state)| state.iter().copied()).collect();
         let Ok(rest) = model.evaluate(&states, Ask::MEAN) else { return };
         let noise = &model.snapshot().hyperparameters;
-        for (k, (sample, _)) in cut.iter().enumerate() {
+        for (k, (sample, _)) in complete.iter().enumerate() {
             let realised = sample.collected + sample.factor * rest.mean[(k, 0)];
             let share = if noise.noise == NoiseModel::White { sample.squares } else { 1.0 };
             let modelled = sample.variance + share * noise.noise_variance;
             let deviation = sample.return_variance.unwrap_or(modelled).sqrt();
-            let pair = Pair { predicted: sample.mean, deviation, realised, bootstrapped: sample.factor };
-            if sample.factor > BOOTSTRAPPED_MAX || !realised.is_finite() {
+            let pair = Pair { predicted: sample.mean, deviation, realised };
+            if !realised.is_finite() {
                 continue;
             }
             if self.pairs.len() == PAIRS {
@@ -218,7 +206,7 @@ impl Calibration {
 }
 
 fn written(pair: &Pair) -> Value {
-    json!([number(pair.predicted), number(pair.realised), number(pair.deviation), number(pair.bootstrapped)])
+    json!([number(pair.predicted), number(pair.realised), number(pair.deviation)])
 }
 
 /// `count` whole numbers of `range`, evenly spread; all if there are fewer.
@@ -283,26 +271,25 @@ mod tests {
     }
 
     #[test]
-    fn returns_are_discounted_sums_closed_by_the_model_where_they_were_cut() {
+    fn returns_are_discounted_sums_and_those_that_are_cut_do_not_count() {
         let mut calibration = calibration();
         let mut window = Window::new(1, 1, 1000);
         calibration.take(&window, Some(model(0)));
-        // Two streams, interleaved: one terminates after three rows, the other is cut off after two.
-        for (row, stream) in [0, 1, 0, 1, 0].into_iter().enumerate() {
-            push(&mut window, stream, row < 2, 4.0, row == 4, row == 3);
+        // Three streams, interleaved: one terminates after three rows, one is cut off after two, one loses a row.
+        for (row, stream) in [0, 1, 0, 1, 0, 2, 2].into_iter().enumerate() {
+            push(&mut window, stream, [0, 1, 5, 6].contains(&row), 4.0, row == 4, row == 3);
         }
-        calibration.take(&window.from_offset(0), Some(model(5)));
-        let mut found: Vec<(f64, f64)> = calibration.pairs.iter().map(|p| (p.realised, p.bootstrapped)).collect();
-        found.sort_by(|a, b| a.partial_cmp(b).unwrap());
-        // The row that was truncated itself is followed by half of the model's 10; so is the one before by a quarter.
-        assert_eq!(found, [(4.0, 0.0), (6.0, 0.0), (7.0, 0.0), (8.5, 0.25), (9.0, 0.5)]);
+        calibration.take(&window.from_offset(0), Some(model(7)));
+        let mut found: Vec<f64> = calibration.pairs.iter().map(|p| p.realised).collect();
+        found.sort_by(f64::total_cmp);
+        assert_eq!(found, [4.0, 6.0, 7.0]);
         assert!(calibration.pairs.iter().all(|p| (p.predicted - 10.0).abs() < 1e-9 && p.deviation == 2.0));
-        assert!(calibration.chains.is_empty());
-        assert_eq!(calibration.news()["pairs"].as_array().unwrap().len(), 5);
+        assert_eq!((calibration.chains.len(), calibration.chains[&2].len()), (1, 1), "the row behind the gap");
+        assert_eq!(calibration.news()["pairs"].as_array().unwrap().len(), 3);
         let news = calibration.news();
         assert_eq!(news["pairs"], json!([]));
-        // 10 is predicted with a deviation of 2: within 3.29 are 7, 8.5 and 9.
-        assert_eq!(news["summary"]["within_90"], 0.6);
+        // 10 is predicted with a deviation of 2: within 3.29 is 7.
+        assert_eq!(news["summary"]["within_90"], 0.333_333_3);
     }
 
     #[test]
@@ -346,7 +333,7 @@ mod tests {
             calibration.take(&window.from_offset(from), Some(model(window.end())));
             from = window.end();
         }
-        let open = |c: &Calibration| c.chains.values().map(|chain| chain.samples.len()).sum::<usize>();
+        let open = |c: &Calibration| c.chains.values().map(Vec::len).sum::<usize>();
         assert_eq!(open(&calibration), OPEN);
         // Rows that are missing end it.
         let mut later = Window::new(1, 1, 16);

@@ -1,4 +1,4 @@
-//! The whole state of the learners at the end of a group, so that only what came later has to be learned again.
+//! A state written down at the end of a group, so that only what came later has to be applied again.
 //!
 //! ```text
 //! file     "criticd checkpoint\n", version u32, length of the body u64, CRC-32 of version and body u32, body (MessagePack)
@@ -7,8 +7,10 @@
 //! all. The two newest are kept, so that one that cannot be read costs time and nothing else.
 
 use super::Configured;
-use crate::daemon::streams::Streams;
 use crate::learner::{Learner, Settings};
+use crate::state::State;
+use crate::state::record::Mark;
+use crate::state::streams::Streams;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -24,7 +26,7 @@ pub const KEPT: usize = 2;
 const MAGIC: &[u8] = b"criticd checkpoint\n";
 const HEADER: usize = MAGIC.len() + 4 + 8 + 4;
 
-/// A state, and which group it stands behind.
+/// A [`State`] as it is written down: all but its rows, which the journal has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Number of the last group that it has seen.
@@ -87,6 +89,29 @@ impl std::error::Error for CheckpointError {
 }
 
 impl Checkpoint {
+    /// A copy of `state`; `time` is in Unix seconds.
+    pub fn of(state: &State, time: f64) -> Self {
+        let Mark { id, offset, crc } = state.end();
+        Self {
+            group: id,
+            crc,
+            offset,
+            needs_from: state.needs_from(),
+            time,
+            shape: state.shape(),
+            streams: state.streams().clone(),
+            // New critics have begun by now.
+            configured: state.configured().map(|configured| Configured { from: 0, ..configured.clone() }),
+            learners: state.critics().clone(),
+        }
+    }
+
+    /// The state that it is a copy of, without its rows: [`State::refill`] brings those from `needs_from` on.
+    pub fn into_state(self, window_rows: usize) -> State {
+        let Self { group, crc, offset, shape, streams, configured, learners, .. } = self;
+        State::at(Mark { id: group, offset, crc }, streams, configured, learners, shape, window_rows)
+    }
+
     /// The bytes of its file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; HEADER];

@@ -4,7 +4,7 @@
 //! together, so that stepping through the groups again gives the same models bit for bit. Everything else that decides a
 //! result is a *record* in a group: rows as they were received (never normalised), models that were adopted (with everything
 //! they have learned, so that replay never optimises), refits that ended without one, batches that a learner cannot bear,
-//! and settings.
+//! settings, and policies that somebody announced.
 //!
 //! ```text
 //! group    id, offset of its first row, rows, kinds of records, checksum of the group before, checksum, version, body
@@ -18,14 +18,16 @@ pub mod checkpoint;
 pub mod memory;
 pub mod store;
 
-use crate::learner::{Adoption, AdoptionRef, Settings};
-use crate::transition::{Batch, BatchParts};
-use serde::{Deserialize, Serialize};
+use crate::learner::{Adoption, Settings};
+use crate::state::record::Mark;
+pub use crate::state::record::{Configured, Group, NewPolicy, Quarantined, Record, TakenRows};
+use crate::transition::{Batch, BatchParts, check_policy};
+use serde::Deserialize;
 use std::fmt;
 
 /// Newest version of the format. Older ones are read, newer ones refused. A group has the oldest one that can say what is
-/// in it: 1, or 2 where rows say something about policies.
-pub const VERSION: u32 = 2;
+/// in it: 1, or 2 where rows say something about policies, or 3 where those have names.
+pub const VERSION: u32 = 3;
 
 /// Bit of [`StoredGroup::kinds`]: rows.
 pub const ROWS: u32 = 1;
@@ -37,6 +39,8 @@ pub const REFIT_ENDED: u32 = 1 << 2;
 pub const QUARANTINED: u32 = 1 << 3;
 /// Bit of [`StoredGroup::kinds`]: settings of critics.
 pub const CONFIGURED: u32 = 1 << 4;
+/// Bit of [`StoredGroup::kinds`]: another policy acts.
+pub const NEW_POLICY: u32 = 1 << 5;
 
 /// Bytes of a group's time.
 const TIME_BYTES: usize = size_of::<f64>();
@@ -56,6 +60,8 @@ const HAS_TARGET_PROBS: u8 = 1 << 1;
 const HAS_NEXT_ACTIONS: u8 = 1 << 2;
 /// The same.
 const HAS_NEXT_ACTION_PROBS: u8 = 1 << 3;
+/// In place of numbers a text, the name of the policy that acted.
+const HAS_POLICY_NAME: u8 = 1 << 4;
 
 const TERMINATED: u8 = 1;
 const TRUNCATED: u8 = 1 << 1;
@@ -169,65 +175,20 @@ impl StoredGroup {
         }
         Ok((time, records))
     }
-}
 
-/// One thing that happened.
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "rows are the common case")]
-pub enum Record {
-    /// New rows of one stream.
-    Rows(TakenRows),
-    /// A critic adopted a model.
-    Adopted {
-        /// Its name.
-        critic: String,
-        /// The model.
-        adoption: Adoption,
-    },
-    /// A refit of a critic ended without an adoption, which moves the next one.
-    RefitEnded {
-        /// Its name.
-        critic: String,
-    },
-    /// A critic leaves rows out.
-    Quarantined(Quarantined),
-    /// From here on critics have these settings.
-    Configured(Configured),
-}
+    /// Where it ends.
+    pub fn mark(&self) -> Mark {
+        Mark { id: self.id, offset: self.end(), crc: self.crc }
+    }
 
-/// Rows as they were received, with what was made of them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TakenRows {
-    /// Number of their stream.
-    pub stream: u32,
-    /// Whether each starts a new chain.
-    pub starts_chain: Vec<bool>,
-    /// The rows.
-    pub batch: Batch,
-}
-
-/// Rows on which a learner failed: it goes on without them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quarantined {
-    /// Name of the critic.
-    pub critic: String,
-    /// Offset of the first row that is left out.
-    pub from: u64,
-    /// Offset behind the last.
-    pub to: u64,
-    /// What the learner said.
-    pub why: String,
-}
-
-/// Settings of all critics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Configured {
-    /// In their order.
-    pub critics: Vec<Settings>,
-    /// Names of the state variables.
-    pub names: Option<Vec<String>>,
-    /// Offset of the first row that a new critic learns.
-    pub from: u64,
+    /// It as it is applied. Checks as [`StoredGroup::check`] does.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn group(&self) -> Result<Group, Damage> {
+        let (time, records) = self.decode()?;
+        Ok(Group { end: self.mark(), first_offset: self.first_offset, time, records })
+    }
 }
 
 /// A group in the making.
@@ -237,8 +198,8 @@ pub struct GroupWriter {
     body: Vec<u8>,
     rows: u64,
     kinds: u32,
-    /// Whether rows say something about policies.
-    policies: bool,
+    /// Oldest version of the format that can say what is in it, or 0 for the first.
+    version: u32,
 }
 
 impl GroupWriter {
@@ -257,24 +218,38 @@ impl GroupWriter {
         self.body.len()
     }
 
-    /// Record the rows of `batch` from `from` on as new rows of stream number `stream`; one of `starts_chain` for each.
-    pub fn take(&mut self, stream: u32, batch: &Batch, from: usize, starts_chain: &[bool]) {
-        let rows = from..batch.len();
-        assert_eq!(starts_chain.len(), rows.len(), "one flag for each new row");
+    /// Add a record.
+    pub fn record(&mut self, record: &Record) {
+        match record {
+            Record::Rows(taken) => self.take(taken),
+            Record::Adopted { critic, adoption } => self.adopted(critic, adoption),
+            Record::RefitEnded { critic } => self.refit_ended(critic),
+            Record::Quarantined(quarantined) => self.quarantined(quarantined),
+            Record::Configured(configured) => self.configured(configured),
+            Record::NewPolicy(change) => self.new_policy(change),
+        }
+    }
+
+    /// Record new rows.
+    pub fn take(&mut self, taken: &TakenRows) {
+        let TakenRows { stream, starts_chain, batch } = taken;
+        let rows = 0..batch.len();
+        assert_eq!(starts_chain.len(), rows.len(), "one flag for each row");
         let start = self.begin(ROWS);
         let out = &mut self.body;
         let linked = |i: usize| bits_equal(batch.next_state(i), batch.state(i + 1));
-        let piece = (from..batch.len() - 1).all(linked);
+        let piece = (0..batch.len() - 1).all(linked);
         let flag = |flag, set| if set { flag } else { 0 };
-        let policy = flag(HAS_BEHAVIOR_PROBS, batch.behavior_prob(from).is_some())
-            | flag(HAS_TARGET_PROBS, batch.target_prob(from).is_some())
-            | flag(HAS_NEXT_ACTIONS, batch.next_action(from).is_some())
-            | flag(HAS_NEXT_ACTION_PROBS, batch.next_action_probs(from).is_some());
+        let policy = flag(HAS_BEHAVIOR_PROBS, batch.behavior_prob(0).is_some())
+            | flag(HAS_TARGET_PROBS, batch.target_prob(0).is_some())
+            | flag(HAS_NEXT_ACTIONS, batch.next_action(0).is_some())
+            | flag(HAS_NEXT_ACTION_PROBS, batch.next_action_probs(0).is_some())
+            | flag(HAS_POLICY_NAME, batch.policy().is_some());
         let flags = flag(HAS_SEQ, batch.seq().is_some())
             | flag(PIECE, piece)
-            | flag(HAS_ACTIONS, batch.action(from).is_some())
-            | flag(HAS_DISCOUNTS, batch.discount(from).is_some())
-            | flag(HAS_TIMES, batch.time(from).is_some())
+            | flag(HAS_ACTIONS, batch.action(0).is_some())
+            | flag(HAS_DISCOUNTS, batch.discount(0).is_some())
+            | flag(HAS_TIMES, batch.time(0).is_some())
             | flag(HAS_POLICY, policy != 0);
         out.extend_from_slice(&stream.to_le_bytes());
         out.push(flags);
@@ -282,9 +257,9 @@ impl GroupWriter {
             put_text(out, text);
         }
         if let Some(seq) = batch.seq() {
-            out.extend_from_slice(&(seq + from as u64).to_le_bytes());
+            out.extend_from_slice(&seq.to_le_bytes());
         }
-        let action = batch.action(from).map_or(0, <[f64]>::len);
+        let action = batch.action(0).map_or(0, <[f64]>::len);
         for count in [rows.len(), batch.dim(), batch.rewards_per_row(), action] {
             out.extend_from_slice(&(count as u32).to_le_bytes());
         }
@@ -301,16 +276,19 @@ impl GroupWriter {
         rows.clone().for_each(|i| put_numbers(out, batch.action(i).unwrap_or(&[])));
         rows.clone().for_each(|i| put_numbers(out, batch.discount(i).as_slice()));
         rows.clone().for_each(|i| put_numbers(out, batch.time(i).as_slice()));
-        self.policies |= policy != 0;
         if policy != 0 {
+            self.version = self.version.max(if batch.policy().is_some() { 3 } else { 2 });
             out.push(policy);
             rows.clone().for_each(|i| put_numbers(out, batch.behavior_prob(i).as_slice()));
             rows.clone().for_each(|i| put_numbers(out, batch.target_prob(i).as_slice()));
             for column in [Batch::next_action, Batch::next_action_probs] {
-                if let Some(first) = column(batch, from) {
+                if let Some(first) = column(batch, 0) {
                     out.extend_from_slice(&(first.len() as u32).to_le_bytes());
                     rows.clone().for_each(|i| put_numbers(out, column(batch, i).unwrap_or(&[])));
                 }
+            }
+            if let Some(name) = batch.policy() {
+                put_text(out, name);
             }
         }
         self.end(start);
@@ -318,7 +296,7 @@ impl GroupWriter {
     }
 
     /// Record that `critic` has adopted a model.
-    pub fn adopted(&mut self, critic: &str, adoption: &AdoptionRef<'_>) {
+    pub fn adopted(&mut self, critic: &str, adoption: &Adoption) {
         let start = self.begin(ADOPTED);
         put_text(&mut self.body, critic);
         rmp_serde::encode::write_named(&mut self.body, adoption).expect("plain data into memory");
@@ -346,6 +324,14 @@ impl GroupWriter {
         self.end(start);
     }
 
+    /// Record that another policy acts from some row on.
+    pub fn new_policy(&mut self, change: &NewPolicy) {
+        let start = self.begin(NEW_POLICY);
+        self.version = VERSION;
+        rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
+        self.end(start);
+    }
+
     fn begin(&mut self, kind: u32) -> usize {
         self.kinds |= kind;
         self.body.resize(self.body.len().max(TIME_BYTES), 0);
@@ -361,8 +347,8 @@ impl GroupWriter {
 
     /// The group with this number and offset of its first row, behind one with this checksum.
     pub fn finish(self, id: u64, first_offset: u64, previous_crc: u32, time: f64) -> StoredGroup {
-        let Self { mut body, rows, kinds, policies } = self;
-        let version = if policies { VERSION } else { 1 };
+        let Self { mut body, rows, kinds, version } = self;
+        let version = version.max(1);
         body.resize(body.len().max(TIME_BYTES), 0);
         body[..TIME_BYTES].copy_from_slice(&time.to_le_bytes());
         StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version, body }.sealed()
@@ -438,7 +424,11 @@ impl<'a> Bytes<'a> {
             ROWS => Record::Rows(payload.rows()?),
             ADOPTED => {
                 let critic = payload.text()?;
-                Record::Adopted { critic, adoption: payload.packed()? }
+                let adoption: Adoption = payload.packed()?;
+                if !adoption.holds_together() {
+                    return Err("a recorded model whose parts do not fit each other".into());
+                }
+                Record::Adopted { critic, adoption }
             }
             REFIT_ENDED => Record::RefitEnded { critic: payload.text()? },
             QUARANTINED => Record::Quarantined(payload.packed()?),
@@ -448,6 +438,11 @@ impl<'a> Bytes<'a> {
                     return Err("settings with which no learner can work".into());
                 }
                 Record::Configured(configured)
+            }
+            NEW_POLICY => {
+                let change: NewPolicy = payload.packed()?;
+                change.policy.as_deref().map_or(Ok(()), check_policy).map_err(|e| e.to_string())?;
+                Record::NewPolicy(change)
             }
             _ => return Err(format!("a record of the unknown kind {kind}")),
         };
@@ -489,12 +484,13 @@ impl<'a> Bytes<'a> {
         let actions = if has(HAS_ACTIONS) { Some(self.numbers(rows, action)?) } else { None };
         let discounts = if has(HAS_DISCOUNTS) { Some(self.numbers(rows, 1)?) } else { None };
         let times = if has(HAS_TIMES) { Some(self.numbers(rows, 1)?) } else { None };
-        let policy = if has(HAS_POLICY) { self.u8()? } else { 0 };
-        let has = |flag: u8| policy & flag != 0;
+        let said = if has(HAS_POLICY) { self.u8()? } else { 0 };
+        let has = |flag: u8| said & flag != 0;
         let behavior_probs = if has(HAS_BEHAVIOR_PROBS) { Some(self.numbers(rows, 1)?) } else { None };
         let target_probs = if has(HAS_TARGET_PROBS) { Some(self.numbers(rows, 1)?) } else { None };
         let next_actions = if has(HAS_NEXT_ACTIONS) { Some(self.wide(rows)?) } else { None };
         let next_action_probs = if has(HAS_NEXT_ACTION_PROBS) { Some(self.wide(rows)?) } else { None };
+        let policy = if has(HAS_POLICY_NAME) { Some(self.text()?) } else { None };
         let parts = BatchParts {
             stream: name,
             session,
@@ -511,6 +507,7 @@ impl<'a> Bytes<'a> {
             times,
             behavior_probs,
             target_probs,
+            policy,
             next_actions,
             next_action_probs,
             single: false,
@@ -565,13 +562,16 @@ mod tests {
             half(&|p| p.next_actions = None),
             half(&|p| p.next_action_probs = None),
             only_behavior,
+            half(&|p| p.policy = Some("stiff".into())),
+            Batch::new(BatchParts { policy: Some("\u{e9}".repeat(128)), ..parts(3) }).unwrap(),
         ];
         for batch in &batches {
             let mut group = GroupWriter::default();
-            group.take(0, batch, 1, &[true, false]);
+            group.take(&rows(0, batch.clone().without_first(1), &[true, false]));
             let stored = group.finish(1, 0, 0, 1.0);
-            assert_eq!(stored.version, 2);
+            assert_eq!(stored.version, if batch.policy().is_some() { 3 } else { 2 });
             let Record::Rows(taken) = &stored.decode().unwrap().1[0] else { panic!("rows") };
+            assert_eq!(taken.batch.policy(), batch.policy());
             assert_eq!(rows_of(&taken.batch), rows_of(batch)[1..]);
             for i in 1..3 {
                 assert_eq!(taken.batch.ratio(i - 1).to_bits(), batch.ratio(i).to_bits());
@@ -585,8 +585,12 @@ mod tests {
             }
         }
         let mut group = GroupWriter::default();
-        group.take(0, &Batch::new(parts(3)).unwrap(), 0, &[true, false, false]);
+        group.take(&rows(0, Batch::new(parts(3)).unwrap(), &[true, false, false]));
         assert_eq!(group.finish(1, 0, 0, 1.0).version, 1, "what the program before could read, it can read");
+    }
+
+    fn rows(stream: u32, batch: Batch, starts_chain: &[bool]) -> TakenRows {
+        TakenRows { stream, starts_chain: starts_chain.to_vec(), batch }
     }
 
     fn rows_of(batch: &Batch) -> Vec<u64> {
@@ -612,18 +616,23 @@ mod tests {
         .unwrap();
         let one = Batch::new(parts(1)).unwrap();
         let mut group = GroupWriter::default();
-        group.take(3, &piece, 2, &[true, false, true]);
-        group.take(4, &full, 0, &[true; 3]);
-        group.take(3, &one, 0, &[false]);
+        group.take(&rows(3, piece.clone().without_first(2), &[true, false, true]));
+        group.take(&rows(4, full.clone(), &[true; 3]));
+        group.take(&rows(3, one.clone(), &[false]));
         group.refit_ended("main");
         let quarantined = Quarantined { critic: "main".into(), from: 3, to: 5, why: "it panicked".into() };
         group.quarantined(&quarantined);
         let configured = Configured { critics: vec![Settings::default()], names: None, from: 12 };
         group.configured(&configured);
+        let changes = [
+            NewPolicy { critic: None, policy: None, offset: 100 },
+            NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()), offset: 103 },
+        ];
+        changes.iter().for_each(|change| group.new_policy(change));
         let stored = group.finish(9, 100, 0xabcd, 1.25e9);
         assert_eq!((stored.rows, stored.end()), (7, 107));
         let (time, records) = stored.decode().unwrap();
-        assert_eq!((time, records.len()), (1.25e9, 6));
+        assert_eq!((time, records.len(), stored.version), (1.25e9, 8, 3));
         let Record::Rows(taken) = &records[0] else { panic!("{records:?}") };
         assert_eq!((taken.stream, taken.batch.seq(), taken.batch.len()), (3, Some(9), 3));
         assert_eq!((taken.batch.stream(), taken.batch.session()), ("robot", "today"));
@@ -637,12 +646,18 @@ mod tests {
         assert!(matches!(&records[3], Record::RefitEnded { critic } if critic == "main"));
         assert!(matches!(&records[4], Record::Quarantined(q) if *q == quarantined));
         assert!(matches!(&records[5], Record::Configured(c) if *c == configured));
+        for (record, change) in records[6..].iter().zip(&changes) {
+            assert!(matches!(record, Record::NewPolicy(found) if found == change));
+        }
+        let mut group = GroupWriter::default();
+        group.new_policy(&NewPolicy { critic: None, policy: Some("p".repeat(257)), offset: 0 });
+        assert!(matches!(group.finish(1, 0, 0, 1.0).decode(), Err(Damage::Unreadable(why)) if why.contains("policy")));
     }
 
     #[test]
     fn a_changed_byte_is_noticed_wherever_it_is() {
         let mut group = GroupWriter::default();
-        group.take(3, &Batch::new(parts(2)).unwrap(), 0, &[true, false]);
+        group.take(&rows(3, Batch::new(parts(2)).unwrap(), &[true, false]));
         let stored = group.finish(9, 100, 0xabcd, 1.25e9);
         stored.check().unwrap();
         for at in 0..stored.body.len() {
@@ -673,7 +688,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_records_are_refused_without_a_panic() {
         let mut group = GroupWriter::default();
-        group.take(3, &Batch::new(parts(2)).unwrap(), 0, &[true, false]);
+        group.take(&rows(3, Batch::new(parts(2)).unwrap(), &[true, false]));
         group.refit_ended("main");
         let stored = group.finish(9, 100, 0, 1.0);
         let mut refused = 0;

@@ -7,6 +7,7 @@
 //! each time: after a power cut it may be older, which is no harm but that damage behind it goes unnoticed.
 
 use super::StoredGroup;
+pub use crate::state::record::Mark;
 use crossbeam_channel::{Sender, bounded};
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
@@ -94,17 +95,6 @@ impl From<rusqlite::Error> for StoreError {
     fn from(e: rusqlite::Error) -> Self {
         Self::Database(e)
     }
-}
-
-/// How far the journal is known to be durable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// Number of the last group that was synced.
-    pub id: u64,
-    /// Offset behind its last row.
-    pub offset: u64,
-    /// Its checksum.
-    pub crc: u32,
 }
 
 /// A group without its records.

@@ -74,7 +74,7 @@ pub(super) struct Following {
     kept: Vec<Kept>,
     /// Name of the present model, if it came back under one.
     name: Option<String>,
-    /// Offset of the first row of the world as it is: refits leave out those before.
+    /// Offset of the first row of the world and the policy as they are: refits leave out those before.
     changed_at: u64,
     /// Offset from which on rows are kept, so that a fork can begin with them.
     kept_from: Option<u64>,
@@ -155,6 +155,13 @@ impl Following {
         self.kept.clear();
     }
 
+    /// Another policy acts from the row at `offset` on: what was begun for the one before ends.
+    pub(super) fn restart_at(&mut self, offset: u64) {
+        (self.pending, self.fork, self.name) = (None, None, None);
+        self.changed_at = offset;
+        self.kept_from = self.kept_from.map(|from| from.max(offset));
+    }
+
     /// Rows up to `offset` are not learned: chains end before them.
     pub(super) fn skip_to(&mut self, offset: u64) {
         if let Some(fork) = &mut self.fork {
@@ -165,9 +172,9 @@ impl Following {
 }
 
 impl Learner {
-    /// Learn the rows of `window` that have not been learned yet.
-    pub(super) fn learn(&mut self, window: &Window) {
-        for (rows, range, offset) in window.since(self.learned) {
+    /// Learn the rows of `window` before offset `end` that have not been learned yet.
+    pub(super) fn learn(&mut self, window: &Window, end: u64) {
+        for (rows, range, offset) in pieces(window, self.learned, end) {
             let mut at = range.start;
             while at < range.end {
                 let Some(model) = &mut self.model else { return };
@@ -252,7 +259,7 @@ impl Learner {
         let spreads = model.watch().and_then(|watch| watch.healthy()).map(|watch| watch.spreads());
         let spreads = spreads.unwrap_or_else(|| vec![0.0; self.settings.rewards.len()]);
         let mut contest = Contest::new(&spreads);
-        let mut fork = model.fork();
+        let mut fork = model.emptied();
         // It is tried on the second half of what it begins with before it learns that.
         let half = from + (self.learned - from) / 2;
         for (rows, range, offset) in pieces(window, from, half) {
@@ -278,7 +285,7 @@ impl Learner {
         let Some(Fork { mut model, from, .. }) = self.following.fork.take() else { return };
         // How returns scatter, the variance of V and what errors are normal follow from the fork's own rows.
         let known = from.max(window.start());
-        model.revisit(pieces(window, known, self.learned).map(|(rows, range, _)| (rows, range)), known);
+        model.revisit(pieces(window, known, self.learned));
         let kept = self.replace(model);
         // The next refit is due as soon as there are enough rows of the world as it is.
         self.refit_ended_at = from;
@@ -341,11 +348,13 @@ impl Learner {
         kept
     }
 
-    /// A refit has found `model`, for a world that is as it is since offset `changed_at`: the one before is set aside if it was
-    /// for another, and else given back.
-    pub(super) fn adopt(&mut self, model: Box<Model>, changed_at: u64) -> Option<Box<Model>> {
+    /// A refit has found `model`, and perhaps a change among its rows, since which it is of. The model before is set aside if it
+    /// was for another world, and else handed out.
+    pub(super) fn install(&mut self, model: Box<Model>, alarm: Option<Alarm>) -> Option<Box<Model>> {
         let forked = self.following.fork.take().is_some();
         self.following.pending = None;
+        let changed_at = alarm.as_ref().map_or(0, |alarm| alarm.finding.since);
+        self.following.events.extend(alarm.map(Event::Drift));
         if !forked && changed_at <= self.following.changed_at {
             return self.model.replace(model);
         }

@@ -9,6 +9,7 @@ pub mod batch;
 mod contest;
 mod follow;
 pub mod model;
+mod policy;
 mod referee;
 pub mod refit;
 mod report;
@@ -25,6 +26,8 @@ use crate::snapshot::Snapshot;
 use follow::Following;
 pub use follow::KEPT_MAX;
 use model::{Counts, Model, Score};
+pub use policy::OnNewPolicy;
+use policy::Policies;
 use refit::{Candidate, RefitJob, RefitReason, RefitReport};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -133,6 +136,15 @@ pub struct Settings {
     pub lambda: Lambda,
     /// Largest importance ratio, positive: what `target_prob / behavior_prob` of a row is clipped at.
     pub rho_max: f64,
+    /// Half-life in rows, positive: a row so many rows old, those of all streams counted, counts half. Infinite where nothing
+    /// is forgotten.
+    pub forgetting: f64,
+    /// What becomes of what was learned when another policy begins to act.
+    pub on_new_policy: OnNewPolicy,
+    /// With [`OnNewPolicy::Discount`]: how often a row counts that counted once before, above 0 and at most 1.
+    pub policy_discount: f64,
+    /// With [`OnNewPolicy::Keep`]: most models that are kept beside that of the policy that acts.
+    pub policies_kept: usize,
     /// What model selection goes by. White noise is always selected by evidence.
     pub selection: SelectionKind,
     /// ICD tolerance on the squared residual, relative to v0, in (0, 1).
@@ -166,7 +178,8 @@ pub struct Settings {
     pub evidence_rows: usize,
     /// Starts of the optimiser.
     pub starts: usize,
-    /// Most seconds that one refit should take; its search may use [`refit::SEARCH_SHARE`] of them.
+    /// Most seconds of processor time that one refit should take on each of its threads; its search may use
+    /// [`refit::SEARCH_SHARE`] of them.
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,
@@ -185,6 +198,10 @@ impl Default for Settings {
             variance: VarianceKind::default(),
             lambda: Lambda::default(),
             rho_max: f64::INFINITY,
+            forgetting: f64::INFINITY,
+            on_new_policy: OnNewPolicy::default(),
+            policy_discount: 0.1,
+            policies_kept: 4,
             selection: SelectionKind::default(),
             tolerance: 1e-3,
             dictionary_max: 300,
@@ -246,6 +263,9 @@ impl Settings {
             && positive(self.tolerance)
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
             && self.rho_max > 0.0
+            && self.forgetting > 0.0
+            && self.policy_discount > 0.0
+            && self.policy_discount <= 1.0
             && (1..=20_000).contains(&self.dictionary_max)
             && self.backfill_rows <= 1_000_000
             && (1..=65_536).contains(&self.refresh_rows)
@@ -320,6 +340,13 @@ pub enum Event {
         /// Name of the model before, where it was set aside.
         kept: Option<String>,
     },
+    /// Another policy acts.
+    NewPolicy {
+        /// From the row at this offset on.
+        offset: u64,
+        /// Its name, if it has one.
+        policy: Option<String>,
+    },
 }
 
 /// Why a candidate was turned down.
@@ -344,7 +371,7 @@ pub enum Rejection {
     },
     /// Its system could not be solved.
     NoPosterior,
-    /// It was made of rows from before the world changed.
+    /// It was made of rows from before the world changed, or before another policy began to act.
     Outdated {
         /// Offset of its first row.
         from: u64,
@@ -372,6 +399,29 @@ impl fmt::Display for Rejection {
 }
 
 impl std::error::Error for Rejection {}
+
+/// What is to become of a candidate.
+#[derive(Debug)]
+pub enum Judgement {
+    /// It is too far behind: catch it up elsewhere, then ask again.
+    Behind(Candidate),
+    /// It is better.
+    Adopt {
+        /// What [`Learner::adopt`] takes.
+        adoption: Adoption,
+        /// How it was found.
+        report: RefitReport,
+        /// Scores of the present and of the new model on rows that neither was fitted to, nats per row.
+        scores: Option<(f64, f64)>,
+    },
+    /// It is not.
+    Reject {
+        /// How it was found.
+        report: RefitReport,
+        /// Why not.
+        why: Rejection,
+    },
+}
 
 /// What became of a candidate.
 #[derive(Debug)]
@@ -465,6 +515,8 @@ pub struct Learner {
     refits: u64,
     #[serde(default)]
     following: Following,
+    #[serde(default)]
+    policies: Policies,
 }
 
 /// An adoption as it is recorded: with the model itself, so that nobody has to find it again.
@@ -472,19 +524,17 @@ pub struct Learner {
 pub struct Adoption {
     generation: u64,
     refits: u64,
-    /// Offset of the first row of the world that the model is of.
+    /// The change that the refit found among its rows, if it did: the model was made of those since.
     #[serde(default)]
-    changed_at: u64,
+    alarm: Option<Alarm>,
     model: Box<Model>,
 }
 
-/// What [`Learner::adoption`] hands out to be written; read back as an [`Adoption`].
-#[derive(Debug, Serialize)]
-pub struct AdoptionRef<'a> {
-    generation: u64,
-    refits: u64,
-    changed_at: u64,
-    model: &'a Model,
+impl Adoption {
+    /// Whether what was read from a file is of one piece.
+    pub fn holds_together(&self) -> bool {
+        self.model.holds_together()
+    }
 }
 
 impl Learner {
@@ -505,6 +555,7 @@ impl Learner {
             score_at_job: None,
             refits: 0,
             following: Following::default(),
+            policies: Policies::default(),
         };
         learner.schedule();
         learner
@@ -520,6 +571,7 @@ impl Learner {
         let model = self.model.as_ref().is_none_or(|model| model.holds_together());
         model
             && self.following.holds_together()
+            && self.policies.holds_together()
             && self.settings.are_sound()
             && self.first_row <= self.learned
             && self.model.is_some() == (self.generation > 0)
@@ -536,7 +588,7 @@ impl Learner {
         self.following.kept_from().unwrap_or(self.learned)
     }
 
-    /// Offset of the first row of the world as it is, as far as is known: refits leave out those before.
+    /// Offset of the first row of the world and the policy as they are, as far as is known: refits leave out those before.
     pub fn changed_at(&self) -> u64 {
         self.following.changed_at()
     }
@@ -626,37 +678,46 @@ impl Learner {
         #[cfg(test)]
         assert_ne!(FAULT.get(), Some((self.settings.seed, self.learned)), "a fault made on purpose");
         let mut events = Vec::new();
-        if self.model.is_none() {
-            self.learned = window.end();
-            // Counted in rows received, so that a model appears at the same row however rows were batched.
-            if window.end() - self.first_row < self.settings.warmup_rows as u64 {
-                return events;
-            }
-            let warmup = self.settings.warmup_rows;
-            let first = self.first_row.max(window.start());
-            let rows = window.flatten_since(first);
-            let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
-            head.extend(&rows, 0..warmup.min(rows.len()));
-            let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
-            let mut model = Model::new(self.settings.clone(), inputs, &guess);
-            // The rows of the warm-up first, so that refreshes fall due at the same rows however rows were batched.
-            let known = head.len();
-            model.learn(&rows, 0..known, first);
-            model.refresh();
-            self.model = Some(Box::new(model));
-            self.learned = first + known as u64;
-            self.generation = 1;
-            events.push(Event::FirstModel);
-        }
-        self.begin_watch();
-        self.learn(window);
-        events.append(&mut self.following.events);
+        self.learn_up_to(window, window.end(), &mut events);
         let full = self.model.as_ref().is_some_and(|model| model.counts().novel_when_full > 0);
         if full && !self.full_reported {
             self.full_reported = true;
             events.push(Event::DictionaryFull);
         }
         events
+    }
+
+    /// Learn the rows of `window` before offset `end`, and report what came of it.
+    fn learn_rows(&mut self, window: &Window, end: u64, events: &mut Vec<Event>) {
+        if self.model.is_none() {
+            self.begin(window, end, events);
+        }
+        self.begin_watch();
+        self.learn(window, end);
+        events.append(&mut self.following.events);
+    }
+
+    /// Make the first model from the rows of the warm-up, once there are so many before offset `end`.
+    fn begin(&mut self, window: &Window, end: u64, events: &mut Vec<Event>) {
+        self.learned = end;
+        // Counted in rows received, so that a model appears at the same row however rows were batched.
+        if end - self.first_row < self.settings.warmup_rows as u64 {
+            return;
+        }
+        let first = self.first_row.max(window.start());
+        let (rows, count) = (window.flatten_since(first), (end - first) as usize);
+        let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
+        head.extend(&rows, 0..self.settings.warmup_rows.min(count));
+        let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
+        let mut model = Model::new(self.settings.clone(), inputs, &guess);
+        // Without those behind them, so that refreshes fall due at the same rows however rows were batched.
+        let known = head.len();
+        model.learn(&rows, 0..known, first);
+        model.refresh();
+        self.model = Some(Box::new(model));
+        self.learned = first + known as u64;
+        self.generation = 1;
+        events.push(Event::FirstModel);
     }
 
     /// Watch the errors of a model that has been selected, or that will stay without that: those of a stopgap shrink.
@@ -677,35 +738,17 @@ impl Learner {
         self.learned = offset;
     }
 
-    /// The present model as it is recorded right after it was adopted.
-    ///
-    /// # Panics
-    /// If there is no model.
-    pub fn adoption(&self) -> AdoptionRef<'_> {
-        let model = self.model.as_ref().expect("a model has been adopted");
-        AdoptionRef { generation: self.generation, refits: self.refits, changed_at: self.changed_at(), model }
-    }
-
-    /// Adopt again what was adopted here before.
-    ///
-    /// # Errors
-    /// If the model is not of one piece.
-    pub fn adopt_again(&mut self, adoption: Adoption) -> Result<(), &'static str> {
-        if !adoption.model.holds_together() {
-            return Err("a recorded model whose parts do not fit each other");
-        }
-        self.adopt(adoption.model, adoption.changed_at);
+    /// Adopt a model. One move of one value: whoever holds a snapshot keeps all of the old model, which is handed out so that it
+    /// can be dropped elsewhere, unless it is kept for a world that may come back.
+    pub fn adopt(&mut self, adoption: Adoption) -> Option<Box<Model>> {
+        let old = self.install(adoption.model, adoption.alarm);
         (self.generation, self.refits) = (adoption.generation, adoption.refits);
-        self.adopted();
-        Ok(())
-    }
-
-    fn adopted(&mut self) {
         self.score_at_job = None;
         self.refit_ended_at = self.learned;
         self.no_room_before = self.counts().novel_when_full;
         self.full_reported = false;
         self.schedule();
+        old
     }
 
     /// Ask for a refit at the next opportunity.
@@ -743,30 +786,22 @@ impl Learner {
         }
     }
 
-    /// What a refit needs. From here on one is running, until [`Learner::consider`] or [`Learner::refit_failed`].
+    /// What a refit needs. From here on one is running, until [`Learner::adopt`] or [`Learner::refit_failed`].
     ///
     /// # Errors
-    /// If there is no value function to start from.
+    /// If there is no value function to start from. Then [`Learner::refit_failed`] makes the next one due later.
     pub fn refit_job(&mut self, window: &Window, reason: RefitReason) -> Result<RefitJob, SnapshotError> {
         self.requested = false;
-        let current = self.snapshot(false);
-        // A job that cannot be made counts as one that failed: the next is due later, not at once.
-        let current = match current {
-            Ok(current) => current,
-            Err(e) => {
-                self.refit_failed();
-                return Err(e);
-            }
-        };
+        let current = self.snapshot(false)?;
         self.score_at_job = self.model.as_ref().map(|model| model.score());
         Ok(RefitJob {
             settings: self.settings.clone(),
             window: window.clone(),
-            from: self.changed_at(),
             current,
             names: self.names.clone(),
             reason,
             dictionary_share: refit::DICTIONARY_SHARE,
+            from: self.changed_at(),
             seed: self.settings.seed.wrapping_add(self.refits + 1),
         })
     }
@@ -793,38 +828,60 @@ impl Learner {
         self.next_refit = if first == 0 { u64::MAX } else { self.refit_ended_at + rows };
     }
 
-    /// Judge a candidate, catch it up if little is missing, and adopt it if it is no worse. One move of one value: whoever
-    /// holds a snapshot keeps all of the old model.
+    /// Judge a candidate and adopt it if it is no worse: [`Learner::judge`], then [`Learner::adopt`] or
+    /// [`Learner::refit_failed`].
     ///
     /// Rows of `window` that have not been learned yet are learned first, as by [`Learner::step`], so that both models are
     /// judged on the same ones.
     ///
     /// # Panics
     /// If the window has forgotten rows that were not learned.
-    pub fn consider(&mut self, mut candidate: Candidate, window: &Window) -> Verdict {
-        self.learn(window);
+    pub fn consider(&mut self, candidate: Candidate, window: &Window) -> Verdict {
+        if self.model.is_some() {
+            let mut events = Vec::new();
+            self.learn_up_to(window, window.end(), &mut events);
+            self.following.events = events;
+        }
+        match self.judge(candidate, window) {
+            Judgement::Behind(candidate) => Verdict::Behind(candidate),
+            Judgement::Adopt { adoption, report, scores } => {
+                let old = self.adopt(adoption);
+                Verdict::Adopted { report, scores, old }
+            }
+            Judgement::Reject { report, why } => {
+                self.refit_failed();
+                Verdict::Rejected { report, why }
+            }
+        }
+    }
+
+    /// Judge a candidate, after it has been caught up if little is missing. Nothing changes here.
+    ///
+    /// # Panics
+    /// If the window has forgotten rows that the candidate lacks, or holds rows that were not learned.
+    pub fn judge(&self, mut candidate: Candidate, window: &Window) -> Judgement {
+        assert_eq!(self.learned, window.end(), "both models are judged on the same rows");
+        let (from, changed_at) = (candidate.from, self.changed_at());
+        if from < changed_at {
+            return Judgement::Reject { report: candidate.report, why: Rejection::Outdated { from, changed_at } };
+        }
         // A refresh in the tail would cost more than all its rows, but where refreshes are frequent there is no tail without one.
         let behind = self.learned - candidate.through;
         if behind > TAIL_ROWS.min(candidate.model.rows_to_refresh()) && candidate.rounds < CATCH_UP_ROUNDS {
-            return Verdict::Behind(candidate);
+            return Judgement::Behind(candidate);
         }
         candidate.skip_to(self.learned.saturating_sub(TAIL_ROWS));
         candidate.take_tail(window);
         let report = candidate.report.clone();
         if let Some(why) = self.objection(&candidate) {
-            self.refit_failed();
-            return Verdict::Rejected { report, why };
+            return Judgement::Reject { report, why };
         }
         let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
-        candidate.model.set_settings(&self.settings);
-        candidate.model.reset_score();
-        let changed_at = candidate.alarm.as_ref().map_or(self.changed_at(), |alarm| alarm.finding.since);
-        self.following.events.extend(candidate.alarm.map(Event::Drift));
-        let old = self.adopt(candidate.model, changed_at);
-        self.generation += 1;
-        self.refits += 1;
-        self.adopted();
-        Verdict::Adopted { report, scores, old }
+        let Candidate { mut model, alarm, .. } = candidate;
+        model.set_settings(&self.settings);
+        model.reset_score();
+        let adoption = Adoption { generation: self.generation + 1, refits: self.refits + 1, alarm, model };
+        Judgement::Adopt { adoption, report, scores }
     }
 
     fn objection(&self, candidate: &Candidate) -> Option<Rejection> {
@@ -832,9 +889,6 @@ impl Learner {
         let stopgap = self.generation <= 1;
         if !candidate.model.is_sound() {
             return Some(Rejection::NoPosterior);
-        }
-        if candidate.from < self.changed_at() {
-            return Some(Rejection::Outdated { from: candidate.from, changed_at: self.changed_at() });
         }
         if candidate.report.selection.is_some() {
             // It was compared with the present model on held-out returns before it was rebuilt.

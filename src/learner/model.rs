@@ -312,8 +312,8 @@ impl Work {
 impl Model {
     /// A model that has learned nothing, with an empty dictionary.
     ///
-    /// The tolerance is that of the settings relative to v0, or a tenth of the noise variance if that is smaller: the
-    /// sparse model means something only while what it discards is small against the noise (docs/mathematics.md (D5)).
+    /// The tolerance is [`effective_tolerance`]: the sparse model means something only while what it discards is small against the
+    /// noise (docs/mathematics.md (D5)).
     pub fn new(settings: Settings, inputs: Inputs, hyperparameters: &Hyperparameters) -> Self {
         let tolerance = effective_tolerance(&settings, hyperparameters);
         let dictionary =
@@ -363,11 +363,31 @@ impl Model {
             dictionary,
             settings,
         };
+        model.statistics.forget(model.settings.forgetting);
+        if model.statistics.forgets() {
+            model.recent.forget();
+        }
         if model.scatters_rows() {
             model.recent.keep_scores(room);
         }
         model.set_lambda(lambda);
         model
+    }
+
+    /// A model with the inputs, kernel, dictionary, lambda, scale and noise of this one that has learned nothing: for rows
+    /// from another world than the ones before. How returns scatter about V is taken over as noise is; what verification has
+    /// found is not.
+    pub fn emptied(&self) -> Self {
+        let hyperparameters = Hyperparameters {
+            kernel: self.dictionary.kernel().clone(),
+            noise: self.noise,
+            noise_variance: self.scale.noise_variance(),
+        };
+        let (settings, inputs, dictionary) = (self.settings.clone(), self.inputs.clone(), self.dictionary.clone());
+        let mut empty = Self::with_dictionary(settings, inputs, &hyperparameters, dictionary);
+        empty.set_lambda(self.lambda);
+        (empty.scale, empty.spread) = (self.scale, self.spread.clone());
+        empty
     }
 
     /// Learn with this lambda, in \[0, 1\]. White noise has no use for one.
@@ -393,10 +413,12 @@ impl Model {
         arrivals
     }
 
-    /// Rows up to which a solution gains those since the last one, where rows are followed; 0 where refreshes are too rare.
+    /// Rows up to which a solution gains those since the last one, where rows are followed; 0 where refreshes are too rare, and
+    /// where rows are forgotten, since each then moves all of M.
     fn gains_followed(&self) -> usize {
         let most = Posterior::gains_most(self.dictionary.len());
-        if self.statistics.follows_rows && self.refresh_interval() <= most as u64 { most } else { 0 }
+        let followed = self.statistics.follows_rows && !self.statistics.forgets();
+        if followed && self.refresh_interval() <= most as u64 { most } else { 0 }
     }
 
     /// lambda of its recursion.
@@ -496,6 +518,7 @@ impl Model {
             variance: kept.variance,
             lambda: kept.lambda,
             rho_max: kept.rho_max,
+            forgetting: kept.forgetting,
             ..settings.clone()
         };
     }
@@ -551,9 +574,11 @@ impl Model {
     pub fn learn(&mut self, rows: &Rows, range: Range<usize>, offset: u64) {
         let mut start = range.start;
         while start < range.end {
-            // Blocks end where refreshes fall due, so that results do not depend on how rows were batched.
+            // Blocks end where refreshes fall due, so that results do not depend on how rows were batched. Rows that are
+            // forgotten are promised to give the same bits, too, so that each is a block of its own.
             let due = self.rows_until_refresh() as usize;
-            let end = range.end.min(start + due.min(self.settings.refresh_rows));
+            let most = if self.statistics.forgets() { 1 } else { self.settings.refresh_rows };
+            let end = range.end.min(start + due.min(most));
             self.learn_block(rows, start..end, offset + (start - range.start) as u64);
             self.rows_since_refresh += (end - start) as u64;
             if self.rows_since_refresh >= self.refresh_interval() {
@@ -587,6 +612,7 @@ impl Model {
         if !self.statistics.follows_rows && block.clone().any(|i| self.ratio(rows, i) != 1.0) {
             self.follow_rows();
         }
+        self.age(offset);
         let mut work = self.work.take().unwrap_or_default();
         self.collect_nodes(rows, block.clone(), &mut work);
         self.compute_features(&mut work);
@@ -598,9 +624,19 @@ impl Model {
         if self.dictionary.is_full() && !self.recent.is_settled() {
             // From here on the rows since the last refresh are of use, where its factor may gain them, and no others.
             let few = Posterior::gains_most(self.dictionary.len());
-            let gains = !self.statistics.follows_rows && self.settings.refresh_rows <= few;
+            let gains =
+                !self.statistics.follows_rows && !self.statistics.forgets() && self.settings.refresh_rows <= few;
             self.recent.settle(if gains { few } else { 0 });
         }
+    }
+
+    /// The row at `offset` is about to be learned: where that brings the statistics to another unit, bring all that is made of
+    /// weights along.
+    fn age(&mut self, offset: u64) {
+        let Some(factor) = self.statistics.advance(offset) else { return };
+        self.scale_scores(factor);
+        self.chains.iter_mut().for_each(|chain| chain.scale(factor));
+        self.recent.scale(factor);
     }
 
     /// The states of the block whose features are needed, in arrival order.
@@ -622,46 +658,24 @@ impl Model {
             if work.last_row.len() <= slot {
                 work.last_row.resize(slot + 1, u32::MAX);
             }
-            let mut gap = None;
-            if !white && rows.starts_chain[i] {
-                // The chain to be cut is the one left running by the stream's row before this one, in this block or earlier.
-                match work.last_row[slot] {
-                    u32::MAX if self.chains[slot].rows > 0 => {
-                        work.states.extend_from_slice(&self.slots[slot].next_state);
-                        gap = Some(add(work, k));
-                    }
-                    u32::MAX => {}
-                    last => {
-                        let last = block.start + last as usize;
-                        if !rows.terminated[last] && !rows.truncated[last] {
-                            self.inputs.normalise_into(rows.next_state(last), &mut work.states);
-                            gap = Some(add(work, k));
-                        }
-                    }
+            // The row before it in its stream, if that left a chain running: in this block, or earlier.
+            let led_from = match work.last_row[slot] {
+                u32::MAX => (self.chains[slot].rows > 0).then_some(None),
+                last => {
+                    Some(block.start + last as usize).filter(|&j| !rows.terminated[j] && !rows.truncated[j]).map(Some)
                 }
-            }
-            let mut before = None;
-            if self.statistics.follows_rows && !rows.starts_chain[i] {
-                let from = work.states.len();
-                match work.last_row[slot] {
-                    u32::MAX if self.chains[slot].rows > 0 => {
-                        work.states.extend_from_slice(&self.slots[slot].next_state);
-                        self.inputs.normalise_into(rows.state(i), &mut work.states);
-                        let (next, state) = work.states[from..].split_at(dim);
-                        let same = next == state;
-                        work.states.truncate(if same { from } else { from + dim });
-                        before = (!same).then(|| add(work, k));
-                    }
-                    u32::MAX => {}
-                    last => {
-                        let last = block.start + last as usize;
-                        let runs = !rows.terminated[last] && !rows.truncated[last];
-                        if runs && rows.next_state(last) != rows.state(i) {
-                            self.inputs.normalise_into(rows.next_state(last), &mut work.states);
-                            before = Some(add(work, k));
-                        }
-                    }
+            };
+            let (starts, mut gap, mut before) = (rows.starts_chain[i], None, None);
+            if let Some(last) = led_from.filter(|_| !white)
+                && (starts
+                    || (self.statistics.follows_rows && !self.begins_there(rows, i, slot, last, &mut work.states)))
+            {
+                match last {
+                    None => work.states.extend_from_slice(&self.slots[slot].next_state),
+                    Some(j) => self.inputs.normalise_into(rows.next_state(j), &mut work.states),
                 }
+                let node = Some(add(work, k));
+                if starts { gap = node } else { before = node }
             }
             work.last_row[slot] = k as u32;
             self.inputs.normalise_into(rows.state(i), &mut work.states);
@@ -674,6 +688,19 @@ impl Model {
             work.nodes.push(RowNodes { slot, gap, before, state, next });
         }
         debug_assert_eq!(work.states.len(), work.node_rows.len() * dim);
+    }
+
+    /// Whether row i begins in the state that the row before it in its chain led to: row `last`, or one of an earlier block.
+    /// `scratch` ends as it was.
+    fn begins_there(&self, rows: &Rows, i: usize, slot: usize, last: Option<usize>, scratch: &mut Vec<f64>) -> bool {
+        if let Some(last) = last {
+            return rows.next_state(last) == rows.state(i);
+        }
+        let from = scratch.len();
+        self.inputs.normalise_into(rows.state(i), scratch);
+        let same = scratch[from..] == self.slots[slot].next_state;
+        scratch.truncate(from);
+        same
     }
 
     fn slot(&mut self, stream: u32) -> usize {
@@ -766,7 +793,8 @@ impl Model {
             {
                 // The scores so far lack the coordinate: it gets what independent noise would have given it.
                 for j in 0..=m {
-                    *scatter.at_mut(m, j) = self.scale.noise_variance() * self.statistics.gram.at(m, j);
+                    *scatter.at_mut(m, j) =
+                        self.scale.noise_variance() * self.statistics.unit() * self.statistics.gram.at(m, j);
                 }
                 for slot in &mut self.slots {
                     slot.cluster.scores.resize(m + 1, self.settings.rewards.len());
@@ -852,7 +880,7 @@ impl Model {
         if !follows {
             solve_lower(posterior.system().factor().view(), solved.view_mut());
         }
-        let Scale { signal, ratio } = posterior.scale();
+        let (Scale { signal, ratio }, ridge) = (posterior.scale(), posterior.ridge());
         for (c, row) in scored.iter().enumerate() {
             let (gamma, difference) = (row.discount, difference.col(c));
             let place = |node: usize| node * width..(node + 1) * width;
@@ -872,7 +900,7 @@ impl Model {
             let variance = if !follows {
                 let (solved, new) = (solved.col(c), &difference[known..]);
                 let left = difference_residual(prior(), difference);
-                signal * (left + ratio * dot(solved, solved) + dot(new, new)) + noise
+                signal * (left + ridge * dot(solved, solved) + dot(new, new)) + noise
             } else if self.td_square > 0.0 {
                 // sigma0^2 is a ridge here; how large TD errors are the rows before tell.
                 self.td_square
@@ -926,7 +954,7 @@ impl Model {
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         let point = |node: usize| node * width..(node + 1) * width;
         let diagonal = self.dictionary.kernel().diagonal();
-        let gains = self.gains_followed();
+        let (gains, unit) = (self.gains_followed(), self.statistics.unit());
         let mut prior_trace = 0.0;
         let mut rewards = std::mem::take(&mut work.rewards);
         let mut gathered = std::mem::take(&mut work.gathered);
@@ -950,6 +978,7 @@ impl Model {
             }
             let (ratio, decay) = (self.ratio(rows, i), self.chains[slot].discount);
             let carry = self.lambda * ratio;
+            let weight = self.statistics.weight_at(offset + k as u64);
             let features = work.features.col(nodes.state);
             let continues = self.chains[slot].rows > 0;
             if continues && !white {
@@ -957,16 +986,16 @@ impl Model {
             }
             let crossing = self.statistics.follows_rows.then(|| {
                 let successor = work.features.col(nodes.before.unwrap_or(nodes.state));
-                let row = Followed { features, successor, rewards: &rewards, ratio, carry, discount };
+                let row = Followed { features, successor, rewards: &rewards, ratio, weight, carry, discount };
                 self.statistics.follow(&mut self.chains[slot], row, &mut gathered.boundaries);
                 if !gathered.revisits {
                     self.arrivals.push(slot, &self.chains[slot].trace, row, gains);
                 }
                 let boundary = gathered.boundaries.last().filter(|_| continues);
-                Crossing { ratio, carry, boundary, successor: nodes.before.map(|node| &work.points[point(node)]) }
+                Crossing { carry, boundary, successor: nodes.before.map(|node| &work.points[point(node)]) }
             });
             if crossing.is_none() {
-                self.statistics.absorb(&mut self.chains[slot], work.observed().col(k), &rewards, discount);
+                self.statistics.absorb(&mut self.chains[slot], work.observed().col(k), &rewards, discount, weight);
             }
             if asks {
                 self.expect_successor(slot, features, &rewards);
@@ -982,7 +1011,7 @@ impl Model {
                 self.verify_row(row, features);
             }
             if let Some(spreading) = &mut gathered.spreading {
-                spreading.arrive(slot, features, if continues { decay } else { 0.0 }, carry, ratio);
+                spreading.arrive(slot, features, if continues { decay } else { 0.0 }, carry, ratio * weight / unit);
             }
             let mut observed = Observed {
                 features: work.observed().col(k),
@@ -993,14 +1022,15 @@ impl Model {
                 slot,
                 decay,
                 discount: if white || rows.terminated[i] { 0.0 } else { discount },
+                share: ratio * weight,
                 crossing,
             };
-            prior_trace += ratio * diagonal;
+            prior_trace += ratio * weight * diagonal;
             if white && let Some(next) = nodes.next {
                 observed.next_point = &work.points[point(next)];
                 observed.weight = discount;
                 let covariance = self.dictionary.kernel().eval(observed.point, observed.next_point);
-                prior_trace += discount * discount * diagonal - 2.0 * discount * covariance;
+                prior_trace += weight * (discount * discount * diagonal - 2.0 * discount * covariance);
             }
             if !gathered.revisits {
                 self.recent.push(observed);
@@ -1029,20 +1059,20 @@ impl Model {
         self.absorb_gathered(&gathered);
         work.gathered = gathered;
         if !work.gathered.revisits {
-            if self.statistics.follows_rows {
-                self.weigh_observed(rows, block, work);
+            if self.statistics.follows_rows || self.statistics.forgets() {
+                self.weigh_observed(rows, block, offset, work);
             }
             self.statistics.absorb_gram(work.observed().view(), prior_trace);
         }
     }
 
-    /// phi sqrt(rho) instead of phi, where ratios are not one.
-    fn weigh_observed(&self, rows: &Rows, block: Range<usize>, work: &mut Work) {
+    /// phi sqrt(w rho) instead of phi, where weights and ratios are not one.
+    fn weigh_observed(&self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
         for (k, i) in block.enumerate() {
-            let ratio = self.ratio(rows, i);
-            if ratio != 1.0 {
+            let share = self.ratio(rows, i) * self.statistics.weight_at(offset + k as u64);
+            if share != 1.0 {
                 let observed = if work.observed_apart { &mut work.observed } else { &mut work.features };
-                observed.col_mut(k).iter_mut().for_each(|phi| *phi *= ratio.sqrt());
+                observed.col_mut(k).iter_mut().for_each(|phi| *phi *= share.sqrt());
             }
         }
     }
@@ -1082,9 +1112,35 @@ impl Model {
         self.absorb_gathered(&gathered);
     }
 
+    /// Let the rows so far count `factor` times as often, above 0 and at most 1; chains end, as at a cut.
+    pub fn discount(&mut self, factor: f64) {
+        self.cut_running_chains();
+        self.statistics.discount(factor);
+        self.recent.discount(factor);
+        self.scale_scores(factor);
+        self.rows_at_tuning = self.rows_at_tuning.min(self.statistics.rows);
+        self.arrivals.miss();
+        self.posterior = None;
+        self.refresh();
+        self.reset_score();
+    }
+
+    /// Scale the sums of scores, those of pieces of chains by `factor` and their squares with them.
+    fn scale_scores(&mut self, factor: f64) {
+        let scale = |matrix: &mut Matrix, factor: f64| {
+            (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
+        };
+        self.flush_scores();
+        if let Some(scatter) = &mut self.scatter {
+            scale(scatter, factor * factor);
+        }
+        self.slots.iter_mut().for_each(|slot| scale(&mut slot.cluster.scores, factor));
+    }
+
     /// What a block has gathered goes into B and into the scatter of scores, where refreshes are frequent some rows later.
     fn absorb_gathered(&mut self, gathered: &Gathered) {
-        let wait = self.gains_followed() > 0;
+        // Many at once cost less; where there are blocks of many rows these need not wait.
+        let wait = self.gains_followed() > 0 || self.statistics.forgets();
         if !gathered.revisits {
             self.statistics.absorb_boundaries(&gathered.boundaries, wait);
         }
@@ -1280,7 +1336,9 @@ impl Model {
         solve.inverts = self.gains_followed() > 0;
         self.close_running(running, running_states, points, covariances);
         let (rows, features) = (self.statistics.rows, self.dictionary.len());
-        let due = self.rows_at_tuning.saturating_add(self.rows_at_tuning >> (TUNE_STEADY_MAX - self.steady_tunings));
+        // Rows that are forgotten are replaced by others long before rows in all have grown by their share.
+        let known = self.rows_at_tuning.min(self.statistics.effective_rows() as u64);
+        let due = self.rows_at_tuning.saturating_add(known >> (TUNE_STEADY_MAX - self.steady_tunings));
         let tunes =
             self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
         // A few rows since the last refresh are gained by it. More, or other circumstances, ask for a solution from the
@@ -1347,20 +1405,6 @@ impl Model {
         self.verification.forget();
     }
 
-    /// A model with the same kernel and dictionary that has learned nothing.
-    pub fn fork(&self) -> Self {
-        let hyperparameters = Hyperparameters {
-            kernel: self.dictionary.kernel().clone(),
-            noise: self.noise,
-            noise_variance: self.scale.ratio,
-        };
-        let (settings, inputs) = (self.settings.clone(), self.inputs.clone());
-        let mut fork = Self::with_dictionary(settings, inputs, &hyperparameters, self.dictionary.clone());
-        fork.set_lambda(self.lambda);
-        fork.scale = self.scale;
-        fork
-    }
-
     /// End all chains, keep what was learned and the watch as it was before its last alarm, and give up all else: the weights
     /// (m, H) that it had. None if it never had any.
     pub(super) fn sleep(&mut self) -> Option<Matrix> {
@@ -1382,6 +1426,9 @@ impl Model {
         let (room, settings) = (self.dictionary.max(), &self.settings);
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         self.recent = Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
+        if self.statistics.forgets() {
+            self.recent.forget();
+        }
         if self.scatters_rows() {
             self.recent.keep_scores(room);
         }
@@ -1452,15 +1499,15 @@ impl Model {
         (share < FITTED_SHARE_MAX).then(|| Box::new(watch))
     }
 
-    /// Look at `rows` again, the first of which has offset `offset`, with the weights as they are now: the scatter of scores and
-    /// the spread of returns are made of their TD errors, and the pass that built the statistics had no weights, or poor ones.
-    /// What is normal for these errors is learned from them too, and whether the world changed among them.
-    pub fn revisit<'a>(&mut self, rows: impl Iterator<Item = (&'a Rows, Range<usize>)>, offset: u64) {
+    /// Look at `rows` again with the weights as they are now: the scatter of scores and the spread of returns are made of their
+    /// TD errors, and the pass that built the statistics had no weights, or poor ones. What is normal for these errors is
+    /// learned from them too, and whether the world changed among them. With each piece comes the offset of its first row, as
+    /// it was learned.
+    pub fn revisit<'a>(&mut self, rows: impl Iterator<Item = (&'a Rows, Range<usize>, u64)>) {
         if self.noise == NoiseModel::White {
             self.start_watch();
             return;
         }
-        let mut offset = offset;
         let (m, rewards) = (self.dictionary.len(), self.settings.rewards.len());
         let mut shadow = self.clone();
         shadow.scatter = shadow.scatter.map(|_| Matrix::zeros(m, m));
@@ -1475,15 +1522,15 @@ impl Model {
         let mut work = shadow.work.take().unwrap_or_default();
         work.gathered.revisits = true;
         work.gathered.spreading = Some(Spreading::new(m, rewards));
-        for (rows, range) in rows {
+        for (rows, range, offset) in rows {
             let mut start = range.start;
             while start < range.end {
                 let block = start..range.end.min(start + self.settings.refresh_rows);
+                let offset = offset + (start - range.start) as u64;
                 shadow.collect_nodes(rows, block.clone(), &mut work);
                 shadow.compute_features(&mut work);
                 shadow.observe(rows, block.clone(), &mut work);
                 shadow.absorb(rows, block.clone(), offset, &mut work);
-                offset += block.len() as u64;
                 start = block.end;
             }
         }
@@ -1500,7 +1547,7 @@ impl Model {
         }
         let spreading = work.gathered.spreading.take().expect("put in above");
         let noise = self.scale.noise_variance();
-        // Returns whose variance cannot be told are published without it.
+        // Where the variance of returns cannot be solved for, they are published without it.
         self.spread = spreading.solve(noise, self.dictionary.kernel().signal_variance).ok();
         self.value_covariance = self.solve().and_then(|posterior| self.covariance(&posterior, &self.running())).ok();
     }
@@ -1545,6 +1592,7 @@ impl Model {
             floor: spread.floor(),
             factor: self.verification.factor(self.settings.rewards.len()),
             pairs: self.verification.pairs(self.settings.rewards.len()),
+            coverage: self.verification.coverage(self.settings.rewards.len()),
         }
     }
 

@@ -12,7 +12,7 @@ use super::{Alarm, KernelKind, Lambda, SelectBy, Settings};
 use crate::math::dense::Matrix;
 use crate::math::embedding::StateKind;
 use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
-use crate::math::kernel::{Direction, Hyperparameters, Kernel, Metric, NoiseModel, Points};
+use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points};
 use crate::math::optimise::{ActiveBound, Ascent, Outcome};
 use crate::math::posterior::SolveError;
 use crate::math::returns::Returns;
@@ -27,7 +27,7 @@ const ROWS_MIN: usize = 16;
 const CATCH_UP_ROWS: usize = 512;
 /// Share of the cap that batch selection may fill in a running learner: the rest is for what is new before the next refit.
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
-/// Share of a refit's time budget that its search may use: the rest is for rebuilding dictionary and posterior.
+/// Share of a refit's budget of processor time that its search may use: the rest is for rebuilding dictionary and posterior.
 pub const SEARCH_SHARE: f64 = 0.7;
 /// Place of the noise among the parameters.
 const NOISE: usize = 2;
@@ -38,6 +38,13 @@ const TARGETS_MOVED: f64 = 0.05;
 /// ... if it is also less than this in standard deviations of correlated noise: errors in the targets are noise to the
 /// evidence, and where there is little other noise they decide what is selected.
 const TARGETS_MOVED_NOISE: f64 = 0.1;
+/// A candidate is outdated where more than this times the rows that chose it have arrived since: what few rows can tell apart is not
+/// what so many more would choose.
+const OUTDATED: u64 = 4;
+/// Times that an outdated candidate is selected again: rows may go on arriving faster than any selection ends.
+const AGAIN_MAX: u32 = 2;
+/// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
+const HALF_LIVES: f64 = 8.0;
 
 /// Why a refit was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +78,7 @@ pub struct RefitJob {
     pub settings: Settings,
     /// The retained rows.
     pub window: Window,
-    /// Rows before this offset are of a world that is no more: they are left out.
+    /// Rows before this offset are of a world that is no more, or of a policy that acts no more: they are left out.
     pub from: u64,
     /// The present value function: closes cut chains and is the one to beat.
     pub current: Snapshot,
@@ -90,6 +97,48 @@ impl RefitJob {
     fn room(&self) -> usize {
         ((self.settings.dictionary_max as f64 * self.dictionary_share) as usize).max(1)
     }
+
+    /// The same question of other rows.
+    fn asked_of(&self, window: Window) -> Self {
+        Self {
+            settings: self.settings.clone(),
+            window,
+            current: self.current.clone(),
+            names: self.names.clone(),
+            reason: self.reason,
+            dictionary_share: self.dictionary_share,
+            from: self.from,
+            seed: self.seed,
+        }
+    }
+
+    /// What was found in the window.
+    fn candidate(&self, model: Model, report: RefitReport) -> Candidate {
+        let through = self.window.end();
+        // Without the rows: a candidate must not keep alive what the window forgets.
+        let asked = self.asked_of(Window::starting_at(self.window.dim(), self.window.rewards_per_row(), 1, through));
+        Candidate {
+            model: Box::new(model),
+            through,
+            from: self.first(),
+            alarm: None,
+            rounds: 0,
+            report,
+            asked: Box::new(asked),
+            again: 0,
+        }
+    }
+
+    /// Offset of the first row that it looks at: none before [`RefitJob::from`]. Where rows are forgotten it is that of
+    /// the last [`HALF_LIVES`] half-lives: all of those count alike while hyperparameters are selected, and by their age when
+    /// the model is rebuilt.
+    fn first(&self) -> u64 {
+        let (start, end) = (self.window.start(), self.window.end());
+        let least = self.settings.warmup_rows.max(ROWS_MIN) as u64;
+        // A whole window if the half-life is infinite.
+        let rows = ((HALF_LIVES * self.settings.forgetting) as u64).max(least);
+        start.max(end.saturating_sub(rows)).max(self.from.min(end))
+    }
 }
 
 /// A model ready to be caught up, judged and adopted.
@@ -107,9 +156,33 @@ pub struct Candidate {
     pub rounds: u32,
     /// How it was found.
     pub report: RefitReport,
+    /// What was asked, without the rows.
+    asked: Box<RefitJob>,
+    /// Times it has been selected again.
+    again: u32,
 }
 
 impl Candidate {
+    /// Take in what has arrived since: learn it, or, where held-out returns of far fewer rows have chosen the model, select again
+    /// from all of `window`. `keep_going` and `time_left` are those of [`run`].
+    ///
+    /// # Errors
+    /// Stopped; or any reason for which a selection leaves the present model where it is.
+    pub fn follow(
+        mut self,
+        window: &Window,
+        keep_going: KeepGoing<'_>,
+        time_left: KeepGoing<'_>,
+    ) -> Result<Self, RefitError> {
+        let arrived = window.end() - self.through;
+        if self.report.selection.is_some() && self.again < AGAIN_MAX && arrived > OUTDATED * self.report.rows {
+            let again = run(&self.asked.asked_of(window.clone()), keep_going, time_left)?;
+            return Ok(Self { again: self.again + 1, ..again });
+        }
+        self.catch_up(window, keep_going)?;
+        Ok(self)
+    }
+
     /// Learn all rows of `window` from [`Candidate::through`] on, and refresh: this may take its time. Rows that the window has
     /// forgotten by now are left out.
     ///
@@ -214,7 +287,7 @@ impl From<SolveError> for RefitError {
 
 /// Select a model on the window and rebuild everything under it.
 ///
-/// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the time budget: once
+/// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the budget: once
 /// false, ascents end where they are and the best point so far is used. Called in a pool of threads, it uses them, and gives
 /// the same bits with any number of them as long as the time suffices.
 ///
@@ -222,13 +295,18 @@ impl From<SolveError> for RefitError {
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
-    let first = job.from.clamp(job.window.start(), job.window.end());
-    let rows = job.window.flatten_since(first);
+    let rows = job.window.flatten_since(job.first());
     if rows.len() < ROWS_MIN {
         return Err(RefitError::NotEnough(format!("{} rows, at least {ROWS_MIN} are needed", rows.len())));
     }
     if (1..rows.len()).all(|i| rows.state(i) == rows.state(0)) {
         return Err(RefitError::NotEnough("all rows start in the same state".into()));
+    }
+    let weighty = rows.ratios.iter().filter(|&&ratio| ratio > 0.0).count();
+    if weighty < ROWS_MIN {
+        let what =
+            format!("{weighty} of {} rows have a target_prob above 0, at least {ROWS_MIN} are needed", rows.len());
+        return Err(RefitError::NotEnough(what));
     }
     settings.check_dim(rows.dim).map_err(RefitError::Settings)?;
     let kinds = settings.kinds(rows.dim);
@@ -240,7 +318,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
     look()?;
     let left_out = dependence.left_out();
     if settings.selects_by_returns() {
-        return by_returns(job, (&rows, first), &inputs, &dependence, keep_going, time_left);
+        return by_returns(job, &rows, &inputs, &dependence, keep_going, time_left);
     }
     let returns = Returns::new(&rows, &settings.rewards, settings.discount);
     look()?;
@@ -290,6 +368,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             inputs: &inputs,
             hyperparameters: &hyperparameters,
             lambda: settings.first_lambda(),
+            first: job.first(),
         };
         let mut model = rebuild(job, &chosen, keep_going)?;
         let snapshot = model.snapshot(false)?;
@@ -302,14 +381,12 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             continue;
         }
         sane(&snapshot, &rows, settings)?;
-        look_again(&mut model, (&rows, first), keep_going);
-        let posterior = model.solve()?;
+        look_again(&mut model, &rows, job.first(), keep_going);
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
         let bounds = active
             .iter()
             .map(|b| format!("{} at its {} bound", names[b.parameter], if b.upper { "upper" } else { "lower" }));
-        let diagonal = model.dictionary().kernel().diagonal();
         let relevances = found.structure.relevances();
         let held = |test: &dyn Fn(&ActiveBound) -> bool| active.iter().any(test);
         // Asked only by the search so far: what the rebuild has used up since has not ended it.
@@ -318,8 +395,6 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         let alike = |d: usize| dependence.alike(d);
         let support = search.support(found.by, &hyperparameters, &alike, keep_going, time_left);
         let mut report = RefitReport {
-            reason: job.reason,
-            rows: rows.len() as u64,
             evidence: found.by,
             evidence_rows: search.rows(found.by),
             structure: found.structure.name.clone(),
@@ -331,16 +406,8 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             structures,
             active_bounds: bounds.collect(),
             out_of_time,
-            dictionary_size: model.dictionary().len(),
-            trace_gap: posterior.trace_gap(model.statistics()) * settings.rewards.len() as f64,
-            tolerance: model.dictionary().tolerance() / diagonal,
-            rows_left_out: 0,
-            variables: variables(&hyperparameters, &inputs, &dependence, support.as_ref().map(|(s, _)| &s[..])),
-            directions: directions(&hyperparameters.kernel.metric, inputs.dim()),
-            support_evidence: support.map(|(_, by)| by),
-            findings: Vec::new(),
             ascents,
-            selection: None,
+            ..report_of_rebuilt(job, &rows, &model, &hyperparameters, &dependence, support)?
         };
         let singular = |a: &AscentReport| {
             matches!(a.ascent.outcome, Outcome::Stalled | Outcome::Failed(EvidenceError::NotPositiveDefinite(_)))
@@ -365,15 +432,14 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         );
         // Evidence that is only reported ends without an error.
         look()?;
-        let through = job.window.end();
-        return Ok(Candidate { model: Box::new(model), through, from: first, alarm: None, rounds: 0, report });
+        return Ok(job.candidate(model, report));
     }
 }
 
 /// Select by held-out returns, then rebuild under what was chosen.
 fn by_returns(
     job: &RefitJob,
-    (rows, first): (&Rows, u64),
+    rows: &Rows,
     inputs: &Inputs,
     dependence: &Dependence,
     keep_going: KeepGoing<'_>,
@@ -402,68 +468,91 @@ fn by_returns(
     };
     let Choice { hyperparameters, lambda, report: selection, found, structures } =
         referee::choose(&question, &mut note, keep_going, time_left)?;
-    let chosen = Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda };
-    let mut model = selected_model(job, &chosen, first, keep_going)?;
+    let chosen = Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: job.first() };
+    let mut model = selected_model(job, &chosen, keep_going)?;
     // The world may have changed among these rows: the model is then made of those since.
     let alarm = model.last_change(job.window.end());
-    let from = alarm.as_ref().map_or(first, |alarm| alarm.finding.since);
-    if from > first {
+    let from = alarm.as_ref().map_or(chosen.first, |alarm| alarm.finding.since);
+    if from > chosen.first {
         let mut since = Rows::new(rows.dim, rows.rewards_per_row);
-        since.extend(rows, (from - first) as usize..rows.len());
-        model = selected_model(job, &Given { rows: &since, ..chosen }, from, keep_going)?;
+        since.extend(rows, (from - chosen.first) as usize..rows.len());
+        model = selected_model(job, &Given { rows: &since, first: from, ..chosen }, keep_going)?;
     }
-    let posterior = model.solve()?;
     let alike = |d: usize| dependence.alike(d);
     let support = found.as_ref().and_then(|(search, found)| {
         search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
     });
     let hyperparameters = model.hyperparameters();
-    let mut report = RefitReport {
+    let evaluations = ascents.iter().map(|a| a.ascent.evaluations).sum();
+    let out_of_time = selection.out_of_time;
+    let rebuilt = report_of_rebuilt(job, rows, &model, &hyperparameters, dependence, support)?;
+    let mut report =
+        RefitReport { evaluations, structures, out_of_time, ascents, selection: Some(selection), ..rebuilt };
+    if let Some((search, found)) = &found {
+        report.evidence_rows = search.rows(EvidenceKind::Exact);
+        report.structure.clone_from(&found.structure.name);
+    }
+    report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
+    if !keep_going() {
+        return Err(RefitError::Stopped);
+    }
+    Ok(Candidate { from, alarm, ..job.candidate(model, report) })
+}
+
+/// What a report says of the rebuilt model and its `hyperparameters`; how they were found is left out. `support` is the evidence
+/// lost without each state variable, and which evidence that is of.
+fn report_of_rebuilt(
+    job: &RefitJob,
+    rows: &Rows,
+    model: &Model,
+    hyperparameters: &Hyperparameters,
+    dependence: &Dependence,
+    support: Option<(Vec<f64>, EvidenceKind)>,
+) -> Result<RefitReport, RefitError> {
+    let (dictionary, inputs, metric) = (model.dictionary(), model.inputs(), &hyperparameters.kernel.metric);
+    let rewards = job.settings.rewards.len() as f64;
+    let factor = matches!(metric, Metric::Factor { .. });
+    Ok(RefitReport {
         reason: job.reason,
         rows: rows.len() as u64,
+        rows_effective: effective_rows(model),
         evidence: EvidenceKind::Exact,
-        evidence_rows: found.as_ref().map_or(0, |(search, _)| search.rows(EvidenceKind::Exact)),
-        structure: found
-            .as_ref()
-            .map_or_else(|| hyperparameters.kernel.metric.kind().to_owned(), |(_, found)| found.structure.name.clone()),
+        evidence_rows: 0,
+        structure: metric.kind().to_owned(),
         evidence_before: None,
         evidence_after: None,
         given_up: None,
         fit_ratio: None,
-        evaluations: ascents.iter().map(|a| a.ascent.evaluations).sum(),
-        structures,
+        evaluations: 0,
+        structures: Vec::new(),
         active_bounds: Vec::new(),
-        out_of_time: selection.out_of_time,
-        dictionary_size: model.dictionary().len(),
-        trace_gap: posterior.trace_gap(model.statistics()) * settings.rewards.len() as f64,
-        tolerance: model.dictionary().tolerance() / model.dictionary().kernel().diagonal(),
+        out_of_time: false,
+        dictionary_size: dictionary.len(),
+        trace_gap: model.solve()?.trace_gap(model.statistics()) * rewards,
+        tolerance: dictionary.tolerance() / dictionary.kernel().diagonal(),
         rows_left_out: 0,
-        variables: variables(&hyperparameters, inputs, dependence, support.as_ref().map(|(s, _)| &s[..])),
-        directions: directions(&hyperparameters.kernel.metric, inputs.dim()),
+        variables: variables(hyperparameters, inputs, dependence, support.as_ref().map(|(s, _)| &s[..])),
+        directions: if factor { metric.directions(inputs.dim()) } else { Vec::new() },
         support_evidence: support.map(|(_, by)| by),
         findings: Vec::new(),
-        ascents,
-        selection: Some(selection),
-    };
-    report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
-    if keep_going() {
-        let through = job.window.end();
-        Ok(Candidate { model: Box::new(model), through, from, alarm, rounds: 0, report })
-    } else {
-        Err(RefitError::Stopped)
-    }
+        ascents: Vec::new(),
+        selection: None,
+    })
 }
 
-/// Directions that a report tells: those of a factor model.
-fn directions(metric: &Metric, dim: usize) -> Vec<Direction> {
-    if matches!(metric, Metric::Factor { .. }) { metric.directions(dim) } else { Vec::new() }
+/// Effective number of rows, where rows are forgotten.
+fn effective_rows(model: &Model) -> Option<f64> {
+    model.statistics().forgets().then(|| model.statistics().effective_rows())
 }
 
 /// TD errors under the final weights: scatter and spread are made of them. No score, since no row was predicted before it was
 /// learned.
-fn look_again(model: &mut Model, (rows, first): (&Rows, u64), keep_going: KeepGoing<'_>) {
+fn look_again(model: &mut Model, rows: &Rows, first: u64, keep_going: KeepGoing<'_>) {
     let parts = (0..rows.len()).step_by(CATCH_UP_ROWS).map(|from| from..rows.len().min(from + CATCH_UP_ROWS));
-    model.revisit(parts.take_while(|_| keep_going()).map(|part| (rows, part)), first);
+    model.revisit(parts.take_while(|_| keep_going()).map(|part| {
+        let offset = first + part.start as u64;
+        (rows, part, offset)
+    }));
     model.reset_score();
 }
 
@@ -598,23 +687,21 @@ fn rescaled(hyperparameters: &Hyperparameters, from: &Inputs, to: &Inputs) -> Hy
 /// Passes of a rebuild: a dictionary that has grown in one of them is passed over again with what it has become.
 const PASSES: usize = 3;
 
-/// The model of hyperparameters that held-out returns have selected, of rows that begin at offset `first`.
-fn selected_model(
-    job: &RefitJob,
-    chosen: &Given<'_>,
-    first: u64,
-    keep_going: KeepGoing<'_>,
-) -> Result<Model, RefitError> {
+/// The model of hyperparameters that held-out returns have selected.
+fn selected_model(job: &RefitJob, chosen: &Given<'_>, keep_going: KeepGoing<'_>) -> Result<Model, RefitError> {
     let mut model = rebuild(job, chosen, keep_going)?;
     model.match_scale()?;
     sane(&model.snapshot(false)?, chosen.rows, &job.settings)?;
-    look_again(&mut model, (chosen.rows, first), keep_going);
+    look_again(&mut model, chosen.rows, chosen.first, keep_going);
     Ok(model)
 }
 
 /// Dictionary by pivoted ICD, then a pass over all rows, then noise and scale from the statistics.
 fn rebuild(job: &RefitJob, given: &Given<'_>, keep_going: KeepGoing<'_>) -> Result<Model, RefitError> {
-    let Given { settings, hyperparameters, .. } = *given;
+    // Where nothing is forgotten offsets decide only which rows are scored, and no score is made of these.
+    let first = if given.settings.forgetting.is_finite() { given.first } else { 0 };
+    let given = Given { first, ..*given };
+    let Given { settings, hyperparameters, .. } = given;
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);

@@ -63,8 +63,10 @@ impl EvidenceKind {
 pub struct RefitReport {
     /// Why it was started.
     pub reason: RefitReason,
-    /// Rows in the window.
+    /// Rows that it looked at: those of the window, or the last of them where rows are forgotten.
     pub rows: u64,
+    /// Effective number of rows of the rebuilt model, where rows are forgotten.
+    pub rows_effective: Option<f64>,
     /// What the hyperparameters were selected by in the end.
     pub evidence: EvidenceKind,
     /// Rows that this evidence was computed on.
@@ -106,8 +108,8 @@ pub struct RefitReport {
     pub findings: Vec<String>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
-    /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence is then that of
-    /// lambda-returns in their standard deviations, which only proposes relevances.
+    /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
+    /// relevances then, and what is said of it above is none.
     pub selection: Option<SelectionReport>,
 }
 

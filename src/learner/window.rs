@@ -88,6 +88,20 @@ impl Window {
         self.end += 1;
     }
 
+    /// Append the rows of `batch` as rows of stream number `stream`, with one of `starts_chain` for each.
+    ///
+    /// # Panics
+    /// If they have other dimensions, or there is another number of flags.
+    pub fn extend_from_batch(&mut self, stream: u32, starts_chain: &[bool], batch: &Batch) {
+        let mut from = 0;
+        while from < batch.len() {
+            let to = batch.len().min(from + self.room());
+            self.last_mut().extend_from_batch(stream, &starts_chain[from..to], batch, from..to);
+            self.end += (to - from) as u64;
+            from = to;
+        }
+    }
+
     /// Append rows `range` of `rows`.
     ///
     /// # Panics
@@ -95,12 +109,16 @@ impl Window {
     pub fn extend(&mut self, rows: &Rows, range: Range<usize>) {
         let mut from = range.start;
         while from < range.end {
-            let room = SEGMENT_ROWS - (self.end % SEGMENT_ROWS as u64) as usize;
-            let to = range.end.min(from + room);
+            let to = range.end.min(from + self.room());
             self.last_mut().extend(rows, from..to);
             self.end += (to - from) as u64;
             from = to;
         }
+    }
+
+    /// Rows that the last segment, or the next one if that is full, has room for.
+    fn room(&self) -> usize {
+        SEGMENT_ROWS - (self.end % SEGMENT_ROWS as u64) as usize
     }
 
     fn last_mut(&mut self) -> &mut Rows {

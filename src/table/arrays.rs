@@ -1,7 +1,8 @@
 //! Formats that keep whole arrays (NPZ, HDF5): numbers out of bytes, and rows out of arrays.
 
-use super::Fault;
 use super::build::{Builder, Cell, Column, Job};
+use super::roles::{self, Role, Source};
+use super::{Fault, Format};
 
 /// Decoded arrays of one file may take this many bytes, whatever its size ...
 const BYTES_MIN: u64 = 1 << 30;
@@ -78,6 +79,38 @@ impl Array {
             }
         }
         self
+    }
+
+    /// Flags that are `flag` in the last row alone, and else false.
+    pub(super) fn last(name: &str, rows: usize, flag: bool) -> Self {
+        let mut flags = vec![false; rows];
+        flags.last_mut().into_iter().for_each(|last| *last = flag);
+        Self { name: name.to_owned(), shape: vec![rows], values: Values::Flags(flags) }
+    }
+
+    /// The one flag that it holds.
+    ///
+    /// # Errors
+    /// If it holds something else.
+    pub(super) fn flag(&self) -> Result<bool, String> {
+        match &self.values {
+            Values::Flags(flags) if flags.len() == 1 => Ok(flags[0]),
+            Values::Whole(values) if matches!(values[..], [0 | 1]) => Ok(values[0] == 1),
+            _ => Err("must be one flag".to_owned()),
+        }
+    }
+
+    /// Leave out the rows behind the first `rows`.
+    pub(super) fn truncate(&mut self, rows: usize) {
+        let Some(axis) = self.shape.first_mut() else { return };
+        *axis = rows.min(*axis);
+        let length = self.shape.iter().product();
+        match &mut self.values {
+            Values::Numbers(v) => v.truncate(length),
+            Values::Whole(v) => v.truncate(length),
+            Values::Flags(v) => v.truncate(length),
+            Values::Texts(v) => v.truncate(length),
+        }
     }
 
     /// Length of the first axis.
@@ -182,56 +215,71 @@ impl Budget {
     }
 }
 
+/// The arrays of a file as sources of columns, by their names and shapes; a shape that cannot be told is none.
+pub(super) fn sources(shapes: &[(String, Option<Vec<usize>>)], job: &Job<'_>) -> Vec<Source> {
+    let copies = shapes
+        .iter()
+        .any(|(name, shape)| shape.as_ref().is_some_and(|shape| shape.len() == 3) && roles::may_be_state(name, job));
+    let rows = if copies { 2 } else { 1 };
+    let source = |(name, shape): &(String, Option<Vec<usize>>)| {
+        let width = shape.as_ref().filter(|shape| shape.len() == rows + 1).map(|shape| shape[rows]);
+        Source { name: name.clone(), width }
+    };
+    shapes.iter().map(source).collect()
+}
+
+/// One column of a piece: which array it is in, which number of its rows, and by how many rows it runs ahead.
+#[derive(Debug)]
+struct Placed {
+    name: String,
+    column: Column,
+    array: usize,
+    k: usize,
+    ahead: usize,
+}
+
 /// Arrays that belong together, row by row, each with what it holds.
 pub(super) struct Piece {
-    pub(super) arrays: Vec<(Column, Array)>,
+    arrays: Vec<(Vec<Role>, Array)>,
+    columns: Vec<Placed>,
     /// Number of the first row, if rows are numbered by their place.
-    pub(super) first: Option<u64>,
+    first: Option<u64>,
+    /// Copies of an environment that take turns in the rows, each of them a stream.
+    copies: usize,
 }
 
 impl Piece {
-    fn find(&self, column: Column) -> Option<&Array> {
-        self.arrays.iter().find(|(c, _)| *c == column).map(|(_, array)| array)
-    }
-
-    /// Number of rows: transitions, or where only states are read, states.
-    pub(super) fn rows(&self) -> usize {
-        self.find(Column::Reward(0)).or(self.find(Column::State(0))).map_or(0, Array::rows)
-    }
-
-    /// Whether `states` has one row more than there are transitions: the successor of the last one.
-    pub(super) fn trails(&self) -> bool {
-        let (states, rewards) = (self.find(Column::State(0)), self.find(Column::Reward(0)));
-        let next = self.find(Column::NextState(0)).is_some();
-        matches!((states, rewards), (Some(s), Some(r)) if !next && s.rows() == r.rows() + 1)
-    }
-
-    /// Columns with their names, each with its array, the k in a row, and by how many rows it runs ahead.
-    fn columns(&self) -> Vec<(String, Column, usize, usize, usize)> {
-        let mut columns = Vec::new();
-        for (a, (column, array)) in self.arrays.iter().enumerate() {
-            let name = |k: usize| match array.shape.len() {
-                2 => format!("{}[:, {k}]", array.name),
-                _ => array.name.clone(),
-            };
-            for k in 0..array.width() {
-                columns.push((name(k), column.nth(k).unwrap_or(*column), a, k, 0));
-                if let (Column::State(_), true) = (column, self.trails()) {
-                    columns.push((name(k), Column::NextState(k), a, k, 1));
-                }
-            }
-        }
-        columns
-    }
-
-    /// The columns, in the order of the cells that [`Piece::push`] gives. `prefix` is the part of the file.
+    /// `prefix` is the part of the file. Arrays with three axes are (steps, copies of the environment, numbers), and so are
+    /// the others then.
     ///
     /// # Errors
     /// If an array is not of the shape that it must have.
-    pub(super) fn layout(&self, prefix: &str) -> Result<Vec<(String, Column)>, Fault> {
-        for (column, array) in &self.arrays {
+    pub(super) fn new(
+        mut arrays: Vec<(Vec<Role>, Array)>,
+        first: Option<u64>,
+        prefix: &str,
+        format: Format,
+    ) -> Result<Self, Fault> {
+        let is_state = |(roles, _): &&(Vec<Role>, Array)| roles.iter().any(|r| matches!(r.column, Column::State(_)));
+        let state = arrays.iter().find(is_state).map(|(_, array)| (array.name.clone(), array.shape.clone()));
+        let mut copies = 1;
+        if let Some((name, &[steps, found, _])) = state.as_ref().map(|(name, shape)| (name, &shape[..])) {
+            copies = found;
+            for (_, array) in &mut arrays {
+                if array.shape.len() < 2 || array.shape[..2] != [steps, copies] {
+                    let message = format!(
+                        "has shape {:?}; {name} has three axes, for steps, copies of the environment and numbers, and all \
+                         arrays must agree in the first two: {steps} and {copies}",
+                        array.shape
+                    );
+                    return Err(Fault::column(format!("{prefix}{}", array.name), message));
+                }
+                array.shape.splice(..2, [steps * copies]);
+            }
+        }
+        for (roles, array) in &arrays {
             let wrong = |message: String| Err(Fault::column(format!("{prefix}{}", array.name), message));
-            let one = column.nth(0).is_none();
+            let one = roles.iter().any(|role| role.column.from(0).is_none() && role.only.is_none());
             if array.shape.is_empty() || array.shape.len() > 2 || (one && array.width() != 1) {
                 let wanted = if one { "one value for each row" } else { "rows of numbers; flatten what has more axes" };
                 return wrong(format!("has shape {:?}, must hold {wanted}", array.shape));
@@ -240,11 +288,61 @@ impl Piece {
                 return wrong("its rows are empty".to_owned());
             }
         }
-        let mut columns: Vec<_> = self.columns().into_iter().map(|(name, column, ..)| (name, column)).collect();
+        let mut piece = Self { arrays, columns: Vec::new(), first, copies };
+        piece.columns = piece.place(format)?;
+        Ok(piece)
+    }
+
+    /// The array of a kind of column.
+    fn find(&self, fits: impl Fn(Column) -> bool) -> Option<&Array> {
+        self.arrays.iter().find(|(roles, _)| roles.iter().any(|role| fits(role.column))).map(|(_, array)| array)
+    }
+
+    fn state(&self) -> Option<&Array> {
+        self.find(|column| column == Column::State(0))
+    }
+
+    /// Number of rows: transitions, or where only states are read, states.
+    pub(super) fn rows(&self) -> usize {
+        let other = |column| !matches!(column, Column::State(_) | Column::Term(_));
+        let found = self.find(|c| c == Column::Reward(0)).or(self.find(other)).or(self.state());
+        found.map_or(0, Array::rows)
+    }
+
+    /// Whether `states` has one row more than there are transitions: the successor of the last one.
+    pub(super) fn trails(&self) -> bool {
+        let next = self.find(|column| matches!(column, Column::NextState(_))).is_some();
+        !next && self.state().is_some_and(|states| states.rows() == self.rows() + 1)
+    }
+
+    fn place(&self, format: Format) -> Result<Vec<Placed>, Fault> {
+        let mut columns = Vec::new();
+        for (at, (roles, array)) in self.arrays.iter().enumerate() {
+            let width = (array.shape.len() == 2).then(|| array.width());
+            let source = Source { name: array.name.clone(), width };
+            for role in roles {
+                for (name, column, k) in source.spread(*role, format)? {
+                    if let (Column::State(d), true) = (column, self.trails()) {
+                        let column = Column::NextState(d);
+                        columns.push(Placed { name: name.clone(), column, array: at, k, ahead: 1 });
+                    }
+                    columns.push(Placed { name, column, array: at, k, ahead: 0 });
+                }
+            }
+        }
+        Ok(columns)
+    }
+
+    /// The columns, in the order of the cells that [`Piece::push`] gives.
+    pub(super) fn layout(&self) -> Vec<(String, Column)> {
+        let mut columns: Vec<_> = self.columns.iter().map(|placed| (placed.name.clone(), placed.column)).collect();
+        if self.copies > 1 {
+            columns.push(("copy".to_owned(), Column::Stream));
+        }
         if self.first.is_some() {
             columns.push(("seq".to_owned(), Column::Seq));
         }
-        Ok(columns)
+        columns
     }
 
     /// Hand the rows over to a builder whose columns are those of this piece. They are `part` of the file, from and to.
@@ -254,19 +352,20 @@ impl Piece {
     pub(super) fn push(&self, builder: &mut Builder, job: &mut Job<'_>, part: (f64, f64)) -> Result<(), Fault> {
         let n = self.rows();
         let trails = self.trails();
-        for (column, array) in &self.arrays {
+        for (roles, array) in &self.arrays {
             let found = array.rows();
-            if found != n && !(trails && matches!(column, Column::State(_))) {
-                let all = if matches!(column, Column::State(_)) { ", or one row more without successors" } else { "" };
+            let state = roles.iter().any(|role| matches!(role.column, Column::State(_)));
+            if found != n && !(trails && state) {
+                let all = if state { ", or one row more without successors" } else { "" };
                 let message = format!("has {found} rows, there are {n} rewards; they must agree{all}");
                 return Err(Fault::column(format!("{}{}", builder.prefix, array.name), message));
             }
         }
-        let columns = self.columns();
         let streams = builder.streams();
         for i in 0..n {
-            builder.push(i as u64, |k| match columns.get(k) {
-                Some(&(_, _, a, k, ahead)) => self.arrays[a].1.cell(i + ahead, k),
+            builder.push(i as u64, |k| match self.columns.get(k) {
+                Some(placed) => self.arrays[placed.array].1.cell(i + placed.ahead, placed.k),
+                None if k == self.columns.len() && self.copies > 1 => Cell::Whole((i % self.copies) as i64),
                 None => Cell::Whole((self.first.unwrap_or(0) + i as u64) as i64),
             })?;
             if trails && i + 1 < n && builder.ended() {
@@ -284,8 +383,8 @@ impl Piece {
     }
 
     fn row_fault(&self, builder: &Builder, row: usize, column: Column, message: &str) -> Fault {
-        let name = self.find(column).or(self.find(Column::Truncated)).map_or("truncated", |array| &array.name);
-        let column = format!("{}{name}", builder.prefix);
+        let array = self.find(|c| c == column).or(self.find(|c| c == Column::Truncated));
+        let column = format!("{}{}", builder.prefix, array.map_or("truncated", |array| &array.name));
         Fault::Cell { row: row as u64, column, message: message.to_owned() }
     }
 }

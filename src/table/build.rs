@@ -1,7 +1,10 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
+use super::columns::Columns;
 use super::extras::{Extras, Wide};
+use super::header::Header;
+use super::order::{self, Order};
 use super::{AssumeTerminated, Done, Fault, Format, Progress, Reading, Table};
 use crate::transition::{MAGNITUDE_MAX, Rows, probability};
 use std::collections::HashMap;
@@ -31,6 +34,22 @@ pub(super) enum Column {
     NextAction(usize),
     NextActionProb(usize),
     StartsChain,
+    /// Where it changes, another episode begins.
+    Episode,
+    /// Rises within an episode; rows are put into this order.
+    Order,
+    /// Counts the rows of an episode.
+    Frame,
+    /// The state is terminal: the row gives only its state, and the row that leads there terminates.
+    Absorbing,
+    /// The row is the last of its episode and gives only its state.
+    Last,
+    /// The end of an episode, by itself unless the row is truncated.
+    EndedItself,
+    /// The end of an episode, from outside unless the row is terminated.
+    EndedOtherwise,
+    /// Part of a reward that is a sum.
+    Term(usize),
     Skipped,
 }
 
@@ -68,16 +87,29 @@ impl Column {
         })
     }
 
-    /// The k-th number of a column that holds a list.
-    pub(super) fn nth(self, k: usize) -> Option<Self> {
+    /// The column that is k numbers further, in one that may be several.
+    pub(super) fn from(self, k: usize) -> Option<Self> {
         match self {
-            Self::State(_) => Some(Self::State(k)),
-            Self::NextState(_) => Some(Self::NextState(k)),
-            Self::Action(_) => Some(Self::Action(k)),
-            Self::Reward(_) => Some(Self::Reward(k)),
-            Self::NextAction(_) => Some(Self::NextAction(k)),
-            Self::NextActionProb(_) => Some(Self::NextActionProb(k)),
+            Self::State(first) => Some(Self::State(first + k)),
+            Self::NextState(first) => Some(Self::NextState(first + k)),
+            Self::Action(first) => Some(Self::Action(first + k)),
+            Self::Reward(first) => Some(Self::Reward(first + k)),
+            Self::NextAction(first) => Some(Self::NextAction(first + k)),
+            Self::NextActionProb(first) => Some(Self::NextActionProb(first + k)),
             _ => None,
+        }
+    }
+
+    /// Which of several it is, from 0.
+    pub(super) fn number(self) -> usize {
+        match self {
+            Self::State(k)
+            | Self::NextState(k)
+            | Self::Action(k)
+            | Self::Reward(k)
+            | Self::NextAction(k)
+            | Self::NextActionProb(k) => k,
+            _ => 0,
         }
     }
 }
@@ -144,6 +176,7 @@ pub(super) enum Want {
 pub(super) struct Job<'a> {
     pub(super) format: Format,
     pub(super) want: Want,
+    pub(super) columns: &'a Columns,
     pub(super) progress: &'a mut dyn FnMut(Progress),
     /// Who takes the table piece by piece; none: all of it is kept.
     pub(super) pieces: Option<Pieces<'a>>,
@@ -167,147 +200,6 @@ enum Part<'a> {
     First(&'a [u64]),
     /// Those that no later row can change, in whatever order.
     Settled,
-}
-
-/// The columns of a table, understood.
-pub(super) struct Header {
-    format: Format,
-    want: Want,
-    names: Vec<String>,
-    columns: Vec<Column>,
-    dim: usize,
-    has_next: bool,
-    /// The columns of the rows' extras, without rows.
-    extras: Extras,
-    rewards_per_row: usize,
-}
-
-impl Header {
-    /// `columns` with their names, in the order in which rows will give their cells.
-    pub(super) fn new(job: &Job<'_>, columns: Vec<(String, Column)>) -> Result<Self, Fault> {
-        let (names, columns): (Vec<String>, Vec<Column>) = columns.into_iter().unzip();
-        let (format, want) = (job.format, job.want);
-        for (k, column) in columns.iter().enumerate() {
-            if *column != Column::Skipped && columns[..k].contains(column) {
-                let message = "appears twice (reward and reward_0 are the same, so are action and action_0, next_action \
-                               and next_action_0); drop one";
-                return Err(Fault::column(&names[k], message));
-            }
-        }
-        let extras = Extras::default();
-        let mut header = Self { format, want, names, columns, dim: 0, has_next: false, extras, rewards_per_row: 0 };
-        header.dim = header.width("state", |c| if let Column::State(k) = c { Some(k) } else { None })?;
-        let next = header.width("next_state", |c| if let Column::NextState(k) = c { Some(k) } else { None })?;
-        header.extras = header.extras()?;
-        header.rewards_per_row = header.width("reward", |c| if let Column::Reward(k) = c { Some(k) } else { None })?;
-        header.has_next = next > 0;
-        if want == Want::States {
-            let foreign = |c: &Column| !matches!(c, Column::State(_) | Column::Skipped);
-            if let Some(k) = header.columns.iter().position(foreign) {
-                let all = if format.has_arrays() { "the array states" } else { "the columns state_0, state_1, ..." };
-                return Err(Fault::column(
-                    &header.names[k],
-                    format!("a table of states has {all} alone; drop this one"),
-                ));
-            }
-        }
-        if header.dim == 0 {
-            return Err(Fault::column(format.name(Column::State(0)), "missing; a state has at least one coordinate"));
-        }
-        if header.has_next && next != header.dim {
-            let column = match format {
-                Format::Csv | Format::Parquet => format!("next_state_{}", next.min(header.dim)),
-                _ => format.name(Column::NextState(0)).to_owned(),
-            };
-            let message = format!("states have {} coordinates, successors {next}; they must agree", header.dim);
-            return Err(Fault::column(column, message));
-        }
-        if let Want::Transitions(reading) = want {
-            if header.rewards_per_row == 0 {
-                let message = "missing; a transition has at least one reward";
-                return Err(Fault::column(format.name(Column::Reward(0)), message));
-            }
-            header.check_ends(reading)?;
-        }
-        Ok(header)
-    }
-
-    /// The columns of the rows' extras, without rows.
-    fn extras(&self) -> Result<Extras, Fault> {
-        let one = |column| Wide::new(usize::from(self.columns.contains(&column)));
-        let extras = Extras {
-            actions: Wide::new(self.width("action", |c| if let Column::Action(k) = c { Some(k) } else { None })?),
-            behavior_probs: one(Column::BehaviorProb),
-            target_probs: one(Column::TargetProb),
-            next_actions: Wide::new(
-                self.width("next_action", |c| if let Column::NextAction(k) = c { Some(k) } else { None })?,
-            ),
-            next_action_probs: Wide::new(
-                self.width("next_action_probs", |c| if let Column::NextActionProb(k) = c { Some(k) } else { None })?,
-            ),
-        };
-        let (action, next) = (extras.actions.width, extras.next_actions.width);
-        if action > 0 && next > 0 && action != next {
-            let message = format!("actions have {action} numbers, next actions {next}; they must agree");
-            return Err(Fault::column(self.name_of(Column::NextAction(0)), message));
-        }
-        Ok(extras)
-    }
-
-    /// Whether it is known where episodes terminate, once and not twice.
-    fn check_ends(&self, reading: Reading) -> Result<(), Fault> {
-        let position = |column| self.columns.iter().position(|&c| c == column);
-        let done = position(Column::Done).map(|k| &self.names[k]);
-        let told = match reading.done {
-            Some(Done::Truncated) => Column::Truncated,
-            Some(Done::Terminated) | None => Column::Terminated,
-        };
-        let twice = position(told).map(|k| &self.names[k]);
-        match (done, reading.done, twice) {
-            (Some(done), Some(_), Some(twice)) => {
-                Err(Fault::column(done, format!("{twice} says the same already; leave --done out and this one, too")))
-            }
-            (Some(done), None, Some(twice)) => {
-                let message = format!("{twice} says already where episodes terminate; drop this one");
-                Err(Fault::column(done, message))
-            }
-            (Some(done), None, None) => {
-                let message = "says that an episode ended, not how; say it: --done terminated (nothing of value can \
-                               follow) or --done truncated (cut off from outside)";
-                Err(Fault::column(done, message))
-            }
-            (None, Some(_), _) => Err(Fault::column("done", "missing; --done is for tables that have it")),
-            (Some(_), Some(_), None) => Ok(()),
-            (None, None, Some(_)) => Ok(()),
-            (None, None, None) if reading.assume_terminated.is_some() => Ok(()),
-            // Whoever tells truncations apart has seen no termination.
-            (None, None, None) if position(Column::Truncated).is_some() => Ok(()),
-            (None, None, None) => {
-                let message = "missing, so nothing says where episodes terminate; say what to assume: \
-                               --assume-terminated never (no state is absorbing) or --assume-terminated last (the last \
-                               row of every piece ends in an absorbing state, unless it was truncated)";
-                Err(Fault::column(self.format.name(Column::Terminated), message))
-            }
-        }
-    }
-
-    /// Number of columns of one group, whose numbers must count from 0 without a gap.
-    fn width(&self, group: &str, index: impl Fn(Column) -> Option<usize>) -> Result<usize, Fault> {
-        let mut indices: Vec<usize> = self.columns.iter().filter_map(|&c| index(c)).collect();
-        indices.sort_unstable();
-        match indices.iter().enumerate().find(|(k, index)| *k != **index) {
-            Some((k, _)) => {
-                let message = "missing; columns are numbered from 0 without a gap";
-                Err(Fault::column(format!("{group}_{k}"), message))
-            }
-            None => Ok(indices.len()),
-        }
-    }
-
-    /// Name of the column of a kind, if it is there.
-    fn name_of(&self, column: Column) -> String {
-        self.columns.iter().position(|&c| c == column).map_or_else(String::new, |k| self.names[k].clone())
-    }
 }
 
 /// A finite number of bounded magnitude; none where the cell is blank.
@@ -398,13 +290,18 @@ pub(super) struct Builder {
     reward: Vec<f64>,
     /// As a table of one row.
     extra: Extras,
+    terms: Vec<f64>,
     name: String,
+    /// Of each row whether its state is terminal, so that it is no transition.
+    absorbing: Vec<bool>,
+    order: Order,
 }
 
 impl Builder {
     pub(super) fn new(header: Header, nan_is_blank: bool) -> Self {
         let (d, h) = (header.dim, header.rewards_per_row);
         let (extras, mut extra) = (header.extras.clone(), header.extras.clone());
+        let (terms, named) = (header.terms, header.columns.contains(&Column::Episode));
         extra.columns_mut().into_iter().for_each(|column| column.values = vec![f64::NAN; column.width]);
         Self {
             header,
@@ -425,7 +322,10 @@ impl Builder {
             next: vec![0.0; d],
             reward: vec![0.0; h],
             extra,
+            terms: vec![f64::NAN; terms],
             name: String::new(),
+            absorbing: Vec::new(),
+            order: Order::new(named),
         }
     }
 
@@ -483,6 +383,7 @@ impl Builder {
     /// Append the row that is at `place` in the file; `cell` gives its k-th cell.
     pub(super) fn push<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), Fault> {
         let (mut terminated, mut truncated, mut done, mut discount) = (false, false, false, f64::NAN);
+        let (mut itself, mut otherwise, mut absorbing, mut last) = (false, false, false, false);
         let (mut seq, mut starts_chain) = (None, false);
         let mut named = false;
         for k in 0..self.header.columns.len() {
@@ -492,7 +393,15 @@ impl Builder {
                 && matches!(cell, Cell::Number(value) if value.is_nan())
                 && !matches!(
                     column,
-                    Column::State(_) | Column::Terminated | Column::Truncated | Column::Done | Column::StartsChain
+                    Column::State(_)
+                        | Column::Terminated
+                        | Column::Truncated
+                        | Column::Done
+                        | Column::EndedItself
+                        | Column::EndedOtherwise
+                        | Column::Absorbing
+                        | Column::Last
+                        | Column::StartsChain
                 )
             {
                 cell = Cell::Empty;
@@ -538,6 +447,14 @@ impl Builder {
                     optional(f64::MAX).map(|value| self.extra.next_action_probs.values[i] = value)
                 }
                 Column::StartsChain => flag(cell).map(|value| starts_chain = value),
+                Column::Episode => order::episode(cell, &mut self.order.key),
+                Column::Order => order::moment(cell).map(|value| self.order.time = value),
+                Column::Frame => position(cell).map(|value| self.order.frame = value as f64),
+                Column::Absorbing => flag(cell).map(|value| absorbing = value),
+                Column::Last => flag(cell).map(|value| last = value),
+                Column::EndedItself => flag(cell).map(|value| itself = value),
+                Column::EndedOtherwise => flag(cell).map(|value| otherwise = value),
+                Column::Term(i) => optional(f64::MAX).map(|value| self.terms[i] = value),
                 Column::Skipped => Ok(()),
             };
             read.map_err(|message| self.fault(place, &self.header.names[k], message))?;
@@ -551,6 +468,9 @@ impl Builder {
             Want::Transitions(Reading { done: Some(Done::Truncated), .. }) => truncated |= done,
             _ => {}
         }
+        terminated |= itself && !truncated;
+        truncated |= (otherwise && !terminated) || last;
+        self.add_up(place)?;
         if self.header.has_next {
             if terminated && self.next.iter().all(|v| v.is_nan()) {
                 self.next.copy_from_slice(&self.state);
@@ -562,7 +482,13 @@ impl Builder {
             }
         }
         let ratio = self.check_extras(place)?;
-        let (id, seq) = self.number_row(place, seq, starts_chain)?;
+        let id = self.stream_id();
+        let starts_chain = self.order.take(id, starts_chain);
+        if self.order.disordered {
+            self.check_sortable(place)?;
+        }
+        let seq = self.number_row(place, id, seq, starts_chain)?;
+        self.absorbing.push(absorbing);
         self.rows.states.extend_from_slice(&self.state);
         if self.header.has_next {
             self.rows.next_states.extend_from_slice(&self.next);
@@ -608,9 +534,75 @@ impl Builder {
         Ok(probability::ratio(behavior, target))
     }
 
-    /// Number of the row's stream, and the row's number in it.
-    fn number_row(&mut self, place: u64, seq: Option<u64>, starts_chain: bool) -> Result<(u32, u64), Fault> {
-        let id = match self.ids.get(&self.name) {
+    /// The row's rewards, where they are sums.
+    fn add_up(&mut self, place: u64) -> Result<(), Fault> {
+        for (h, sum) in self.header.sums.iter().enumerate() {
+            let value = sum.terms.iter().fold(sum.constant, |value, (factor, term)| value + factor * self.terms[*term]);
+            if value.abs() > MAGNITUDE_MAX || value.is_infinite() {
+                let message = format!("{value:e} is beyond {MAGNITUDE_MAX:e} in magnitude; rescale it");
+                return Err(self.fault(place, &sum.text, message));
+            }
+            self.reward[h] = value;
+        }
+        Ok(())
+    }
+
+    /// Whether rows that are not in the order of their episodes can be sorted.
+    fn check_sortable(&self, place: u64) -> Result<(), Fault> {
+        let (episode, numbered) = (self.header.name_of(Column::Episode), self.header.columns.contains(&Column::Seq));
+        if !self.header.in_pieces && !numbered {
+            return Ok(());
+        }
+        let message = format!(
+            "episode {} is not in one piece, or its times fall; {}",
+            self.order.key,
+            if numbered { "drop seq, so that rows can be sorted" } else { "sort the rows by episode and time" }
+        );
+        Err(self.fault(place, &episode, message))
+    }
+
+    /// Sort rows that are not in the order of their episodes, and number them again.
+    fn sort(&mut self) {
+        let order = self.order.sorted();
+        let (rows, extras) = (self.rows.clone(), self.extras.clone());
+        self.rows = Rows::new(rows.dim, rows.rewards_per_row);
+        self.extras = extras.without_rows();
+        for &i in &order {
+            if self.header.has_next {
+                self.rows.extend(&rows, i..i + 1);
+            } else {
+                // Successors are not there yet.
+                self.rows.states.extend_from_slice(rows.state(i));
+                self.rows.rewards.extend_from_slice(rows.reward(i));
+                self.rows.discounts.push(rows.discounts[i]);
+                self.rows.ratios.push(rows.ratios[i]);
+                self.rows.streams.push(rows.streams[i]);
+                self.rows.terminated.push(rows.terminated[i]);
+                self.rows.truncated.push(rows.truncated[i]);
+                self.rows.starts_chain.push(false);
+            }
+            self.extras.push_from(&extras, i);
+        }
+        self.places = order.iter().map(|&i| self.places[i]).collect();
+        self.absorbing = order.iter().map(|&i| self.absorbing[i]).collect();
+        self.order.permute(&order);
+        let mut last: Vec<Option<(u64, u32)>> = vec![None; self.streams.len()];
+        self.seqs.clear();
+        for i in 0..order.len() {
+            let episode = self.order.episodes[i];
+            let last = &mut last[self.rows.streams[i] as usize];
+            let seq = match *last {
+                None => 0,
+                Some((seq, before)) => seq + if before == episode && !self.order.opens[i] { 1 } else { 2 },
+            };
+            *last = Some((seq, episode));
+            self.seqs.push(seq);
+        }
+    }
+
+    /// Number of the stream that the row names.
+    fn stream_id(&mut self) -> u32 {
+        match self.ids.get(&self.name) {
             Some(&id) => id,
             None => {
                 let id = u32::try_from(self.streams.len()).expect("fewer than 2^32 streams");
@@ -621,7 +613,11 @@ impl Builder {
                 self.seen_of.push(0);
                 id
             }
-        };
+        }
+    }
+
+    /// The row's number in its stream.
+    fn number_row(&mut self, place: u64, id: u32, seq: Option<u64>, starts_chain: bool) -> Result<u64, Fault> {
         let last = self.last_seq[id as usize];
         let seq = match (last, seq) {
             (Some(last), Some(seq)) if seq <= last => {
@@ -637,7 +633,7 @@ impl Builder {
         let left_out = &mut self.left_out[id as usize];
         *left_out += u64::from(starts_chain && last.is_some());
         match seq.checked_add(*left_out).filter(|&seq| seq < u64::MAX) {
-            Some(seq) => Ok((id, seq)),
+            Some(seq) => Ok(seq),
             None => Err(self.fault(place, &self.header.name_of(Column::Seq), format!("{seq} is too large"))),
         }
     }
@@ -659,20 +655,27 @@ impl Builder {
 
     /// The transitions.
     pub(super) fn into_table(mut self) -> Result<Table, Fault> {
+        if self.order.disordered {
+            self.sort();
+        }
         let mut table = self.resolve(Part::All)?;
         if table.rows.is_empty() {
             return Err(Fault::Empty);
         }
         table.streams = self.streams;
+        table.read = self.seen as usize;
+        table.understood = self.header.understood;
+        table.episode_names = self.order.names;
         mark_chains(&mut table.rows, &table.seqs, table.streams.len());
+        if !self.order.named {
+            table.number_chains();
+        }
         Ok(table)
     }
 
     /// Whether rows without an end terminate where their piece ends.
     fn last_terminates(&self) -> bool {
-        let known = |column| self.header.columns.contains(&column);
-        let unsaid = !known(Column::Terminated) && !known(Column::Done);
-        unsaid
+        !self.header.has_ends()
             && matches!(self.header.want, Want::Transitions(reading)
                 if reading.assume_terminated == Some(AssumeTerminated::Last))
     }
@@ -720,6 +723,14 @@ impl Builder {
             }
             let after = after.filter(|&j| self.seqs[i] + 1 == self.seqs[j]);
             let after = after.filter(|&j| !has_next || rows.next_state(i) == rows.state(j));
+            if self.absorbing[i] {
+                keep[i] = false;
+                continue;
+            }
+            // The next row only says that its state is terminal.
+            if after.is_some_and(|j| self.absorbing[j]) && !rows.truncated[i] {
+                rows.terminated[i] = true;
+            }
             if last_terminates && after.is_none() && !rows.truncated[i] {
                 rows.terminated[i] = true;
             }
@@ -754,28 +765,59 @@ impl Builder {
             }
         }
         let none = self.extras.without_rows();
-        let (extras, seqs) = (std::mem::replace(&mut self.extras, none.clone()), std::mem::take(&mut self.seqs));
-        let places = std::mem::take(&mut self.places);
+        let before = Columned {
+            extras: std::mem::replace(&mut self.extras, none),
+            seqs: std::mem::take(&mut self.seqs),
+            places: std::mem::take(&mut self.places),
+            episodes: std::mem::take(&mut self.order.episodes),
+            frames: std::mem::take(&mut self.order.frames),
+        };
+        let absorbing = std::mem::take(&mut self.absorbing);
+        let mut table = Table { rows: Rows::new(d, h), ..Table::default() };
         if (0..n).all(|i| within[i] && keep[i]) {
-            return Ok(Table { rows, streams: Vec::new(), seqs, extras });
+            table.rows = rows;
+            before.into_table(&mut table);
+            return Ok(table);
         }
-        let mut table = Table { rows: Rows::new(d, h), streams: Vec::new(), seqs: Vec::new(), extras: none };
+        table.extras = self.extras.clone();
         for i in (0..n).filter(|&i| keep[i]) {
             if within[i] {
                 table.rows.extend(&rows, i..i + 1);
-                table.seqs.push(seqs[i]);
-                table.extras.push_from(&extras, i);
+                table.extras.push_from(&before.extras, i);
+                table.seqs.push(before.seqs[i]);
+                table.places.push(before.places[i]);
+                table.episodes.extend(before.episodes.get(i));
+                table.frames.extend(before.frames.get(i));
             } else {
                 self.rows.extend(&rows, i..i + 1);
-                self.seqs.push(seqs[i]);
-                self.extras.push_from(&extras, i);
-                self.places.push(places[i]);
+                self.extras.push_from(&before.extras, i);
+                self.seqs.push(before.seqs[i]);
+                self.places.push(before.places[i]);
+                self.absorbing.push(absorbing[i]);
+                self.order.episodes.extend(before.episodes.get(i));
+                self.order.frames.extend(before.frames.get(i));
             }
         }
         if !has_next {
             self.rows.next_states.clear();
         }
         Ok(table)
+    }
+}
+
+/// What belongs to rows beside [`Rows`].
+struct Columned {
+    extras: Extras,
+    seqs: Vec<u64>,
+    places: Vec<u64>,
+    episodes: Vec<u32>,
+    frames: Vec<u64>,
+}
+
+impl Columned {
+    fn into_table(self, table: &mut Table) {
+        (table.extras, table.seqs, table.places) = (self.extras, self.seqs, self.places);
+        (table.episodes, table.frames) = (self.episodes, self.frames);
     }
 }
 

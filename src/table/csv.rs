@@ -1,6 +1,8 @@
 //! CSV: the first line names the columns.
 
-use super::build::{Builder, Cell, Column, Header, Job, hint};
+use super::build::{Builder, Cell, Job};
+use super::header::Header;
+use super::roles::{Source, assign};
 use super::{Fault, TableError};
 use crate::transition::Batch;
 use std::fs::File;
@@ -10,20 +12,18 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let file = File::open(path).map_err(Fault::Io)?;
     let bytes = file.metadata().map_err(Fault::Io)?.len().max(1);
     let mut reader = ::csv::ReaderBuilder::new().trim(::csv::Trim::All).buffer_capacity(1 << 16).from_reader(file);
-    let mut columns = Vec::new();
-    for name in reader.headers()? {
-        let name = name.trim_start_matches('\u{feff}');
-        let column = Column::parse(name).ok_or_else(|| Fault::column(name, hint(name)))?;
-        columns.push((name.to_owned(), column));
-    }
-    if columns.is_empty() {
+    let source = |name: &str| Source { name: name.trim_start_matches('\u{feff}').to_owned(), width: None };
+    let sources: Vec<Source> = reader.headers()?.iter().map(source).collect();
+    if sources.is_empty() {
         return Err(Fault::Empty);
     }
-    let mut builder = Builder::new(Header::new(job, columns)?, false);
+    let roles = assign(job, &sources)?;
+    let (columns, places) = roles.columns(&sources, job.format)?;
+    let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
     let mut record = ::csv::StringRecord::new();
     while reader.read_record(&mut record)? {
         let line = record.position().map_or(0, ::csv::Position::line);
-        builder.push(line, |k| Cell::Written(&record[k]))?;
+        builder.push(line, |k| Cell::Written(&record[places[k].0]))?;
         builder.advance(job, reader.position().byte() as f64 / bytes as f64)?;
     }
     Ok(builder)

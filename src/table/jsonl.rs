@@ -1,7 +1,9 @@
 //! JSONL: one object per line, with the names of CSV's columns, or lists under the names of the wire.
 
 use super::Fault;
-use super::build::{Builder, Cell, Column, Header, Job, hint};
+use super::build::{Builder, Cell, Job};
+use super::header::Header;
+use super::roles::{Source, assign};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,11 +15,12 @@ const LINE_MAX: u64 = 1 << 24;
 
 /// What is under a key.
 struct Key {
-    column: Column,
     /// How many numbers, if it is a list.
     list: Option<usize>,
     /// Line that decided this.
     line: u64,
+    /// The first line that says otherwise, and how.
+    fault: Option<(u64, String)>,
 }
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
@@ -26,7 +29,7 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let mut keys: HashMap<String, Key> = HashMap::new();
     each_line(path, |line, object, fraction| {
         for (name, value) in object {
-            learn_key(&mut names, &mut keys, line, name, value)?;
+            learn_key(&mut names, &mut keys, line, name, value);
         }
         if line.is_multiple_of(4096) {
             (job.progress)(super::Progress { rows: 0, fraction: 0.5 * fraction });
@@ -36,32 +39,31 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     if names.is_empty() {
         return Err(Fault::Empty);
     }
-    let mut columns = Vec::new();
-    let mut cells: Vec<(&str, Option<usize>)> = Vec::new();
-    for name in &names {
-        let Key { column, list, .. } = keys[name];
-        match list {
-            None => {
-                columns.push((name.clone(), column));
-                cells.push((name, None));
-            }
-            Some(width) => {
-                for k in 0..width {
-                    columns.push((format!("{name}[{k}]"), column.nth(k).unwrap_or(column)));
-                    cells.push((name, Some(k)));
-                }
-            }
+    let sources: Vec<Source> = names.iter().map(|name| Source { name: name.clone(), width: keys[name].list }).collect();
+    // What is wrong with a key is wrong where it first stands.
+    let located = |fault| match fault {
+        Fault::Column { column, message } if keys.contains_key(&column) => {
+            Fault::Cell { row: keys[&column].line, column, message }
         }
+        other => other,
+    };
+    let roles = assign(job, &sources).map_err(located)?;
+    let used = names.iter().zip(&roles.of).filter(|(_, roles)| !roles.is_empty());
+    let wrong = used.filter_map(|(name, _)| keys[name].fault.as_ref().map(|(line, message)| (line, name, message)));
+    if let Some((line, name, message)) = wrong.min() {
+        return Err(Fault::Cell { row: *line, column: name.clone(), message: message.clone() });
     }
-    let mut builder = Builder::new(Header::new(job, columns)?, false);
+    let (columns, places) = roles.columns(&sources, job.format).map_err(located)?;
+    let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
     each_line(path, |line, object, fraction| {
         builder.push(line, |k| {
-            let (name, index) = cells[k];
-            match (object.get(name), index) {
-                (None | Some(Value::Null), _) if name == "stream" => Cell::Text("default"),
-                (None, _) => Cell::Empty,
-                (Some(Value::Array(list)), Some(k)) => list.get(k).map_or(Cell::Empty, cell),
-                (Some(value), _) => cell(value),
+            let (at, k) = places[k];
+            let name = sources[at].name.as_str();
+            match object.get(name) {
+                None | Some(Value::Null) if name == "stream" => Cell::Text("default"),
+                None => Cell::Empty,
+                Some(Value::Array(list)) => list.get(k).map_or(Cell::Empty, cell),
+                Some(value) => cell(value),
             }
         })?;
         builder.advance(job, 0.5 + 0.5 * fraction)?;
@@ -70,49 +72,26 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     Ok(builder)
 }
 
-fn learn_key(
-    names: &mut Vec<String>,
-    keys: &mut HashMap<String, Key>,
-    line: u64,
-    name: &str,
-    value: &Value,
-) -> Result<(), Fault> {
-    let wrong = |message: String| Fault::Cell { row: line, column: name.to_owned(), message };
+fn learn_key(names: &mut Vec<String>, keys: &mut HashMap<String, Key>, line: u64, name: &str, value: &Value) {
     let list = match value {
-        Value::Null => return Ok(()),
+        Value::Null => return,
         Value::Array(list) => Some(list.len()),
         _ => None,
     };
-    if let Some(key) = keys.get(name) {
-        return match (key.list, list) {
-            _ if key.column == Column::Skipped => Ok(()),
-            (None, None) => Ok(()),
-            (Some(before), Some(now)) if before == now => Ok(()),
-            (Some(before), Some(now)) => {
-                Err(wrong(format!("has {now} numbers, in line {} it had {before}; they must agree", key.line)))
-            }
-            (_, _) => Err(wrong(format!("is a list here or in line {}, and no list in the other", key.line))),
-        };
-    }
-    let column = match name {
-        "state" => Some(Column::State(0)),
-        "next_state" => Some(Column::NextState(0)),
-        "next_action_probs" => Some(Column::NextActionProb(0)),
-        // Of the wire's messages; runs of a producer are told apart by `seq` and by their states here.
-        "v" | "session" => Some(Column::Skipped),
-        _ => Column::parse(name),
+    let Some(key) = keys.get_mut(name) else {
+        let fault = (list == Some(0)).then(|| (line, "an empty list".to_owned()));
+        names.push(name.to_owned());
+        keys.insert(name.to_owned(), Key { list, line, fault });
+        return;
     };
-    let Some(column) = column else { return Err(wrong(hint(name))) };
-    let many = matches!(name, "state" | "next_state" | "action" | "reward" | "next_action" | "next_action_probs");
-    match list {
-        Some(_) if column != Column::Skipped && !many => return Err(wrong("a list; one value is needed here".into())),
-        Some(0) if many => return Err(wrong("an empty list".into())),
-        _ => {}
-    }
-    let list = list.filter(|_| column != Column::Skipped);
-    names.push(name.to_owned());
-    keys.insert(name.to_owned(), Key { column, list, line });
-    Ok(())
+    let message = match (key.list, list) {
+        (before, now) if before == now => return,
+        (Some(before), Some(now)) => {
+            format!("has {now} numbers, in line {} it had {before}; they must agree", key.line)
+        }
+        _ => format!("is a list here or in line {}, and no list in the other", key.line),
+    };
+    key.fault.get_or_insert((line, message));
 }
 
 fn cell(value: &Value) -> Cell<'_> {

@@ -55,23 +55,31 @@
 
 mod arrays;
 mod build;
+mod columns;
 mod csv;
+mod expression;
 mod extras;
 #[cfg(feature = "hdf5")]
 mod hdf5;
+mod header;
 mod jsonl;
 mod npz;
+mod order;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod roles;
+mod sidecar;
 
+pub use self::columns::{Columns, Summary, Understood};
 pub use self::csv::TableWriter;
+pub use self::sidecar::{Values, write_columns};
 use crate::transition::{Batch, BatchParts, Rows};
 use build::{Builder, Column, Job, Pieces, Want};
 use extras::Extras;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::hash::Hasher as _;
+use std::hash::{Hash as _, Hasher as _};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -294,12 +302,22 @@ pub struct Progress {
 }
 
 /// Transitions of a file, checked: every number is finite and in range, every row has a successor.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     rows: Rows,
     streams: Vec<String>,
     seqs: Vec<u64>,
     extras: Extras,
+    /// Of each row its line or row in the file.
+    places: Vec<u64>,
+    /// Of each row its episode, a number of `episode_names`, and its number in it.
+    episodes: Vec<u32>,
+    frames: Vec<u64>,
+    /// Empty where no column names episodes: they are chains then, and have numbers.
+    episode_names: Vec<String>,
+    /// Rows of the file.
+    read: usize,
+    understood: Understood,
 }
 
 impl Table {
@@ -309,10 +327,88 @@ impl Table {
     /// # Errors
     /// The first fault found, with its row and column and what to do about it.
     pub fn read(path: &Path, reading: Reading, progress: &mut dyn FnMut(Progress)) -> Result<Self, TableError> {
+        Self::read_as(path, reading, &Columns::default(), progress)
+    }
+
+    /// As [`Table::read`], of somebody whose columns have other names.
+    ///
+    /// # Errors
+    /// As there; among them a column that is named and not in the file.
+    pub fn read_as(
+        path: &Path,
+        reading: Reading,
+        columns: &Columns,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, TableError> {
         let path = &locate(path);
-        read(path, Want::Transitions(reading), progress)
+        read(path, Want::Transitions(reading), columns, progress)
             .and_then(Builder::into_table)
             .map_err(|fault| TableError { path: path.to_owned(), fault })
+    }
+
+    /// What was understood of the file.
+    pub fn understood(&self) -> &Understood {
+        &self.understood
+    }
+
+    /// Of each row its episode: those that a column names, else chains, both numbered in order of appearance.
+    pub fn episodes(&self) -> &[u32] {
+        &self.episodes
+    }
+
+    /// What the file calls its episodes; empty where no column names them.
+    pub fn episode_names(&self) -> &[String] {
+        &self.episode_names
+    }
+
+    /// Of each row its number in its episode, from 0 or as the file has it.
+    pub fn frames(&self) -> &[u64] {
+        &self.frames
+    }
+
+    /// How much there is, how episodes end, and from where to where numbers go.
+    pub fn summary(&self) -> Summary {
+        let rows = &self.rows;
+        let episodes = self.episodes.iter().max().map_or(0, |&last| last as usize + 1);
+        let mut ends = [0; 3];
+        // Backwards: whether the next row of a stream starts a chain, or there is none.
+        let mut over = vec![true; self.streams.len()];
+        for i in (0..rows.len()).rev() {
+            let over = std::mem::replace(&mut over[rows.streams[i] as usize], rows.starts_chain[i]);
+            match () {
+                () if rows.terminated[i] => ends[0] += 1,
+                () if rows.truncated[i] => ends[1] += 1,
+                () if over => ends[2] += 1,
+                () => {}
+            }
+        }
+        Summary {
+            rows: self.read,
+            transitions: rows.len(),
+            episodes,
+            ends,
+            states: ranges(&rows.states, rows.dim),
+            rewards: ranges(&rows.rewards, rows.rewards_per_row),
+            actions: ranges(&self.extras.actions.values, self.extras.actions.width),
+        }
+    }
+
+    /// Take chains for episodes.
+    fn number_chains(&mut self) {
+        let mut current: Vec<(u32, u64)> = vec![(0, 0); self.streams.len()];
+        let mut next = 0;
+        self.episodes = Vec::with_capacity(self.rows.len());
+        self.frames = Vec::with_capacity(self.rows.len());
+        for i in 0..self.rows.len() {
+            let current = &mut current[self.rows.streams[i] as usize];
+            if self.rows.starts_chain[i] {
+                *current = (next, 0);
+                next += 1;
+            }
+            self.episodes.push(current.0);
+            self.frames.push(current.1);
+            current.1 += 1;
+        }
     }
 
     /// The transitions in file order. Streams are numbered in order of appearance; `starts_chain` is set unless the row
@@ -421,15 +517,39 @@ impl Table {
 /// # Errors
 /// The first fault found, with its row and column and what to do about it.
 pub fn read_states(path: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(Vec<f64>, usize), TableError> {
+    read_states_as(path, &Columns::default(), progress)
+}
+
+/// As [`read_states`], of columns with other names. Those that `columns.state` names are taken, or those called as
+/// `columns.names` if all of them are there, and what else is in the file is left alone.
+///
+/// # Errors
+/// As there; among them a column that is named and not in the file.
+pub fn read_states_as(
+    path: &Path,
+    columns: &Columns,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Vec<f64>, usize), TableError> {
     let path = &locate(path);
-    read(path, Want::States, progress)
+    read(path, Want::States, columns, progress)
         .and_then(Builder::into_states)
         .map_err(|fault| TableError { path: path.to_owned(), fault })
 }
 
-fn read(path: &Path, want: Want, progress: &mut dyn FnMut(Progress)) -> Result<Builder, Fault> {
+fn read(path: &Path, want: Want, columns: &Columns, progress: &mut dyn FnMut(Progress)) -> Result<Builder, Fault> {
     let format = Format::to_read(path)?;
-    format.read(path, &mut Job { format, want, progress, pieces: None })
+    format.read(path, &mut Job { format, want, columns, progress, pieces: None })
+}
+
+/// From where to where each of `width` numbers goes.
+fn ranges(values: &[f64], width: usize) -> Vec<[f64; 2]> {
+    let mut ranges = vec![[f64::INFINITY, f64::NEG_INFINITY]; width];
+    for row in values.chunks_exact(width.max(1)) {
+        for (range, value) in ranges.iter_mut().zip(row) {
+            *range = [range[0].min(*value), range[1].max(*value)];
+        }
+    }
+    ranges
 }
 
 /// A table that is read from its file whenever it is needed and never kept, however large it is. Rows wait in memory only
@@ -438,6 +558,7 @@ fn read(path: &Path, want: Want, progress: &mut dyn FnMut(Progress)) -> Result<B
 pub struct LargeTable {
     path: PathBuf,
     reading: Reading,
+    columns: Columns,
     rows: u64,
     dim: usize,
     rewards_per_row: usize,
@@ -452,9 +573,23 @@ impl LargeTable {
     /// # Errors
     /// The first fault found, with its row and column and what to do about it.
     pub fn check(path: &Path, reading: Reading, progress: &mut dyn FnMut(Progress)) -> Result<Self, TableError> {
-        let path = locate(path);
-        let table =
-            Self { path, reading, rows: 0, dim: 0, rewards_per_row: 0, streams: Vec::new(), totals: Vec::new() };
+        Self::check_as(path, reading, &Columns::default(), progress)
+    }
+
+    /// As [`LargeTable::check`], of somebody whose columns have other names. Its rows must be in the order of their
+    /// episodes.
+    ///
+    /// # Errors
+    /// As there; among them a column that is named and not in the file.
+    pub fn check_as(
+        path: &Path,
+        reading: Reading,
+        columns: &Columns,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, TableError> {
+        let (path, columns) = (locate(path), columns.clone());
+        let (streams, totals) = (Vec::new(), Vec::new());
+        let table = Self { path, reading, columns, rows: 0, dim: 0, rewards_per_row: 0, streams, totals };
         let mut found = table.clone();
         let totals = table.read(None, progress, &mut |piece| {
             found.rows += piece.rows.len() as u64;
@@ -527,7 +662,8 @@ impl LargeTable {
     ) -> Result<Vec<u64>, Fault> {
         let format = Format::to_read(&self.path)?;
         let pieces = Some(Pieces { totals, take });
-        let mut job = Job { format, want: Want::Transitions(self.reading), progress, pieces };
+        let (want, columns) = (Want::Transitions(self.reading), &self.columns);
+        let mut job = Job { format, want, columns, progress, pieces };
         let builder = format.read(&self.path, &mut job)?;
         builder.finish(job.pieces.expect("put there above"))
     }
@@ -542,6 +678,14 @@ impl LargeTable {
 /// # Errors
 /// If the file cannot be read.
 pub fn fingerprint(path: &Path, reading: Reading) -> Result<String, TableError> {
+    fingerprint_as(path, reading, &Columns::default())
+}
+
+/// As [`fingerprint`], of columns with other names.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn fingerprint_as(path: &Path, reading: Reading, columns: &Columns) -> Result<String, TableError> {
     let path = locate(path);
     let mut hasher = SipHasher13::new();
     let hash = |hasher: &mut SipHasher13| {
@@ -567,6 +711,9 @@ pub fn fingerprint(path: &Path, reading: Reading) -> Result<String, TableError> 
         Some(Done::Truncated) => 2,
     };
     hasher.write(&[assumed, done]);
+    if !columns.is_empty() {
+        columns.hash(&mut hasher);
+    }
     Ok(format!("{:032x}", hasher.finish128().as_u128()))
 }
 

@@ -1,8 +1,10 @@
 //! NPZ: a zip archive of NumPy arrays.
 
 use super::Fault;
-use super::arrays::{Array, Budget, Element, Kind, Piece};
-use super::build::{Builder, Column, Header, Job, Want, skipped};
+use super::arrays::{self, Array, Budget, Element, Kind, Piece};
+use super::build::{Builder, Column, Job, Want};
+use super::header::Header;
+use super::roles::assign;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -15,8 +17,8 @@ const ARRAYS_MAX: usize = 1024;
 /// Bytes read at a time.
 const BLOCK: usize = 1 << 20;
 
-/// What an array holds, by its name.
-fn role(name: &str) -> Option<Column> {
+/// What an array holds, by the name that we give it.
+pub(super) fn role(name: &str) -> Option<Column> {
     Some(match name {
         "states" => Column::State(0),
         "next_states" => Column::NextState(0),
@@ -38,7 +40,8 @@ fn role(name: &str) -> Option<Column> {
     })
 }
 
-fn hint(name: &str) -> String {
+/// What to do about an array that is not known.
+pub(super) fn hint(name: &str) -> String {
     let close = [name.to_ascii_lowercase(), format!("{name}s"), name.trim_end_matches('s').to_owned()];
     match close.iter().find(|name| role(name).is_some()) {
         Some(known) => format!("not known; call it {known}"),
@@ -59,48 +62,38 @@ pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     if archive.len() > ARRAYS_MAX {
         return Err(Fault::Content(format!("{} arrays; a table has at most {ARRAYS_MAX}", archive.len())));
     }
-    let mut budget = Budget::of_file(bytes);
-    let mut arrays = Vec::new();
     let parts = archive.len();
+    let mut shapes = Vec::with_capacity(parts);
     for index in 0..parts {
-        (job.progress)(super::Progress { rows: 0, fraction: 0.5 * index as f64 / parts as f64 });
         let mut entry = archive.by_index(index).map_err(damaged)?;
         let file_name = String::from_utf8_lossy(entry.name_raw()).into_owned();
         let name = file_name.strip_suffix(".npy").unwrap_or(&file_name);
-        if skipped(name) {
-            continue;
-        }
-        let Some(column) = role(name) else { return Err(Fault::column(name, hint(name))) };
-        if job.want == Want::States && column != Column::State(0) {
+        // What is wrong with an array counts only if it is needed.
+        shapes.push((name.to_owned(), NpyHeader::read(&mut entry).ok().map(|header| header.shape)));
+    }
+    let sources = arrays::sources(&shapes, job);
+    let roles = assign(job, &sources)?;
+    let mut budget = Budget::of_file(bytes);
+    let mut found = Vec::new();
+    for (index, used) in roles.of.iter().enumerate().filter(|(_, used)| !used.is_empty()) {
+        (job.progress)(super::Progress { rows: 0, fraction: 0.5 * index as f64 / parts as f64 });
+        let name = &sources[index].name;
+        if job.want == Want::States && !used.iter().any(|role| matches!(role.column, Column::State(_))) {
             return Err(Fault::column(name, "a table of states has the array states alone; drop this one"));
         }
+        let mut entry = archive.by_index(index).map_err(damaged)?;
         let array = array(name, &mut entry, &mut budget).map_err(|message| Fault::column(name, message))?;
-        arrays.push((column, array));
+        found.push((used.clone(), array));
     }
-    let piece = Piece { arrays, first: None };
-    let mut builder = Builder::new(Header::new(job, piece.layout("")?)?, true);
+    let piece = Piece::new(found, None, "", job.format)?;
+    let mut builder = Builder::new(Header::new(job, piece.layout(), roles)?, true);
     piece.push(&mut builder, job, (0.5, 1.0))?;
     Ok(builder)
 }
 
 /// An array in the format of NumPy's `save`, versions 1 to 3.
 fn array(name: &str, source: &mut impl Read, budget: &mut Budget) -> Result<Array, String> {
-    let mut start = [0; 8];
-    source.read_exact(&mut start).map_err(cut)?;
-    if start[..6] != *b"\x93NUMPY" {
-        return Err("not an array of NumPy".to_owned());
-    }
-    let mut length = [0; 4];
-    let width = if start[6] == 1 { 2 } else { 4 };
-    source.read_exact(&mut length[..width]).map_err(cut)?;
-    let length = u32::from_le_bytes(length) as usize;
-    if !(1..=3).contains(&start[6]) || length > HEADER_MAX {
-        return Err("has a header of a kind that is not known".to_owned());
-    }
-    let mut text = vec![0; length];
-    source.read_exact(&mut text).map_err(cut)?;
-    let text = String::from_utf8(text).map_err(|_| "has a header that is not text".to_owned())?;
-    let NpyHeader { element, fortran, shape } = NpyHeader::parse(&text)?;
+    let NpyHeader { element, fortran, shape } = NpyHeader::read(source)?;
     let expected = budget.take(&shape, element)?;
     // Memory grows with the bytes that are there, not with those that are claimed.
     let mut bytes = Vec::new();
@@ -133,6 +126,26 @@ struct NpyHeader {
 }
 
 impl NpyHeader {
+    /// The header of an array; numbers follow in `source`.
+    fn read(source: &mut impl Read) -> Result<Self, String> {
+        let mut start = [0; 8];
+        source.read_exact(&mut start).map_err(cut)?;
+        if start[..6] != *b"\x93NUMPY" {
+            return Err("not an array of NumPy".to_owned());
+        }
+        let mut length = [0; 4];
+        let width = if start[6] == 1 { 2 } else { 4 };
+        source.read_exact(&mut length[..width]).map_err(cut)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if !(1..=3).contains(&start[6]) || length > HEADER_MAX {
+            return Err("has a header of a kind that is not known".to_owned());
+        }
+        let mut text = vec![0; length];
+        source.read_exact(&mut text).map_err(cut)?;
+        let text = String::from_utf8(text).map_err(|_| "has a header that is not text".to_owned())?;
+        Self::parse(&text)
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("has a header that cannot be read: {}", text.trim().chars().take(80).collect::<String>());

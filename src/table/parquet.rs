@@ -1,11 +1,14 @@
-//! Parquet: flat columns with the names of CSV's.
+//! Parquet: columns with the names of CSV's, of numbers or of lists that are equally long.
 
 use super::Fault;
-use super::build::{Builder, Cell, Column, Header, Job, hint};
+use super::build::{Builder, Cell, Job};
+use super::header::Header;
+use super::roles::{Source, assign};
 use ::parquet::basic::{ConvertedType, Type};
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::schema::types::ColumnDescriptor;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -24,71 +27,80 @@ fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let damaged = |e: ParquetError| Fault::Content(format!("not a Parquet file that can be read: {e}"));
     let reader = SerializedFileReader::new(file).map_err(damaged)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
-    let mut columns = Vec::new();
-    for description in schema.columns() {
-        let name = description.path().string();
-        let column = match Column::parse(&name) {
-            Some(column) => column,
-            None if description.max_rep_level() > 0 || description.path().parts().len() > 1 => {
-                let top = &description.path().parts()[0];
-                let message =
-                    format!("a list or a group; write its numbers as columns of their own: {top}_0, {top}_1, ...");
-                return Err(Fault::column(top, message));
-            }
-            None => return Err(Fault::column(&name, hint(&name))),
-        };
-        let numbers = matches!(description.physical_type(), Type::INT32 | Type::INT64);
+    if schema.num_columns() == 0 {
+        return Err(Fault::Empty);
+    }
+    let mut sources = Vec::new();
+    for (k, description) in schema.columns().iter().enumerate() {
+        let list = description.max_rep_level() == 1;
+        let name = if list { description.path().parts()[0].clone() } else { description.path().string() };
+        let width = if list { Some(width(&reader, k).map_err(damaged)?) } else { None };
+        sources.push(Source { name, width });
+    }
+    let roles = assign(job, &sources)?;
+    for (k, description) in schema.columns().iter().enumerate().filter(|(k, _)| !roles.of[*k].is_empty()) {
         let scaled = description.converted_type() == ConvertedType::DECIMAL;
         let readable = match description.physical_type() {
-            Type::BOOLEAN | Type::FLOAT | Type::DOUBLE | Type::BYTE_ARRAY => !scaled,
-            Type::INT32 | Type::INT64 => numbers && !scaled,
+            Type::BOOLEAN | Type::FLOAT | Type::DOUBLE | Type::BYTE_ARRAY | Type::INT32 | Type::INT64 => !scaled,
             Type::INT96 | Type::FIXED_LEN_BYTE_ARRAY => false,
         };
-        if column != Column::Skipped && (!readable || description.max_rep_level() > 0) {
+        if !readable || description.max_rep_level() > 1 {
             let message = format!(
-                "holds {} ({}); write it as a double, an integer, a flag or a text",
+                "holds {}{} ({}); write it as a double, an integer, a flag or a text, or lists of them",
+                if description.max_rep_level() > 1 { "lists of lists of " } else { "" },
                 description.physical_type(),
                 description.converted_type()
             );
-            return Err(Fault::column(&name, message));
+            return Err(Fault::column(&sources[k].name, message));
         }
-        columns.push((name, column));
     }
-    if columns.is_empty() {
-        return Err(Fault::Empty);
-    }
-    let kinds: Vec<Column> = columns.iter().map(|(_, column)| *column).collect();
-    let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
-    let mut builder = Builder::new(Header::new(job, columns)?, false);
+    let (columns, at) = roles.columns(&sources, job.format)?;
+    let used: Vec<bool> = roles.of.iter().map(|roles| !roles.is_empty()).collect();
+    let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
     let total = reader.metadata().file_metadata().num_rows().max(1) as f64;
     let mut row = 0;
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(damaged)?;
         let mut readers = Vec::new();
-        for (k, kind) in kinds.iter().enumerate() {
-            let optional = schema.column(k).max_def_level() > 0;
-            let reader =
-                if *kind == Column::Skipped { None } else { Some(group.get_column_reader(k).map_err(damaged)?) };
-            readers.push(reader.map(|reader| (reader, optional)));
+        for (k, used) in used.iter().enumerate() {
+            let reader = if *used { Some(group.get_column_reader(k).map_err(damaged)?) } else { None };
+            readers.push(reader);
         }
         loop {
             let mut blocks = Vec::with_capacity(readers.len());
             let mut length = None;
             for (k, reader) in readers.iter_mut().enumerate() {
                 let block = match reader {
-                    Some((reader, optional)) => Some(Block::read(reader, *optional).map_err(damaged)?),
+                    Some(reader) => {
+                        let block = Block::read(reader, &schema.column(k), sources[k].width).map_err(damaged)?;
+                        let wrong = |(i, found)| Fault::Cell {
+                            row: row + i,
+                            column: sources[k].name.clone(),
+                            message: format!(
+                                "has {found} numbers, the first row has {}; they must agree",
+                                sources[k].width.unwrap_or(1)
+                            ),
+                        };
+                        Some(block.map_err(wrong)?)
+                    }
                     None => None,
                 };
                 if let Some(found) = block.as_ref().map(Block::len)
                     && *length.get_or_insert(found) != found
                 {
-                    return Err(Fault::column(&names[k], "has another number of rows than the columns before it"));
+                    return Err(Fault::column(
+                        &sources[k].name,
+                        "has another number of rows than the columns before it",
+                    ));
                 }
                 blocks.push(block);
             }
             let length = length.unwrap_or(0);
             for i in 0..length {
-                builder.push(row, |k| blocks[k].as_ref().map_or(Cell::Empty, |block| block.cell(i)))?;
+                builder.push(row, |column| {
+                    let (source, k) = at[column];
+                    blocks[source].as_ref().map_or(Cell::Empty, |block| block.cell(i, k))
+                })?;
                 row += 1;
                 builder.advance(job, row as f64 / total)?;
             }
@@ -100,9 +112,24 @@ fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
     Ok(builder)
 }
 
+/// How many numbers the first row of a column of lists has that has any.
+fn width(reader: &SerializedFileReader<File>, column: usize) -> Result<usize, ParquetError> {
+    let description = reader.metadata().file_metadata().schema_descr().column(column);
+    for group in 0..reader.num_row_groups() {
+        let mut values = reader.get_row_group(group)?.get_column_reader(column)?;
+        let (_, repetitions, _, _) = Levels::read(&mut values, &description, 1)?;
+        if !repetitions.is_empty() {
+            return Ok(repetitions.len());
+        }
+    }
+    Ok(0)
+}
+
 /// Some rows of one column.
 struct Block {
-    /// Place of each row's value among the values; none where it is null.
+    /// Numbers in a row.
+    width: usize,
+    /// Place of each number among the values, row by row; none where it is null.
     places: Vec<Option<usize>>,
     values: Values,
 }
@@ -116,14 +143,22 @@ enum Values {
     Texts(Vec<String>),
 }
 
-impl Block {
-    fn read(reader: &mut ColumnReader, optional: bool) -> Result<Self, ParquetError> {
-        let mut levels: Vec<i16> = Vec::new();
+/// What a column says about which of its values are where: definition levels, repetition levels, rows, values.
+struct Levels;
+
+impl Levels {
+    fn read(
+        reader: &mut ColumnReader,
+        description: &ColumnDescriptor,
+        rows: usize,
+    ) -> Result<(Vec<i16>, Vec<i16>, usize, Values), ParquetError> {
+        let (mut levels, mut repetitions): (Vec<i16>, Vec<i16>) = (Vec::new(), Vec::new());
         macro_rules! values {
             ($reader:expr) => {{
                 let mut values = Vec::new();
-                let levels = if optional { Some(&mut levels) } else { None };
-                let (rows, ..) = $reader.read_records(BLOCK, levels, None, &mut values)?;
+                let levels = if description.max_def_level() > 0 { Some(&mut levels) } else { None };
+                let repetitions = if description.max_rep_level() > 0 { Some(&mut repetitions) } else { None };
+                let (rows, ..) = $reader.read_records(rows, levels, repetitions, &mut values)?;
                 (rows, values)
             }};
         }
@@ -153,29 +188,56 @@ impl Block {
                 let text = |bytes: &::parquet::data_type::ByteArray| String::from_utf8_lossy(bytes.data()).into_owned();
                 (rows, Values::Texts(values.iter().map(text).collect()))
             }
-            _ => return Err(ParquetError::NYI("values of this type".to_owned())),
+            // Of what is read no further, only how long its lists are.
+            _ => (0, Values::Flags(Vec::new())),
         };
-        let places = if optional {
+        Ok((levels, repetitions, rows, values))
+    }
+}
+
+impl Block {
+    /// The next rows; or of the first row with another number of numbers than `width`, its place among them and that number.
+    #[expect(clippy::type_complexity, reason = "two ways to fail: the file is damaged, a row is wrong")]
+    fn read(
+        reader: &mut ColumnReader,
+        description: &ColumnDescriptor,
+        width: Option<usize>,
+    ) -> Result<Result<Self, (u64, usize)>, ParquetError> {
+        let (levels, repetitions, rows, values) = Levels::read(reader, description, BLOCK)?;
+        let full = description.max_def_level();
+        let places: Vec<Option<usize>> = if full > 0 {
             let mut next = 0;
             let place = |level: &i16| {
-                (*level > 0).then(|| {
+                (*level == full).then(|| {
                     next += 1;
                     next - 1
                 })
             };
             levels.iter().map(place).collect()
         } else {
-            (0..rows).map(Some).collect()
+            (0..if width.is_some() { repetitions.len() } else { rows }).map(Some).collect()
         };
-        Ok(Self { places, values })
+        let Some(width) = width else { return Ok(Ok(Self { width: 1, places, values })) };
+        let starts: Vec<usize> = (0..repetitions.len()).filter(|&i| repetitions[i] == 0).collect();
+        let ends = starts.iter().skip(1).copied().chain([repetitions.len()]);
+        let mut laid_out = Vec::with_capacity(places.len());
+        for (i, (&start, end)) in starts.iter().zip(ends).enumerate() {
+            match &places[start..end] {
+                // A row that is null as a whole.
+                [None] => laid_out.extend(std::iter::repeat_n(None, width)),
+                row if row.len() == width => laid_out.extend_from_slice(row),
+                row => return Ok(Err((i as u64, row.len()))),
+            }
+        }
+        Ok(Ok(Self { width, places: laid_out, values }))
     }
 
     fn len(&self) -> usize {
-        self.places.len()
+        self.places.len() / self.width.max(1)
     }
 
-    fn cell(&self, row: usize) -> Cell<'_> {
-        let Some(at) = self.places[row] else { return Cell::Empty };
+    fn cell(&self, row: usize, k: usize) -> Cell<'_> {
+        let Some(at) = self.places[row * self.width + k] else { return Cell::Empty };
         match &self.values {
             Values::Flags(v) => Cell::Flag(v[at]),
             Values::Short(v) => Cell::Whole(i64::from(v[at])),

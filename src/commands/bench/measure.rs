@@ -86,7 +86,8 @@ pub(super) fn one_thread(
         let since = stages.passed(Stage::Decode, since, rows);
         let stored = core.commit(now(), &|| now().uptime);
         let since = stages.passed(Stage::Journal, since, rows);
-        core.step(now());
+        core.apply(now());
+        core.act(now());
         let since = stages.passed(Stage::Learn, since, rows);
         if core.refresh_due(now()) {
             let learned = core.offset() - core.offset_at_refresh();

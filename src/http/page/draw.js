@@ -672,7 +672,7 @@ export function timeAt(canvas, offset, [from, to]) {
   return mix(from, to, Math.min(Math.max((offset - 4) / (canvas.clientWidth - 8), 0), 1));
 }
 
-/** Pairs against each other, with the line on which both are equal. `pairs`: [predicted, realised, deviation, share]. */
+/** Pairs against each other, with the line on which both are equal. `pairs`: [predicted, realised, deviation]. */
 export class Scatter extends Picture {
   show(next) {
     this.next = next;

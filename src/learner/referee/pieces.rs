@@ -21,6 +21,8 @@ const PIECES_MIN: usize = 8;
 ///
 /// A piece is a chain ([`chains`]), or a part of a long one: it ends in the value of its last successor, as a cut does, and its
 /// trace starts at zero. All columns have one entry for each of the N nodes.
+///
+/// Rewards are in a unit of their own, since values are kept in single precision, whose range real units may leave.
 pub(super) struct Pieces {
     /// State dimension D.
     pub(super) dim: usize,
@@ -28,7 +30,7 @@ pub(super) struct Pieces {
     pub(super) rows: usize,
     /// Normalised states (N, D), row-major.
     pub(super) states: Vec<f64>,
-    /// Rewards (N, H) of the columns that are learned; 0 behind a piece.
+    /// Rewards (N, H) of the columns that are learned, below 1 in magnitude: each divided by a power of two; 0 behind a piece.
     pub(super) rewards: Matrix,
     /// Discount of each row (N,): 0 where it terminates, and behind a piece.
     pub(super) discount: Vec<f64>,
@@ -87,6 +89,7 @@ impl Pieces {
             }
             out.folds[fold] = first..out.row.len();
         }
+        (0..rewards.len()).for_each(|h| to_own_unit(out.rewards.col_mut(h)));
         out
     }
 
@@ -140,10 +143,21 @@ impl Pieces {
         self.chosen(count, seed, |_, _| true)
     }
 
-    /// The same, each as likely as it weighs: what is regressed on their states without weights is then the same in the mean.
+    /// The same of rows that weigh something, each as likely as it weighs: what is regressed on their states without weights is
+    /// then the same in the mean. Where a few rows weigh so much that too few others are drawn beside them, the heaviest fill up.
     pub(super) fn weighted_sample(&self, count: usize, seed: u64) -> Vec<usize> {
         let heaviest = self.weight.iter().copied().fold(0.0, f64::max);
-        self.chosen(count, seed, |node, rng| self.weight[node] >= heaviest * rng.random::<f64>())
+        let weighs = |node: usize| self.weight[node] > 0.0;
+        let mut out =
+            self.chosen(count, seed, |node, rng| weighs(node) && self.weight[node] >= heaviest * rng.random::<f64>());
+        if out.len() < count {
+            let drawn = |node: &usize| out.binary_search(node).is_ok();
+            let mut rest: Vec<usize> = (0..self.nodes()).filter(|node| weighs(*node) && !drawn(node)).collect();
+            rest.sort_by(|&a, &b| self.weight[b].total_cmp(&self.weight[a]));
+            out.extend(rest.into_iter().take(count - out.len()));
+            out.sort_unstable();
+        }
+        out
     }
 
     fn chosen(&self, count: usize, seed: u64, keep: impl Fn(usize, &mut ChaCha8Rng) -> bool) -> Vec<usize> {
@@ -162,6 +176,18 @@ impl Pieces {
         }
         out.sort_unstable();
         out
+    }
+}
+
+/// Divide by the power of two above all of them, which rounds nothing off.
+fn to_own_unit(rewards: &mut [f64]) {
+    let largest = rewards.iter().fold(0.0, |most: f64, r| most.max(r.abs()));
+    if largest > 0.0 {
+        let exponent = largest.log2().floor() as i32 + 1;
+        // In two steps: one over the smallest numbers is out of range.
+        let first = exponent / 2;
+        let steps = [2f64.powi(-first), 2f64.powi(first - exponent)];
+        rewards.iter_mut().for_each(|r| *r = *r * steps[0] * steps[1]);
     }
 }
 

@@ -26,6 +26,8 @@ const ROWS: usize = 600;
 const ROWS_OF_MANY: usize = 1000;
 /// ... which begins here.
 const MANY: usize = 8;
+/// Fewer rows than this are not worth a search; they may be all that weigh something.
+const ROWS_MIN: usize = 16;
 /// Evaluations of one ascent: relevances that are multiplied afterwards need not be found to the last digit.
 const EVALUATIONS: usize = 30;
 
@@ -134,6 +136,9 @@ impl<'a> Evidence<'a> {
 
     fn search(&self, targets: &Matrix, before: Option<Found>, round: &mut Round<'_>) -> Result<Fitted, RefitError> {
         let question = self.question;
+        if self.nodes.len() < ROWS_MIN {
+            return Err(RefitError::NoAscent(format!("only {} rows weigh something", self.nodes.len())));
+        }
         let settings = super::Settings {
             // Lambda-returns at rows that are far apart are regressed on their states.
             noise: NoiseModel::Correlated,

@@ -10,6 +10,8 @@ use serde::Serialize;
 const TOLD_APART: f64 = 3.0;
 /// ... and the variance of the targets that it has to lose: small losses are the dictionary's.
 const MATTERS: f64 = 0.005;
+/// Share of the rows that weighted ones are worth, below which somebody should know.
+const WORTH_LITTLE: f64 = 0.1;
 
 /// How kernel, lambda and ridge were chosen. A score is the mean square error against the targets of the reference, with the row's
 /// fold left out, in units of their variance: less is better, and noise is part of it.
@@ -130,6 +132,15 @@ impl About<'_> {
         let mut out = Vec::new();
         if self.stays && self.best != self.chosen {
             out.push("another model predicts better, but by no more than chance would: the present one stays".into());
+        }
+        let Pieces { weight, rows, .. } = self.jury.pieces;
+        let (sum, squares) = weight.iter().fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
+        // What as many rows of equal weight would leave of the noise: (sum w)^2 / sum w^2 of them.
+        let worth = sum * sum / squares.max(f64::MIN_POSITIVE);
+        if worth < WORTH_LITTLE * *rows as f64 {
+            out.push(format!(
+                "importance ratios differ so much that {rows} rows are worth {worth:.0}: a lower rho_max makes values surer, and biased"
+            ));
         }
         if let Some((loss, error)) = self.one_step
             && loss > (TOLD_APART * error).max(MATTERS)

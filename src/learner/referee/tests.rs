@@ -85,6 +85,13 @@ fn sums_of(pieces: &Pieces, lambdas: &[f64]) -> Vec<folds::Sums> {
     (0..FOLDS).map(|fold| folds::sums(pieces, fold, &dictionary(), lambdas, &|| true).unwrap()).collect()
 }
 
+/// What the only reward was divided by.
+fn unit(pieces: &Pieces, rows: &Rows) -> f64 {
+    let of = |(node, row): (usize, &Option<usize>)| row.map(|i| (rows.reward(i)[0], pieces.rewards.at(node, 0)));
+    let (real, own) = pieces.row.iter().enumerate().filter_map(of).find(|(real, _)| *real != 0.0).unwrap();
+    real / own
+}
+
 fn distance(a: &Matrix, b: &Matrix) -> f64 {
     (a.to_nalgebra() - b.to_nalgebra()).amax()
 }
@@ -100,6 +107,8 @@ fn a_fold_is_predicted_as_if_it_had_never_been_there() {
     let inputs = inputs();
     let (pieces, lambdas, ratios) = (Pieces::new(&source(&rows, &inputs)), [0.0, 0.8, 1.0], [0.03, 3.0]);
     assert_eq!((pieces.rows, pieces.pieces.len()), (2800, 402));
+    let unit = unit(&pieces, &rows);
+    assert_eq!(unit, 2.0, "rewards are below 2 in magnitude");
     let sums = sums_of(&pieces, &lambdas);
     let (dictionary, successor) = (dictionary(), crate::math::returns::chains(&rows));
     let features = |states: &[f64]| dictionary.features(&dictionary.kernel().project(1, &inputs.normalise(states)));
@@ -121,7 +130,7 @@ fn a_fold_is_predicted_as_if_it_had_never_been_there() {
                     for j in 0..e.len() {
                         axpy(a.col_mut(j), phi.at(j, i) - ahead * psi.at(j, i), &e);
                     }
-                    axpy(p.col_mut(0), rows.reward(i)[0], &e);
+                    axpy(p.col_mut(0), rows.reward(i)[0] / unit, &e);
                 }
             }
             for (r, &ratio) in ratios.iter().enumerate() {
@@ -222,7 +231,7 @@ fn error_of(rows: &Rows, inputs: &Inputs, metric: &Metric, lambda: f64, ratio: f
     (0..a.cols()).for_each(|i| *a.at_mut(i, i) = ratio);
     for sums in &sums {
         (0..a.cols()).for_each(|j| axpy(a.col_mut(j), 1.0, sums.system[0].col(j)));
-        axpy(p.col_mut(0), 1.0, sums.response[0].col(0));
+        axpy(p.col_mut(0), unit(&pieces, rows), sums.response[0].col(0));
     }
     let u = solve_general(&a, &p).unwrap();
     let found = product(dictionary.features(&kernel.project(1, &states)).view(), Op::Transposed, u.view(), Op::Plain);
@@ -349,6 +358,43 @@ fn rewards_count_alike_whatever_their_unit() {
         (large.lambda, &large.hyperparameters.noise_variance)
     );
     assert!((small.report.score / large.report.score - 1.0).abs() < 1e-3);
+}
+
+#[test]
+fn rewards_of_any_size_are_chosen_by_alike() {
+    let (settings, inputs, plain) = (settings(), inputs(), walk(1000, 40, 2, 61));
+    let chosen = |exponent: i32| {
+        let mut rows = plain.clone();
+        rows.rewards.iter_mut().for_each(|r| *r *= 2f64.powi(exponent));
+        let Choice { hyperparameters, lambda, report, .. } = asked(&question(&rows, &settings, &inputs));
+        (hyperparameters, lambda, report)
+    };
+    // Beyond what single precision can hold, both ways; a power of two changes no digit.
+    let plain = chosen(0);
+    assert!(plain.2.score < 1.0);
+    assert_eq!(chosen(-200), plain);
+    assert_eq!(chosen(140), plain);
+}
+
+#[test]
+fn a_few_heavy_rows_leave_others_to_choose_by() {
+    let (settings, inputs, mut rows) = (settings(), inputs(), walk(1000, 40, 2, 62));
+    rows.ratios[500] = 1e8;
+    let choice = asked(&question(&rows, &settings, &inputs));
+    assert!(choice.found.is_some() && choice.report.findings.iter().any(|f| f.contains("1000 rows are worth 1:")));
+    let source = Source { ratio_max: f64::INFINITY, ..source(&rows, &inputs) };
+    let pieces = Pieces::new(&source);
+    let sample = pieces.weighted_sample(600, 1);
+    assert!(sample.len() == 600 && sample.windows(2).all(|pair| pair[0] < pair[1]));
+    assert!(sample.iter().any(|&node| pieces.row[node] == Some(500)));
+    // What weighs nothing says nothing.
+    rows.ratios.iter_mut().for_each(|ratio| *ratio = 0.0);
+    (100..110).for_each(|i| rows.ratios[i] = 1.0);
+    let pieces = Pieces::new(&Source { ratio_max: f64::INFINITY, ..self::source(&rows, &inputs) });
+    let mut sampled: Vec<_> = pieces.weighted_sample(600, 1).iter().map(|&node| pieces.row[node].unwrap()).collect();
+    sampled.sort_unstable();
+    assert_eq!(sampled, (100..110).collect::<Vec<_>>());
+    assert!(asked(&question(&rows, &settings, &inputs)).found.is_none());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! since its last one. Its number goes to the newcomer, whose first row cuts the chain that was left running. All of this
 //! is a function of rows and offsets, and the journal records which number a row got, so that replay needs no settings.
 
+use super::record::TakenRows;
 use crate::transition::Batch;
 use crate::wire::{ErrorCode, StreamPosition, WireError};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ struct Stream {
     /// Fingerprints of the rows before `next_seq`, newest last.
     known: VecDeque<u64>,
     fenced: VecDeque<String>,
+    /// Policy of the last rows that named one.
+    #[serde(default)]
+    policy: Option<String>,
 }
 
 impl Stream {
@@ -61,8 +65,6 @@ pub struct Streams {
     by_name: HashMap<String, u32>,
     /// Offset behind the last row, number: the one silent for longest first.
     by_age: BTreeSet<(u64, u32)>,
-    /// Where those that have changed since [`Streams::settle`] stood then; none if they were not there.
-    unsettled: HashMap<String, Option<StreamPosition>>,
 }
 
 impl From<Vec<Stream>> for Streams {
@@ -70,7 +72,7 @@ impl From<Vec<Stream>> for Streams {
         let numbered = || (0u32..).zip(&streams);
         let by_name = numbered().map(|(number, stream)| (stream.name.clone(), number)).collect();
         let by_age = numbered().map(|(number, stream)| (stream.last_offset, number)).collect();
-        Self { by_name, by_age, streams, unsettled: HashMap::new() }
+        Self { by_name, by_age, streams }
     }
 }
 
@@ -201,7 +203,8 @@ impl Streams {
     }
 
     /// Take the new rows of an admitted batch in, the first of which has offset `offset`. `push` is told whether the row starts
-    /// a chain, and the row's index in the batch, once for each. `now` is Unix seconds.
+    /// a chain, and the row's index in the batch, once for each. `now` is Unix seconds. Says whether they name another policy
+    /// than the stream's rows before them; then they start a chain.
     pub fn commit(
         &mut self,
         batch: &Batch,
@@ -209,14 +212,10 @@ impl Streams {
         offset: u64,
         now: f64,
         mut push: impl FnMut(bool, usize),
-    ) {
+    ) -> bool {
         let number = admission.number;
-        let before = self.by_name.get(batch.stream()).map(|&number| self.streams[number as usize].position());
-        if before.is_none() {
+        if !self.by_name.contains_key(batch.stream()) {
             self.newcomer(batch, number, offset, now);
-        }
-        if !self.unsettled.contains_key(batch.stream()) {
-            self.unsettled.insert(batch.stream().to_owned(), before);
         }
         let stream = &mut self.streams[number as usize];
         if admission.new_session {
@@ -229,6 +228,13 @@ impl Streams {
         if admission.gap {
             stream.open = None;
             stream.known.clear();
+        }
+        let named = batch.policy().filter(|_| admission.duplicates < batch.len());
+        let other = named.filter(|&policy| stream.policy.as_deref() != Some(policy));
+        if let Some(policy) = other
+            && stream.policy.replace(policy.to_owned()).is_some()
+        {
+            stream.open = None;
         }
         for i in admission.duplicates..batch.len() {
             let starts_chain = stream.open.as_deref() != Some(batch.state(i));
@@ -257,6 +263,7 @@ impl Streams {
             stream.last_offset = offset + new;
             self.by_age.insert((stream.last_offset, number));
         }
+        other.is_some()
     }
 
     /// Give `number` to the stream of `batch`; who had it is forgotten.
@@ -271,6 +278,7 @@ impl Streams {
             open: None,
             known: VecDeque::with_capacity(FINGERPRINTS),
             fenced: VecDeque::new(),
+            policy: None,
         };
         self.by_age.insert((offset, number));
         self.by_name.insert(stream.name.clone(), number);
@@ -280,24 +288,17 @@ impl Streams {
             let old = std::mem::replace(&mut self.streams[number as usize], stream);
             self.by_age.remove(&(old.last_offset, number));
             self.by_name.remove(&old.name);
-            let position = old.position();
-            self.unsettled.entry(old.name).or_insert(Some(position));
         }
     }
 
-    /// Take in again what was taken in before: all rows of `batch` as new rows of stream `number`, the first of which has offset
-    /// `offset`.
+    /// Take in rows that were admitted: all of `taken` as new rows, the first of which has offset `offset`. `now` is Unix
+    /// seconds. Says what [`Streams::commit`] says.
     ///
     /// # Errors
-    /// If they cannot have been taken in here, or other rows began chains.
-    pub fn replay(
-        &mut self,
-        batch: &Batch,
-        number: u32,
-        starts_chain: &[bool],
-        offset: u64,
-        now: f64,
-    ) -> Result<(), String> {
+    /// If they cannot have been admitted here, or other rows began chains.
+    pub fn replay(&mut self, taken: &TakenRows, offset: u64, now: f64) -> Result<bool, String> {
+        let TakenRows { stream: number, starts_chain, batch } = taken;
+        let number = *number;
         let admission = match self.by_name.get(batch.stream()) {
             Some(&known) if known != number => {
                 return Err(format!("stream {:?} has number {known}, not {number}", batch.stream()));
@@ -311,13 +312,8 @@ impl Streams {
             return Err(format!("a row of stream {:?} is there twice", batch.stream()));
         }
         let mut agree = true;
-        self.commit(batch, &admission, offset, now, |starts, i| agree &= starts == starts_chain[i]);
-        if agree { Ok(()) } else { Err(format!("chains of stream {:?} begin elsewhere", batch.stream())) }
-    }
-
-    /// What has been taken in so far is stored: positions count from here.
-    pub fn settle(&mut self) {
-        self.unsettled.clear();
+        let other = self.commit(batch, &admission, offset, now, |starts, i| agree &= starts == starts_chain[i]);
+        if agree { Ok(other) } else { Err(format!("chains of stream {:?} begin elsewhere", batch.stream())) }
     }
 
     /// Where the `count` streams stand that sent something last.
@@ -333,17 +329,9 @@ impl Streams {
         streams.into_iter().map(|stream| (stream.name.clone(), stream.position())).collect()
     }
 
-    /// Where each stream stands, by name, as of the last [`Streams::settle`]: a producer goes on behind what is stored.
+    /// Where each stream stands, by name.
     pub fn positions(&self) -> BTreeMap<String, StreamPosition> {
-        let mut positions: BTreeMap<String, StreamPosition> =
-            self.streams.iter().map(|stream| (stream.name.clone(), stream.position())).collect();
-        for (name, before) in &self.unsettled {
-            match before {
-                Some(position) => drop(positions.insert(name.clone(), position.clone())),
-                None => drop(positions.remove(name)),
-            }
-        }
-        positions
+        self.streams.iter().map(|stream| (stream.name.clone(), stream.position())).collect()
     }
 }
 
@@ -374,7 +362,6 @@ mod tests {
         let admission = streams.admit(batch, strict, offset, LIMITS).map_err(|e| e.code)?;
         let mut out = Vec::new();
         streams.commit(batch, &admission, offset, 0.0, |starts, i| out.push((i, starts)));
-        streams.settle();
         Ok(out)
     }
 
@@ -457,6 +444,10 @@ mod tests {
         }
     }
 
+    fn taken(batch: &Batch, stream: u32, starts_chain: &[bool]) -> TakenRows {
+        TakenRows { stream, starts_chain: starts_chain.to_vec(), batch: batch.clone() }
+    }
+
     #[test]
     fn replay_ends_where_the_first_run_did() {
         let mut streams = Streams::new();
@@ -473,37 +464,21 @@ mod tests {
             let admission = streams.admit(batch, false, offset, limits).unwrap();
             let mut starts = Vec::new();
             streams.commit(batch, &admission, offset, 1.5, |start, _| starts.push(start));
-            recorded.push((batch, admission.number, starts, offset));
+            recorded.push((taken(batch, admission.number, &starts), offset));
             offset += batch.len() as u64;
         }
         let mut again = Streams::new();
-        for (batch, number, starts, offset) in &recorded {
-            again.replay(batch, *number, starts, *offset, 1.5).unwrap();
+        for (taken, offset) in &recorded {
+            again.replay(taken, *offset, 1.5).unwrap();
         }
         let bytes = |streams: &Streams| rmp_serde::to_vec_named(streams).unwrap();
         assert!(bytes(&again) == bytes(&streams));
         let read: Streams = rmp_serde::from_slice(&bytes(&streams)).unwrap();
         assert_eq!((&read.by_name, &read.by_age), (&streams.by_name, &streams.by_age));
         // A record that does not fit what came before is refused.
-        assert!(again.replay(&batches[3], 0, &[true], offset, 0.0).is_err());
-        assert!(again.replay(&named("four", &[0.0, 1.0]), 7, &[true], offset, 0.0).is_err());
-        assert!(again.replay(&named("four", &[0.0, 1.0]), 1, &[false], offset, 0.0).is_err());
-    }
-
-    #[test]
-    fn positions_are_those_of_what_is_stored() {
-        let mut streams = Streams::new();
-        take(&mut streams, &named("one", &[0.0, 1.0]), true).unwrap();
-        let more = Batch::new(BatchParts { seq: Some(1), ..parts_of("one", &[1.0, 2.0]) }).unwrap();
-        for batch in [&more, &named("two", &[0.0, 1.0])] {
-            let admission = streams.admit(batch, true, 1, LIMITS).unwrap();
-            streams.commit(batch, &admission, 1, 0.0, |_, _| {});
-        }
-        let positions = streams.positions();
-        assert_eq!((positions.len(), positions["one"].next_seq), (1, 1));
-        streams.settle();
-        let positions = streams.positions();
-        assert_eq!((positions.len(), positions["one"].next_seq), (2, 2));
+        assert!(again.replay(&taken(&batches[3], 0, &[true]), offset, 0.0).is_err());
+        assert!(again.replay(&taken(&named("four", &[0.0, 1.0]), 7, &[true]), offset, 0.0).is_err());
+        assert!(again.replay(&taken(&named("four", &[0.0, 1.0]), 1, &[false]), offset, 0.0).is_err());
     }
 
     #[test]

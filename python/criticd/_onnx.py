@@ -1,0 +1,179 @@
+"""A value function as an ONNX graph, for runtimes that know neither Python nor the daemon."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from criticd.snapshot import Kernel, Snapshot
+
+_OPSET = 17
+_IR_VERSION = 8
+"""Of 2022, which runtimes of today and most on devices read."""
+
+
+class _Graph:
+    """Nodes in the order in which they are evaluated. All numbers are 64-bit floats."""
+
+    def __init__(self) -> None:
+        from onnx import helper, numpy_helper
+
+        self.helper, self.numpy_helper = helper, numpy_helper
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.outputs: list[Any] = []
+
+    def constant(self, value: Any) -> str:
+        """The name of an array."""
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(self.numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, op: str, *inputs: Any, **attributes: Any) -> str:
+        """The name of the result of `op`. Inputs are names, or arrays that become constants."""
+        names = [item if isinstance(item, str) else self.constant(item) for item in inputs]
+        name = f"{op.lower()}_{len(self.nodes)}"
+        self.nodes.append(self.helper.make_node(op, names, [name], name, **attributes))
+        return name
+
+    def output(self, name: str, source: str, shape: Sequence[Any]) -> None:
+        """Call a result `name` to the outside."""
+        from onnx import TensorProto
+
+        self.nodes.append(self.helper.make_node("Identity", [source], [name], name))
+        self.outputs.append(self.helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape))
+
+
+def write(snapshot: Snapshot, path: str | os.PathLike[str]) -> None:
+    """Write `snapshot` as `Snapshot.to_onnx` says."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError("Snapshot.to_onnx needs the package onnx: pip install criticd[onnx]") from error
+    graph = _Graph()
+    _values(graph, snapshot)
+    states = graph.helper.make_tensor_value_info("states", onnx.TensorProto.DOUBLE, ["n", snapshot.dim])
+    whole = graph.helper.make_graph(graph.nodes, "value", [states], graph.outputs, graph.constants)
+    model = graph.helper.make_model(
+        whole,
+        producer_name="criticd",
+        doc_string="Value function learned by criticd: expected discounted sum of rewards from a state on.",
+        opset_imports=[graph.helper.make_opsetid("", _OPSET)],
+        ir_version=_IR_VERSION,
+    )
+    graph.helper.set_model_props(model, _metadata(snapshot))
+    onnx.checker.check_model(model)
+    path = Path(path)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        try:
+            file.write(model.SerializeToString())
+            file.flush()
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def _metadata(snapshot: Snapshot) -> dict[str, str]:
+    return {
+        "critic": snapshot.critic,
+        "generation": str(snapshot.generation),
+        "revision": str(snapshot.revision),
+        "offset": str(snapshot.offset),
+        "transitions": str(snapshot.transitions),
+        "time": repr(snapshot.time),
+        "discount": repr(snapshot.discount),
+        "lambda": repr(snapshot.lambda_),
+        "provisional": "true" if snapshot.provisional else "false",
+        "state_names": ",".join(snapshot.names or ()),
+    }
+
+
+def _values(graph: _Graph, snapshot: Snapshot) -> None:
+    """The outputs, from the input `states` (n, D)."""
+    kernel, single = snapshot.kernel, snapshot.weights.shape[1] == 1
+    normalised = graph.node("Div", graph.node("Sub", "states", snapshot.shift), snapshot.scale)
+    k = _kernel_rows(graph, kernel, normalised, snapshot)
+    last = np.array([1], np.int64)
+
+    def shaped(name: str) -> str:
+        return graph.node("Squeeze", name, last) if single else name
+
+    shape = ["n"] if single else ["n", snapshot.weights.shape[1]]
+    graph.output("mean", shaped(graph.node("MatMul", k, snapshot.weights)), shape)
+    if snapshot.covariance is None:
+        return
+    explained = graph.node("Mul", graph.node("MatMul", k, snapshot.covariance), k)
+    explained = graph.node("ReduceSum", explained, last, keepdims=1)
+    variance = graph.node("Max", graph.node("Sub", np.array(kernel.diagonal), explained), np.array(0.0))
+    graph.output("std", graph.node("Squeeze", graph.node("Sqrt", variance), last), ["n"])
+    spread = snapshot.returns
+    if spread is None:
+        return
+    scatter = graph.node("Add", graph.node("MatMul", k, spread.weights), spread.level)
+    scatter = graph.node("Add", graph.node("Max", scatter, spread.floor), variance)
+    deviation = graph.node("Mul", graph.node("Sqrt", scatter), np.array(spread.factor))
+    graph.output("return_std", shaped(deviation), shape)
+
+
+def _kernel_rows(graph: _Graph, kernel: Kernel, normalised: str, snapshot: Snapshot) -> str:
+    """k_m(z) (n, m). Differences are squared one by one, as `Snapshot` does: no cancellation."""
+    basis = kernel.project(snapshot.dictionary)
+    middle, last = np.array([1], np.int64), np.array([2], np.int64)
+    points = graph.node("Unsqueeze", _projected(graph, kernel, normalised, snapshot.dim), middle)
+    apart = graph.node("Sub", points, basis[None])
+    squared = graph.node("ReduceSum", graph.node("Mul", apart, apart), last, keepdims=0)
+    categories = [d for d, kind in enumerate(kernel.kinds) if kind == "category"]
+    if categories:
+        from onnx import TensorProto
+
+        chosen = graph.node("Gather", normalised, np.array(categories, np.int64), axis=1)
+        same = graph.node("Equal", graph.node("Unsqueeze", chosen, middle), snapshot.dictionary[None][..., categories])
+        differ = graph.node("Cast", graph.node("Not", same), to=TensorProto.DOUBLE)
+        weighted = graph.node("Mul", differ, 2 * kernel.relevance[categories])
+        squared = graph.node("Add", squared, graph.node("ReduceSum", weighted, last, keepdims=0))
+    if kernel.profile == "matern52":
+        a = graph.node("Sqrt", graph.node("Mul", squared, np.array(5.0)))
+        a = graph.node("Min", a, np.array(1e3))
+        polynomial = graph.node("Add", a, graph.node("Div", graph.node("Mul", a, a), np.array(3.0)))
+        polynomial = graph.node("Add", polynomial, np.array(1.0))
+        shape = graph.node("Mul", polynomial, graph.node("Exp", graph.node("Neg", a)))
+    else:
+        shape = graph.node("Exp", graph.node("Mul", squared, np.array(-0.5)))
+    scaled = graph.node("Mul", shape, np.array(kernel.signal_variance))
+    return graph.node("Add", scaled, np.array(kernel.bias_variance))
+
+
+def _projected(graph: _Graph, kernel: Kernel, normalised: str, dim: int) -> str:
+    """`Kernel.project` as a graph."""
+    from criticd.snapshot import period_of
+
+    roots = np.sqrt(kernel.relevance)
+    if kernel.kinds:
+        columns = []
+        for d, (root, kind) in enumerate(zip(roots, kernel.kinds, strict=True)):
+            period = period_of(kind)
+            if period is None and kind != "real":
+                continue
+            x = graph.node("Gather", normalised, np.array([d], np.int64), axis=1)
+            if period is None:
+                columns.append(graph.node("Mul", x, np.array(root)))
+                continue
+            turns = graph.node("Div", x, np.array(period))
+            angle = graph.node("Mul", graph.node("Sub", turns, graph.node("Round", turns)), np.array(2 * np.pi))
+            columns += [graph.node("Mul", graph.node(part, angle), np.array(root)) for part in ("Cos", "Sin")]
+    else:
+        columns = [graph.node("Mul", normalised, roots)]
+    if len(kernel.factors):
+        real = np.array([kind == "real" for kind in kernel.kinds]) if kernel.kinds else np.ones(dim)
+        columns.append(graph.node("MatMul", normalised, (kernel.factors * real).T))
+    if not columns:
+        # Categories alone: all points are one, and what keeps them apart is added later.
+        return graph.node("MatMul", normalised, np.zeros((dim, 1)))
+    return columns[0] if len(columns) == 1 else graph.node("Concat", *columns, axis=1)

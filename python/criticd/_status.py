@@ -1,0 +1,211 @@
+"""What `status` answers, as types: the tables under "Status" in `proto/README.md` say what each key means.
+
+Daemons add keys, and older ones lack some: at run time these are plain dictionaries with whatever came.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, cast
+
+from criticd._protocol import Message
+
+
+class QueueStatus(TypedDict):
+    """Messages that wait in a queue, and how many it holds."""
+
+    waiting: int
+    max: int
+
+
+class QueuesStatus(TypedDict):
+    """The daemon's queues, as of the last second."""
+
+    ingest: QueueStatus
+    calls: QueueStatus
+    publish: QueueStatus
+
+
+class WindowStatus(TypedDict):
+    """Rows kept for model selection; `bytes_per_row` is None before the first row."""
+
+    rows: int
+    rows_max: int
+    bytes: int
+    bytes_per_row: int | None
+
+
+class StreamStatus(TypedDict):
+    """Where a stream stands; `last_seen` in Unix seconds."""
+
+    session: str
+    next_seq: int
+    rows: int
+    last_seen: float
+
+
+class CheckpointStatus(TypedDict):
+    """The last checkpoint of this run."""
+
+    offset: int
+    bytes: int
+    seconds: float
+    time: float
+
+
+class JournalStatus(TypedDict):
+    """The rows on disk."""
+
+    sync: str
+    rows: int
+    bytes: int
+    groups: int
+    first_offset: int
+    durable_offset: int
+    last_sync_s: float
+    failures: int
+    checkpoint_offset: int | None
+    checkpoint: CheckpointStatus | None
+    checkpoint_failures: int
+
+
+class RecoveredStatus(TypedDict):
+    """What the start found."""
+
+    offset: int
+    from_checkpoint: int | None
+    rows_replayed: int
+    groups_read: int
+    torn_bytes: int
+    faults: list[str]
+
+
+class WarmStartStatus(TypedDict):
+    """A table that is being learned first."""
+
+    rows: int
+    of: int
+
+
+class MemoryStatus(TypedDict):
+    """What the settings allow, in bytes."""
+
+    row_bytes: int
+    stream_bytes: int
+    window_bytes_max: int
+    streams_bytes_max: int
+    queues_bytes_max: int
+    kept_bytes_max: int
+    models: list[dict[str, Any]]
+
+
+class RefitStatus(TypedDict):
+    """Searches for hyperparameters: how many, whether one runs, at which row the next is due, and the last one."""
+
+    started: int
+    adopted: int
+    rejected: int
+    failed: int
+    running: bool
+    next_at: int | None
+    last: dict[str, Any] | None
+
+
+class PauseStatus(TypedDict):
+    """How long adoptions of a model held up the learner, in milliseconds."""
+
+    count: int
+    p50: float | None
+    p99: float | None
+    max: float | None
+
+
+class CountsStatus(TypedDict):
+    """What has happened to the present model."""
+
+    novel_when_full: int
+    refreshes: int
+    failed_refreshes: int
+    failed_snapshots: int
+    cuts: int
+    terminations: int
+
+
+class ReturnsStatus(TypedDict):
+    """By which factor deviations of returns are widened, and from how many pairs that is known."""
+
+    factor: float
+    pairs: int
+
+
+# Written as a call because "lambda" is a word of the language. These keys are there once the critic has a model.
+_Model = TypedDict(
+    "_Model",
+    {
+        "dictionary_size": int,
+        "tolerance": float,
+        "tolerance_to_noise": float,
+        "running_chains": int,
+        "transitions": int,
+        "bytes": int,
+        "score": float | None,
+        "score_recent": float | None,
+        "log_evidence": float | None,
+        "scale_since_adoption": float,
+        "lambda": float,
+        "provisional": bool,
+        "returns": ReturnsStatus | None,
+        "kernel": dict[str, Any],
+        "noise": dict[str, Any],
+        "inputs": dict[str, Any],
+    },
+    total=False,
+)
+
+
+class CriticStatus(_Model):
+    """One critic. The keys of its model, from `dictionary_size` to `inputs`, are missing before the first model."""
+
+    name: str
+    failed: str | None
+    generation: int
+    revision: int
+    learned: int
+    discount: float
+    dictionary_max: int
+    warmup_rows: int
+    refit: RefitStatus
+    adoption_pause_ms: PauseStatus
+    counts: CountsStatus
+
+
+class Status(TypedDict):
+    """Everything that the daemon knows about itself. None stands for what is not known yet."""
+
+    version: str
+    uptime_s: float
+    time: float
+    durable: bool
+    read_only: str | None
+    journal: JournalStatus | None
+    recovered: RecoveredStatus | None
+    warm_start: WarmStartStatus | None
+    quarantined_rows: int
+    refit_restarts: int
+    http_restarts: int
+    offset: int
+    rows_per_second: float
+    duplicates: int
+    streams: int
+    recent_streams: dict[str, StreamStatus]
+    queues: QueuesStatus
+    state_dim: int | None
+    rewards_per_row: int | None
+    window: WindowStatus
+    memory: MemoryStatus | None
+    rejected: dict[str, int]
+    critics: list[CriticStatus]
+
+
+def status_of(reply: Message) -> Status:
+    """The reply to `status`, without the keys that every reply has."""
+    return cast(Status, {key: value for key, value in reply.items() if key not in ("v", "id", "ok")})

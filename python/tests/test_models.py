@@ -1,0 +1,202 @@
+"""What a model shows of itself: its gradient, pictures, short descriptions, and the ONNX file made of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_snapshot import model
+
+from criticd import Invalid, Kernel, Snapshot
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "real": (),
+    "mixed": ("real", "periodic:3.5", "category"),
+    "categories": ("category", "category", "category"),
+    "circles": ("periodic:2", "periodic:0.5", "real"),
+}
+
+
+def of(profile: str, kind: str, kinds: str, rewards: int = 1) -> Snapshot:
+    """A model of three variables, whose dictionary has some categories in common with states."""
+    made = model(kind, m=12, rewards=rewards)
+    dictionary = made.dictionary.copy()
+    for d, name in enumerate(KINDS[kinds]):
+        if name == "category":
+            dictionary[:, d] = np.round(dictionary[:, d])
+    kernel = replace(made.kernel, profile=profile, kinds=KINDS[kinds])
+    shift, scale = made.shift.copy(), made.scale.copy()
+    for d, name in enumerate(KINDS[kinds]):
+        if name != "real":
+            shift[d], scale[d] = 0.0, 1.0
+    return replace(made, kernel=kernel, dictionary=dictionary, shift=shift, scale=scale)
+
+
+def states_for(snapshot: Snapshot, count: int) -> np.ndarray:
+    states = 2 * np.random.default_rng(3).standard_normal((count, 3))
+    for d, name in enumerate(snapshot.kernel.kinds):
+        if name == "category":
+            states[:, d] = np.round(states[:, d])
+    return states
+
+
+@pytest.mark.parametrize("profile", ["gaussian", "matern52"])
+@pytest.mark.parametrize("kind", ["isotropic", "ard", "factor"])
+@pytest.mark.parametrize("kinds", list(KINDS))
+@pytest.mark.parametrize("rewards", [1, 3])
+def test_the_gradient_is_that_of_small_differences(profile: str, kind: str, kinds: str, rewards: int) -> None:
+    snapshot = of(profile, kind, kinds, rewards)
+    states, step = states_for(snapshot, 40), 1e-5
+    gradient = snapshot.gradient(states)
+    assert gradient.shape == ((40, 3) if rewards == 1 else (40, 3, 3))
+    for d in range(3):
+        if snapshot.kernel.kinds and snapshot.kernel.kinds[d] == "category":
+            assert not gradient[:, d].any()
+            continue
+        ahead, behind = states.copy(), states.copy()
+        ahead[:, d] += step
+        behind[:, d] -= step
+        difference = (snapshot(ahead) - snapshot(behind)) / (2 * step)
+        np.testing.assert_allclose(gradient[:, d], difference, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(snapshot.gradient(states[0]), gradient[0], rtol=1e-13)
+
+
+def test_the_gradient_at_a_dictionary_state_and_of_nothing() -> None:
+    # Where a distance is 0 its root has no derivative, the Matern kernel has.
+    snapshot = of("matern52", "ard", "real")
+    state = snapshot.dictionary[0] * snapshot.scale + snapshot.shift
+    ahead, behind = (snapshot(state + step * np.eye(3)) for step in (1e-5, -1e-5))
+    np.testing.assert_allclose(snapshot.gradient(state), (ahead - behind) / 2e-5, rtol=1e-5, atol=1e-7)
+    assert snapshot.gradient(np.zeros((0, 3))).shape == (0, 3)
+    with pytest.raises(Invalid, match="states"):
+        snapshot.gradient([0.0])
+
+
+def test_many_gradients_are_as_good_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = of("gaussian", "factor", "mixed")
+    states = states_for(snapshot, 101)
+    at_once = snapshot.gradient(states)
+    monkeypatch.setattr("criticd.snapshot._CELLS", 40)
+    np.testing.assert_allclose(snapshot.gradient(states), at_once, rtol=1e-13)
+
+
+@pytest.mark.parametrize("profile", ["gaussian", "matern52"])
+@pytest.mark.parametrize("kind", ["isotropic", "ard", "factor"])
+@pytest.mark.parametrize("kinds", list(KINDS))
+@pytest.mark.parametrize("rewards", [1, 3])
+def test_onnx_says_the_same(tmp_path: Path, profile: str, kind: str, kinds: str, rewards: int) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    snapshot = of(profile, kind, kinds, rewards)
+    snapshot.to_onnx(tmp_path / "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    states = states_for(snapshot, 500)
+    # Far from everything that was seen, too.
+    states[:20] *= 1e3
+    expected = snapshot(states, std=True, returns=True)
+    outputs = [output.name for output in session.get_outputs()]
+    assert outputs == ["mean", "std", "return_std"]
+    found = dict(zip(outputs, session.run(None, {"states": states}), strict=True))
+    for name, wanted in (("mean", expected.mean), ("std", expected.std), ("return_std", expected.return_std)):
+        assert wanted is not None and found[name].dtype == np.float64 and found[name].shape == wanted.shape
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-6, atol=1e-6)
+    one = session.run(["mean"], {"states": states[:1]})[0]
+    np.testing.assert_allclose(one, expected.mean[:1], rtol=1e-6, atol=1e-6)
+
+
+def test_onnx_knows_what_it_is(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    bare = replace(model(variance=False), returns=None, provisional=True)
+    bare.to_onnx(tmp_path / "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["mean"]
+    facts = session.get_modelmeta().custom_metadata_map
+    assert (facts["critic"], facts["generation"], facts["offset"], facts["discount"]) == ("default", "3", "1000", "0.9")
+    assert (facts["provisional"], facts["state_names"], facts["lambda"]) == ("true", "x,y,z", "0.8")
+    onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"), full_check=True)
+    # A model of no rows is its prior.
+    nothing = replace(model(), dictionary=np.zeros((0, 3)), weights=np.zeros((0, 1)), covariance=np.zeros((0, 0)))
+    replace(nothing, returns=None).to_onnx(tmp_path / "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    mean, deviation = session.run(None, {"states": np.ones((2, 3))})
+    assert mean.tolist() == [0.0, 0.0] and np.allclose(deviation**2, 2.5)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_model_is_described_in_a_line() -> None:
+    large = replace(model(m=300), provisional=True)
+    assert len(repr(large)) < 250 and "\n" not in repr(large)
+    for part in ("'default'", "generation 3", "1000 rows", "300 dictionary states", "factor gaussian", "provisional"):
+        assert part in repr(large)
+    assert "without variance" in repr(model(variance=False))
+
+
+def test_a_notebook_shows_a_table() -> None:
+    named = replace(model("ard"), names=("<b>x</b>", "y", "z"))
+    shown = named._repr_html_()
+    assert "<b>" not in shown and "&lt;b&gt;x" in shown and len(shown) < 3000
+    assert f"{named.lengthscale[1]:.4g}" in shown and "generation" in shown
+    assert "category" in of("gaussian", "ard", "mixed")._repr_html_()
+
+
+def test_pictures(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    snapshot = model("ard", m=40)
+    flat = replace(snapshot, kernel=replace(snapshot.kernel, relevance=np.array([1.0, 1e-9, 1.0])))
+    axes = flat.plot()
+    # The two along which it varies; where the third stays is written above.
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("x", "z") and "y = " in axes.get_title()
+    mesh = axes.collections[0].get_array()
+    x, z = (np.linspace(*limits, 200) for limits in (_inner(axes.get_xlim()), _inner(axes.get_ylim())))
+    y = float(axes.get_title().split("y = ")[1])
+    states = np.column_stack([np.tile(x, 200), np.full(40_000, y), np.repeat(z, 200)])
+    np.testing.assert_allclose(np.ravel(mesh), flat(states), atol=1e-3)
+    _, given = pyplot.subplots()
+    at = [0.1, 0.2, 0.3]
+    assert snapshot.plot(["z"], at=at, ax=given) is given
+    line = given.lines[0]
+    states = np.tile(at, (200, 1))
+    states[:, 2] = line.get_xdata()
+    np.testing.assert_allclose(line.get_ydata(), snapshot(states), rtol=1e-12)
+    assert given.get_xlabel() == "z" and "x = 0.1, y = 0.2" in given.get_title() and given.collections
+    assert len(model(rewards=3).plot([0]).lines) == 4
+    given.figure.savefig(tmp_path / "plot.png")
+    pyplot.close("all")
+    wrongs: list[dict[str, Any]] = [
+        {"variables": ["w"]},
+        {"variables": [3]},
+        {"variables": [0, 1, 2]},
+        {"variables": [0, 0]},
+        {"at": [0.0]},
+    ]
+    for wrong in wrongs:
+        with pytest.raises(Invalid):
+            snapshot.plot(**wrong)
+
+
+def _inner(limits: Any) -> tuple[float, float]:
+    """The first and last of 200 points whose cells fill these limits."""
+    half = (limits[1] - limits[0]) / 400
+    return limits[0] + half, limits[1] - half
+
+
+@pytest.mark.parametrize(("method", "package"), [("to_onnx", "onnx"), ("plot", "matplotlib")])
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, method: str, package: str) -> None:
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    extra = {"to_onnx": r"criticd\[onnx\]", "plot": r"criticd\[plot\]"}[method]
+    with pytest.raises(ImportError, match=extra):
+        getattr(model(), method)(*(["model.onnx"] if method == "to_onnx" else []))
+
+
+def test_a_kernels_slope_is_its_derivative() -> None:
+    for profile in ("gaussian", "matern52"):
+        kernel = Kernel("ard", 2.0, 0.5, np.ones(1), np.zeros((0, 1)), profile)
+        squares = np.linspace(0.1, 30, 50)
+        difference = (kernel.of_squares(squares + 1e-6) - kernel.of_squares(squares - 1e-6)) / 2e-6
+        np.testing.assert_allclose(kernel.slopes(squares), difference, rtol=1e-6, atol=1e-9)

@@ -1,0 +1,154 @@
+"""Whoever sends rows that the daemon turns down hears of it: which, why, and what to do."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import CALM, Start
+
+from criticd import Refused, Sender
+from criticd._refusals import Auditor, Sent
+from criticd.client import Position
+
+NOWHERE = "tcp://127.0.0.1:1"
+
+
+def until(done: Callable[[], Any], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "are refused" in record.getMessage()]
+
+
+@pytest.mark.parametrize("leaves_at_once", [False, True])
+def test_rows_of_another_dimension(start: Start, caplog: pytest.LogCaptureFixture, leaves_at_once: bool) -> None:
+    daemon = start(*CALM)
+    with daemon.sender(reliable=True) as sender, daemon.client() as client:
+        for row in range(100):
+            sender.send([float(row)], 0.0, [row + 1.0])
+        sender.flush(10)
+        until(lambda: client.hello().state_dim == 1)
+    with daemon.sender(stream="wide") as wide:
+        for row in range(30):
+            wide.send([0.0, 0.0], 0.0, [float(row), 0.0])
+        if not leaves_at_once:
+            until(lambda: wide.refusals)
+            assert wide.counters.refused > 0
+            for row in range(30, 60):
+                wide.send([0.0, 0.0], 0.0, [float(row), 0.0])
+    sent = 30 if leaves_at_once else 60
+    assert (wide.counters.sent, wide.counters.refused) == (sent, sent)
+    (refusal,) = wide.refusals
+    assert (refusal.stream, refusal.code) == ("wide", "wrong_dimension")
+    assert "1 numbers there, these have 2" in refusal.message and "--data-dir" in refusal.remedy
+    # Said once, however many rows there were.
+    (said,) = warnings_of(caplog)
+    assert refusal.message in said and refusal.remedy in said
+
+
+def test_two_senders_of_one_stream(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    daemon = start(*CALM)
+    with daemon.sender(stream="robot") as first, daemon.sender(stream="robot") as second, daemon.client() as client:
+        first.send([0.0], 0.0, [1.0])
+        until(lambda: client.streams().get("robot"))
+        second.send([0.0], 0.0, [1.0])
+        until(lambda: client.streams()["robot"].session == second.session)
+
+        def fenced() -> bool:
+            first.send([0.0], 0.0, [1.0])
+            return bool(first.refusals)
+
+        until(fenced)
+    (refusal,) = first.refusals
+    assert (refusal.code, refusal.stream) == ("fenced", "robot") and "stream=" in refusal.remedy
+    # Those before the other session began may have been taken.
+    assert 0 < first.counters.refused < first.counters.sent
+    assert second.refusals == () and second.counters.refused == 0
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_another_reason_is_the_one_that_the_daemon_announces(start: Start) -> None:
+    daemon = start(*CALM)
+    with daemon.sender(reliable=True) as sender:
+        sender.send([0.0], 0.0, [1.0])
+        sender.flush(10)
+    with daemon.sender(stream="two") as two:
+        two.send([0.0], [0.0, 0.0], [1.0])
+        until(lambda: two.refusals)
+        assert two.refusals[0].code == "wrong_dimension" and "2" in two.refusals[0].message
+    assert two.counters.refused == 1
+
+
+def test_rows_that_are_taken_are_refused_by_nobody(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    daemon = start(*CALM)
+    with daemon.sender(stream="good") as good, daemon.sender(stream="bad") as bad:
+        for row in range(500):
+            good.send([float(row)], 0.0, [row + 1.0])
+        with daemon.client() as client:
+            client.value([0.0], min_offset=500, timeout_s=30)
+        bad.send([0.0, 0.0], 0.0, [1.0, 0.0])
+        until(lambda: bad.refusals)
+    assert good.refusals == () and good.counters.refused == 0 and good.counters.sent == 500
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_a_reliable_sender_names_its_refusal_too(start: Start) -> None:
+    daemon = start(*CALM)
+    with daemon.sender(reliable=True) as first:
+        first.send([0.0], 0.0, [1.0])
+        assert first.flush(10) and first.refusals == ()
+    second = daemon.sender(reliable=True)
+    second.send([0.0, 0.0], 0.0, [1.0, 0.0])
+    with pytest.raises(Refused, match="wrong_dimension"):
+        second.flush(10)
+    assert second.refusals[0].code == "wrong_dimension" and second.counters.refused == 1
+    second.close()
+
+
+def test_counters_of_a_daemon_that_is_not_there(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
+    monkeypatch.setattr("criticd._push._ABSENCE_S", 0.05)
+    with Sender(NOWHERE) as sender:
+        for row in range(10):
+            sender.send([float(row)], 0.0, [row + 1.0])
+        assert not sender.flush(0.5)
+        counters = sender.counters
+        assert (counters.taken, counters.sent, counters.lost) == (10, 0, 0)
+        assert "0 sent" in repr(sender)
+        sender.close(0.1)
+    assert (sender.counters.sent, sender.counters.lost) == (0, 10)
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [
+        message for message in said if "no connection" in message and "criticd serve" in message and "10" in message
+    ]
+    assert len([message for message in said if "no connection" in message]) == 1
+
+
+def test_what_is_on_its_way_is_not_refused() -> None:
+    auditor, ours = Auditor(), Sent("robot", "s", 100, 100, (1, 1))
+
+    def at(session: str, seq: int) -> dict[str, Position]:
+        return {"robot": Position(session, seq, seq, 0.0)}
+
+    auditor.rejected({"code": "conflict", "message": "somebody else's"})
+    assert auditor.compare([ours], at("s", 10), 1, 0.0) == []
+    # It moves: a busy daemon takes one after the other.
+    assert auditor.compare([ours], at("s", 50), 1, 5.0) == [] and auditor.unsettled
+    assert auditor.compare([ours], at("s", 100), 1, 9.0) == [] and not auditor.unsettled
+    # Nothing was announced since: the daemon reads no rows just now, but refuses none.
+    more = Sent("robot", "s", 120, 120, (1, 1))
+    assert auditor.compare([more], at("s", 100), 1, 10.0) == []
+    assert auditor.compare([more], at("s", 100), 1, 20.0) == [] and auditor.refused == 0
+    auditor.rejected({"code": "conflict", "message": "other content"})
+    (refusal,) = auditor.compare([more], at("s", 100), 1, 21.0)
+    assert (refusal.code, refusal.message, auditor.refused) == ("conflict", "other content", 20)
+    # What is refused stays counted when the stream goes on.
+    assert auditor.compare([Sent("robot", "s", 130, 130, (1, 1))], at("s", 130), 1, 30.0) == []
+    assert auditor.refused == 20

@@ -1,0 +1,294 @@
+//! How well values predict returns of episodes that they were not learned from.
+
+use super::Failure;
+use super::given::{DictionaryOptions, plural};
+use super::output::number;
+use criticd::learner::Settings;
+use criticd::learner::batch::Given;
+use criticd::learner::model::Model;
+use criticd::math::kernel::Hyperparameters;
+use criticd::math::returns::chains;
+use criticd::snapshot::{Ask, Evaluation, Inputs, Snapshot};
+use criticd::transition::{Invalid, Rows};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+
+/// Where this much of a return is the model's own value, behind the end of a cut episode, it says little about the model.
+const CLOSED: f64 = 0.2;
+/// Fewer returns than this say nothing.
+const ROWS_MIN: usize = 10;
+/// Nine of ten of a normal distribution lie within so many standard deviations.
+const NINE_TENTHS: f64 = 1.644_853_626_951_472_2;
+
+/// How well the returns of held-out episodes were predicted.
+pub(super) struct HeldOut {
+    /// Episodes held out, of how many.
+    pub(super) episodes: usize,
+    pub(super) of: usize,
+    /// Returns compared.
+    pub(super) rows: usize,
+    /// Whether these returns end, at least four fifths of them, within their episodes.
+    pub(super) ended: bool,
+    /// One for each reward.
+    pub(super) heads: Vec<Figures>,
+}
+
+/// How well the returns of one reward were predicted.
+pub(super) struct Figures {
+    /// Between value and return, in [-1, 1]; 0 where either does not vary.
+    pub(super) correlation: f64,
+    /// Root mean square of return - value.
+    pub(super) error: f64,
+    /// Standard deviation of the returns.
+    pub(super) spread: f64,
+    /// Share of the returns within the 90 % interval of the return; none where the model has none.
+    pub(super) coverage: Option<f64>,
+}
+
+/// What is known of rows that a model has not seen.
+pub(super) struct Seen {
+    /// At their states.
+    pub(super) found: Evaluation,
+    /// (H, n) returns to come: up to the end of the episode, and where that is cut, with the model's value behind it.
+    pub(super) returns: Vec<Vec<f64>>,
+    /// (H, n) temporal-difference errors.
+    pub(super) errors: Vec<Vec<f64>>,
+    /// (n,) factor on the model's value in each return; 0 where the episode terminates.
+    pub(super) closed: Vec<f64>,
+}
+
+/// Numbers from 0 to `count` in an order that `seed` decides.
+fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    for i in (1..count).rev() {
+        order.swap(i, rng.random_range(0..=i));
+    }
+    order
+}
+
+/// How many episodes there are.
+pub(super) fn count(episodes: &[u32]) -> usize {
+    episodes.iter().max().map_or(0, |&last| last as usize + 1)
+}
+
+/// Put episodes into `folds` groups of about the same number, at random by `seed`: the group of each row.
+///
+/// # Panics
+/// If `folds` is 0.
+pub(super) fn folds(episodes: &[u32], folds: usize, seed: u64) -> Vec<usize> {
+    let mut group = vec![0; count(episodes)];
+    for (k, &episode) in shuffled(group.len(), seed).iter().enumerate() {
+        group[episode] = k % folds;
+    }
+    episodes.iter().map(|&episode| group[episode as usize]).collect()
+}
+
+/// The rows for which `keep` is set, in their order.
+pub(super) fn part(rows: &Rows, keep: impl Fn(usize) -> bool) -> Rows {
+    let mut part = Rows::new(rows.dim, rows.rewards_per_row);
+    (0..rows.len()).filter(|&i| keep(i)).for_each(|i| part.extend(rows, i..i + 1));
+    part
+}
+
+/// What a model is learned by.
+pub(super) struct Like {
+    pub(super) settings: Settings,
+    pub(super) inputs: Inputs,
+    pub(super) hyperparameters: Hyperparameters,
+    pub(super) lambda: f64,
+}
+
+impl Like {
+    pub(super) fn of(model: &Model) -> Self {
+        let (settings, inputs) = (model.settings().clone(), model.inputs().clone());
+        Self { settings, inputs, hyperparameters: model.hyperparameters(), lambda: model.lambda() }
+    }
+}
+
+/// A model of these rows with kernel, noise and lambda of `like`, and a dictionary of its own.
+pub(super) fn relearn(like: &Like, rows: &Rows, dictionary: &DictionaryOptions) -> Result<Snapshot, Failure> {
+    let Like { settings, inputs, hyperparameters, lambda } = like;
+    let given = Given { settings, rows, first: 0, inputs, hyperparameters, lambda: *lambda };
+    let chosen = dictionary.choose(&given)?;
+    let mut model = given.model(chosen.dictionary, &|| true)?;
+    model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
+    model.reset_score();
+    Ok(model.snapshot(true)?)
+}
+
+/// What a model says of rows, and what came.
+pub(super) fn see(model: &Snapshot, rows: &Rows) -> Result<Seen, Invalid> {
+    let found = model.evaluate(&rows.states, Ask::ALL)?;
+    let next = model.evaluate(&rows.next_states, Ask::MEAN)?.mean;
+    let (mut returns, mut errors, mut closed) = (Vec::new(), Vec::new(), Vec::new());
+    for h in 0..found.mean.ncols() {
+        let (value, after) = (|i: usize| found.mean[(i, h)], |i: usize| next[(i, h)]);
+        let outcomes = outcomes(rows, model.discount, &value, &after, h);
+        returns.push(outcomes.0);
+        errors.push(outcomes.1);
+        closed = outcomes.2;
+    }
+    Ok(Seen { found, returns, errors, closed })
+}
+
+/// Returns, temporal-difference errors, and what factor the value at the end has in each return, of reward `h`. `value` and
+/// `after` are the values at a row's state and successor.
+fn outcomes(
+    rows: &Rows,
+    discount: f64,
+    value: &dyn Fn(usize) -> f64,
+    after: &dyn Fn(usize) -> f64,
+    h: usize,
+) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    let (n, successor) = (rows.len(), chains(rows));
+    let (mut returns, mut errors, mut closed) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
+    for i in (0..n).rev() {
+        let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, discount) };
+        let reward = rows.reward(i)[h];
+        closed[i] = discount * successor[i].map_or(1.0, |j| closed[j]);
+        returns[i] = reward + discount * successor[i].map_or_else(|| after(i), |j| returns[j]);
+        errors[i] = reward + discount * after(i) - value(i);
+    }
+    (returns, errors, closed)
+}
+
+/// How well a share of the episodes is predicted by a model that has learned the others. None where there are too few.
+pub(super) fn hold_out(
+    like: &Like,
+    rows: &Rows,
+    episodes: &[u32],
+    share: f64,
+    seed: u64,
+    dictionary: &DictionaryOptions,
+) -> Result<Option<HeldOut>, Failure> {
+    let of = count(episodes);
+    if of < 2 {
+        return Ok(None);
+    }
+    let episodes_held = ((share * of as f64).round() as usize).clamp(1, of - 1);
+    let mut out = vec![false; of];
+    shuffled(of, seed).iter().take(episodes_held).for_each(|&episode| out[episode] = true);
+    let learned = part(rows, |i| !out[episodes[i] as usize]);
+    let held = part(rows, |i| out[episodes[i] as usize]);
+    let seen = see(&relearn(like, &learned, dictionary)?, &held)?;
+    let ended: Vec<usize> = (0..held.len()).filter(|&i| seen.closed[i] <= CLOSED).collect();
+    let enough = ended.len() >= ROWS_MIN;
+    let compared = if enough { ended } else { (0..held.len()).collect() };
+    if compared.len() < ROWS_MIN {
+        return Ok(None);
+    }
+    let heads = (0..seen.returns.len()).map(|h| figures(&seen, h, &compared)).collect();
+    Ok(Some(HeldOut { episodes: episodes_held, of, rows: compared.len(), ended: enough, heads }))
+}
+
+impl HeldOut {
+    /// One line for each reward.
+    pub(super) fn text(&self) -> String {
+        let three = |value: f64| format!("{value:.2e}").parse().map_or_else(|_| value.to_string(), number);
+        let mut text = String::new();
+        for (h, head) in self.heads.iter().enumerate() {
+            let which = if self.heads.len() > 1 { format!("reward {h}: ") } else { String::new() };
+            let closed = if self.ended {
+                ""
+            } else {
+                " (mostly the model's own values: episodes are cut long before rewards fade)"
+            };
+            let coverage = head.coverage.map(|share| format!(", 90 % interval holds {:.0} %", 100.0 * share));
+            text += &format!(
+                "{which}predicts the returns of {}{closed}: correlation {:.2}, error {} of a spread of {}{}\n",
+                plural(self.episodes, "held-out episode"),
+                head.correlation,
+                three(head.error),
+                three(head.spread),
+                coverage.unwrap_or_default()
+            );
+        }
+        text
+    }
+
+    /// For programs; arrays where there are several rewards.
+    pub(super) fn document(&self) -> Value {
+        let each = |figure: &dyn Fn(&Figures) -> Value| match &self.heads[..] {
+            [head] => figure(head),
+            heads => heads.iter().map(figure).collect(),
+        };
+        json!({
+            "episodes": self.episodes,
+            "of_episodes": self.of,
+            "returns": self.rows,
+            "returns_end": self.ended,
+            "correlation": each(&|head| json!(head.correlation)),
+            "error": each(&|head| json!(head.error)),
+            "spread": each(&|head| json!(head.spread)),
+            "coverage_90": each(&|head| json!(head.coverage)),
+        })
+    }
+}
+
+fn figures(seen: &Seen, h: usize, compared: &[usize]) -> Figures {
+    let n = compared.len() as f64;
+    let of = |values: &dyn Fn(usize) -> f64| -> Vec<f64> { compared.iter().map(|&i| values(i)).collect() };
+    let (values, returns) = (of(&|i| seen.found.mean[(i, h)]), of(&|i| seen.returns[h][i]));
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / n;
+    let (value, outcome) = (mean(&values), mean(&returns));
+    let product =
+        |a: &[f64], x: f64, b: &[f64], y: f64| a.iter().zip(b).map(|(a, b)| (a - x) * (b - y)).sum::<f64>() / n;
+    let spread = product(&returns, outcome, &returns, outcome).sqrt();
+    let both = product(&values, value, &returns, outcome);
+    let correlation = both / (spread * product(&values, value, &values, value).sqrt());
+    let square = values.iter().zip(&returns).map(|(v, y)| (y - v) * (y - v)).sum::<f64>() / n;
+    let within = |variance: &nalgebra::DMatrix<f64>| {
+        let inside = |&&i: &&usize| {
+            (seen.returns[h][i] - seen.found.mean[(i, h)]).abs() <= NINE_TENTHS * variance[(i, h)].sqrt()
+        };
+        compared.iter().filter(inside).count() as f64 / n
+    };
+    Figures {
+        correlation: if correlation.is_finite() { correlation } else { 0.0 },
+        error: square.sqrt(),
+        spread,
+        coverage: seen.found.return_variance.as_ref().map(within),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folds_are_of_whole_episodes_and_the_same_each_time() {
+        let episodes: Vec<u32> = (0..200).map(|i| i / 8).collect();
+        let group = folds(&episodes, 10, 3);
+        assert_eq!((count(&episodes), &group), (25, &folds(&episodes, 10, 3)));
+        assert_ne!(group, folds(&episodes, 10, 4));
+        for fold in 0..10 {
+            let mut found: Vec<u32> = (0..200).filter(|&i| group[i] == fold).map(|i| episodes[i]).collect();
+            assert_eq!(found.len() % 8, 0);
+            found.dedup();
+            assert!((2..=3).contains(&found.len()), "{found:?}");
+        }
+        assert!(folds(&[], 2, 0).is_empty());
+    }
+
+    #[test]
+    fn returns_end_where_episodes_do() {
+        // 0 -> 1 -> 2 terminated, then 3 -> 4, cut there; V is 1 everywhere at discount 0.5 here.
+        let mut rows = Rows::new(1, 1);
+        for (x, ends, starts) in [(0.0, false, true), (1.0, true, false), (3.0, false, true)] {
+            rows.states.push(x);
+            rows.next_states.push(x + 1.0);
+            rows.rewards.push(2.0);
+            rows.discounts.push(f64::NAN);
+            rows.ratios.push(1.0);
+            rows.streams.push(0);
+            rows.terminated.push(ends);
+            rows.truncated.push(false);
+            rows.starts_chain.push(starts);
+        }
+        let (returns, errors, closed) = outcomes(&rows, 0.5, &|_| 1.0, &|_| 1.0, 0);
+        assert_eq!((&returns[..], &errors[..]), (&[3.0, 2.0, 2.5][..], &[1.5, 1.0, 1.5][..]));
+        assert_eq!(closed, [0.0, 0.0, 0.5]);
+    }
+}

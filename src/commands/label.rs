@@ -1,0 +1,196 @@
+//! `criticd label`.
+
+use super::Failure;
+use super::fit::Fit;
+use super::given::{self, DictionaryOptions, TableOptions, plural};
+use super::held_out::{self, Like};
+use super::inspect::read_model;
+use super::output::{Progress, in_file, print, print_json};
+use clap::Parser as _;
+use criticd::learner::{Settings, VarianceKind};
+use criticd::math::kernel::NoiseModel;
+use criticd::table::{Table, Values, write_columns};
+use criticd::transition::Rows;
+use serde_json::json;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Write value, advantage, return and TD error of every transition of a table, beside it
+///
+/// Each episode is labelled by a model that has not learned from it: the episodes are put into groups, and each group is
+/// labelled by what the others teach. Kernel, noise and lambda are those of the model given, or are selected on the whole
+/// table.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  criticd label runs.parquet --out labels.parquet\n  criticd label walk.csv --model walk.msgpack --out labels.csv\n  criticd label log.csv --state x,battery --reward=-cost --episode mission --terminated failed --out labels.npz\n\nColumns: episode (as the table calls it, else numbered from 0), frame (frame_index of the table, else the row's number in its\nepisode, from 0), value, std (standard deviation of the value), return (discounted, up to the end of the episode;\nwhere that was cut, the value stands for what would have followed), advantage (return - value), td_error (reward +\ndiscount * value of the successor - value), known (share of the uncertainty before any row that data have taken away).\nWith several rewards there is value_0, value_1, ... Rows that give only their states, as successors of the rows before\nthem, have no labels."
+)]
+pub(crate) struct Label {
+    #[command(flatten)]
+    table: TableOptions,
+    /// Where the labels go: .parquet, .csv or .npz
+    #[arg(long, value_name = "LABELS", required_unless_present = "dry_run")]
+    out: Option<PathBuf>,
+    /// Take kernel, noise, lambda and discount of this model, as `fit` writes it [default: select them]
+    #[arg(long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// Groups of episodes, each labelled by a model of the others
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = given::at_least_one)]
+    folds: usize,
+    /// Discount of transitions that carry none [default: that of the model, else that of `fit`]
+    #[arg(long, value_name = "G", value_parser = given::discount)]
+    discount: Option<f64>,
+    #[command(flatten)]
+    dictionary: DictionaryOptions,
+    /// Seed of the groups and of the search
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Most time that the search may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
+    budget: f64,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// The options of `fit`, to be read by themselves.
+#[derive(Debug, clap::Parser)]
+struct FitAlone {
+    #[command(flatten)]
+    fit: Fit,
+}
+
+/// Labels of all rows of a table.
+struct Labels {
+    /// One name for each reward, then (n,) numbers.
+    columns: Vec<(String, Vec<f64>)>,
+}
+
+impl Label {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.table.dry(self.json)? {
+            return Ok(());
+        }
+        let Some(out) = &self.out else { return Err(Failure::usage("--out names the file for the labels")) };
+        if self.folds < 2 {
+            return Err(Failure::usage("--folds must be at least 2: the others label a group"));
+        }
+        if !out.extension().is_some_and(|e| ["csv", "npz", "parquet"].iter().any(|known| e.eq_ignore_ascii_case(known)))
+        {
+            return Err(Failure::usage(format!("--out {}: must end in .parquet, .csv or .npz", out.display())));
+        }
+        let table = self.table.read()?;
+        let count = held_out::count(table.episodes());
+        if count < 2 {
+            let message = "all rows are of one episode, and whoever labels it must not have learned from it; --episode \
+                           says which column tells episodes apart";
+            return Err(in_file(&self.table.table, message));
+        }
+        let progress = Progress::start("labelling");
+        let like = self.like(&table)?;
+        let labels = self.labels(&table, &like, count)?;
+        let columns =
+            keys(&table).into_iter().chain(labels.columns.into_iter().map(|(name, v)| (name, Values::Numbers(v))));
+        let columns: Vec<(String, Values)> = columns.collect();
+        write_columns(out, &columns)?;
+        drop(progress);
+        let (rows, folds) = (table.rows().len(), self.folds.min(count));
+        if self.json {
+            let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+            return print_json(&json!({"rows": rows, "episodes": count, "folds": folds, "columns": names}));
+        }
+        print(&format!(
+            "{}: {} of {}, each labelled by a model that has not learned from its episode ({folds} groups)\n",
+            out.display(),
+            plural(rows, "row"),
+            plural(count, "episode")
+        ))
+    }
+
+    /// Kernel, noise, lambda and settings to learn by.
+    fn like(&self, table: &Table) -> Result<Like, Failure> {
+        let rows = table.rows();
+        if let Some(path) = &self.model {
+            let model = read_model(path)?;
+            if model.dim() != rows.dim {
+                let message = format!("its states have {} numbers, those of the table {}", model.dim(), rows.dim);
+                return Err(in_file(path, message));
+            }
+            let variance = match model.hyperparameters.noise {
+                NoiseModel::Correlated => VarianceKind::Rows,
+                NoiseModel::White => VarianceKind::Model,
+            };
+            let settings = Settings {
+                variance,
+                dictionary_max: self.dictionary.dictionary_max,
+                ..given::settings(rows, self.discount.unwrap_or(model.discount))
+            };
+            let (inputs, hyperparameters, lambda) = (model.inputs, model.hyperparameters, model.lambda);
+            return Ok(Like { settings, inputs, hyperparameters, lambda });
+        }
+        let word = |text: String| OsString::from(text);
+        let mut words = vec!["fit".into(), self.table.table.clone().into_os_string(), "--out".into(), "unused".into()];
+        words.extend([word("--seed".into()), word(self.seed.to_string()), word("--budget".into())]);
+        words.extend([word(self.budget.to_string()), word("--dictionary-max".into())]);
+        words.push(word(self.dictionary.dictionary_max.to_string()));
+        if let Some(discount) = self.discount {
+            words.extend([word("--discount".into()), word(discount.to_string())]);
+        }
+        let fit = FitAlone::try_parse_from(words)?.fit;
+        let settings = fit.settings(rows)?;
+        let fitted = fit.search(rows, settings, given::names(table))?;
+        Ok(Like::of(&fitted.model))
+    }
+
+    fn labels(&self, table: &Table, like: &Like, count: usize) -> Result<Labels, Failure> {
+        let rows: &Rows = table.rows();
+        let (n, heads) = (rows.len(), rows.rewards_per_row);
+        let folds = self.folds.min(count);
+        let group = held_out::folds(table.episodes(), folds, self.seed);
+        let empty = || vec![vec![f64::NAN; n]; heads];
+        let (mut values, mut returns, mut errors) = (empty(), empty(), empty());
+        let (mut deviations, mut known) = (vec![f64::NAN; n], vec![f64::NAN; n]);
+        for fold in 0..folds {
+            let learned = held_out::part(rows, |i| group[i] != fold);
+            let places: Vec<usize> = (0..n).filter(|&i| group[i] == fold).collect();
+            let held = held_out::part(rows, |i| group[i] == fold);
+            let seen = held_out::see(&held_out::relearn(like, &learned, &self.dictionary)?, &held)?;
+            for (k, &i) in places.iter().enumerate() {
+                for h in 0..heads {
+                    values[h][i] = seen.found.mean[(k, h)];
+                    (returns[h][i], errors[h][i]) = (seen.returns[h][k], seen.errors[h][k]);
+                }
+                deviations[i] = seen.found.variance.as_ref().map_or(f64::NAN, |variance| variance[k].sqrt());
+                known[i] = seen.found.known.as_ref().map_or(f64::NAN, |known| known[k]);
+            }
+        }
+        let advantages: Vec<Vec<f64>> =
+            (0..heads).map(|h| returns[h].iter().zip(&values[h]).map(|(y, v)| y - v).collect()).collect();
+        let mut columns = Vec::new();
+        let mut each = |what: &str, numbers: Vec<Vec<f64>>| {
+            for (h, numbers) in numbers.into_iter().enumerate() {
+                columns.push((if heads == 1 { what.to_owned() } else { format!("{what}_{h}") }, numbers));
+            }
+        };
+        each("value", values);
+        each("advantage", advantages);
+        each("return", returns);
+        each("td_error", errors);
+        columns.push(("std".to_owned(), deviations));
+        columns.push(("known".to_owned(), known));
+        Ok(Labels { columns })
+    }
+}
+
+/// Which row each label is of: episode and frame.
+fn keys(table: &Table) -> Vec<(String, Values)> {
+    let names = table.episode_names();
+    let numbers: Option<Vec<i64>> = names.iter().map(|name| name.parse().ok()).collect();
+    let of_row = table.episodes().iter().map(|&episode| episode as usize);
+    let episodes = match numbers {
+        _ if names.is_empty() => Values::Whole(of_row.map(|episode| episode as i64).collect()),
+        Some(numbers) => Values::Whole(of_row.map(|episode| numbers[episode]).collect()),
+        None => Values::Texts(of_row.map(|episode| names[episode].clone()).collect()),
+    };
+    let frames = table.frames().iter().map(|&frame| frame as i64).collect();
+    vec![("episode".to_owned(), episodes), ("frame".to_owned(), Values::Whole(frames))]
+}

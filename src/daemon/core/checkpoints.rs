@@ -1,0 +1,108 @@
+//! Checkpoints: who waits for one, and when one is handed out.
+
+use super::caller::Caller;
+use super::ports::{Now, Output, event, map};
+use crate::daemon::ledger::{CheckpointDone, Ledger};
+use crate::journal::checkpoint::Checkpoint;
+use crate::state::State;
+use crate::wire::{self, ErrorCode, WireError};
+use serde_json::json;
+
+/// Requests for a checkpoint that may wait.
+const WAITERS_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct CheckpointDesk {
+    /// Those who have asked since the last turn.
+    asked: Vec<Caller>,
+    /// Those who wait for the checkpoint that is being written.
+    waiting: Vec<Caller>,
+    /// Those who wait for the one after it.
+    waiting_for_next: Vec<Caller>,
+}
+
+impl CheckpointDesk {
+    /// Let `caller` wait for a checkpoint that covers what was received before.
+    ///
+    /// # Errors
+    /// Why there will be none.
+    pub(super) fn ask(&mut self, ledger: Option<&Ledger>, caller: Caller) -> Result<(), WireError> {
+        let Some(ledger) = ledger else {
+            let message = "there is no journal, and so no checkpoint: `journal` is off in the settings";
+            return Err(WireError::new(ErrorCode::NotReady, message));
+        };
+        if ledger.failure().is_some() {
+            return Err(not_storable());
+        }
+        if self.asked.len() + self.waiting.len() + self.waiting_for_next.len() >= WAITERS_MAX {
+            return Err(WireError::overloaded(1000));
+        }
+        self.asked.push(caller);
+        Ok(())
+    }
+
+    /// What was received before those who have just asked cannot be stored.
+    pub(super) fn refuse(&mut self, out: &mut Vec<Output>) {
+        out.extend(self.asked.drain(..).map(|caller| Output::Reply(caller.refuse(&not_storable()))));
+    }
+
+    /// Answer those for whom the newest checkpoint will do, and hand out one if it is due or waited for. Copying is what this
+    /// costs here; encoding and writing is done elsewhere. `given_up` is a critic that has failed, if there is one: what is left
+    /// of it is not worth keeping, and a start rebuilds it from the checkpoint before.
+    pub(super) fn act(
+        &mut self,
+        ledger: &mut Ledger,
+        state: &State,
+        given_up: Option<&str>,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) {
+        let asked = std::mem::take(&mut self.asked);
+        if let Some(critic) = given_up {
+            let message = format!("critic {critic} has failed: what is left of it is not worth keeping");
+            let error = WireError::new(ErrorCode::Internal, message);
+            out.extend(asked.iter().map(|caller| Output::Reply(caller.refuse(&error))));
+            return;
+        }
+        if let Some(offset) = ledger.checkpoint_is_fresh() {
+            let reply = wire::Reply::Checkpoint { offset };
+            out.extend(asked.iter().map(|caller| Output::Reply(caller.reply(&reply))));
+        } else if ledger.checkpoint_running() {
+            // One that is being written does not cover what came since it was begun.
+            self.waiting_for_next.extend(asked);
+        } else {
+            self.waiting.extend(asked);
+        }
+        let wanted = ledger.checkpoint_due() || (!self.waiting.is_empty() && !ledger.checkpoint_running());
+        let halted = (0..state.critics().len()).any(|critic| state.is_halted(critic));
+        // A checkpoint must never know more than the journal does.
+        if wanted && !halted && ledger.sync(now, &|| now.uptime) {
+            ledger.checkpoint_started();
+            out.push(Output::Checkpoint(Box::new(Checkpoint::of(state, now.unix))));
+        }
+    }
+
+    /// The checkpoint that was handed out has been written, or has not.
+    pub(super) fn written(&mut self, done: &CheckpointDone, now: Now, out: &mut Vec<Output>) {
+        let CheckpointDone { offset, seconds, .. } = *done;
+        for caller in std::mem::take(&mut self.waiting) {
+            out.push(Output::Reply(match &done.result {
+                Ok(_) => caller.reply(&wire::Reply::Checkpoint { offset }),
+                Err(why) => {
+                    let message = format!("the checkpoint could not be written: {why}");
+                    caller.refuse(&WireError::new(ErrorCode::Internal, message))
+                }
+            }));
+        }
+        if let Ok(bytes) = done.result {
+            let details = json!({"offset": offset, "bytes": bytes, "seconds": seconds});
+            out.push(event("checkpoint", now, &map(details)));
+        }
+        self.waiting = std::mem::take(&mut self.waiting_for_next);
+    }
+}
+
+fn not_storable() -> WireError {
+    WireError::new(ErrorCode::ReadOnly, "nothing can be stored just now")
+}

@@ -1,0 +1,85 @@
+//! What goes into the core and comes out of it.
+
+use super::caller::Caller;
+pub use crate::clock::Now;
+use crate::journal::checkpoint::Checkpoint;
+use crate::learner::model::Model;
+use crate::learner::refit::{Candidate, RefitJob};
+use crate::learner::window::Window;
+use crate::transport::{Publication, Reply};
+use crate::wire::{self, Op};
+use serde_json::{Map, Value};
+
+/// A request that only the core can answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Who asked.
+    pub caller: Caller,
+    /// What is asked.
+    pub op: Op,
+}
+
+/// What waits in the queues around the core, and how much may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Queues {
+    /// Messages of producers.
+    pub ingest: [usize; 2],
+    /// Requests that only the core can answer.
+    pub calls: [usize; 2],
+    /// Messages to subscribers.
+    pub publish: [usize; 2],
+}
+
+/// Something for the threads around the core to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Answer a peer.
+    Reply(Reply),
+    /// Publish; dropped if the publisher's queue is full, a later one replaces it.
+    Publish(Publication),
+    /// Select a model.
+    Refit {
+        /// Index of the critic.
+        critic: usize,
+        /// What it needs.
+        job: Box<RefitJob>,
+    },
+    /// Let a candidate learn what arrived since it was fitted.
+    CatchUp {
+        /// Index of the critic.
+        critic: usize,
+        /// The candidate.
+        candidate: Box<Candidate>,
+        /// The retained rows.
+        window: Window,
+    },
+    /// Drop this elsewhere: it is large.
+    Garbage(Box<Model>),
+    /// Encode and write a checkpoint.
+    Checkpoint(Box<Checkpoint>),
+}
+
+/// How a refit ended, as the thread that ran it says.
+#[derive(Debug)]
+pub struct RefitDone {
+    /// Index of the critic.
+    pub critic: usize,
+    /// The candidate, or why there is none.
+    pub result: Result<Candidate, String>,
+    /// Seconds since it was started; of catching up, since that was.
+    pub seconds: f64,
+}
+
+/// The publication of an event.
+pub(super) fn event(kind: &str, now: Now, details: &Map<String, Value>) -> Output {
+    let payload = wire::encode_event(kind, now.unix, details).into();
+    Output::Publish(Publication { topic: format!("event.{kind}"), payload })
+}
+
+/// The entries of a JSON object.
+pub(super) fn map(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        other => unreachable!("not a map: {other}"),
+    }
+}

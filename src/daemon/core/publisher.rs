@@ -1,0 +1,343 @@
+//! Snapshots: when they are taken, what queries are answered from, and what subscribers get.
+
+use super::ports::{Now, Output};
+use crate::config::Config;
+use crate::learner::Learner;
+use crate::panics;
+use crate::snapshot::{Evaluator, Snapshot};
+use crate::state::State;
+use crate::transport::Publication;
+use crate::wire::{self, ArrayForm, ErrorCode, WireError};
+use parking_lot::RwLock;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Share of the learner's time that refreshing the answering snapshot may take while rows wait.
+const REFRESH_SHARE: f64 = 0.25;
+/// Offsets that are remembered as waited for.
+const WANTED_MAX: usize = 1024;
+/// Least time between two `weights` publications, seconds.
+const WEIGHTS_INTERVAL_S: f64 = 0.1;
+
+/// The snapshots that queries are answered from, laid out for that: one slot per critic, replaced whole.
+#[derive(Debug, Default)]
+pub struct Board {
+    slots: Vec<(String, RwLock<Option<Arc<Evaluator>>>)>,
+}
+
+impl Board {
+    fn new(names: impl Iterator<Item = String>) -> Self {
+        Self { slots: names.map(|name| (name, RwLock::new(None))).collect() }
+    }
+
+    /// Index of the critic called `name`; the first one if no name is given.
+    ///
+    /// # Errors
+    /// `unknown_critic`, with those there are.
+    pub fn critic(&self, name: Option<&str>) -> Result<usize, WireError> {
+        let Some(name) = name else { return Ok(0) };
+        self.slots.iter().position(|(known, _)| known == name).ok_or_else(|| {
+            let known: Vec<&str> = self.slots.iter().map(|(known, _)| known.as_str()).collect();
+            let message = format!("there is no critic \"{name}\"; there is {}", known.join(", "));
+            WireError::of(ErrorCode::UnknownCritic, "critic", message)
+        })
+    }
+
+    /// The present snapshot of a critic, if it has one.
+    pub fn get(&self, critic: usize) -> Option<Arc<Snapshot>> {
+        self.slots[critic].1.read().as_ref().map(|evaluator| Arc::clone(evaluator.snapshot()))
+    }
+
+    /// What evaluates it.
+    pub fn evaluator(&self, critic: usize) -> Option<Arc<Evaluator>> {
+        self.slots[critic].1.read().clone()
+    }
+
+    /// Replace it.
+    pub(crate) fn set(&self, critic: usize, snapshot: Snapshot) {
+        // Laid out here, once, and not by the first who asks: that one would wait for it.
+        let evaluator = Arc::new(Evaluator::new(snapshot));
+        // The old one is dropped after the lock is given back.
+        let old = self.slots[critic].1.write().replace(evaluator);
+        drop(old);
+    }
+}
+
+/// What `status` says of the snapshot on the board.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    pub(super) lambda: f64,
+    pub(super) provisional: bool,
+    /// Factor on deviations of returns, the pairs behind it, and the share of them that was covered without it, where the spread of
+    /// returns is known.
+    pub(super) returns: Option<(f64, u64, Option<f64>)>,
+}
+
+impl Shown {
+    fn of(snapshot: &Snapshot) -> Self {
+        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs, spread.coverage));
+        Self { lambda: snapshot.lambda, provisional: snapshot.provisional, returns }
+    }
+}
+
+/// What has been published of one critic.
+#[derive(Debug, Default)]
+struct Published {
+    revision: u64,
+    /// Generation and dictionary size of the last publication.
+    last: Option<(u64, usize)>,
+    /// Uptime of the last one; none before the first.
+    at: Option<f64>,
+    /// Uptime of the last whole snapshot.
+    whole_at: Option<f64>,
+    /// Rows that it had learned.
+    whole_offset: u64,
+    /// The board has what subscribers have not been told.
+    unpublished: bool,
+    shown: Option<Shown>,
+    failed_snapshots: u64,
+}
+
+/// What came of a refresh of one critic.
+#[derive(Debug, PartialEq)]
+pub(super) enum Refreshed {
+    /// There is nothing to show.
+    Nothing,
+    /// Answers come from this generation.
+    Answers {
+        /// Number of the generation.
+        generation: u64,
+    },
+    /// It panicked.
+    Panicked(String),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    board: Arc<Board>,
+    critics: Vec<Published>,
+    /// Offsets that somebody waits for a snapshot to have learned.
+    wanted: BTreeSet<u64>,
+    /// A model has been adopted: the next refresh does not wait.
+    at_once: bool,
+    /// Uptime from which on the next refresh is due.
+    next: f64,
+    /// Rows that the answering snapshots have learned.
+    offset: u64,
+}
+
+impl Publisher {
+    /// Nothing has been published of the critics of these names.
+    pub(super) fn new(names: impl Iterator<Item = String>) -> Self {
+        let board = Arc::new(Board::new(names));
+        let critics = board.slots.iter().map(|_| Published::default()).collect();
+        Self { board, critics, wanted: BTreeSet::new(), at_once: false, next: 0.0, offset: 0 }
+    }
+
+    /// Where queries are answered from.
+    pub(super) fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// Rows that the answering snapshots have learned.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Revision, snapshots that could not be taken, and what is on the board of a critic.
+    pub(super) fn published(&self, critic: usize) -> (u64, u64, Option<Shown>) {
+        let Published { revision, failed_snapshots, shown, .. } = self.critics[critic];
+        (revision, failed_snapshots, shown)
+    }
+
+    /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
+    pub(super) fn want(&mut self, offset: u64) {
+        self.wanted.insert(offset);
+        if self.wanted.len() > WANTED_MAX {
+            self.wanted.pop_last();
+        }
+    }
+
+    /// The next refresh does not wait.
+    pub(super) fn hurry(&mut self) {
+        self.at_once = true;
+    }
+
+    /// Whether it is time to refresh the answering snapshots: at once after an adoption or where somebody waits for what has
+    /// been learned, else within a share of the learner's time. Once more when no row follows a snapshot that was taken too
+    /// soon after a publication to be published itself.
+    pub(super) fn due(&self, state: &State, interval: f64, now: Now) -> bool {
+        let learned = state.end().offset;
+        let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= learned);
+        let stale = learned > self.offset;
+        let in_time = now.uptime >= self.next;
+        self.at_once || (stale && (awaited || in_time)) || (in_time && self.publication_due(state, interval, now))
+    }
+
+    /// Whether subscribers are owed something although no rows arrive: the weights after the last rows, and then a whole
+    /// snapshot of them. Where the stream pauses they would otherwise be withheld until it goes on.
+    fn publication_due(&self, state: &State, interval: f64, now: Now) -> bool {
+        let learns = |(index, learner): &(usize, &Learner)| !state.is_halted(*index) && learner.model().is_some();
+        state.critics().iter().enumerate().filter(learns).any(|(index, learner)| {
+            let critic = &self.critics[index];
+            let whole = learner.learned() > critic.whole_offset;
+            (critic.unpublished && critic.since(critic.at, now) >= WEIGHTS_INTERVAL_S)
+                || (whole && critic.since(critic.whole_at, now) >= interval)
+        })
+    }
+
+    /// Every critic has been refreshed. `spent` is how long that took, seconds.
+    pub(super) fn refreshed(&mut self, state: &State, spent: f64, now: Now) {
+        self.offset = state.end().offset;
+        self.wanted = self.wanted.split_off(&(self.offset + 1));
+        self.at_once = false;
+        self.next = now.uptime + spent / REFRESH_SHARE;
+    }
+
+    /// Take a snapshot of a critic for the board, and publish what is due; a whole one in any case if `last`.
+    pub(super) fn refresh(
+        &mut self,
+        index: usize,
+        learner: &Learner,
+        config: &Config,
+        last: bool,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) -> Refreshed {
+        let critic = &mut self.critics[index];
+        critic.unpublished = false;
+        if learner.model().is_none() {
+            return Refreshed::Nothing;
+        }
+        let snapshot = match catch_unwind(AssertUnwindSafe(|| learner.snapshot(true))) {
+            Ok(Ok(snapshot)) => snapshot,
+            Ok(Err(e)) => {
+                // The last good snapshot stays.
+                if critic.failed_snapshots.is_power_of_two() || critic.failed_snapshots == 0 {
+                    log::warn!("event=snapshot_failed critic={} why={e}", learner.settings().name);
+                }
+                critic.failed_snapshots += 1;
+                // Tried again an interval later, not at once.
+                critic.whole_at = Some(now.uptime);
+                return Refreshed::Answers { generation: learner.generation() };
+            }
+            Err(panic) => return Refreshed::Panicked(panics::message(&*panic)),
+        };
+        let snapshot = Snapshot { time: now.unix, ..snapshot };
+        let (snapshot, publication) = critic.publish(snapshot, &learner.settings().name, config, last, now);
+        out.extend(publication.map(Output::Publish));
+        critic.shown = Some(Shown::of(&snapshot));
+        let generation = snapshot.generation;
+        self.board.set(index, snapshot);
+        Refreshed::Answers { generation }
+    }
+}
+
+impl Published {
+    /// Seconds since `at`; infinite if that has never been.
+    fn since(&self, at: Option<f64>, now: Now) -> f64 {
+        at.map_or(f64::INFINITY, |at| now.uptime - at)
+    }
+
+    /// The snapshot with its revision, and what subscribers get of it, if anything is due.
+    fn publish(
+        &mut self,
+        mut snapshot: Snapshot,
+        name: &str,
+        config: &Config,
+        last: bool,
+        now: Now,
+    ) -> (Snapshot, Option<Publication>) {
+        let present = (snapshot.generation, snapshot.dictionary.nrows());
+        let same_generation = self.last.is_some_and(|(generation, _)| generation == present.0);
+        let interval = config.snapshot_interval_ms as f64 / 1000.0;
+        let whole = last || !same_generation || self.since(self.whole_at, now) >= interval;
+        let weights = same_generation && self.since(self.at, now) >= WEIGHTS_INTERVAL_S;
+        snapshot.revision = self.revision;
+        if !whole && !weights {
+            self.unpublished = true;
+            return (snapshot, None);
+        }
+        self.revision += 1;
+        snapshot.revision = self.revision;
+        let known = self.last.map_or(0, |(_, rows)| rows);
+        let (kind, payload) = if whole {
+            (self.whole_at, self.whole_offset) = (Some(now.uptime), snapshot.offset);
+            ("snapshot", encode_bounded(&snapshot, config.publish_variance, config.publish_bytes_max))
+        } else {
+            // A grown dictionary needs a variance of its own size.
+            let grown = known < present.1 && config.publish_variance;
+            let mut payload = wire::encode_weights(&snapshot, known, grown);
+            if payload.len() > config.publish_bytes_max {
+                payload = wire::encode_weights(&snapshot, known, false);
+            }
+            ("weights", payload)
+        };
+        (self.last, self.at) = (Some(present), Some(now.uptime));
+        (snapshot, Some(Publication { topic: format!("{kind}.{name}"), payload: payload.into() }))
+    }
+}
+
+/// The whole snapshot if it fits, else the announcement of it.
+fn encode_bounded(snapshot: &Snapshot, variance: bool, bytes_max: usize) -> Vec<u8> {
+    let whole = wire::encode_snapshot(snapshot, ArrayForm::Tensor, variance);
+    if whole.len() <= bytes_max {
+        return whole;
+    }
+    let means = if variance { wire::encode_snapshot(snapshot, ArrayForm::Tensor, false) } else { Vec::new() };
+    if variance && means.len() <= bytes_max { means } else { wire::encode_announcement(snapshot, whole.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::intake::learned;
+    use super::*;
+
+    #[test]
+    fn snapshots_are_published_in_time_and_at_once_where_somebody_waits() {
+        let (config, state) = learned(200);
+        let interval = config.snapshot_interval_ms as f64 / 1000.0;
+        let mut publisher = Publisher::new(std::iter::once("default".to_owned()));
+        let at = |uptime| Now { uptime, unix: 1e9 + uptime };
+        let refresh = |publisher: &mut Publisher, last, now| {
+            let mut out = Vec::new();
+            let refreshed = publisher.refresh(0, &state.critics()[0], &config, last, now, &mut out);
+            assert_eq!(refreshed, Refreshed::Answers { generation: 1 });
+            publisher.refreshed(&state, 0.5, now);
+            let topic = |output| match output {
+                Output::Publish(publication) => publication.topic,
+                other => panic!("{other:?}"),
+            };
+            out.into_iter().map(topic).collect::<Vec<String>>()
+        };
+        assert!(publisher.due(&state, interval, at(1.0)), "rows have been learned");
+        assert_eq!(refresh(&mut publisher, false, at(1.0)), ["snapshot.default"]);
+        assert_eq!((publisher.offset(), publisher.board().get(0).unwrap().revision), (200, 1));
+        // Half a second was spent: two of every three belong to learning. Nothing new has come either.
+        assert!(!publisher.due(&state, interval, at(1.05)));
+        publisher.hurry();
+        assert!(publisher.due(&state, interval, at(1.05)), "a model was adopted");
+        assert_eq!(refresh(&mut publisher, false, at(1.05)), [""; 0], "too soon after the last publication");
+        assert!(publisher.due(&state, interval, at(4.0)), "subscribers are owed what the board has");
+        assert_eq!(refresh(&mut publisher, true, at(4.0)), ["snapshot.default"]);
+        assert_eq!(publisher.published(0).0, 2);
+    }
+
+    #[test]
+    fn what_somebody_waits_for_is_due_when_it_has_been_learned() {
+        let (_, state) = learned(200);
+        let mut publisher = Publisher::new(std::iter::once("default".to_owned()));
+        publisher.next = 100.0;
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        publisher.want(201);
+        assert!(!publisher.due(&state, 1.0, now));
+        publisher.want(200);
+        assert!(publisher.due(&state, 1.0, now));
+        publisher.refreshed(&state, 0.0, now);
+        assert_eq!(publisher.wanted.iter().copied().collect::<Vec<u64>>(), [201]);
+        (0..2 * WANTED_MAX as u64).for_each(|offset| publisher.want(offset));
+        assert_eq!(publisher.wanted.len(), WANTED_MAX);
+    }
+}

@@ -1,0 +1,397 @@
+//! Refits: which runs, what came back, who waits for it. What is decided here is recorded before it holds.
+
+use super::caller::Caller;
+use super::ports::{Now, Output, RefitDone, event, map};
+use crate::learner::refit::{Candidate, RefitReason, RefitReport};
+use crate::learner::{Judgement, Learner};
+use crate::panics;
+use crate::state::State;
+use crate::state::record::Record;
+use crate::wire::{self, Optimised, WireError};
+use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Adoption pauses remembered for the percentiles of `status`.
+const PAUSES: usize = 1024;
+/// Requests for a refit that may wait for one critic.
+const WAITERS_MAX: usize = 64;
+/// Largest model that is adopted where adoptions are recorded: the database takes values of less than a gigabyte. A dictionary of
+/// about 4000 elements comes near it.
+const MODEL_BYTES_MAX: usize = 768 << 20;
+
+/// What has become of the refits of a critic.
+#[derive(Debug, Default)]
+struct Counts {
+    started: u64,
+    adopted: u64,
+    rejected: u64,
+    failed: u64,
+}
+
+/// The refits of one critic.
+#[derive(Debug, Default)]
+struct Desk {
+    counts: Counts,
+    /// Seconds that the running refit has taken so far.
+    seconds: f64,
+    /// How the last one ended, as it was published.
+    last: Value,
+    /// Held-out error that the model in use was selected with, if this run of the daemon has selected it by that.
+    held_out_error: Option<f64>,
+    /// Seconds that the learner stood still for each adoption, the newest last.
+    pauses: VecDeque<f64>,
+    /// Those who wait for the next refit.
+    waiting: Vec<Caller>,
+    /// Those who wait for the running one.
+    waiting_for_running: Vec<Caller>,
+    /// Those who are told of an adoption as soon as answers come from the model that was adopted.
+    waiting_for_answers: Vec<Caller>,
+}
+
+/// An adoption that is being stored.
+#[derive(Debug)]
+struct Adopting {
+    critic: usize,
+    report: RefitReport,
+    /// Scores of the model before and of this one.
+    scores: Option<(f64, f64)>,
+}
+
+/// The refits of all critics. One runs at a time.
+#[derive(Debug)]
+pub(super) struct RefitDesk {
+    desks: Vec<Desk>,
+    /// Whether models are recorded, which bounds their size.
+    recorded: bool,
+    busy: bool,
+    returned: Option<RefitDone>,
+    adopting: Option<Adopting>,
+}
+
+impl RefitDesk {
+    /// No refit has run of any of so many critics. `recorded` says whether there is a journal.
+    pub(super) fn new(critics: usize, recorded: bool) -> Self {
+        let desks = (0..critics).map(|_| Desk::default()).collect();
+        Self { desks, recorded, busy: false, returned: None, adopting: None }
+    }
+
+    /// A refit has come back; [`RefitDesk::judge`] looks at it.
+    pub(super) fn came_back(&mut self, done: RefitDone) {
+        self.returned = Some(done);
+    }
+
+    /// The critic whose adoption is being stored.
+    pub(super) fn adopting(&self) -> Option<usize> {
+        self.adopting.as_ref().map(|adopting| adopting.critic)
+    }
+
+    /// Let `caller` wait for the next refit of a critic.
+    ///
+    /// # Errors
+    /// `overloaded`, if too many do.
+    pub(super) fn wait(&mut self, critic: usize, caller: Caller) -> Result<(), WireError> {
+        let desk = &mut self.desks[critic];
+        if desk.waiting.len() + desk.waiting_for_running.len() + desk.waiting_for_answers.len() >= WAITERS_MAX {
+            return Err(WireError::overloaded(1000));
+        }
+        desk.waiting.push(caller);
+        Ok(())
+    }
+
+    /// Start a refit, if one is due and none runs: those that somebody waits for come first. Returns what is to be recorded.
+    pub(super) fn start(&mut self, state: &mut State, now: Now, out: &mut Vec<Output>) -> Option<Record> {
+        let rows = state.window()?.len();
+        if self.busy {
+            return None;
+        }
+        let due = |critic: usize| if state.is_halted(critic) { None } else { state.critics()[critic].refit_due() };
+        let critics = 0..self.desks.len();
+        let asked = critics.clone().find(|&critic| !self.desks[critic].waiting.is_empty() && due(critic).is_some());
+        let critic = asked.or_else(|| critics.clone().find(|&critic| due(critic).is_some()))?;
+        let reason = due(critic)?;
+        let desk = &mut self.desks[critic];
+        desk.waiting_for_running.append(&mut desk.waiting);
+        match state.refit_job(critic, reason) {
+            Ok(job) => {
+                desk.counts.started += 1;
+                self.busy = true;
+                out.push(started(&state.critics()[critic], reason, rows, now));
+                out.push(Output::Refit { critic, job: Box::new(job) });
+                None
+            }
+            Err(e) => Some(self.failed(critic, &state.critics()[critic], &e.to_string(), now, out)),
+        }
+    }
+
+    /// Judge the refit that has come back, if one has. Everything that was received before has been stored and learned. Returns
+    /// what is to be recorded.
+    pub(super) fn judge(
+        &mut self,
+        state: &State,
+        given_up: &[Option<String>],
+        now: Now,
+        out: &mut Vec<Output>,
+    ) -> Option<Record> {
+        // A critic that is halted is about to be rebuilt, or is given up.
+        let ready = |done: &mut RefitDone| !state.is_halted(done.critic) || given_up[done.critic].is_some();
+        let RefitDone { critic, result, seconds } = self.returned.take_if(ready)?;
+        let learner = &state.critics()[critic];
+        if let Some(why) = &given_up[critic] {
+            // Whoever waits is told, and the thread is free for the others.
+            self.busy = false;
+            self.reject(critic, learner, why, None, now, out);
+            return None;
+        }
+        self.desks[critic].seconds += seconds;
+        let candidate = match result.and_then(|candidate| self.small_enough(candidate)) {
+            Ok(candidate) => candidate,
+            Err(why) => return Some(self.failed(critic, learner, &why, now, out)),
+        };
+        let window = state.window().expect("a refit ran on rows");
+        // A bug costs this candidate.
+        let judgement = match catch_unwind(AssertUnwindSafe(|| learner.judge(candidate, window))) {
+            Ok(judgement) => judgement,
+            Err(panic) => return Some(self.failed(critic, learner, &panics::message(&*panic), now, out)),
+        };
+        let name = learner.settings().name.clone();
+        match judgement {
+            Judgement::Behind(candidate) => {
+                out.push(Output::CatchUp { critic, candidate: Box::new(candidate), window: window.clone() });
+                None
+            }
+            Judgement::Adopt { adoption, report, scores } => {
+                self.busy = false;
+                self.adopting = Some(Adopting { critic, report, scores });
+                Some(Record::Adopted { critic: name, adoption })
+            }
+            Judgement::Reject { report, why } => {
+                self.busy = false;
+                self.desks[critic].counts.rejected += 1;
+                self.reject(critic, learner, &why.to_string(), Some(&report), now, out);
+                Some(Record::RefitEnded { critic: name })
+            }
+        }
+    }
+
+    fn small_enough(&self, candidate: Candidate) -> Result<Candidate, String> {
+        let bytes = candidate.model.bytes();
+        if self.recorded && bytes > MODEL_BYTES_MAX {
+            return Err(format!("a model of {bytes} bytes is too large for the journal"));
+        }
+        Ok(candidate)
+    }
+
+    /// A refit has found nothing.
+    fn failed(&mut self, critic: usize, learner: &Learner, why: &str, now: Now, out: &mut Vec<Output>) -> Record {
+        self.busy = false;
+        self.desks[critic].counts.failed += 1;
+        self.reject(critic, learner, why, None, now, out);
+        Record::RefitEnded { critic: learner.settings().name.clone() }
+    }
+
+    /// What was to be stored has been applied to `state`. Returns whether a model was adopted.
+    pub(super) fn applied(&mut self, state: &State, now: Now, out: &mut Vec<Output>) -> bool {
+        let Some(Adopting { critic, report, scores }) = self.adopting.take() else { return false };
+        let (desk, learner) = (&mut self.desks[critic], &state.critics()[critic]);
+        desk.counts.adopted += 1;
+        desk.held_out_error = report.selection.as_ref().map(|selection| selection.score);
+        let mut details = desk.details(learner, &report);
+        details.insert("outcome".into(), "adopted".into());
+        if let Some((before, after)) = scores {
+            details.insert("score_before".into(), before.into());
+            details.insert("score_after".into(), after.into());
+        }
+        let nats = |evidence: Option<f64>| evidence.map_or("none".into(), |e| format!("{e:.1}"));
+        log::info!(
+            "event=adopted critic={} generation={} seq={} lambda={} evidence={} evidence_before={} dictionary={} seconds={:.2}",
+            learner.settings().name,
+            learner.generation(),
+            learner.learned(),
+            learner.model().map_or(1.0, |model| model.lambda()),
+            nats(report.evidence_after),
+            nats(report.evidence_before),
+            report.dictionary_size,
+            desk.seconds
+        );
+        desk.seconds = 0.0;
+        desk.last = Value::Object(details.clone());
+        desk.waiting_for_answers.append(&mut desk.waiting_for_running);
+        out.push(event("adopted", now, &details));
+        true
+    }
+
+    fn reject(
+        &mut self,
+        critic: usize,
+        learner: &Learner,
+        why: &str,
+        report: Option<&RefitReport>,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) {
+        let desk = &mut self.desks[critic];
+        let (name, generation) = (&learner.settings().name, learner.generation());
+        log::info!("event=refit_rejected critic={name} generation={generation} seq={} why={why:?}", learner.learned());
+        let mut details = report.map_or_else(
+            || map(json!({"critic": name, "generation": generation})),
+            |report| desk.details(learner, report),
+        );
+        details.insert("outcome".into(), "rejected".into());
+        details.insert("reason".into(), why.into());
+        desk.seconds = 0.0;
+        desk.last = Value::Object(details.clone());
+        let rejected = Optimised::Rejected { generation, reason: why.to_owned() };
+        answer(&mut desk.waiting_for_running, &rejected, out);
+        out.push(event("refit_rejected", now, &details));
+    }
+
+    /// Answers come from generation `generation` of a critic now: whoever waits for that is told.
+    pub(super) fn answers_come_from(&mut self, critic: usize, generation: u64, out: &mut Vec<Output>) {
+        answer(&mut self.desks[critic].waiting_for_answers, &Optimised::Adopted { generation }, out);
+    }
+
+    /// A critic is given up: whoever waits for one of its refits is told.
+    pub(super) fn give_up(&mut self, critic: usize, generation: u64, why: &str, out: &mut Vec<Output>) {
+        let outcome = Optimised::Rejected { generation, reason: why.to_owned() };
+        let desk = &mut self.desks[critic];
+        for waiting in [&mut desk.waiting, &mut desk.waiting_for_running, &mut desk.waiting_for_answers] {
+            answer(waiting, &outcome, out);
+        }
+    }
+
+    /// The learner stood still for so many seconds for an adoption.
+    pub(super) fn paused(&mut self, critic: usize, seconds: f64) {
+        let pauses = &mut self.desks[critic].pauses;
+        if pauses.len() == PAUSES {
+            pauses.pop_front();
+        }
+        pauses.push_back(seconds);
+    }
+
+    /// What `status` says of the refits of a critic, and of its adoption pauses.
+    pub(super) fn status(&self, critic: usize, learner: &Learner) -> Map<String, Value> {
+        let Desk { counts, last, held_out_error, pauses, .. } = &self.desks[critic];
+        let mut pauses: Vec<f64> = pauses.iter().copied().collect();
+        pauses.sort_by(f64::total_cmp);
+        let quantile =
+            |q: f64| (!pauses.is_empty()).then(|| 1000.0 * pauses[((pauses.len() - 1) as f64 * q).round() as usize]);
+        map(json!({
+            "refit": {
+                "running": learner.refit_running(),
+                "next_at": learner.next_refit(),
+                "started": counts.started,
+                "adopted": counts.adopted,
+                "rejected": counts.rejected,
+                "failed": counts.failed,
+                "last": last,
+            },
+            "held_out_error": held_out_error,
+            "adoption_pause_ms": {
+                "count": pauses.len(), "p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0),
+            },
+        }))
+    }
+}
+
+impl Desk {
+    fn details(&self, learner: &Learner, report: &RefitReport) -> Map<String, Value> {
+        let mut details = wire::refit_report_to_json(report);
+        details.extend(map(json!({
+            "critic": learner.settings().name,
+            "generation": learner.generation(),
+            "offset": learner.learned(),
+            "seconds": self.seconds,
+        })));
+        details
+    }
+}
+
+fn started(learner: &Learner, reason: RefitReason, rows: usize, now: Now) -> Output {
+    let (name, reason, generation) = (&learner.settings().name, reason.name(), learner.generation());
+    log::info!("event=refit_started critic={name} reason={reason} rows={rows} generation={generation}");
+    let offset = learner.learned();
+    let details = json!({
+        "critic": name, "reason": reason, "rows": rows, "generation": generation, "offset": offset,
+    });
+    event("refit_started", now, &map(details))
+}
+
+/// Everybody who waited for a refit is told how it ended.
+fn answer(waiting: &mut Vec<Caller>, outcome: &Optimised, out: &mut Vec<Output>) {
+    out.extend(waiting.drain(..).map(|caller| Output::Reply(caller.reply(&wire::Reply::Optimise(outcome)))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::intake::learned;
+    use super::*;
+    use crate::learner::refit;
+    use crate::state::record::{Group, Mark};
+    use crate::transport::Peer;
+    use crate::wire::{ArrayForm, Id};
+
+    const NOW: Now = Now { uptime: 1.0, unix: 1e9 };
+
+    fn caller() -> Caller {
+        Caller { peer: Peer { connection: 1, delimiter: false }, id: Id::nil(), form: ArrayForm::List }
+    }
+
+    fn replies(out: &[Output]) -> usize {
+        out.iter().filter(|output| matches!(output, Output::Reply(_))).count()
+    }
+
+    fn apply(state: &mut State, record: Record) {
+        let (id, offset) = (state.end().id + 1, state.end().offset);
+        let end = Mark { id, offset, crc: 0 };
+        state.apply(Group { end, first_offset: offset, time: 1e9, records: vec![record] }).unwrap();
+    }
+
+    #[test]
+    fn a_refit_is_decided_stored_and_then_told() {
+        let (_, mut state) = learned(400);
+        let (mut desk, mut out) = (RefitDesk::new(1, true), Vec::new());
+        desk.wait(0, caller()).unwrap();
+        state.request_refit(0);
+        assert!(desk.start(&mut state, NOW, &mut out).is_none(), "nothing is decided by a start");
+        let Some(Output::Refit { job, .. }) = out.pop() else { panic!("a job") };
+        state.request_refit(0);
+        assert!(desk.start(&mut state, NOW, &mut out).is_none() && out.len() == 1, "one runs at a time");
+        let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
+        desk.came_back(RefitDone { critic: 0, result, seconds: 0.5 });
+        let before = rmp_serde::to_vec_named(state.critics()).unwrap();
+        let record = desk.judge(&state, &[None], NOW, &mut out).unwrap();
+        assert!(rmp_serde::to_vec_named(state.critics()).unwrap() == before, "a judgement changes nothing");
+        assert!(matches!(record, Record::Adopted { .. }) && desk.adopting() == Some(0));
+        apply(&mut state, record);
+        assert!(desk.applied(&state, NOW, &mut out) && state.critics()[0].generation() == 2);
+        assert_eq!(replies(&out), 0, "no answer comes from the new model yet");
+        desk.answers_come_from(0, 2, &mut out);
+        assert_eq!(replies(&out), 1);
+        assert!(!desk.applied(&state, NOW, &mut out), "told once");
+    }
+
+    #[test]
+    fn a_refit_that_fails_is_recorded_and_one_of_a_critic_given_up_is_not() {
+        let (_, state) = learned(100);
+        let (mut desk, mut out) = (RefitDesk::new(1, true), Vec::new());
+        let failed = || RefitDone { critic: 0, result: Err("it found nothing".into()), seconds: 0.0 };
+        desk.came_back(failed());
+        let record = desk.judge(&state, &[None], NOW, &mut out);
+        assert!(matches!(record, Some(Record::RefitEnded { critic }) if critic == "default"));
+        desk.came_back(failed());
+        assert!(desk.judge(&state, &[Some("a bug".into())], NOW, &mut out).is_none());
+        let told = desk.status(0, &state.critics()[0]);
+        assert_eq!((&told["refit"]["failed"], &told["refit"]["last"]["reason"]), (&json!(1), &json!("a bug")));
+    }
+
+    #[test]
+    fn so_many_wait_and_all_are_told_when_a_critic_is_given_up() {
+        let (mut desk, mut out) = (RefitDesk::new(2, true), Vec::new());
+        let waited = (0..=WAITERS_MAX).map(|_| desk.wait(1, caller()).is_ok()).collect::<Vec<bool>>();
+        assert_eq!(waited.iter().position(|ok| !ok), Some(WAITERS_MAX));
+        assert!(desk.wait(0, caller()).is_ok(), "others wait for another critic");
+        desk.give_up(1, 3, "a bug", &mut out);
+        assert_eq!(replies(&out), WAITERS_MAX);
+    }
+}

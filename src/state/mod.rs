@@ -1,0 +1,440 @@
+//! Everything that the journal determines: the retained rows, the streams, the critics, their settings.
+//!
+//! A [`State`] changes in one way: [`State::apply`] takes the next group. The running daemon applies a group when it has been
+//! stored; a start reads the same groups and applies them. Nothing is optimised and nothing depends on the clock, so that two
+//! processes that have applied the same groups hold equal states, bit for bit. A checkpoint is a state written down.
+
+pub mod record;
+pub mod streams;
+
+use crate::learner::model::Model;
+use crate::learner::refit::{RefitJob, RefitReason};
+use crate::learner::window::Window;
+use crate::learner::{Event, Learner, Settings, SnapshotError};
+use crate::panics;
+use record::{Configured, Group, Mark, NewPolicy, Quarantined, Record, TakenRows};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use streams::Streams;
+
+/// What the journal determines. See the module.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// Rows that the window holds at least.
+    window_rows: usize,
+    end: Mark,
+    /// None before the first row.
+    window: Option<Window>,
+    streams: Streams,
+    /// None before the first group.
+    configured: Option<Configured>,
+    /// In the order of their settings.
+    critics: Vec<Learner>,
+    /// Names of critics that learn nothing: they failed on rows, and a panic may have left anything of their models.
+    halted: Vec<String>,
+    /// Rows that critics leave out, as records further on say.
+    left_out: Vec<Quarantined>,
+    /// If there is a name, only that critic learns.
+    alone: Option<String>,
+}
+
+/// What came of a group.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// What the critics report, each with its index.
+    pub events: Vec<(usize, Event)>,
+    /// Models that adopted ones have replaced, to be dropped where that may take its time.
+    pub replaced: Vec<Box<Model>>,
+    /// Rows on which critics failed just now. Those critics are halted.
+    pub failed: Vec<Quarantined>,
+    /// Rows that critics leave out from here on, as the group records.
+    pub quarantined: Vec<Quarantined>,
+    /// The rows: their memory can be used again.
+    pub rows: Vec<TakenRows>,
+}
+
+impl State {
+    /// Nothing yet. The window will hold at least `window_rows` rows.
+    pub fn new(window_rows: usize) -> Self {
+        Self {
+            window_rows,
+            end: Mark::default(),
+            window: None,
+            streams: Streams::new(),
+            configured: None,
+            critics: Vec::new(),
+            halted: Vec::new(),
+            left_out: Vec::new(),
+            alone: None,
+        }
+    }
+
+    /// The state at `end` with these parts. It has no rows yet, of states (D,) and rewards (H,) as `shape` says;
+    /// [`State::refill`] brings those that a start needs.
+    pub fn at(
+        end: Mark,
+        streams: Streams,
+        configured: Option<Configured>,
+        critics: Vec<Learner>,
+        shape: Option<(usize, usize)>,
+        window_rows: usize,
+    ) -> Self {
+        let mut window = shape.map(|(dim, rewards)| Window::starting_at(dim, rewards, window_rows, end.offset));
+        window.iter_mut().for_each(|window| window.hold(end.offset));
+        Self { end, window, streams, configured, critics, ..Self::new(window_rows) }
+    }
+
+    /// Let critics leave these rows out: records in groups that are still to come say so.
+    pub fn leave_out(&mut self, rows: Vec<Quarantined>) {
+        self.left_out = rows;
+    }
+
+    /// From here on only the critic `name` learns. What the others hold means nothing any more.
+    pub fn only(&mut self, name: &str) {
+        self.alone = Some(name.to_owned());
+    }
+
+    /// The end of the last group that was applied.
+    pub fn end(&self) -> Mark {
+        self.end
+    }
+
+    /// Rows for refits, once there are any.
+    pub fn window(&self) -> Option<&Window> {
+        self.window.as_ref()
+    }
+
+    /// Where the streams stand.
+    pub fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// Settings in force, once there are any.
+    pub fn configured(&self) -> Option<&Configured> {
+        self.configured.as_ref()
+    }
+
+    /// The critics, in the order of their settings.
+    pub fn critics(&self) -> &Vec<Learner> {
+        &self.critics
+    }
+
+    /// State dimension and rewards per row, once there is a row.
+    pub fn shape(&self) -> Option<(usize, usize)> {
+        self.window.as_ref().map(|window| (window.dim(), window.rewards_per_row()))
+    }
+
+    /// Offset of the oldest row that a start from here needs.
+    pub fn needs_from(&self) -> u64 {
+        let window = self.end.offset.saturating_sub(self.window_rows as u64);
+        self.critics.iter().map(Learner::needs_from).fold(window, u64::min)
+    }
+
+    /// Whether a critic learns nothing since it failed.
+    pub fn is_halted(&self, critic: usize) -> bool {
+        self.halted.contains(&self.critics[critic].settings().name)
+    }
+
+    /// Let a critic learn nothing any more.
+    pub fn halt(&mut self, critic: usize) {
+        if !self.is_halted(critic) {
+            self.halted.push(self.critics[critic].settings().name.clone());
+        }
+    }
+
+    /// Put `learner`, which has been rebuilt up to here, in the place of the critic of its name.
+    ///
+    /// # Errors
+    /// If there is no such critic.
+    pub fn replace(&mut self, learner: Learner) -> Result<(), String> {
+        let name = learner.settings().name.clone();
+        let index = self.index(&name)?;
+        self.critics[index] = learner;
+        self.halted.retain(|halted| *halted != name);
+        Ok(())
+    }
+
+    /// Ask for a refit of a critic: [`Learner::request_refit`].
+    pub fn request_refit(&mut self, critic: usize) {
+        self.critics[critic].request_refit();
+    }
+
+    /// What a refit of a critic needs: [`Learner::refit_job`].
+    ///
+    /// # Errors
+    /// If there is no value function to start from. The refit has ended then, which is to be recorded.
+    ///
+    /// # Panics
+    /// If there are no rows.
+    pub fn refit_job(&mut self, critic: usize, reason: RefitReason) -> Result<RefitJob, SnapshotError> {
+        let window = self.window.as_ref().expect("a refit needs rows");
+        self.critics[critic].refit_job(window, reason)
+    }
+
+    /// Take in the group behind the last one: its records in their order, then the critics learn its rows.
+    ///
+    /// # Errors
+    /// Why a record cannot follow on what was before. The state is then good for nothing.
+    pub fn apply(&mut self, group: Group) -> Result<Applied, String> {
+        let mut applied = Applied::default();
+        let mut offset = group.first_offset;
+        for record in group.records {
+            match record {
+                Record::Rows(taken) => {
+                    self.push(&taken, offset)?;
+                    let other = self.streams.replay(&taken, offset, group.time)?;
+                    if let Some(policy) = taken.batch.policy().filter(|_| other) {
+                        self.critics.iter_mut().for_each(|critic| critic.policy_of_rows(offset, policy));
+                    }
+                    offset += taken.batch.len() as u64;
+                    applied.rows.push(taken);
+                }
+                Record::Adopted { critic, adoption } => {
+                    let index = self.index(&critic)?;
+                    applied.replaced.extend(self.critics[index].adopt(adoption));
+                }
+                Record::RefitEnded { critic } => {
+                    let index = self.index(&critic)?;
+                    self.critics[index].refit_failed();
+                }
+                // A start knows it from the beginning, and a running daemon has halted the critic.
+                Record::Quarantined(quarantined) => applied.quarantined.push(quarantined),
+                Record::Configured(configured) => {
+                    self.critics = configure(std::mem::take(&mut self.critics), &configured);
+                    self.configured = Some(configured);
+                    self.hold();
+                }
+                Record::NewPolicy(NewPolicy { critic, policy, offset }) => {
+                    let critics = match critic {
+                        None => &mut self.critics[..],
+                        Some(name) => {
+                            let index = self.index(&name)?;
+                            &mut self.critics[index..=index]
+                        }
+                    };
+                    critics.iter_mut().for_each(|critic| critic.new_policy(offset, policy.as_deref()));
+                }
+            }
+        }
+        self.end = group.end;
+        self.learn(&mut applied);
+        self.hold();
+        Ok(applied)
+    }
+
+    /// Put the rows of a group before the present end into the window, and do nothing else: they have been learned.
+    ///
+    /// # Errors
+    /// If they are of another shape than those before.
+    pub fn refill(&mut self, group: &Group) -> Result<(), String> {
+        let mut offset = group.first_offset;
+        for record in &group.records {
+            if let Record::Rows(taken) = record {
+                self.push(taken, offset)?;
+                offset += taken.batch.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn index(&self, critic: &str) -> Result<usize, String> {
+        let index = self.critics.iter().position(|learner| learner.settings().name == critic);
+        index.ok_or_else(|| format!("something of {critic:?}, which is no critic"))
+    }
+
+    /// Put rows, the first of which has offset `offset`, behind those in the window; if rows are missing in between, or there
+    /// are none yet, the window begins here.
+    fn push(&mut self, taken: &TakenRows, offset: u64) -> Result<(), String> {
+        let shape = (taken.batch.dim(), taken.batch.rewards_per_row());
+        let window = match &mut self.window {
+            Some(window) if window.end() == offset => window,
+            window => {
+                let fresh = window.insert(Window::starting_at(shape.0, shape.1, self.window_rows, offset));
+                fresh.hold(offset);
+                fresh
+            }
+        };
+        if (window.dim(), window.rewards_per_row()) != shape {
+            return Err("rows of another shape than those before".into());
+        }
+        window.extend_from_batch(taken.stream, &taken.starts_chain, &taken.batch);
+        Ok(())
+    }
+
+    /// Let the critics learn the rows that are new. One critic's bug does not take the others down.
+    fn learn(&mut self, applied: &mut Applied) {
+        let Some(window) = &self.window else { return };
+        for (index, learner) in self.critics.iter_mut().enumerate() {
+            let name = &learner.settings().name;
+            if self.halted.contains(name) || self.alone.as_ref().is_some_and(|alone| alone != name) {
+                continue;
+            }
+            let (from, to) = (learner.learned(), window.end());
+            // The very rows of this step: a critic that begins again later learns them.
+            if self.left_out.iter().any(|rows| rows.critic == *name && (rows.from, rows.to) == (from, to)) {
+                learner.skip_to(to);
+                continue;
+            }
+            match catch_unwind(AssertUnwindSafe(|| learner.step(window))) {
+                Ok(events) => applied.events.extend(events.into_iter().map(|event| (index, event))),
+                Err(panic) => {
+                    let critic = learner.settings().name.clone();
+                    self.halted.push(critic.clone());
+                    applied.failed.push(Quarantined { critic, from, to, why: panics::message(&*panic) });
+                }
+            }
+        }
+    }
+
+    /// The window keeps what a critic has yet to learn.
+    fn hold(&mut self) {
+        let learns = |learner: &&Learner| {
+            let name = &learner.settings().name;
+            !self.halted.contains(name) && self.alone.as_ref().is_none_or(|alone| alone == name)
+        };
+        let from = self.critics.iter().filter(learns).map(Learner::needs_from).min().unwrap_or(u64::MAX);
+        if let Some(window) = &mut self.window {
+            window.hold(from);
+        }
+    }
+}
+
+/// Whether a critic with settings `new` can go on with what it learned with `old`.
+fn goes_on(old: &Settings, new: &Settings) -> bool {
+    let meaning = |s: &Settings| {
+        (
+            s.discount.to_bits(),
+            s.rewards.clone(),
+            s.noise,
+            s.variance,
+            s.lambda,
+            s.rho_max.to_bits(),
+            s.forgetting.to_bits(),
+            s.state_kinds.clone(),
+        )
+    };
+    meaning(old) == meaning(new)
+}
+
+/// The critics after a change of settings: those that can go on do, the others begin again with the rows from
+/// `configured.from` on.
+fn configure(learners: Vec<Learner>, configured: &Configured) -> Vec<Learner> {
+    let mut old = learners;
+    let next = |settings: &Settings| {
+        let known = old
+            .iter()
+            .position(|learner| learner.settings().name == settings.name && goes_on(learner.settings(), settings));
+        match known {
+            Some(index) => {
+                let mut learner = old.swap_remove(index);
+                learner.set_settings(settings.clone());
+                learner.set_names(configured.names.clone());
+                learner
+            }
+            None => Learner::starting_at(settings.clone(), configured.names.clone(), configured.from),
+        }
+    };
+    configured.critics.iter().map(next).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learner::FAULT;
+    use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::transition::Batch;
+
+    fn settings(name: &str, seed: u64) -> Settings {
+        Settings { name: name.into(), dictionary_max: 8, seed, refit_first_rows: 0, ..Settings::default() }
+    }
+
+    /// Groups of 20 rows behind the settings of two critics.
+    fn groups(count: usize) -> Vec<Group> {
+        let critics = vec![settings("frail", 4711), settings("sound", 1)];
+        let configured = Record::Configured(Configured { critics, names: None, from: 0 });
+        let end = Mark { id: 1, offset: 0, crc: 0 };
+        let mut groups = vec![Group { end, first_offset: 0, time: 1e9, records: vec![configured] }];
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..20 * count).map(|_| pendulum.step()).collect();
+        let mut streams = Streams::new();
+        for part in steps.chunks(20) {
+            let before = groups.last().unwrap().end;
+            let mut offset = before.offset;
+            let mut taken = |batch: Batch| {
+                let limits = streams::StreamLimits { max: 4, idle_rows: 0 };
+                let admission = streams.admit(&batch, false, offset, limits).unwrap();
+                let mut starts_chain = Vec::new();
+                streams.commit(&batch, &admission, offset, 1e9, |starts, _| starts_chain.push(starts));
+                offset += batch.len() as u64;
+                Record::Rows(TakenRows { stream: admission.number, starts_chain, batch })
+            };
+            let records = sim::batches("pendulum", "", part).into_iter().map(&mut taken).collect();
+            let end = Mark { id: before.id + 1, offset, crc: 0 };
+            groups.push(Group { end, first_offset: before.offset, time: 1e9, records });
+        }
+        groups
+    }
+
+    fn bytes(state: &State) -> Vec<u8> {
+        rmp_serde::to_vec_named(&(state.critics(), state.streams(), state.configured())).unwrap()
+    }
+
+    #[test]
+    fn states_that_applied_the_same_groups_are_equal_from_wherever_they_began() {
+        let groups = groups(10);
+        let mut whole = State::new(60);
+        groups.iter().for_each(|group| drop(whole.apply(group.clone()).unwrap()));
+        assert_eq!((whole.end().id, whole.end().offset, whole.window().unwrap().end()), (11, 200, 200));
+        for count in [1, 4, 9] {
+            let mut first = State::new(60);
+            groups[..count].iter().for_each(|group| drop(first.apply(group.clone()).unwrap()));
+            let (critics, streams) = (first.critics().clone(), first.streams().clone());
+            let needs_from = first.needs_from();
+            let configured = first.configured().cloned();
+            let mut again = State::at(first.end(), streams, configured, critics, first.shape(), 60);
+            let needed = groups[..count].iter().filter(|group| group.end.offset > needs_from);
+            needed.for_each(|group| again.refill(group).unwrap());
+            groups[count..].iter().for_each(|group| drop(again.apply(group.clone()).unwrap()));
+            assert!(bytes(&again) == bytes(&whole), "behind {count} groups");
+        }
+    }
+
+    #[test]
+    fn a_critic_that_fails_is_halted_and_the_others_learn() {
+        let groups = groups(6);
+        let mut state = State::new(60);
+        groups[..4].iter().for_each(|group| drop(state.apply(group.clone()).unwrap()));
+        FAULT.set(Some((4711, 60)));
+        let failed = state.apply(groups[4].clone()).unwrap().failed;
+        FAULT.set(None);
+        assert_eq!((failed.len(), failed[0].from, failed[0].to), (1, 60, 80));
+        assert!(state.is_halted(0) && !state.is_halted(1));
+        state.apply(groups[5].clone()).unwrap();
+        assert_eq!((state.critics()[0].learned(), state.critics()[1].learned()), (60, 100));
+        // Rebuilt alone, and without those rows.
+        let mut again = State::new(60);
+        again.leave_out(failed);
+        again.only("frail");
+        groups[..6].iter().for_each(|group| drop(again.apply(group.clone()).unwrap()));
+        assert_eq!((again.critics()[0].learned(), again.critics()[1].learned()), (100, 0));
+        state.replace(again.critics()[0].clone()).unwrap();
+        assert!(!state.is_halted(0));
+        state.apply(groups[6].clone()).unwrap();
+        let rows = |critic: usize| state.critics()[critic].model().unwrap().statistics().rows;
+        assert_eq!((rows(0), rows(1)), (100, 120));
+    }
+
+    #[test]
+    fn records_that_cannot_follow_are_refused() {
+        let groups = groups(2);
+        let mut state = State::new(60);
+        groups[..2].iter().for_each(|group| drop(state.apply(group.clone()).unwrap()));
+        let ended = Record::RefitEnded { critic: "nobody".into() };
+        let why = state.clone().apply(Group { records: vec![ended], ..groups[2].clone() }).unwrap_err();
+        assert!(why.contains("nobody"), "{why}");
+        let mut other = groups[2].clone();
+        let Record::Rows(taken) = &mut other.records[0] else { panic!("rows") };
+        taken.starts_chain[0] = true;
+        assert!(state.clone().apply(other).unwrap_err().contains("begin elsewhere"));
+        state.apply(groups[2].clone()).unwrap();
+    }
+}

@@ -1,0 +1,101 @@
+//! Records, and the groups in which they are stored and applied.
+
+use crate::learner::{Adoption, Settings};
+use crate::transition::Batch;
+use serde::{Deserialize, Serialize};
+
+/// A place in the journal: the end of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Number of the group; 0 before the first one.
+    pub id: u64,
+    /// Offset behind its last row.
+    pub offset: u64,
+    /// Its checksum.
+    pub crc: u32,
+}
+
+/// Records that were stored together. They are applied in their order; then the critics learn the group's rows.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Its end.
+    pub end: Mark,
+    /// Offset of its first row, or that of the next row if it has none.
+    pub first_offset: u64,
+    /// Unix seconds when its first row was received; of a group without rows, when it was stored.
+    pub time: f64,
+    /// What happened.
+    pub records: Vec<Record>,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "rows are the common case")]
+pub enum Record {
+    /// New rows of one stream.
+    Rows(TakenRows),
+    /// A critic adopts a model.
+    Adopted {
+        /// Its name.
+        critic: String,
+        /// The model.
+        adoption: Adoption,
+    },
+    /// A refit of a critic ended without an adoption, which moves the next one.
+    RefitEnded {
+        /// Its name.
+        critic: String,
+    },
+    /// A critic leaves rows out.
+    Quarantined(Quarantined),
+    /// From here on critics have these settings.
+    Configured(Configured),
+    /// From some row on another policy acts.
+    NewPolicy(NewPolicy),
+}
+
+/// A policy that somebody has announced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewPolicy {
+    /// Name of the critic that is concerned; none for all.
+    pub critic: Option<String>,
+    /// Name of the policy, 1..=256 bytes, if it has one.
+    pub policy: Option<String>,
+    /// Offset of the first row under it: rows of the same group may come before.
+    pub offset: u64,
+}
+
+/// Rows as they were received, with what was made of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TakenRows {
+    /// Number of their stream.
+    pub stream: u32,
+    /// Whether each starts a new chain.
+    pub starts_chain: Vec<bool>,
+    /// The rows.
+    pub batch: Batch,
+}
+
+/// Rows on which a learner failed: it goes on without them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantined {
+    /// Name of the critic.
+    pub critic: String,
+    /// Offset of the first row that is left out.
+    pub from: u64,
+    /// Offset behind the last.
+    pub to: u64,
+    /// What the learner said.
+    pub why: String,
+}
+
+/// Settings of all critics.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Configured {
+    /// In their order.
+    pub critics: Vec<Settings>,
+    /// Names of the state variables.
+    pub names: Option<Vec<String>>,
+    /// Offset of the first row that a new critic learns.
+    pub from: u64,
+}

@@ -1,0 +1,128 @@
+//! Which columns of somebody's table hold what.
+
+use serde::Deserialize;
+
+/// Which columns hold what, where their names do not say. What is empty is looked for under its own name and the names that
+/// other programs give it. A column is named as it is in the file; `name[k]` is one number of a column that holds lists,
+/// counted from 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Columns {
+    /// The state variables, in order. If any is named, columns that nothing needs are left alone.
+    pub state: Vec<String>,
+    /// Those of the successor, as many; empty: see `next_prefix`.
+    pub next_state: Vec<String>,
+    /// What stands before a state variable's name in that of its successor. None: `next_`, if the table has such columns.
+    pub next_prefix: Option<String>,
+    /// The numbers of the action, in order.
+    pub action: Vec<String>,
+    /// Rewards: columns, or sums of them such as `-cost` or `reward - 0.1*energy`.
+    pub reward: Vec<String>,
+    /// Where it changes, another episode begins.
+    pub episode: Option<String>,
+    /// Rising within an episode: numbers, or times as ISO 8601 writes them.
+    pub time: Option<String>,
+    /// Flag: the successor is absorbing.
+    pub terminated: Option<String>,
+    /// Flag: the episode was cut off from outside.
+    pub truncated: Option<String>,
+    /// Flag: the episode ended, in one of the two ways.
+    pub done: Option<String>,
+    /// Discount of each row, in \[0, 1\].
+    pub discount: Option<String>,
+    /// Columns to leave alone, whatever they are called.
+    pub ignore: Vec<String>,
+    /// What to call the state variables; empty: as their columns, if those were named.
+    pub names: Vec<String>,
+    /// Their units.
+    pub units: Vec<String>,
+}
+
+impl Columns {
+    /// A file in TOML with these keys; one name may stand for a list of one.
+    ///
+    /// # Errors
+    /// Where the text is not such a file.
+    pub fn from_toml(text: &str) -> Result<Self, String> {
+        let mut file: toml::Table = text.parse().map_err(|e: toml::de::Error| e.to_string())?;
+        for key in ["state", "next_state", "action", "reward", "ignore", "names", "units"] {
+            if let Some(value) = file.get_mut(key).filter(|value| value.is_str()) {
+                *value = toml::Value::Array(vec![value.clone()]);
+            }
+        }
+        file.try_into().map_err(|e: toml::de::Error| e.to_string().trim_end().to_owned())
+    }
+
+    /// These, where they say something, and else what `other` says.
+    pub fn or(self, other: Self) -> Self {
+        let list = |ours: Vec<String>, others| if ours.is_empty() { others } else { ours };
+        Self {
+            state: list(self.state, other.state),
+            next_state: list(self.next_state, other.next_state),
+            next_prefix: self.next_prefix.or(other.next_prefix),
+            action: list(self.action, other.action),
+            reward: list(self.reward, other.reward),
+            episode: self.episode.or(other.episode),
+            time: self.time.or(other.time),
+            terminated: self.terminated.or(other.terminated),
+            truncated: self.truncated.or(other.truncated),
+            done: self.done.or(other.done),
+            discount: self.discount.or(other.discount),
+            ignore: list(self.ignore, other.ignore),
+            names: list(self.names, other.names),
+            units: list(self.units, other.units),
+        }
+    }
+
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether a column is named that lies in a group.
+    #[cfg(feature = "hdf5")]
+    pub(super) fn names_within(&self) -> bool {
+        let lists = [&self.state, &self.next_state, &self.action, &self.reward];
+        let one = [&self.episode, &self.time, &self.terminated, &self.truncated, &self.done, &self.discount];
+        lists.into_iter().flatten().chain(one.into_iter().flatten()).any(|name| name.contains('/'))
+    }
+
+    /// Whether a column is named: what is not needed is left alone then.
+    pub(super) fn names_any(&self) -> bool {
+        *self != Self { names: self.names.clone(), units: self.units.clone(), ..Self::default() }
+    }
+}
+
+/// What was understood of a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Understood {
+    /// What there is, and which columns hold it: ("state", "x, y, battery") and the like.
+    pub roles: Vec<(&'static str, String)>,
+    /// Columns that were left alone.
+    pub ignored: Vec<String>,
+    /// Whether names of other programs, or of the user, were understood: it is worth saying then what was.
+    pub foreign: bool,
+    /// What the state variables are called (D,), if that is known.
+    pub names: Option<Vec<String>>,
+    /// Their units (D,), if they are known.
+    pub units: Option<Vec<String>>,
+}
+
+/// What is in a table, for people to check.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Rows of the file.
+    pub rows: usize,
+    /// Transitions; the other rows give only their states, as successors of the rows before them.
+    pub transitions: usize,
+    /// Episodes, or where the table has none, chains of transitions.
+    pub episodes: usize,
+    /// How episodes end: terminated, truncated, cut (neither: the table goes on elsewhere or ends).
+    pub ends: [usize; 3],
+    /// From where to where each state variable goes (D,).
+    pub states: Vec<[f64; 2]>,
+    /// The same of each reward (H,).
+    pub rewards: Vec<[f64; 2]>,
+    /// The same of each number of the action (A,).
+    pub actions: Vec<[f64; 2]>,
+}

@@ -1,0 +1,194 @@
+//! The columns of a table, understood: which there are, whether they go together, and what they leave open.
+
+use super::build::{Column, Job, Want};
+use super::columns::Understood;
+use super::extras::{Extras, Wide};
+use super::roles::{Reckoned, Roles};
+use super::{Done, Fault, Format, Reading};
+
+/// The columns of a table, understood.
+pub(super) struct Header {
+    pub(super) format: Format,
+    pub(super) want: Want,
+    pub(super) names: Vec<String>,
+    pub(super) columns: Vec<Column>,
+    /// State dimension D.
+    pub(super) dim: usize,
+    /// Whether rows have successors of their own.
+    pub(super) has_next: bool,
+    /// The columns of the rows' extras, without rows.
+    pub(super) extras: Extras,
+    /// Rewards per row H.
+    pub(super) rewards_per_row: usize,
+    /// Rewards that are sums; empty where columns hold them.
+    pub(super) sums: Vec<Reckoned>,
+    /// How many columns these sums are over.
+    pub(super) terms: usize,
+    /// Whether rows come in pieces, so that they cannot be sorted.
+    pub(super) in_pieces: bool,
+    pub(super) understood: Understood,
+}
+
+impl Header {
+    /// `columns` with their names, in the order in which rows will give their cells.
+    ///
+    /// # Errors
+    /// If one is missing or there twice, or vectors of different lengths do not go together.
+    pub(super) fn new(job: &Job<'_>, columns: Vec<(String, Column)>, roles: Roles) -> Result<Self, Fault> {
+        let (names, columns): (Vec<String>, Vec<Column>) = columns.into_iter().unzip();
+        let (format, want) = (job.format, job.want);
+        for (k, column) in columns.iter().enumerate() {
+            if *column != Column::Skipped && columns[..k].contains(column) {
+                let message = "appears twice (reward and reward_0 are the same, so are action and action_0, next_action \
+                               and next_action_0); drop one";
+                return Err(Fault::column(&names[k], message));
+            }
+        }
+        let extras = Extras::default();
+        let Roles { sums, understood, .. } = roles;
+        let terms = sums.iter().flat_map(|sum| &sum.terms).map(|(_, term)| term + 1).max().unwrap_or(0);
+        let mut header = Self {
+            format,
+            want,
+            names,
+            columns,
+            dim: 0,
+            has_next: false,
+            extras,
+            rewards_per_row: 0,
+            sums,
+            terms,
+            in_pieces: job.pieces.is_some(),
+            understood,
+        };
+        header.dim = header.width("state", |c| if let Column::State(k) = c { Some(k) } else { None })?;
+        let next = header.width("next_state", |c| if let Column::NextState(k) = c { Some(k) } else { None })?;
+        header.extras = header.extras()?;
+        header.rewards_per_row = header.width("reward", |c| if let Column::Reward(k) = c { Some(k) } else { None })?;
+        if !header.sums.is_empty() {
+            header.rewards_per_row = header.sums.len();
+        }
+        header.has_next = next > 0;
+        if want == Want::States {
+            let foreign = |c: &Column| !matches!(c, Column::State(_) | Column::Skipped);
+            if let Some(k) = header.columns.iter().position(foreign) {
+                let all = if format.has_arrays() { "the array states" } else { "the columns state_0, state_1, ..." };
+                return Err(Fault::column(
+                    &header.names[k],
+                    format!("a table of states has {all} alone; drop this one"),
+                ));
+            }
+        }
+        if header.dim == 0 {
+            let message = "missing; a state has at least one coordinate (--state says which columns it is)";
+            return Err(Fault::column(format.name(Column::State(0)), message));
+        }
+        if header.has_next && next != header.dim {
+            let column = match format {
+                Format::Csv | Format::Parquet => format!("next_state_{}", next.min(header.dim)),
+                _ => format.name(Column::NextState(0)).to_owned(),
+            };
+            let message = format!("states have {} coordinates, successors {next}; they must agree", header.dim);
+            return Err(Fault::column(column, message));
+        }
+        if let Want::Transitions(reading) = want {
+            if header.rewards_per_row == 0 {
+                let message = "missing; a transition has at least one reward (--reward says which column, such as --reward=-cost)";
+                return Err(Fault::column(format.name(Column::Reward(0)), message));
+            }
+            header.check_ends(reading)?;
+        }
+        Ok(header)
+    }
+
+    /// The columns of the rows' extras, without rows.
+    fn extras(&self) -> Result<Extras, Fault> {
+        let one = |column| Wide::new(usize::from(self.columns.contains(&column)));
+        let extras = Extras {
+            actions: Wide::new(self.width("action", |c| if let Column::Action(k) = c { Some(k) } else { None })?),
+            behavior_probs: one(Column::BehaviorProb),
+            target_probs: one(Column::TargetProb),
+            next_actions: Wide::new(
+                self.width("next_action", |c| if let Column::NextAction(k) = c { Some(k) } else { None })?,
+            ),
+            next_action_probs: Wide::new(
+                self.width("next_action_probs", |c| if let Column::NextActionProb(k) = c { Some(k) } else { None })?,
+            ),
+        };
+        let (action, next) = (extras.actions.width, extras.next_actions.width);
+        if action > 0 && next > 0 && action != next {
+            let message = format!("actions have {action} numbers, next actions {next}; they must agree");
+            return Err(Fault::column(self.name_of(Column::NextAction(0)), message));
+        }
+        Ok(extras)
+    }
+
+    /// Whether it is known where episodes terminate, once and not twice.
+    fn check_ends(&self, reading: Reading) -> Result<(), Fault> {
+        let position = |column| self.columns.iter().position(|&c| c == column);
+        let done = position(Column::Done).map(|k| &self.names[k]);
+        let told = match reading.done {
+            Some(Done::Truncated) => Column::Truncated,
+            Some(Done::Terminated) | None => Column::Terminated,
+        };
+        let twice = position(told).map(|k| &self.names[k]);
+        match (done, reading.done, twice) {
+            (Some(done), Some(_), Some(twice)) => {
+                Err(Fault::column(done, format!("{twice} says the same already; leave --done out and this one, too")))
+            }
+            (Some(done), None, Some(twice)) => {
+                let message = format!("{twice} says already where episodes terminate; drop this one");
+                Err(Fault::column(done, message))
+            }
+            (Some(done), None, None) => {
+                let message = "says that an episode ended, not how; say it: --done terminated (nothing of value can \
+                               follow) or --done truncated (cut off from outside)";
+                Err(Fault::column(done, message))
+            }
+            (None, Some(_), _) => Err(Fault::column("done", "missing; --done is for tables that have it")),
+            (Some(_), Some(_), None) => Ok(()),
+            (None, None, Some(_)) => Ok(()),
+            (None, None, None) if reading.assume_terminated.is_some() => Ok(()),
+            (None, None, None) if self.has_ends() => Ok(()),
+            // Whoever tells truncations apart has seen no termination.
+            (None, None, None) if position(Column::Truncated).is_some() => Ok(()),
+            (None, None, None) => {
+                let message = "missing, so nothing says where episodes terminate; say what to assume: \
+                               --assume-terminated never (no state is absorbing) or --assume-terminated last (the last \
+                               row of every piece ends in an absorbing state, unless it was truncated)";
+                Err(Fault::column(self.format.name(Column::Terminated), message))
+            }
+        }
+    }
+
+    /// Whether some column says where episodes terminate.
+    pub(super) fn has_ends(&self) -> bool {
+        let says = |column: &Column| {
+            matches!(
+                column,
+                Column::Terminated | Column::Done | Column::EndedItself | Column::EndedOtherwise | Column::Absorbing
+            )
+        };
+        self.columns.iter().any(says)
+    }
+
+    /// Number of columns of one group, whose numbers must count from 0 without a gap.
+    fn width(&self, group: &str, index: impl Fn(Column) -> Option<usize>) -> Result<usize, Fault> {
+        let mut indices: Vec<usize> = self.columns.iter().filter_map(|&c| index(c)).collect();
+        indices.sort_unstable();
+        match indices.iter().enumerate().find(|(k, index)| *k != **index) {
+            Some((k, _)) => {
+                let message = "missing; columns are numbered from 0 without a gap";
+                Err(Fault::column(format!("{group}_{k}"), message))
+            }
+            None => Ok(indices.len()),
+        }
+    }
+
+    /// Name of the column of a kind, if it is there.
+    pub(super) fn name_of(&self, column: Column) -> String {
+        let reckoned = if matches!(column, Column::Reward(_)) { self.sums.get(column.number()) } else { None };
+        let found = self.columns.iter().position(|&c| c == column).map(|k| self.names[k].clone());
+        found.or(reckoned.map(|sum| sum.text.clone())).unwrap_or_default()
+    }
+}
