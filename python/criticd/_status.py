@@ -137,6 +137,19 @@ class ReturnsStatus(TypedDict):
     pairs: int
 
 
+class DriftStatus(TypedDict):
+    """How far errors have moved, what makes an alarm of that, and what alarms have led to."""
+
+    sensitivity: str
+    level: float | None
+    threshold: float | None
+    forked: bool
+    changed_at: int
+    kept_models: list[str]
+    alarms: int
+    last: dict[str, Any] | None
+
+
 # Written as a call because "lambda" is a word of the language. These keys are there once the critic has a model.
 _Model = TypedDict(
     "_Model",
@@ -154,6 +167,7 @@ _Model = TypedDict(
         "lambda": float,
         "provisional": bool,
         "returns": ReturnsStatus | None,
+        "drift": DriftStatus,
         "kernel": dict[str, Any],
         "noise": dict[str, Any],
         "inputs": dict[str, Any],

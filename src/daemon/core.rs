@@ -13,6 +13,7 @@
 
 mod caller;
 mod checkpoints;
+mod drift;
 mod intake;
 mod ports;
 mod publisher;
@@ -39,6 +40,7 @@ use crate::state::record::{Configured, Group, Mark, Quarantined, Record};
 use crate::transition::Batch;
 use crate::wire::{self, ErrorCode, Op, Optimised, WireError};
 use checkpoints::CheckpointDesk;
+use drift::DriftDesk;
 use intake::{Admitted, Intake};
 use ports::{event, map};
 use publisher::{Publisher, Refreshed};
@@ -65,6 +67,8 @@ pub struct Core {
     /// Critics that fail no more on rows that they leave out, as is recorded now: they are to be rebuilt.
     to_rebuild: Vec<String>,
     refits: RefitDesk,
+    /// Of each critic.
+    drift: Vec<DriftDesk>,
     publisher: Publisher,
     refusals: Refusals,
     checkpoints: CheckpointDesk,
@@ -91,6 +95,7 @@ impl Core {
             given_up: vec![None; critics],
             to_rebuild: Vec::new(),
             refits: RefitDesk::new(critics, ledger.is_some()),
+            drift: (0..critics).map(|_| DriftDesk::default()).collect(),
             publisher: Publisher::new(config.critics.iter().map(|settings| settings.name.clone())),
             refusals: Refusals::default(),
             checkpoints: CheckpointDesk::default(),
@@ -404,7 +409,13 @@ impl Core {
             if matches!(event, Event::Swapped { .. } | Event::Returned { .. }) {
                 self.publisher.hurry();
             }
-            report_event(&self.state.critics()[critic], event, now, &mut self.out);
+            let learner = &self.state.critics()[critic];
+            match &event {
+                Event::Drift(alarm) => {
+                    self.drift[critic].alarm(learner, self.state.streams(), alarm, now, &mut self.out);
+                }
+                _ => report_event(learner, event, now, &mut self.out),
+            }
         }
         self.to_rebuild.extend(applied.quarantined.into_iter().map(|quarantined| quarantined.critic));
         if self.refits.applied(&self.state, now, &mut self.out) {
@@ -619,6 +630,9 @@ impl Core {
         // What a panic has left of a model is not to be looked into.
         if !self.state.is_halted(index) {
             status.extend(status::of_model(learner, shown));
+            if learner.model().is_some() {
+                status.insert("drift".into(), self.drift[index].status(learner));
+            }
         }
         Value::Object(status)
     }
@@ -642,26 +656,6 @@ fn report_event(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Outp
             let details = json!({"critic": name, "size": size, "generation": generation});
             out.push(event("dictionary_full", now, &map(details)));
         }
-        Event::Drift(alarm) => {
-            let crate::learner::Alarm { offset, reward, finding, streams, .. } = &alarm;
-            log::warn!(
-                "event=drift critic={name} offset={offset} reward={reward} since={} size={:.3} streams={streams:?}",
-                finding.since,
-                finding.size * finding.unit
-            );
-        }
-        Event::Forked { from, at } => log::info!("event=forked critic={name} from={from} offset={at}"),
-        Event::Dismissed { from, at } => log::info!("event=dismissed critic={name} from={from} offset={at}"),
-        Event::Swapped { from, at, kept } => log::info!(
-            "event=swapped critic={name} from={from} offset={at} generation={} kept={}",
-            learner.generation(),
-            kept.as_deref().unwrap_or("none")
-        ),
-        Event::Returned { name: of, at, kept, .. } => log::info!(
-            "event=returned critic={name} model={of} offset={at} generation={} kept={}",
-            learner.generation(),
-            kept.as_deref().unwrap_or("none")
-        ),
         Event::NewPolicy { offset, policy } => {
             let generation = learner.generation();
             let told = policy.as_deref().unwrap_or("");
@@ -669,6 +663,7 @@ fn report_event(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Outp
             let details = json!({"critic": name, "offset": offset, "policy": policy, "generation": generation});
             out.push(event("new_policy", now, &map(details)));
         }
+        change => drift::report_change(learner, &change, now, out),
     }
 }
 

@@ -279,6 +279,7 @@ impl Scrape {
             .gauge(to, critics().map(|critic| (name(critic), flag(critic["refit"]["running"] == true))))?;
         let counters = [
             ("learned_transitions", "/learned", "Transitions learned"),
+            ("drift_alarms", "/drift/alarms", "Changes of the world that were called one"),
             ("novel_when_full", "/counts/novel_when_full", "Novel states that found the dictionary full"),
         ];
         for (metric_name, path, help) in counters {

@@ -31,6 +31,16 @@ pub enum DriftSensitivity {
 }
 
 impl DriftSensitivity {
+    /// The word used in settings and on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Low => "low",
+            Self::Normal => "normal",
+            Self::High => "high",
+        }
+    }
+
     /// What c has to exceed for an alarm, with one quantity watched; none where nothing is.
     pub fn threshold(self) -> Option<f64> {
         match self {

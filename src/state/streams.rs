@@ -120,6 +120,11 @@ impl Streams {
         self.streams.is_empty()
     }
 
+    /// The stream of this number, if there is one.
+    pub fn name(&self, number: u32) -> Option<&str> {
+        self.streams.get(number as usize).map(|stream| stream.name.as_str())
+    }
+
     /// The newest session of a stream, if the stream is known.
     pub fn session(&self, name: &str) -> Option<&str> {
         self.by_name.get(name).map(|&number| self.streams[number as usize].session.as_str())

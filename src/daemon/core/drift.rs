@@ -1,0 +1,128 @@
+//! What is said of changes of the world: events, log lines and what `status` has.
+
+use super::ports::{Now, Output, event, map};
+use crate::learner::{Alarm, Event, Learner, Moved};
+use crate::math::drift::Statistic;
+use crate::state::streams::Streams;
+use serde_json::{Value, json};
+
+/// Alarms of one critic since the start.
+#[derive(Debug, Default)]
+pub(super) struct DriftDesk {
+    alarms: u64,
+    /// The last one as its event had it, nil before the first.
+    last: Value,
+}
+
+impl DriftDesk {
+    /// An alarm was raised: publish it.
+    pub(super) fn alarm(
+        &mut self,
+        learner: &Learner,
+        streams: &Streams,
+        alarm: &Alarm,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) {
+        let Alarm { offset, reward, finding, variables, streams: numbers } = alarm;
+        let settings = learner.settings();
+        let (name, size) = (&settings.name, finding.size * finding.unit);
+        let streams: Vec<&str> = numbers.iter().filter_map(|&number| streams.name(number)).collect();
+        let moved: Vec<Value> = variables.iter().map(|moved| variable(learner, moved)).collect();
+        let details = map(json!({
+            "critic": name,
+            "offset": offset,
+            "since": finding.since,
+            "reward": settings.rewards[*reward],
+            "statistic": word(finding.statistic),
+            "size": size,
+            "level": finding.level,
+            "variables": moved,
+            "streams": streams,
+        }));
+        let what = match finding.statistic {
+            Statistic::Higher => "rewards are higher than the model expects",
+            Statistic::Lower => "rewards are lower than the model expects",
+            Statistic::Wider => "rewards differ more from what the model expects",
+        };
+        log::warn!(
+            "event=drift critic={name} offset={offset} since={} size={size:.3} streams={streams:?} what={what:?}",
+            finding.since
+        );
+        self.alarms += 1;
+        self.last = Value::Object(details.clone());
+        out.push(event("drift", now, &details));
+    }
+
+    /// What `status` says of the changes that a critic with a model has seen.
+    pub(super) fn status(&self, learner: &Learner) -> Value {
+        let settings = learner.settings();
+        let threshold = settings.drift_sensitivity.threshold().map(|c| c + (settings.rewards.len() as f64).ln());
+        json!({
+            "sensitivity": settings.drift_sensitivity.name(),
+            "level": learner.drift().map(|(_, finding)| finding.level),
+            "threshold": threshold,
+            "forked": learner.is_forked(),
+            "changed_at": learner.changed_at(),
+            "kept_models": learner.kept_models().map(|(name, _)| name).collect::<Vec<_>>(),
+            "alarms": self.alarms,
+            "last": self.last,
+        })
+    }
+}
+
+/// What an alarm has set in motion: log and publish it. Nothing of other events.
+pub(super) fn report_change(learner: &Learner, happened: &Event, now: Now, out: &mut Vec<Output>) {
+    let generation = learner.generation();
+    let (kind, offset, what, details) = match happened {
+        Event::Forked { from, at } => {
+            ("forked", at, format!("a second model learns the rows from {from} on"), json!({"from": from}))
+        }
+        Event::Dismissed { from, at } => (
+            "dismissed",
+            at,
+            "the second model predicts returns no better: the first one stays".to_owned(),
+            json!({"from": from}),
+        ),
+        Event::Swapped { from, at, kept } => (
+            "swapped",
+            at,
+            format!("the model of the rows from {from} on answers"),
+            json!({"from": from, "kept": kept, "generation": generation}),
+        ),
+        Event::Returned { name, until, at, kept } => (
+            "returned",
+            at,
+            format!("the model {name} predicts returns better again, and answers"),
+            json!({"model": name, "until": until, "kept": kept, "generation": generation}),
+        ),
+        _ => return,
+    };
+    let name = &learner.settings().name;
+    log::info!("event={kind} critic={name} offset={offset} what={what:?}");
+    let mut details = map(details);
+    details.extend(map(json!({"critic": name, "offset": offset})));
+    out.push(event(kind, now, &details));
+}
+
+/// A state variable that moved: its size is in standard deviations of the variable.
+fn variable(learner: &Learner, Moved { variable, finding }: &Moved) -> Value {
+    let names = learner.model().and_then(|model| model.inputs().names.as_ref());
+    let name = names.and_then(|names| names.get(*variable).cloned()).unwrap_or_else(|| format!("state_{variable}"));
+    json!({
+        "variable": variable,
+        "name": name,
+        "statistic": word(finding.statistic),
+        "since": finding.since,
+        "size": finding.size,
+    })
+}
+
+/// The word used on the wire.
+fn word(statistic: Statistic) -> &'static str {
+    match statistic {
+        Statistic::Higher => "higher",
+        Statistic::Lower => "lower",
+        Statistic::Wider => "wider",
+    }
+}
