@@ -328,7 +328,8 @@ impl Fit {
                 advice.push("it predicts little: check reward, --discount and --dry-run, or add state variables");
             }
         }
-        let full = snapshot.dictionary.nrows() >= self.dictionary.dictionary_max && self.dictionary.dictionary.is_none();
+        let full =
+            snapshot.dictionary.nrows() >= self.dictionary.dictionary_max && self.dictionary.dictionary.is_none();
         if full && self.trace_gap(fitted).is_some_and(|gap| gap > TRACE_GAP) {
             advice.push("the dictionary is full: a larger --dictionary-max may predict better");
         }
