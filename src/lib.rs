@@ -1,6 +1,7 @@
 //! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
 pub mod access;
 pub mod client;
+pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod http;

@@ -100,6 +100,9 @@ pub struct ReturnSpread {
     pub factor: f64,
     /// Verified pairs behind `factor`.
     pub pairs: u64,
+    /// Share of their returns that lay in the 90 % interval before `factor`, from 0 to 1; none without pairs, and in files that do
+    /// not say.
+    pub coverage: Option<f64>,
 }
 
 /// What is wanted beside the mean of V. Mean and variance are as cheap as if the others did not exist.
@@ -448,6 +451,7 @@ mod tests {
                 floor: vec![0.05, 0.2],
                 factor: 1.25,
                 pairs: 400,
+                coverage: Some(0.8),
             }),
             provisional: false,
         }

@@ -110,6 +110,8 @@ pub struct BatchParts {
     pub behavior_probs: Option<Vec<f64>>,
     /// (n,) from 0, or left out: the same under the policy that is judged.
     pub target_probs: Option<Vec<f64>>,
+    /// Name of the policy that acted, 1..=256 bytes, or left out.
+    pub policy: Option<String>,
     /// (n, A), or left out: the action that this policy takes in the next state.
     pub next_actions: Option<Vec<f64>>,
     /// (n, C), or left out: its probabilities of C discrete actions in the next state; those of a row sum to 1.
@@ -157,6 +159,18 @@ impl BatchParts {
     }
 }
 
+/// Check the name of a policy.
+///
+/// # Errors
+/// If it has another length than 1 to 256 bytes.
+pub fn check_policy(policy: &str) -> Result<(), Invalid> {
+    if (1..=256).contains(&policy.len()) {
+        return Ok(());
+    }
+    let message = format!("a policy's name has 1 to 256 bytes, this one has {}", policy.len());
+    Err(Invalid::new(InvalidCode::OutOfRange, "policy", message))
+}
+
 /// Consecutive transitions of one stream's session, checked: lengths agree, every number is finite and in range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
@@ -180,6 +194,9 @@ impl Batch {
         if parts.session.len() > 256 {
             let message = format!("a session's name has at most 256 bytes, this one has {}", parts.session.len());
             return Err(Invalid::new(OutOfRange, "session", message));
+        }
+        if let Some(policy) = &parts.policy {
+            check_policy(policy)?;
         }
         let (state, reward) = (name("state", "states"), name("reward", "rewards"));
         if parts.dim == 0 {
@@ -359,6 +376,11 @@ impl Batch {
         &self.parts.session
     }
 
+    /// Name of the policy that acted, if the producer told.
+    pub fn policy(&self) -> Option<&str> {
+        self.parts.policy.as_deref()
+    }
+
     /// Sequence number of the first row, if the producer numbers its rows.
     pub fn seq(&self) -> Option<u64> {
         self.parts.seq
@@ -471,6 +493,10 @@ impl Batch {
         for (field, values) in policy.into_iter().filter(|(_, values)| !values.is_empty()) {
             hasher.write_u8(field);
             values.iter().for_each(|value| hasher.write_u64(value.to_bits()));
+        }
+        if let Some(policy) = self.policy() {
+            hasher.write_u8(5);
+            hasher.write(policy.as_bytes());
         }
         hasher.finish()
     }
@@ -684,6 +710,9 @@ mod tests {
         assert_eq!(fault(&|p| p.terminated = Some(vec![true])), (InvalidCode::WrongShape, "terminated", None));
         assert_eq!(fault(&|p| p.next_states = Some(vec![0.0])), (InvalidCode::WrongShape, "states", None));
         assert_eq!(fault(&|p| p.seq = Some(u64::MAX)), (InvalidCode::OutOfRange, "seq", None));
+        for name in [String::new(), "p".repeat(257)] {
+            assert_eq!(fault(&|p| p.policy = Some(name.clone())), (InvalidCode::OutOfRange, "policy", None));
+        }
     }
 
     #[test]
@@ -764,10 +793,12 @@ mod tests {
             of(BatchParts { target_probs: Some(vec![0.25, 0.5]), ..policy.clone() }),
             of(BatchParts { next_actions: Some(vec![0.25, 0.5]), ..policy.clone() }),
             of(BatchParts { next_action_probs: Some(vec![0.0, 1.0, 0.5, 0.5]), ..policy }),
+            of(BatchParts { policy: Some("a".into()), ..parts() }),
+            of(BatchParts { policy: Some("b".into()), ..parts() }),
         ];
         found.sort_unstable();
         found.dedup();
-        assert_eq!(found.len(), 10);
+        assert_eq!(found.len(), 12);
     }
 
     #[test]

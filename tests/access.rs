@@ -48,6 +48,7 @@ fn operations() -> Vec<(&'static str, Value, &'static [Right])> {
         ("ping", json!({}), producer),
         ("streams", json!({}), producer),
         ("optimise", json!({}), &[Right::Administer]),
+        ("new_policy", json!({}), &[Right::Append, Right::Administer]),
         ("checkpoint", json!({}), &[Right::Administer]),
     ]
 }

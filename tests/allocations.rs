@@ -100,7 +100,7 @@ fn returns_are_verified_without_allocating() {
     let settings = Settings { rewards: vec![0, 1], discount: 0.6, ..settings() };
     let mut model = Model::new(settings, Inputs::identity(2), &hyper);
     model.learn(&rows, 0..1000, 0);
-    model.revisit(std::iter::once((&rows, 0..1000)));
+    model.revisit(std::iter::once((&rows, 0..1000, 0)));
     model.learn(&rows, 1000..WARM, 1000);
     let pairs = |model: &Model| model.snapshot(false).unwrap().returns.unwrap().pairs;
     let before = pairs(&model);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use support::{CASES, Case, case, distance, numbers};
+use support::{CASES, Case, case, distance, golden_heads, numbers};
 use tempfile::TempDir;
 
 /// A directory of files, and the program run in it.
@@ -331,6 +331,52 @@ fn interleaved_streams_are_the_same_experience() {
     }
 }
 
+#[test]
+fn what_fit_forgets_is_the_reference() {
+    let case = golden_heads::read("forgetting_16");
+    for head in golden_heads::heads(&case) {
+        let bench = Bench::new();
+        let rows = golden_heads::rows(&case, head);
+        let mut lines = table(&rows, &(0..rows.len()).collect::<Vec<_>>(), &rows.streams)
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        lines[0] += ",starts_chain";
+        lines[1..].iter_mut().zip(&rows.starts_chain).for_each(|(line, starts)| *line += &format!(",{starts}"));
+        bench.file("table.csv", &(lines.join("\n") + "\n"));
+        let signal = head["signal"].as_f64().unwrap_or(1.0);
+        let number = |key: &str| signal * case["kernel"][key].as_f64().unwrap();
+        let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&case["kernel"]["a"])));
+        let noise_variance = head["noise_variance"].as_f64().unwrap();
+        bench.hyperparameters("h.json", &Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance });
+        bench.states("dictionary.csv", 2, &numbers(&case["dictionary"]));
+        bench.states("query.csv", 2, &numbers(&case["query"]));
+        let given = format!("fit table.csv --discount {} --hyperparameters h.json --no-optimise", head["discount"]);
+        let given = format!("{given} --dictionary dictionary.csv --out m.msgpack --forgetting");
+        let expected = &case["expected"][head["name"].as_str().unwrap()];
+        for extra in ["", "--lambda 1"] {
+            let fitted = bench.json(&format!("{given} {} {extra}", case["forgetting"]));
+            assert!(relative(&fitted["forgetting"], &case["forgetting"]) < 1e-12);
+            assert!(relative(&fitted["rows_effective"], &case["expected"]["rows_effective"]) < 1e-9);
+            assert!(fitted["log_evidence"].is_f64());
+            let found = bench.json("value m.msgpack query.csv");
+            assert!(relative(&found["mean"], &expected["mean"]) < 1e-9, "{} {extra}", head["name"]);
+            assert!(relative(&found["variance"], &expected["var"]) < 1e-9, "{} {extra}", head["name"]);
+        }
+        // All alike: not the reference, and what it is without the option.
+        for off in ["1", "off"] {
+            let fitted = bench.json(&format!("{given} {off}"));
+            assert_eq!((&fitted["forgetting"], &fitted["rows_effective"]), (&Value::Null, &Value::Null));
+            let found = bench.json("value m.msgpack query.csv");
+            assert!(relative(&found["mean"], &expected["mean"]) > 1e-3);
+        }
+        for bad in ["0", "1.5", "-0.5", "nan", "half"] {
+            let (status, message) = bench.failure(&format!("{given}={bad}"));
+            assert!(status == 2 && message.contains("--forgetting"), "{bad}: {message}");
+        }
+    }
+}
+
 fn data(name: &str) -> String {
     format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -546,7 +592,7 @@ fn a_value_comes_with_what_the_model_knows_of_it() {
     );
     let inspected = bench.json("inspect m");
     assert_eq!((&inspected["lambda"], &inspected["provisional"]), (&json!(0.8), &json!(true)));
-    assert_eq!(inspected["returns"], json!({"factor": 1.25, "pairs": 431}));
+    assert_eq!(inspected["returns"], json!({"factor": 1.25, "pairs": 431, "coverage": null}));
 }
 
 #[test]

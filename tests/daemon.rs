@@ -4,7 +4,7 @@
 use criticd::client::{ClientError, ConnectionError, Models, Refusal, Requester, Sender, Subscriber, Update};
 use criticd::config::{Config, ConfigParts};
 use criticd::daemon::Daemon;
-use criticd::learner::Settings;
+use criticd::learner::{OnNewPolicy, Settings};
 use criticd::sim::gridworld::Gridworld;
 use criticd::sim::walk::Walk;
 use criticd::sim::{Step, batches};
@@ -274,6 +274,8 @@ fn every_fault_has_its_code_and_hurts_nobody() {
         (json!({}), "missing_field", Some("op")),
         (json!({"op": "value", "states": [[0.0]], "critic": "nobody"}), "unknown_critic", Some("critic")),
         (json!({"op": "optimise", "critic": "nobody"}), "unknown_critic", Some("critic")),
+        (json!({"op": "new_policy", "critic": "nobody"}), "unknown_critic", Some("critic")),
+        (json!({"op": "new_policy", "policy": ""}), "out_of_range", Some("policy")),
         (json!({"op": "value"}), "missing_field", Some("states")),
         (json!({"op": "value", "states": "everywhere"}), "wrong_type", Some("states")),
         (json!({"op": "value", "states": [[0.0]], "variance": 1}), "wrong_type", Some("variance")),
@@ -417,6 +419,59 @@ fn optimise_waits_for_the_new_model() {
         assert!((found - expected).abs() < 0.2, "{found} {expected}");
     }
     assert_eq!(ask(&mut requester, "optimise", json!({}))["outcome"], "started");
+    running.daemon.stop();
+}
+
+#[test]
+fn an_announced_policy_has_a_model_of_its_own_and_is_there_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let begin = || {
+        start(|parts| {
+            parts.data_dir = directory.path().join("data");
+            parts.critics = vec![Settings { on_new_policy: OnNewPolicy::Keep, ..critic("main", 0.5) }];
+        })
+    };
+    let batch = |seq: usize, sign: f64, policy: &str| {
+        let states: Vec<Vec<f64>> = (0..61).map(|i| vec![(0.7 * i as f64).sin()]).collect();
+        let rewards: Vec<f64> = states[..60].iter().map(|state| sign * state[0]).collect();
+        json!({"stream": "arm", "seq": seq, "states": states, "rewards": rewards, "policy": policy})
+    };
+    let slope = |requester: &mut Requester, offset: usize| {
+        let asked = json!({"states": [[-0.5], [0.5]], "min_offset": offset});
+        let mean = numbers(&ask(requester, "value", asked)["mean"]);
+        mean[1] - mean[0]
+    };
+    let running = begin();
+    let (mut requester, subscriber) = (running.requester(), running.subscriber());
+    ask(&mut requester, "append", batch(0, 1.0, "soft"));
+    assert!(slope(&mut requester, 60) > 0.5);
+    ask(&mut requester, "append", batch(60, -1.0, "stiff"));
+    assert!(slope(&mut requester, 120) < -0.5);
+    let event = loop {
+        let (topic, payload) = next(&subscriber);
+        if topic == "event.new_policy" {
+            break wire::to_json(&payload).unwrap();
+        }
+    };
+    assert_eq!((&event["critic"], &event["offset"], &event["policy"]), (&json!("main"), &json!(60), &json!("stiff")));
+    // The request says from which row on; the rows say the same, which is no further change.
+    assert_eq!(ask(&mut requester, "new_policy", json!({"policy": "soft"}))["offset"], 120);
+    ask(&mut requester, "append", batch(120, 1.0, "soft"));
+    let before = slope(&mut requester, 180);
+    assert!(before > 0.5);
+    let critic = |requester: &mut Requester| ask(requester, "status", json!({}))["critics"][0].clone();
+    let told = critic(&mut requester);
+    assert_eq!((&told["policy"], &told["policies_kept"]), (&json!("soft"), &json!(["stiff"])));
+    assert_eq!(told["transitions"], 120, "the model of the policy goes on");
+    running.daemon.stop();
+
+    let running = begin();
+    let mut requester = running.requester();
+    assert_eq!(slope(&mut requester, 180).to_bits(), before.to_bits());
+    let again = critic(&mut requester);
+    for key in ["policy", "policies_kept", "transitions", "generation"] {
+        assert_eq!(again[key], told[key], "{key}");
+    }
     running.daemon.stop();
 }
 

@@ -103,7 +103,7 @@ fn one_pass_gives_the_reference_statistics() {
                     let next = dictionary.features(&kernel.project(case.dim, case.rows.next_state(i)));
                     phi.iter_mut().zip(next.col(0)).for_each(|(a, b)| *a -= gamma * b);
                 }
-                statistics.absorb(&mut chain, &phi, case.rows.reward(i), case.discount);
+                statistics.absorb(&mut chain, &phi, case.rows.reward(i), case.discount, 1.0);
                 statistics.absorb_gram(criticd::math::dense::View::column(&phi), 0.0);
                 chain.reset();
             }
@@ -437,7 +437,15 @@ fn a_row_that_makes_the_system_singular_is_not_gained() {
     let (mut arrivals, mut e) = (Arrivals::default(), vec![0.0; m]);
     e[3] = 0.5;
     let (features, successor): (Vec<f64>, Vec<f64>) = (vec![0.0; m], e.iter().map(|e| 2.0 * e).collect());
-    let row = Followed { features: &features, successor: &[], rewards: &[1.0], ratio: 1.0, carry: 0.8, discount: 1.0 };
+    let row = Followed {
+        features: &features,
+        successor: &[],
+        rewards: &[1.0],
+        ratio: 1.0,
+        weight: 1.0,
+        carry: 0.8,
+        discount: 1.0,
+    };
     arrivals.push(0, &e, row, 2);
     arrivals.settle(0, Some(&successor));
     assert!(before.can_gain_followed(&arrivals, &statistics, scale));
@@ -453,7 +461,7 @@ fn a_row_that_cannot_be_gained_leaves_the_weights() {
     let mut statistics = Statistics::new(m, 1, m);
     let mut chain = Chain::new(m, 1);
     let mut absorb = |statistics: &mut Statistics, features: &[f64]| {
-        statistics.absorb(&mut chain, features, &[1.0], 0.0);
+        statistics.absorb(&mut chain, features, &[1.0], 0.0, 1.0);
         statistics.absorb_gram(View::column(features), 1.0);
     };
     let features = |k: usize| (0..m).map(|i| ((i * k + i) as f64 * 0.37).sin()).collect::<Vec<_>>();

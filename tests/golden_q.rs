@@ -65,7 +65,7 @@ fn learned(case: &Value, variance: VarianceKind, piece: usize) -> Model {
         model.learn(&rows, start..rows.len().min(start + piece), start as u64);
     }
     model.refresh();
-    model.revisit(std::iter::once((&rows, 0..rows.len())));
+    model.revisit(std::iter::once((&rows, 0..rows.len(), 0)));
     model
 }
 
@@ -120,5 +120,22 @@ fn variances_are_the_reference() {
                 assert!(off < 1e-9, "{name} {key}: {off:e}");
             }
         }
+    }
+}
+
+#[test]
+fn an_emptied_model_learns_as_one_that_never_learned() {
+    for name in CASES {
+        let case = read(name);
+        let once = learned(&case, VarianceKind::Rows, 48);
+        let mut empty = once.emptied();
+        assert!(empty.holds_together());
+        assert_eq!((empty.statistics().rows, empty.running_chains()), (0, 0), "{name}");
+        assert_eq!(empty.dictionary().elements(), once.dictionary().elements());
+        assert_eq!(empty.hyperparameters(), once.hyperparameters());
+        let rows = rows(&case);
+        empty.learn(&rows, 0..rows.len(), 0);
+        assert_eq!(empty.statistics(), once.statistics(), "{name}");
+        assert_eq!(empty.lambda(), once.lambda());
     }
 }

@@ -372,7 +372,7 @@ fn pages_hear_what_happens_and_late_ones_see_the_past() {
     assert_eq!(columns.len(), news["point"].as_array().unwrap().len());
     let lengths: Vec<usize> = columns.iter().map(|c| history["history"][*c].as_array().unwrap().len()).collect();
     assert!(lengths.iter().all(|&length| length == lengths[0] && length as u64 == history["number"].as_u64().unwrap()));
-    assert!(columns.contains(&"main.log_evidence"));
+    assert!(columns.contains(&"main.log_evidence") && columns.contains(&"main.held_out_error"));
     assert_eq!(history["colours"]["value"].as_str().unwrap().len(), 6 * 256);
 
     // The same keys as those of the status request.

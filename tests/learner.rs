@@ -4,7 +4,7 @@ mod support;
 
 use criticd::learner::refit::{self, Candidate, RefitJob, RefitReason};
 use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Learner, Settings, VarianceKind, Verdict};
+use criticd::learner::{KernelKind, Learner, OnNewPolicy, Settings, VarianceKind, Verdict};
 use criticd::math::kernel::NoiseModel;
 use criticd::snapshot::{Ask, Snapshot};
 use criticd::transition::{Batch, BatchParts, Rows};
@@ -407,4 +407,156 @@ fn only_states_that_find_no_room_since_the_last_refit_ask_for_another() {
     let known = known * inputs.scale[0] + inputs.shift[0];
     assert_eq!(feed(&mut learner, 300, &|_| known), None);
     assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::DictionaryFull));
+}
+
+// ---- policies
+
+/// A walk whose rewards are `sign` times the state, in chains of ten rows.
+fn walked(rows: usize, sign: f64, seed: u64) -> Rows {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut out = Rows::new(1, 1);
+    for i in 0..rows {
+        let (state, next): (f64, f64) = (rng.random_range(-1.0..1.0), rng.random_range(-1.0..1.0));
+        out.states.push(state);
+        out.next_states.push(next);
+        out.rewards.push(sign * state + 0.01 * next);
+        out.discounts.push(f64::NAN);
+        out.ratios.push(1.0);
+        out.streams.push((i % 3) as u32);
+        out.terminated.push(false);
+        out.truncated.push(i % 30 >= 27);
+        out.starts_chain.push(i % 30 < 3);
+    }
+    out
+}
+
+fn steady(on_new_policy: OnNewPolicy) -> Settings {
+    Settings {
+        discount: 0.5,
+        on_new_policy,
+        refit_first_rows: 0,
+        refresh_rows: 16,
+        dictionary_max: 20,
+        ..Settings::default()
+    }
+}
+
+/// A learner that has seen 400 rows of one policy, 300 of another and 300 of the first again, in pieces of so many rows. The
+/// policies are announced before the rows that they begin with have come.
+fn switched(settings: &Settings, piece: usize) -> (Learner, Vec<criticd::learner::Event>) {
+    let mut all = Rows::new(1, 1);
+    for (rows, sign, seed) in [(400, 1.0, 1), (300, -1.0, 2), (300, 1.0, 3)] {
+        all.extend(&walked(rows, sign, seed), 0..rows);
+    }
+    let mut window = Window::new(1, 1, 5000);
+    let mut learner = Learner::new(settings.clone(), None);
+    let changes = [(0, "a"), (400, "b"), (700, "a")];
+    let mut events = Vec::new();
+    let mut start = 0;
+    while start < all.len() {
+        let end = all.len().min(start + piece);
+        for (offset, policy) in changes.iter().filter(|(offset, _)| (start..end).contains(&(*offset as usize))) {
+            learner.policy_of_rows(*offset, policy);
+        }
+        window.extend(&all, start..end);
+        events.extend(learner.step(&window));
+        start = end;
+    }
+    (learner, events)
+}
+
+fn slope(learner: &Learner) -> f64 {
+    let found = learner.snapshot(false).unwrap().evaluate(&[-0.5, 0.5], Ask::MEAN).unwrap().mean;
+    found[1] - found[0]
+}
+
+#[test]
+fn a_policy_that_is_announced_begins_at_its_row() {
+    for on_new_policy in [OnNewPolicy::Restart, OnNewPolicy::Discount, OnNewPolicy::Keep] {
+        // Rows that are forgotten are promised the same bits.
+        let settings = Settings { forgetting: 1e6, ..steady(on_new_policy) };
+        let bits = |(learner, _): &(Learner, _)| rmp_serde::to_vec_named(learner).unwrap();
+        let whole = switched(&settings, 1000);
+        for piece in [1, 64, 399] {
+            assert!(bits(&switched(&settings, piece)) == bits(&whole), "{on_new_policy:?}, pieces of {piece}");
+        }
+        let back: Learner = rmp_serde::from_slice(&bits(&whole)).unwrap();
+        assert!(back.holds_together() && back.policy() == Some("a"));
+        let offsets: Vec<u64> = whole
+            .1
+            .iter()
+            .filter_map(|event| match event {
+                criticd::learner::Event::NewPolicy { offset, .. } => Some(*offset),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(offsets, [400, 700], "the first name that comes with rows changes nothing");
+    }
+}
+
+#[test]
+fn what_was_learned_of_another_policy_is_dropped_or_counts_less_or_is_kept() {
+    let rows = |learner: &Learner| learner.model().unwrap().statistics().rows;
+    let (restarted, _) = switched(&steady(OnNewPolicy::Restart), 100);
+    let mut fresh = restarted.model().unwrap().emptied();
+    fresh.learn(&walked(300, 1.0, 3), 0..300, 700);
+    assert_eq!((rows(&restarted), fresh.statistics().rows), (300, 300));
+    let (found, expected) = (restarted.model().unwrap().solve().unwrap(), fresh.solve().unwrap());
+    assert!((found.feature_weights().col(0)[0] - expected.feature_weights().col(0)[0]).abs() < 1e-6);
+
+    let discount = Settings { policy_discount: 0.1, ..steady(OnNewPolicy::Discount) };
+    let (discounted, _) = switched(&discount, 100);
+    assert_eq!(rows(&discounted), 300 + (300 + 40) / 10);
+    let (half, whole) =
+        (Settings { policy_discount: 0.5, ..discount.clone() }, Settings { policy_discount: 1.0, ..discount });
+    assert!(slope(&discounted) > slope(&switched(&half, 100).0));
+    assert!(slope(&switched(&half, 100).0) > slope(&switched(&whole, 100).0));
+
+    let (kept, _) = switched(&steady(OnNewPolicy::Keep), 100);
+    assert_eq!((rows(&kept), kept.kept_policies().collect::<Vec<_>>()), (700, vec!["b"]));
+    assert!(slope(&kept) > 0.9 * slope(&restarted));
+    let none = Settings { policies_kept: 0, ..steady(OnNewPolicy::Keep) };
+    let (none, _) = switched(&none, 100);
+    assert_eq!((rows(&none), none.kept_policies().count()), (300, 0));
+}
+
+#[test]
+fn a_refit_looks_at_rows_of_the_policy_that_acts_and_dies_with_it() {
+    let settings = Settings { refit_first_rows: 200, refit_budget_s: 5.0, ..steady(OnNewPolicy::Restart) };
+    let mut window = Window::new(1, 1, 5000);
+    let mut learner = Learner::new(settings, None);
+    window.extend(&walked(300, 1.0, 1), 0..300);
+    learner.step(&window);
+    let job = learner.refit_job(&window, RefitReason::Rows).unwrap();
+    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    assert_eq!(candidate.report.rows, 300);
+    learner.new_policy(300, Some("b"));
+    // Somebody who does not know whether it was heard says it again.
+    learner.new_policy(300, Some("b"));
+    window.extend(&walked(150, -1.0, 2), 0..150);
+    learner.step(&window);
+    assert_eq!(learner.next_refit(), Some(500));
+    match learner.consider(candidate, &window) {
+        Verdict::Rejected { why, .. } => assert_eq!(why, criticd::learner::Rejection::OtherPolicy),
+        other => panic!("{other:?}"),
+    }
+    let job = learner.refit_job(&window, RefitReason::Rows).unwrap();
+    let candidate = refit::run(&job, &|| true, &|| true).unwrap();
+    assert_eq!(candidate.report.rows, 150);
+    assert!(matches!(learner.consider(candidate, &window), Verdict::Adopted { .. }));
+    assert!(slope(&learner) < -0.5);
+}
+
+#[test]
+fn rows_before_a_first_model_are_not_those_of_a_policy_that_follows() {
+    let mut window = Window::new(1, 1, 5000);
+    let mut learner = Learner::new(Settings { warmup_rows: 32, ..steady(OnNewPolicy::Keep) }, None);
+    window.extend(&walked(20, 1.0, 1), 0..20);
+    learner.step(&window);
+    learner.new_policy(20, None);
+    window.extend(&walked(31, -1.0, 2), 0..31);
+    assert!(!learner.step(&window).contains(&criticd::learner::Event::FirstModel));
+    window.extend(&walked(1, -1.0, 4), 0..1);
+    assert!(learner.step(&window).contains(&criticd::learner::Event::FirstModel));
+    assert_eq!(learner.model().unwrap().statistics().rows, 32);
 }

@@ -216,6 +216,55 @@ fn a_candidate_gets_in_however_fast_the_stream_is() {
 }
 
 #[test]
+fn few_rows_do_not_choose_for_many_that_came_meanwhile() {
+    let settings = Settings { discount: 0.95, refit_first_rows: 0, ..Settings::default() };
+    let (mut learner, mut feed) = (Learner::new(settings, None), Feed::new(1));
+    let mut walk = walk::Walk::new(1, Some(40), 0.0);
+    let mut stream = |feed: &mut Feed, learner: &mut Learner, rows: usize| {
+        let steps: Vec<Step> = (0..rows).map(|_| walk.step()).collect();
+        sim::batches("walk", "", &steps).iter().for_each(|batch| feed.push(batch));
+        learner.step(&feed.window);
+    };
+    stream(&mut feed, &mut learner, 200);
+    let ask = |learner: &mut Learner, feed: &Feed| {
+        learner.request_refit();
+        let job = learner.refit_job(&feed.window, learner.refit_due().unwrap()).unwrap();
+        refit::run(&job, &|| true, &|| true).unwrap()
+    };
+    let candidate = ask(&mut learner, &feed);
+    // Four times as many: the candidate learns them and is what it was.
+    stream(&mut feed, &mut learner, 800);
+    let same = candidate.clone().follow(&feed.window, &|| true, &|| true).unwrap();
+    assert_eq!(
+        (same.report.rows, same.through, same.report.selection),
+        (200, 1000, candidate.report.selection.clone())
+    );
+    // One more, and all of them choose: what comes of it is what a refit on them gives.
+    stream(&mut feed, &mut learner, 1);
+    let again = candidate.clone().follow(&feed.window, &|| true, &|| true).unwrap();
+    let job = refit::RefitJob {
+        window: feed.window.clone(),
+        ..learner.refit_job(&feed.window, again.report.reason).unwrap()
+    };
+    let fresh = refit::run(&job, &|| true, &|| true).unwrap();
+    assert_eq!((again.report.rows, again.through), (1001, 1001));
+    assert_eq!(again.report.selection.as_ref().unwrap().rows, fresh.report.selection.as_ref().unwrap().rows);
+    assert_eq!(
+        again.model.lambda(),
+        again.report.selection.as_ref().unwrap().lambdas.iter().find(|l| l.score == 1.0).unwrap().lambda
+    );
+    assert_eq!(candidate.clone().follow(&feed.window, &|| false, &|| true).err(), Some(refit::RefitError::Stopped));
+    // Where the stream outruns every selection the second ends it.
+    let mut outrun = again;
+    for rows in [5000, 30_000] {
+        stream(&mut feed, &mut learner, rows);
+        outrun = outrun.follow(&feed.window, &|| true, &|| true).unwrap();
+    }
+    assert_eq!((outrun.report.rows, outrun.through), (6001, 36_001));
+    assert!(matches!(learner.consider(outrun, &feed.window), Verdict::Adopted { .. }));
+}
+
+#[test]
 fn a_search_that_runs_out_of_time_still_gives_what_it_has_found() {
     let settings = Settings { discount: 0.95, evidence_rows: 300, refit_first_rows: 0, ..Settings::paper() };
     let (mut learner, mut feed) = (Learner::new(settings, None), Feed::new(1));

@@ -255,6 +255,8 @@ impl Producer {
             states.push(self.state);
         }
         let end = rng.random::<f64>();
+        // Now and then another policy acts, or one that has acted before.
+        let policy = (rng.random::<f64>() < 0.03).then(|| POLICIES[rng.random_range(0..POLICIES.len())].to_owned());
         let last = |set: bool| Some((0..rows).map(|i| set && i + 1 == rows).collect());
         let batch = Batch::new(BatchParts {
             stream: self.stream.clone(),
@@ -266,6 +268,7 @@ impl Producer {
             states,
             terminated: last(end < 0.1),
             truncated: last((0.1..0.2).contains(&end)),
+            policy,
             ..BatchParts::default()
         })
         .unwrap();
@@ -292,11 +295,15 @@ struct World {
     adoptions: u32,
 }
 
+const POLICIES: [&str; 4] = ["soft", "stiff", "bold", "shy"];
+
 const SETTINGS: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
     [[critic]]\nname = \"main\"\ndiscount = 0.9\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
     refresh_rows = 16\nwarmup_rows = 10\nrefit_first_rows = 60\nrefit_growth = 1.0\nrefit_rows_max = 60\n\
+    on_new_policy = \"keep\"\npolicies_kept = 2\n\
     [[critic]]\nname = \"second\"\ndiscount = 0.5\nlambda = 0.5\nselection = \"evidence\"\nevidence_rows = 20\nstarts = 1\ndictionary_max = 3\nbackfill_rows = 10\n\
-    refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 90\nrefit_growth = 1.0\nrefit_rows_max = 90\n";
+    refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 90\nrefit_growth = 1.0\nrefit_rows_max = 90\n\
+    forgetting = 40\non_new_policy = \"discount\"\npolicy_discount = 0.25\n";
 
 impl World {
     fn new(seed: u64, broken: Option<Broken>) -> Self {
@@ -565,6 +572,11 @@ impl World {
                 }
                 p if p < 0.93 => self.call(Op::Checkpoint),
                 p if p < 0.95 => self.call(Op::Optimise { critic: None, wait: false }),
+                p if p < 0.96 => {
+                    let policy = POLICIES.get(self.rng.random_range(0..8)).map(|&name| name.to_owned());
+                    let critic = self.rng.random::<bool>().then(|| "second".to_owned());
+                    self.call(Op::NewPolicy { critic, policy });
+                }
                 p if p < 0.97 => self.now += 2.0,
                 _ => self.crash(),
             }

@@ -177,7 +177,7 @@ fn model_of(rows: &Rows, from: usize) -> Model {
     let settings = Settings { discount: 0.8, rewards: vec![0, 1], tolerance: 1e-2, ..Settings::default() };
     let mut model = Model::new(settings, Inputs::identity(rows.dim), &hyper);
     model.learn(rows, 0..from, 0);
-    model.revisit(std::iter::once((rows, 0..from)));
+    model.revisit(std::iter::once((rows, 0..from, 0)));
     model.reset_score();
     model
 }

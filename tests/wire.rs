@@ -133,6 +133,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
             floor: vec![1e-3; columns],
             factor: 1.1,
             pairs: 1234,
+            coverage: Some(0.875),
         }),
         provisional: true,
     }
@@ -273,6 +274,9 @@ fn requests() {
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "status"})), Op::Status);
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "streams"})), Op::Streams);
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "checkpoint"})), Op::Checkpoint);
+    assert_eq!(op(json!({"v": 1, "id": 0, "op": "new_policy"})), Op::NewPolicy { critic: None, policy: None });
+    let named = json!({"v": 1, "id": 0, "op": "new_policy", "critic": "main", "policy": "stiff"});
+    assert_eq!(op(named), Op::NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()) });
     let snapshot = Op::Snapshot { critic: None, variance: false, page: None, revision: None };
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "snapshot"})), snapshot);
     let optimise = json!({"v": 1, "id": 0, "op": "optimise", "wait": true, "critic": "c"});
@@ -725,6 +729,7 @@ fn faults_of_snapshots_are_named() {
         ("/returns/weights", json!([1]), (WrongShape, Some("returns.weights"), None)),
         ("/returns/factor", json!(0), (OutOfRange, Some("returns.factor"), None)),
         ("/returns/pairs", json!(-1), (OutOfRange, Some("returns.pairs"), None)),
+        ("/returns/coverage", json!(1.5), (OutOfRange, Some("returns.coverage"), None)),
     ];
     for (path, value, expected) in cases {
         let mut changed = model.clone();
@@ -795,6 +800,20 @@ fn golden_messages_encode_to_the_same_bytes() {
     let bytes = vector("append.msgpack");
     assert_eq!(request(&bytes).unwrap().op, Op::Append(batch.clone()));
     assert_eq!(wire::encode_append(9, &batch), bytes);
+}
+
+#[test]
+fn a_message_names_the_policy_of_its_rows() {
+    let named = ingest(&vector("batch_policy.msgpack")).unwrap();
+    assert_eq!(named.policy(), Some("stiff"));
+    assert_eq!(ingest(&vector("transition_policy.msgpack")).unwrap().policy(), Some("p\u{e9}dale 2"));
+    // What is written reads the same, into memory that held another name as well.
+    let written = wire::encode_ingest(&named);
+    let spare = ingest(&vector("transition_policy.msgpack")).unwrap().into_parts();
+    assert_eq!(wire::decode_ingest_into(&written, &Limits::default(), spare).unwrap(), ingest(&written).unwrap());
+    let unnamed = ingest(&vector("batch_policies.msgpack")).unwrap();
+    let again = wire::decode_ingest_into(&wire::encode_ingest(&unnamed), &Limits::default(), named.into_parts());
+    assert_eq!(again.unwrap().policy(), None);
 }
 
 #[test]
@@ -971,6 +990,7 @@ fn replies_encode_to_the_golden_bytes() {
     let rejected = wire::Optimised::Rejected { generation: 3, reason: "it predicts no better".into() };
     same("optimise_rejected", tensor, Reply::Optimise(&rejected));
     same("checkpoint", tensor, Reply::Checkpoint { offset: 1043 });
+    same("new_policy", tensor, Reply::NewPolicy { offset: 1043 });
     same("ping", tensor, Reply::Ping { version: "0.1.0", uptime_s: 2.5 });
     let greeting = wire::Greeting {
         version: "0.1.0",

@@ -12,4 +12,5 @@ with Sender(stream="pendulum") as sender, Subscriber() as critic:
         state, reward, terminated, truncated, info = env.step(env.action_space.sample())
         if terminated or truncated:
             state, info = env.reset()
-    print("value of {}: {:.1f} +- {:.1f}".format(state, *critic.wait()(state, std=True)))
+    model = critic.wait(60, generation=2)  # the first that was selected; before, only the prior's deviation is known
+    print("value of {}: {:.1f} +- {:.1f}".format(state, *model(state, std=True)))

@@ -217,10 +217,17 @@ good(
     {**row, "action": 1, "behavior_prob": 0.4, "target_prob": 0, "next_action": 2, "next_action_probs": [0.25, 0, 0.75]},
 )
 good("transition_behavior", "ingest", {**row, "behavior_prob": 2.5})
+good("batch_policy", "ingest", {"stream": "robot", "session": "7f", "seq": 40, **rows, **policies, "policy": "stiff"})
+good("transition_policy", "ingest", {**row, "policy": "p\u00e9dale 2"})
+bad("bad_policy", "ingest", {"v": 1, **row, "policy": ""}, "out_of_range", "policy")
+bad("bad_policy_number", "ingest", {"v": 1, **row, "policy": 2}, "wrong_type", "policy")
 good("append_transition", "control", {"id": [1, {"a": None}], "op": "append", **row})
 good("value_list", "control", {"id": 4, "op": "value", "states": [[1, 2], [3, 4.5]], "critic": "far", "arrays": "list"})
 good("snapshot_page_request", "control", {"id": 5, "op": "snapshot", "page": 1, "revision": 31})
 good("optimise", "control", {"id": 6, "op": "optimise", "critic": "default", "wait": True})
+good("new_policy", "control", {"id": 6, "op": "new_policy", "critic": "default", "policy": "stiff"})
+good("new_policy_of_all", "control", {"id": 6, "op": "new_policy"})
+bad("bad_new_policy", "control", {"v": 1, "id": 6, "op": "new_policy", "policy": "p" * 257}, "out_of_range", "policy")
 for op in ("status", "streams", "checkpoint", "ping", "hello"):
     good(f"{op}_request", "control", {"id": 7, "op": op})
 
@@ -299,6 +306,7 @@ good(
     },
 )
 good("reply_checkpoint", "reply", {"id": 9, "ok": True, "offset": 1043})
+good("reply_new_policy", "reply", {"id": 9, "ok": True, "offset": 1043})
 good("reply_ping", "reply", {"id": 9, "ok": True, "version": "0.1.0", "uptime_s": 2.5})
 good(
     "reply_hello",

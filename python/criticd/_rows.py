@@ -24,13 +24,15 @@ class Policies(NamedTuple):
     """What a row holds of policies, in this order.
 
     Whether it has `behavior_prob` and `target_prob`; the lengths of its next action (as `Layout.actions`) and of its
-    probabilities of next actions, 0 where it has none.
+    probabilities of next actions, 0 where it has none. The name of the policy that acted, of all rows of a message,
+    empty where it has none.
     """
 
     behavior: bool = False
     target: bool = False
     next_action: int = -1
     next_probs: int = 0
+    name: str = ""
 
     @property
     def width(self) -> int:
@@ -105,6 +107,8 @@ class Layout:
                 columns["next_actions"] = rows[:, acts] if self.policies.next_action else rows[:, acts.start]
             if self.policies.next_probs:
                 columns["next_action_probs"] = rows[:, probs]
+            if self.policies.name:
+                columns["policy"] = self.policies.name
         return columns
 
 
@@ -236,6 +240,17 @@ class Rows:
             raise Invalid("terminated" if table[row, at] else "truncated", "only the last row may end a piece", row)
         _check(layout, table, plural=True)
         return cls(layout, n, table.tobytes())
+
+    def of_policy(self, name: str | None) -> Rows:
+        """The same rows, under the policy of this name; None leaves it unsaid."""
+        if name is None:
+            return self
+        if not 1 <= len(name.encode()) <= 256:
+            raise Invalid("policy", f"a policy's name has 1 to 256 bytes, not {len(name.encode())}")
+        shape = self.layout
+        policies = shape.policies._replace(name=name)
+        named = layout_of(shape.dim, shape.rewards, shape.actions, shape.discount, shape.time, policies)
+        return replace(self, layout=named)
 
     def ending(self, terminated: bool, truncated: bool) -> Rows:
         """The same rows, the last of which ends so."""

@@ -103,6 +103,10 @@ class Client:
             await self.request("optimise", timeout_s, wait=wait, **_client.optional(critic=critic))
         )
 
+    async def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
+        """As `criticd.Client.new_policy`."""
+        return int((await self.request("new_policy", **_client.optional(policy=policy, critic=critic)))["offset"])
+
     async def checkpoint(self) -> int:
         """Make the daemon write a checkpoint: how many rows it covers."""
         return int((await self.request("checkpoint"))["offset"])

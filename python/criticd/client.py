@@ -250,6 +250,14 @@ class Client:
         """Start model selection now; with `wait`, answer when it is over (allow for that with `timeout_s`)."""
         return optimised_of(self.request("optimise", timeout_s, wait=wait, **optional(critic=critic)))
 
+    def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
+        """From the next row on another policy acts, `policy` if it has a name: the number of rows before it.
+
+        What critics make of what they have learned is their setting `on_new_policy`. Without `critic` all are concerned.
+        Nothing changes if that policy acts already. Rows of a `Sender` with `policy` announce it themselves.
+        """
+        return int(self.request("new_policy", **optional(policy=policy, critic=critic))["offset"])
+
     def checkpoint(self) -> int:
         """Make the daemon write a checkpoint: how many rows it covers."""
         return int(self.request("checkpoint")["offset"])

@@ -57,6 +57,8 @@ class Sender:
     - `stream`: whose experience this is, unless a call names another.
     - `session`: one run of the program; a new one by default, which ends the one before. `resume` goes on with the
       session of that name where the daemon has got to: see `position`.
+    - `policy`: name of the policy that acts, unless a call names another; an attribute that may be set. A name that differs
+      from the one before announces another policy from that row on: what critics do then is their setting `on_new_policy`.
     - `queue_rows`: rows held in memory at most. `batch_rows`: rows of one message at most. `linger_s`: how long a row
       may wait for company. `window`: batches sent ahead of their acknowledgement.
     - `spool`: a file; `spool_bytes`: its limit.
@@ -82,6 +84,7 @@ class Sender:
         session: str | None = None,
         reliable: bool = False,
         resume: bool = False,
+        policy: str | None = None,
         queue_rows: int = 65_536,
         batch_rows: int = 512,
         linger_s: float = 0.02,
@@ -102,7 +105,7 @@ class Sender:
             raise ValueError("resume needs the name of the session to go on with")
         self.stream, self.reliable, self.queue_rows, self.batch_rows = stream, reliable, queue_rows, batch_rows
         self.session = secrets.token_hex(8) if session is None else session
-        self.timeout_s = timeout_s
+        self.timeout_s, self.policy = timeout_s, policy
         self._linger_s, self._window = linger_s, window
         self._streams: dict[str, Stream] = {}
         self._shape: tuple[int, int] | None = None
@@ -186,6 +189,7 @@ class Sender:
         target_prob: float | None = None,
         next_action: npt.ArrayLike | None = None,
         next_action_probs: npt.ArrayLike | None = None,
+        policy: str | None = None,
         stream: str | None = None,
     ) -> bool:
         """Send one transition; whether it was taken, which without `reliable` is not so if the queue is full.
@@ -197,14 +201,15 @@ class Sender:
 
         For learning about another policy than the one that acts: `behavior_prob` is the probability, or density, under
         which the action was taken, `target_prob` that of the same action under the policy to be judged; `next_action`,
-        or the `next_action_probs` (C,) of discrete actions, is what that policy does in `next_state`.
+        or the `next_action_probs` (C,) of discrete actions, is what that policy does in `next_state`. `policy` names the
+        one that acts.
 
         Raises `Invalid` for rows that the daemon would refuse, `Full` if a reliable sender has no room in time, and
         `Refused` if the daemon has turned this stream down.
         """
         said = (behavior_prob, target_prob, next_action, next_action_probs)
         rows = Rows.single(state, reward, next_state, terminated, truncated, action, discount, time, *said)
-        return self._take(self.stream if stream is None else stream, rows)
+        return self._take(self.stream if stream is None else stream, self._named(rows, policy))
 
     def send_batch(
         self,
@@ -221,12 +226,13 @@ class Sender:
         target_probs: npt.ArrayLike | None = None,
         next_actions: npt.ArrayLike | None = None,
         next_action_probs: npt.ArrayLike | None = None,
+        policy: str | None = None,
         stream: str | None = None,
     ) -> int:
         """Send n consecutive transitions of one stream, as arrays with a leading axis of n; how many were taken."""
         said = (behavior_probs, target_probs, next_actions, next_action_probs)
         rows = Rows.table(states, rewards, next_states, terminated, truncated, actions, discounts, times, *said)
-        return self._take_table(stream, rows)
+        return self._take_table(stream, self._named(rows, policy))
 
     def send_trajectory(
         self,
@@ -242,6 +248,7 @@ class Sender:
         target_probs: npt.ArrayLike | None = None,
         next_actions: npt.ArrayLike | None = None,
         next_action_probs: npt.ArrayLike | None = None,
+        policy: str | None = None,
         stream: str | None = None,
     ) -> int:
         """Send a piece of a trajectory: n + 1 states and the n rewards between them; how many rows were taken.
@@ -250,7 +257,7 @@ class Sender:
         """
         said = (behavior_probs, target_probs, next_actions, next_action_probs)
         rows = Rows.table(states, rewards, None, None, None, actions, discounts, times, *said)
-        return self._take_table(stream, rows.ending(terminated, truncated))
+        return self._take_table(stream, self._named(rows.ending(terminated, truncated), policy))
 
     def send_step(
         self,
@@ -266,6 +273,7 @@ class Sender:
         target_probs: npt.ArrayLike | None = None,
         next_actions: npt.ArrayLike | None = None,
         next_action_probs: npt.ArrayLike | None = None,
+        policy: str | None = None,
     ) -> int:
         """Send one transition of each of n streams: row i belongs to `streams[i]`. How many rows were taken: all, or 0.
 
@@ -273,6 +281,7 @@ class Sender:
         """
         said = (behavior_probs, target_probs, next_actions, next_action_probs)
         rows = Rows.table(states, rewards, next_states, terminated, truncated, actions, None, None, *said)
+        rows = self._named(rows, policy)
         if len(streams) != rows.count:
             raise Invalid("streams", f"names {len(streams)} streams for {rows.count} rows")
         if not rows.count:
@@ -434,6 +443,9 @@ class Sender:
             ends[name] = max(end, ends.get(name, 0))
         for name, end in ends.items():
             self._streams[name] = Stream(name, self.session, next_index=end)
+
+    def _named(self, rows: Rows, policy: str | None) -> Rows:
+        return rows.of_policy(self.policy if policy is None else policy)
 
     def _book(self, name: str) -> Stream:
         book = self._streams.get(name)

@@ -106,7 +106,8 @@ class ReturnSpread:
     """Variance of the return to come about V(x), for each of H rewards: max(floor, level + k_m(x)' weights).
 
     `level` and `floor` are (H,), `weights` (m, H). `factor` multiplies deviations of returns: what predictions and the
-    returns that followed, of which there were `pairs`, have shown them to lack; 1 while there are too few.
+    returns that followed, of which there were `pairs`, have shown them to lack; 1 while there are too few. `coverage`,
+    from 0 to 1, is the share of these returns in the 90 % interval before `factor`; None where nobody says.
     """
 
     level: Array
@@ -114,6 +115,7 @@ class ReturnSpread:
     floor: Array
     factor: float
     pairs: int
+    coverage: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -531,6 +533,8 @@ class Snapshot:
                 "factor": self.returns.factor,
                 "pairs": self.returns.pairs,
             }
+            if self.returns.coverage is not None:
+                message["returns"]["coverage"] = self.returns.coverage
         if self.provisional:
             message["provisional"] = True
         return message
@@ -673,7 +677,10 @@ def _spread(message: Mapping[str, Any]) -> ReturnSpread:
         floor=_array(message["floor"], 1),
         factor=float(message["factor"]),
         pairs=int(message["pairs"]),
+        coverage=None if message.get("coverage") is None else float(message["coverage"]),
     )
     if not (spread.factor > 0 and (spread.floor > 0).all()):
         raise ValueError("a spread of returns that is not positive")
+    if not 0 <= (0 if spread.coverage is None else spread.coverage) <= 1:
+        raise ValueError("a share of returns that is not from 0 to 1")
     return spread

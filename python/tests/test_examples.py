@@ -48,8 +48,13 @@ def test_ten_lines(start: Start) -> None:
     said = run(daemon, script)
     assert re.search(r"value of .*: -[0-9.]+ \+- [0-9.]+", said)
     with daemon.client() as client:
-        client.value([0.0, 0.0, 0.0], min_offset=2000)
-        assert client.status()["offset"] == 2000
+        # What it has shown is what was learned: of a model that was selected, and surer than before any row.
+        told = client.value([0.0, 0.0, 0.0], min_offset=2000, variance=True, known=True)
+        status = client.status()
+        assert status["offset"] == 2000 and status["critics"][0]["generation"] >= 2
+        assert not told.provisional and told.known > 0.0
+        prior = sum(status["critics"][0]["kernel"][key] for key in ("signal_variance", "bias_variance"))
+        assert float(re.findall(r"\+- ([0-9.]+)", said)[-1]) < prior**0.5
     # As many as its name says: from the first line of the program proper.
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith(("import", "from", '"'))]
     assert len(lines) <= 10

@@ -132,6 +132,29 @@ def test_what_rows_say_of_policies_arrives(catcher: Catcher) -> None:
     assert batches["a", 0]["target_probs"].tolist() == [0.0] and batches["b", 0]["target_probs"].tolist() == [1.5]
 
 
+def test_rows_name_the_policy_that_acts(catcher: Catcher) -> None:
+    with Sender(catcher.endpoint, session="s", policy="first") as sender:
+        for row in range(5):
+            sender.send([float(row)], 0.0, [row + 1.0], policy="second" if row == 4 else None)
+            if row == 1:
+                sender.policy = None
+        sender.send_trajectory([[5.0], [6.0], [7.0]], [0.0, 0.0], policy="third")
+        sender.send_step(["a", "b"], [[1.0], [2.0]], [0.0, 1.0], [[2.0], [3.0]], policy="third")
+        with pytest.raises(Invalid, match="policy"):
+            sender.send([1.0], 0.0, [2.0], policy="")
+        assert sender.flush(10)
+        batches = {(batch["stream"], batch["seq"]): batch for batch in catcher.batches(9)}
+    named = {place: (batch.get("policy"), len(batch["rewards"])) for place, batch in batches.items()}
+    assert named == {
+        ("default", 0): ("first", 2),
+        ("default", 2): (None, 2),
+        ("default", 4): ("second", 1),
+        ("default", 5): ("third", 2),
+        ("a", 0): ("third", 1),
+        ("b", 0): ("third", 1),
+    }
+
+
 def test_a_spool_keeps_what_rows_say_of_policies(tmp_path: Path) -> None:
     def rows(**said: Any) -> Rows:
         return Rows.table([[0.0], [1.0]], [0.0, 1.0], [[1.0], [2.0]], None, None, None, None, [1e9, 2e9], **said)

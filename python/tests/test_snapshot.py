@@ -52,6 +52,7 @@ def model(kind: str = "factor", m: int = 4, d: int = 3, rewards: int = 1, varian
             floor=np.full(rewards, 0.1),
             factor=1.25,
             pairs=431,
+            coverage=0.875,
         ),
     )
 
@@ -219,6 +220,7 @@ def test_models_that_do_not_fit_together_are_refused() -> None:
         {"returns": {**good["returns"], "weights": [1.0]}},
         {"returns": {**good["returns"], "floor": [0.0]}},
         {"returns": {**good["returns"], "factor": -1.0}},
+        {"returns": {**good["returns"], "coverage": 1.5}},
         {"returns": {}},
     ]
     assert Snapshot.of(good).revision == 17

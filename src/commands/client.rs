@@ -1,4 +1,4 @@
-//! Commands that ask a running daemon: `snapshot`, `optimise`, `checkpoint`; `status` has a file of its own.
+//! Commands that ask a running daemon: `snapshot`, `optimise`, `new-policy`, `checkpoint`; `status` has a file of its own.
 
 use super::{Failure, print};
 use criticd::client::{ClientError, Requester};
@@ -147,6 +147,34 @@ impl Optimise {
                 other.unwrap_or("done")
             )),
         }
+    }
+}
+
+/// Announce to a running daemon that another policy acts from the next row on
+///
+/// What critics make of what they have learned is their setting on_new_policy. Rows may announce it themselves, with the
+/// key `policy`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  criticd new-policy\n  criticd new-policy step-40000 --critic energy")]
+pub(crate) struct NewPolicy {
+    #[command(flatten)]
+    connection: Connection,
+    /// Name of the policy, 1 to 256 bytes; nothing changes if it acts already
+    #[arg(value_name = "POLICY")]
+    policy: Option<String>,
+    /// Which critic [default: all]
+    #[arg(long, value_name = "NAME")]
+    critic: Option<String>,
+}
+
+impl NewPolicy {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let mut fields = with_critic(json!({}), self.critic.as_deref());
+        if let Some(policy) = self.policy {
+            fields["policy"] = policy.into();
+        }
+        let reply = self.connection.ask("new_policy", fields)?;
+        print(&format!("announced, from row {} on\n", reply["offset"]))
     }
 }
 

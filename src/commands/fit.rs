@@ -5,6 +5,7 @@ use super::held_out::{self, HeldOut, Like};
 use super::inspect::{describe, names};
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
+use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
@@ -86,6 +87,12 @@ pub(crate) struct Fit {
     /// Largest importance ratio: a transition counts target_prob / behavior_prob times, at most this often
     #[arg(long, value_name = "R", default_value = "inf", value_parser = given::limit)]
     rho_max: f64,
+    /// Forget: a transition that is k rows old, those of all streams counted, has the weight F^k, F above 0 and at most 1,
+    /// and what is known before any row keeps its own; off, or 1, for all alike. A model is selected on the last 8
+    /// half-lives. The evidence reported is that of weighted transitions: no probability, and not to be compared with
+    /// another F
+    #[arg(long, value_name = "F", default_value = "off", value_parser = given::forgetting)]
+    forgetting: f64,
     /// What chooses: returns (kernel, lambda and ridge together, by what they predict of held-out returns) or evidence
     /// (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
     #[arg(long, value_name = "WHICH", default_value = "returns")]
@@ -98,7 +105,7 @@ pub(crate) struct Fit {
     /// Seed of everything random in the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Most time that the search may take; the best found by then counts
+    /// Most processor time that the search may take on each of its threads; the best found by then counts
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
     /// Threads that the search computes on; what it finds does not depend on them, unless the time is used up
@@ -227,8 +234,9 @@ impl Fit {
             inputs: model.inputs(),
             hyperparameters: &hyperparameters,
             lambda: model.lambda(),
+            first: 0,
         };
-        let exact = exact && !model.statistics().follows_rows;
+        let exact = exact && !model.statistics().follows_rows && !model.statistics().forgets();
         let evidence = if exact { given.exact_evidence(&|| true) } else { given.sparse_evidence(model, &|| true) };
         let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
@@ -271,6 +279,7 @@ impl Fit {
                 None => VarianceKind::Rows,
             },
             rho_max: self.rho_max,
+            forgetting: self.forgetting,
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
             state_kinds: self.state_kinds.clone(),
             ..given::settings(rows, self.discount)
@@ -405,7 +414,7 @@ impl Fit {
         if self.noise.is_some_and(|noise| noise.model() != hyperparameters.noise) {
             return Err(Failure::usage(format!("--noise says otherwise than {}: leave it out", path.display())));
         }
-        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda };
+        let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
@@ -462,15 +471,12 @@ impl Fit {
         learner.step(&window);
         let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
-        let started = Instant::now();
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
-        let run = || refit::run(&job, &|| true, &|| started.elapsed() < budget);
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let candidate = if threads > 1 {
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build()?.install(run)
-        } else {
-            run()
-        };
+        let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
+        let time = ProcessorTime::start(pool.as_ref());
+        let run = || refit::run(&job, &|| true, &|| time.spent() < budget);
+        let candidate = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         let candidate = candidate.map_err(|e| match e {
             RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
             other => self.unsolved(rows, other),
@@ -478,7 +484,8 @@ impl Fit {
         let mut model = *candidate.model;
         if self.dictionary.dictionary.is_some() {
             let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
-            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda };
+            let hyperparameters = &hyperparameters;
+            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters, lambda, first: 0 };
             let chosen = self.dictionary.choose(&given)?;
             model = given.model(chosen.dictionary, &|| true)?;
             finish(&mut model, rows);
@@ -522,6 +529,11 @@ impl Fit {
         out["transitions"] = json!(snapshot.transitions);
         out["discount"] = json!(snapshot.discount);
         out["lambda"] = json!(snapshot.lambda);
+        let statistics = fitted.model.statistics();
+        if statistics.forgets() {
+            out["forgetting"] = json!((-1.0 / self.forgetting).exp2());
+            out["rows_effective"] = json!(statistics.effective_rows());
+        }
         out["dictionary_size"] = json!(snapshot.dictionary.nrows());
         out["seconds"] = json!(seconds);
         if let Some((selection, tolerance)) = &fitted.selected {
@@ -604,6 +616,12 @@ impl Fit {
             ("complexity".to_owned(), nats(evidence.complexity)),
             ("fit".to_owned(), format!("{}, {} of n / 2", nats(evidence.fit), number(evidence.fit_ratio()))),
         ];
+        let statistics = fitted.model.statistics();
+        if statistics.forgets() {
+            let (rows, half) = (statistics.effective_rows(), self.forgetting);
+            let text = format!("half-life {} rows, {} effective transitions", number(half), number(rows));
+            lines.push(("forgetting".to_owned(), text));
+        }
         if let Some(gap) = self.trace_gap(fitted) {
             lines.push(("trace gap".to_owned(), nats(gap) + self.remedy(gap, snapshot.dictionary.nrows())));
         }
@@ -695,7 +713,7 @@ impl NoiseChoice {
 
 /// Variance and spread of returns with the final weights; no score, since no row was predicted before it was learned.
 fn finish(model: &mut Model, rows: &Rows) {
-    model.revisit(std::iter::once((rows, 0..rows.len())));
+    model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model.reset_score();
 }
 

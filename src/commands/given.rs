@@ -354,6 +354,15 @@ pub(super) fn lambda(text: &str) -> Result<Lambda, String> {
     }
 }
 
+/// A factor of forgetting on the command line, as the half-life in rows that it means.
+pub(super) fn forgetting(text: &str) -> Result<f64, String> {
+    if text == "off" {
+        return Ok(f64::INFINITY);
+    }
+    let factor = within(text, |v| v > 0.0 && v <= 1.0, "a factor above 0, at most 1, or off")?;
+    Ok(if factor < 1.0 { -1.0 / factor.log2() } else { f64::INFINITY })
+}
+
 /// A positive number on the command line, `inf` among them.
 pub(super) fn limit(text: &str) -> Result<f64, String> {
     within(text, |v| v > 0.0, "must be positive, or inf")

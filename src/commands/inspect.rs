@@ -156,12 +156,17 @@ pub(super) const PROVISIONAL: &str =
     "model selection has not chosen this model yet; deviations are those before any row";
 
 /// What live verification has found about the spread of returns.
-pub(super) fn verified(factor: f64, pairs: u64) -> String {
+pub(super) fn verified(factor: f64, pairs: u64, coverage: Option<f64>) -> String {
     if pairs == 0 {
         return "their spread is known, and not verified yet".to_owned();
     }
     let rounded = number((1e3 * factor).round() / 1e3);
-    format!("deviations times {rounded}, from {pairs} verified pairs of prediction and return")
+    let before =
+        coverage.map(|share| format!("; before that, 90 % intervals held {:.0} % of the returns", 100.0 * share));
+    format!(
+        "deviations times {rounded}, from {pairs} verified pairs of prediction and return{}",
+        before.unwrap_or_default()
+    )
 }
 
 /// The model in words and columns.
@@ -210,7 +215,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
         lines.push(("score".to_owned(), format!("{} nats per transition since adoption", number(score))));
     }
     if let Some(spread) = &snapshot.returns {
-        lines.push(("returns".to_owned(), verified(spread.factor, spread.pairs)));
+        lines.push(("returns".to_owned(), verified(spread.factor, spread.pairs, spread.coverage)));
     }
     if snapshot.provisional {
         lines.push(("provisional".to_owned(), PROVISIONAL.to_owned()));
@@ -251,7 +256,9 @@ fn document(snapshot: &Snapshot) -> Value {
         "discount": snapshot.discount,
         "lambda": snapshot.lambda,
         "provisional": snapshot.provisional,
-        "returns": snapshot.returns.as_ref().map(|spread| json!({"factor": spread.factor, "pairs": spread.pairs})),
+        "returns": snapshot.returns.as_ref().map(|spread| {
+            json!({"factor": spread.factor, "pairs": spread.pairs, "coverage": spread.coverage})
+        }),
         "dictionary_size": snapshot.dictionary.nrows(),
         "rewards": snapshot.weights.ncols(),
         "has_variance": snapshot.variance.is_some(),

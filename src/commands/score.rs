@@ -73,8 +73,14 @@ impl Score {
             eprintln!("criticd: {path} names lambda {lambda}; the evidence is that of whole returns (lambda 1)");
         }
         let settings = given::settings(&rows, self.discount);
-        let given =
-            Given { settings: &settings, rows: &rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda: 1.0 };
+        let given = Given {
+            settings: &settings,
+            rows: &rows,
+            inputs: &inputs,
+            hyperparameters: &hyperparameters,
+            lambda: 1.0,
+            first: 0,
+        };
         let progress = Progress::start("computing the evidence");
         let mut extra = json!({});
         let (evidence, how) = if sparse {

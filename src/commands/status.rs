@@ -219,11 +219,14 @@ fn line(status: &Value) -> String {
     for critic in status["critics"].as_array().into_iter().flatten() {
         write!(
             out,
-            "; {}: generation {}, dictionary {}, evidence {}, score {}",
+            "; {}: generation {}, dictionary {}, {}, score {}",
             critic["name"].as_str().unwrap_or("?"),
             uint(&critic["generation"]),
             uint(&critic["dictionary_size"]),
-            short(&critic["log_evidence"]),
+            match critic["log_evidence"].as_f64() {
+                Some(_) => format!("evidence {}", short(&critic["log_evidence"])),
+                None => format!("held-out error {}", short(&critic["held_out_error"])),
+            },
             short(&critic["score_recent"])
         )
         .expect("a string takes everything");
@@ -366,15 +369,14 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
                 mib(&critic["bytes"])
             ),
         ),
-        said(
-            "evidence",
-            format!(
-                "{} nats; score {} nats per row, recently {}",
-                short(&critic["log_evidence"]),
-                short(&critic["score"]),
-                short(&critic["score_recent"])
-            ),
-        ),
+        match (critic["log_evidence"].as_f64(), critic["held_out_error"].as_f64()) {
+            (Some(_), _) => said("evidence", format!("{} nats", short(&critic["log_evidence"]))),
+            (None, Some(_)) => {
+                said("held-out error", format!("{}; 1 is that of a constant", short(&critic["held_out_error"])))
+            }
+            (None, None) => said("held-out error", "none: no model has been selected since the start".into()),
+        },
+        said("score", format!("{} nats per row, recently {}", short(&critic["score"]), short(&critic["score_recent"]))),
         said("discount", discount(critic)),
         said(
             "noise",
@@ -388,8 +390,9 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
         said(
             "kernel",
             format!(
-                "{}, signal variance {}, bias variance {}",
+                "{}, {}, signal variance {}, bias variance {}",
                 kernel["kind"].as_str().unwrap_or("?"),
+                kernel["profile"].as_str().unwrap_or("gaussian"),
                 short(&kernel["signal_variance"]),
                 short(&kernel["bias_variance"])
             ),
@@ -397,7 +400,7 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
     ]);
     let returns = &critic["returns"];
     if let Some(factor) = returns["factor"].as_f64() {
-        lines.push(said("returns", verified(factor, uint(&returns["pairs"]))));
+        lines.push(said("returns", verified(factor, uint(&returns["pairs"]), returns["coverage"].as_f64())));
     }
     if critic["provisional"] == true {
         lines.push(said("provisional", PROVISIONAL.to_owned()));
@@ -409,10 +412,43 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
     }
     // Those of a candidate that was rejected are not those of the model in use.
     let report = Some(&refit["last"]).filter(|last| last["outcome"] == "adopted").unwrap_or(&Value::Null);
+    lines.extend(selected(&report["selection"]));
     let findings = ["relevance_report", "findings"].into_iter().filter_map(|key| report[key].as_array()).flatten();
     lines.extend(findings.filter_map(Value::as_str).map(|words| said("finding", words.to_owned())));
     out += &facts(&lines);
     out + &variables(critic)
+}
+
+/// How held-out returns chose the model: what the other lambdas lose, the kernels compared, and why the present one stayed or went.
+fn selected(selection: &Value) -> Vec<(String, String)> {
+    if selection.is_null() {
+        return Vec::new();
+    }
+    let said = |label: &str, text: String| (label.to_owned(), text);
+    let each = |key: &str| selection[key].as_array().into_iter().flatten();
+    let of_lambda = |l: &Value| {
+        let loss = 100.0 * (l["score"].as_f64().unwrap_or(f64::NAN) - 1.0);
+        format!("{} {}", short(&l["lambda"]), if loss == 0.0 { "best".to_owned() } else { format!("{loss:+.1} %") })
+    };
+    let over = format!("{} rows in {} pieces", uint(&selection["rows"]), uint(&selection["pieces"]));
+    let mut lines = vec![
+        said("selected", format!("by held-out returns of {over}")),
+        said("lambda", each("lambdas").map(of_lambda).collect::<Vec<String>>().join(", ")),
+    ];
+    lines.extend(each("candidates").map(|candidate| {
+        let [score, lambda, ratio] = ["score", "lambda", "ratio"].map(|key| short(&candidate[key]));
+        let name = candidate["name"].as_str().unwrap_or("?");
+        let elements = uint(&candidate["elements"]);
+        said("compared", format!("{name}: error {score} at lambda {lambda}, ridge {ratio}, {elements} states"))
+    }));
+    if selection["gain"].is_number() {
+        let [gain, error] = ["gain", "standard_error"].map(|key| short(&selection[key]));
+        let stays = selection["present_stays"] == true;
+        let outcome = if stays { "stays" } else { "is replaced" };
+        let text = format!("{outcome}: the best errs less by {gain}, with a standard error of {error}");
+        lines.push(said("present model", text));
+    }
+    lines
 }
 
 /// Discount and, where the daemon says it, lambda.
@@ -489,6 +525,13 @@ mod tests {
             {"name": "b"},
             {"name": "c", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
              "inputs": {"scale": [2.0]}, "refit": {"last": {"outcome": "adopted", "support": [12.5]}}},
+            {"name": "d", "kernel": {"kind": "ard", "profile": "matern52", "relevance": [4.0], "signal_variance": 1.0,
+             "bias_variance": 0.0}, "held_out_error": 0.381, "log_evidence": null,
+             "returns": {"factor": 1.25, "pairs": 431, "coverage": 0.82},
+             "refit": {"last": {"outcome": "adopted", "selection": {"rows": 900, "pieces": 12, "score": 0.381,
+              "gain": 0.002, "standard_error": 0.003, "present_stays": true,
+              "lambdas": [{"lambda": 0.5, "score": 1.0}, {"lambda": 1.0, "score": 1.121}],
+              "candidates": [{"name": "ard 1", "lambda": 0.5, "ratio": 0.3, "score": 0.379, "elements": 270}]}}}},
         ]});
         let text = summary(&status, "tcp://h:1");
         for words in [
@@ -497,6 +540,13 @@ mod tests {
             "state_0           4            1           12.5",
             "refused  2 not_finite",
             "rejected: too late",
+            "held-out error  none: no model has been selected since the start",
+            "held-out error  0.381; 1 is that of a constant",
+            "lambda          0.5 best, 1 +12.1 %",
+            "ard 1: error 0.379 at lambda 0.5, ridge 0.3, 270 states",
+            "stays: the best errs less by 0.002, with a standard error of 0.003",
+            "ard, matern52, signal variance 1",
+            "90 % intervals held 82 % of the returns",
             "critic b\n",
             "none yet",
             "arm            4     5  3.5 s ago",
@@ -506,6 +556,7 @@ mod tests {
         }
         assert_eq!(line(&status).lines().count(), 1);
         assert!(line(&status).starts_with("5 rows, 0 per second, 3 streams; a: generation 3, "));
+        assert!(line(&status).contains("dictionary 0, held-out error 0.381, score –"), "{}", line(&status));
     }
 
     #[test]

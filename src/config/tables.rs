@@ -3,7 +3,7 @@
 use super::{ConfigParts, Limits};
 use crate::access::Allow;
 use crate::keys::decode;
-use crate::learner::{KernelKind, Lambda, SelectBy, SelectionKind, Settings, VarianceKind};
+use crate::learner::{KernelKind, Lambda, OnNewPolicy, SelectBy, SelectionKind, Settings, VarianceKind};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
 use serde::Serialize;
@@ -341,7 +341,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 27] = [
+pub(super) static CRITIC: [Setting<Settings>; 31] = [
     setting!(
         name,
         Restart,
@@ -435,6 +435,52 @@ pub(super) static CRITIC: [Setting<Settings>; 27] = [
         |&value: &f64| expect(value > 0.0, "above 0"),
         "Largest importance ratio, above 0; inf for no limit. A row with target_prob and behavior_prob counts \
          target_prob / behavior_prob times, at most this often; other rows count once."
+    ),
+    Setting {
+        key: "forgetting",
+        when: When::Restart,
+        help: "For a world that drifts slowly: half-life in rows, those of all streams counted, at least 1. A row so many \
+               rows old counts half, and refits look at the last 8 half-lives. \"off\" keeps all rows alike. Rows are \
+               then learned one by one, and each refresh of the weights (refresh_rows) solves for them from the beginning.",
+        get: |settings| {
+            Some(match settings.forgetting {
+                rows if rows.is_finite() => toml::Value::from(rows),
+                _ => toml::Value::from("off"),
+            })
+        },
+        set: |settings, value| {
+            settings.forgetting = match value.get_ref() {
+                DeValue::String(text) if text.as_ref() == "off" => f64::INFINITY,
+                DeValue::String(_) => return Err("must be a number of rows, at least 1, or \"off\"".into()),
+                _ => read(value)?,
+            };
+            Ok(())
+        },
+        check: |settings| match settings.forgetting {
+            rows if rows == f64::INFINITY => Ok(()),
+            rows => within(1.0..=1e15)(&rows),
+        },
+    },
+    choice!(
+        on_new_policy,
+        Running,
+        [("restart", OnNewPolicy::Restart), ("discount", OnNewPolicy::Discount), ("keep", OnNewPolicy::Keep)],
+        "What becomes of what was learned when somebody announces another policy (the key `policy` of rows, or \
+         `criticd new-policy`): \"restart\", kernel and dictionary stay and all rows are forgotten; \"discount\", the \
+         rows so far count policy_discount times; or \"keep\", one model for each policy by name, so that one that \
+         comes again goes on with its own. Refits look at rows since the change."
+    ),
+    setting!(
+        policy_discount,
+        Running,
+        |&value: &f64| expect(value > 0.0 && value <= 1.0, "above 0, at most 1"),
+        "With on_new_policy = \"discount\": how often a row of before counts, above 0, at most 1."
+    ),
+    setting!(
+        policies_kept,
+        Running,
+        within(0..=64),
+        "With on_new_policy = \"keep\": most models kept beside the one in use, 0 to 64; each takes as much memory."
     ),
     choice!(
         selection,
@@ -530,7 +576,8 @@ pub(super) static CRITIC: [Setting<Settings>; 27] = [
         refit_budget_s,
         Running,
         within(0.01..=86_400.0),
-        "Most seconds that one refit should take, 0.01 to 86400; its search may use seven tenths of them."
+        "Most seconds of processor time that one refit should take on each of its threads, 0.01 to 86400; its search may \
+         use seven tenths of them."
     ),
     setting!(seed, Restart, within(0..=ROWS_MAX), "Seed of everything random in refits, from 0."),
 ];

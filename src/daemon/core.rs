@@ -257,11 +257,13 @@ impl Core {
     }
 
     fn take(&mut self, batch: Batch, strict: bool, now: Now) -> Result<Admitted, WireError> {
-        if self.read_only().is_some() {
-            let message = "what is received cannot be stored just now; queries are answered";
-            return Err(WireError::new(ErrorCode::ReadOnly, message));
-        }
+        self.check_writable()?;
         self.intake.take(batch, strict, now.unix)
+    }
+
+    fn check_writable(&self) -> Result<(), WireError> {
+        let message = "what is received cannot be stored just now; queries are answered";
+        self.read_only().map_or(Ok(()), |_| Err(WireError::new(ErrorCode::ReadOnly, message)))
     }
 
     /// Take a request in. It is answered now or later.
@@ -283,12 +285,23 @@ impl Core {
             }
             Op::Optimise { critic, wait } => self.optimise(critic.as_deref(), wait, &caller),
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
+            Op::NewPolicy { critic, policy } => self.new_policy(critic, policy, &caller).map(|()| None),
             Op::Value { .. } | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
                 Err(WireError::new(ErrorCode::Internal, "a query reached the learner"))
             }
         };
         let reply = result.unwrap_or_else(|error| Some(caller.refuse(&error)));
         self.out.extend(reply.map(Output::Reply));
+    }
+
+    /// Announce a policy. The caller is answered when that is stored.
+    fn new_policy(&mut self, critic: Option<String>, policy: Option<String>, caller: &Caller) -> Result<(), WireError> {
+        self.check_writable()?;
+        if critic.is_some() {
+            self.publisher.board().critic(critic.as_deref())?;
+        }
+        self.intake.announce(critic, policy, caller.clone());
+        Ok(())
     }
 
     fn optimise(
@@ -625,6 +638,13 @@ fn report_event(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Outp
             );
             let details = json!({"critic": name, "size": size, "generation": generation});
             out.push(event("dictionary_full", now, &map(details)));
+        }
+        Event::NewPolicy { offset, policy } => {
+            let generation = learner.generation();
+            let told = policy.as_deref().unwrap_or("");
+            log::info!("event=new_policy critic={name} offset={offset} policy={told:?} generation={generation}");
+            let details = json!({"critic": name, "offset": offset, "policy": policy, "generation": generation});
+            out.push(event("new_policy", now, &map(details)));
         }
     }
 }

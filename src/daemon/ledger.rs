@@ -1,8 +1,8 @@
 //! The journal as the core writes it: one group after the other, what to do when that fails, when a checkpoint is due, and
 //! what may be forgotten.
 
-use super::core::Now;
 use super::recovery::{Recovered, group_of};
+use crate::clock::Now;
 use crate::journal::checkpoint::Checkpoints;
 use crate::journal::store::{Head, Mark, Storage, StoreError};
 use crate::journal::{GroupWriter, StoredGroup};

@@ -7,7 +7,7 @@
 use crate::config::{Config, ConfigParts};
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
-use crate::learner::{Settings, VarianceKind};
+use crate::learner::{OnNewPolicy, Settings, VarianceKind};
 use crate::math::form::QuadraticForm;
 use crate::math::statistics::Chain;
 use crate::state::streams::Streams;
@@ -25,7 +25,7 @@ pub struct Footprint {
     pub row: usize,
     /// All retained rows.
     pub window: usize,
-    /// One stream: its position, and its chain in every critic.
+    /// One stream: its position, twice, and its chain in every critic.
     pub stream: usize,
     /// All streams.
     pub streams: usize,
@@ -60,7 +60,11 @@ impl ModelFootprint {
         // rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
         let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
         let rest = slots * (2 * dim + rewards + 4) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
-        let bytes = NUMBER * (m * m * (squares + snapshots) + m * columns + rest) + snapshots * QuadraticForm::bytes(m);
+        // A model that is kept for its policy has no snapshot of its own.
+        let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
+        let model = NUMBER * (m * m * squares + m * columns + rest);
+        let answers = NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
+        let bytes = (1 + kept) * model + answers;
         Self { critic: settings.name.clone(), elements: m, bytes }
     }
 
@@ -81,7 +85,8 @@ impl Footprint {
     pub fn of(config: &Config, dim: usize, rewards_per_row: usize) -> Self {
         let ConfigParts { window_rows, streams_max, inbox_messages, limits, critics, .. } = &**config;
         let chains: usize = critics.iter().map(|settings| ModelFootprint::chain(settings, dim)).sum();
-        let stream = Streams::bytes_per_stream(dim) + chains;
+        // Where it stands, and where it will when all that waits is stored.
+        let stream = 2 * Streams::bytes_per_stream(dim) + chains;
         let transport = crate::transport::Settings::default();
         let messages = inbox_messages + transport.requests;
         Self {

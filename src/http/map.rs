@@ -284,6 +284,7 @@ mod tests {
             floor: vec![0.25; 2],
             factor: 1.5,
             pairs: 64,
+            coverage: None,
         });
         let model = Snapshot { returns, ..model(5) };
         let grid = View { head: 1, ..view(0, None, "0,40") }.grid(3, 2).unwrap();

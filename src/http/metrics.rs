@@ -249,11 +249,17 @@ impl Scrape {
             ("dictionary_max", "/dictionary_max", "States that the dictionary may hold"),
             ("generation", "/generation", "Number of the model in use; it rises with every adoption"),
             ("log_evidence_nats", "/log_evidence", "Log evidence of the model on the transitions it holds"),
+            (
+                "held_out_error",
+                "/held_out_error",
+                "Error of held-out returns that the model was selected with; 1 is a constant",
+            ),
             ("score_nats", "/score", "Prequential log score per transition since the adoption"),
             ("score_recent_nats", "/score_recent", "Prequential log score per transition, recent average"),
             ("lambda", "/lambda", "What the weights are learned with, 0 to 1"),
             ("return_factor", "/returns/factor", "Factor on deviations of returns that verification has found"),
             ("return_pairs", "/returns/pairs", "Verified pairs of prediction and return behind that factor"),
+            ("return_coverage", "/returns/coverage", "Share of their returns in the 90 % interval before that factor"),
             ("noise_variance", "/noise/variance", "Noise variance, squared unit of the reward"),
             ("signal_variance", "/kernel/signal_variance", "Signal variance of the kernel, squared unit of the value"),
             ("running_chains", "/running_chains", "Noise chains that are running"),
@@ -343,7 +349,8 @@ mod tests {
     #[test]
     fn counters_are_named_in_full_in_the_older_format() {
         let status = json!({"version": "1", "offset": 12, "rejected": {"not_finite": 3}, "critics": [
-            {"name": "main", "failed": null, "dictionary_size": 7, "log_evidence": -1.5, "refit": {"adopted": 2}}
+            {"name": "main", "failed": null, "dictionary_size": 7, "log_evidence": -1.5, "held_out_error": 0.25,
+             "returns": {"factor": 1.5, "pairs": 50, "coverage": 0.75}, "refit": {"adopted": 2}}
         ]});
         let metrics = metrics(status);
         let text = metrics.text(false);
@@ -353,6 +360,8 @@ mod tests {
             "criticd_rejected_total{code=\"not_finite\"} 3",
             "criticd_dictionary_size{critic=\"main\"} 7.0",
             "criticd_log_evidence_nats{critic=\"main\"} -1.5",
+            "criticd_held_out_error{critic=\"main\"} 0.25",
+            "criticd_return_coverage{critic=\"main\"} 0.75",
             "criticd_refits_total{critic=\"main\",outcome=\"adopted\"} 2",
             "# TYPE criticd_append_seconds histogram",
             "criticd_append_seconds_count 0",

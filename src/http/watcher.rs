@@ -356,8 +356,9 @@ const SERIES: [(&str, &str); 7] = [
 ];
 
 /// The same for each critic.
-const CRITIC_SERIES: [(&str, &str); 6] = [
+const CRITIC_SERIES: [(&str, &str); 7] = [
     ("log_evidence", "/log_evidence"),
+    ("held_out_error", "/held_out_error"),
     ("score", "/score"),
     ("score_recent", "/score_recent"),
     ("dictionary_size", "/dictionary_size"),

@@ -4,7 +4,7 @@
 //! together, so that stepping through the groups again gives the same models bit for bit. Everything else that decides a
 //! result is a *record* in a group: rows as they were received (never normalised), models that were adopted (with everything
 //! they have learned, so that replay never optimises), refits that ended without one, batches that a learner cannot bear,
-//! and settings.
+//! settings, and policies that somebody announced.
 //!
 //! ```text
 //! group    id, offset of its first row, rows, kinds of records, checksum of the group before, checksum, version, body
@@ -20,14 +20,14 @@ pub mod store;
 
 use crate::learner::{Adoption, Settings};
 use crate::state::record::Mark;
-pub use crate::state::record::{Configured, Group, Quarantined, Record, TakenRows};
-use crate::transition::{Batch, BatchParts};
+pub use crate::state::record::{Configured, Group, NewPolicy, Quarantined, Record, TakenRows};
+use crate::transition::{Batch, BatchParts, check_policy};
 use serde::Deserialize;
 use std::fmt;
 
 /// Newest version of the format. Older ones are read, newer ones refused. A group has the oldest one that can say what is
-/// in it: 1, or 2 where rows say something about policies.
-pub const VERSION: u32 = 2;
+/// in it: 1, or 2 where rows say something about policies, or 3 where those have names.
+pub const VERSION: u32 = 3;
 
 /// Bit of [`StoredGroup::kinds`]: rows.
 pub const ROWS: u32 = 1;
@@ -39,6 +39,8 @@ pub const REFIT_ENDED: u32 = 1 << 2;
 pub const QUARANTINED: u32 = 1 << 3;
 /// Bit of [`StoredGroup::kinds`]: settings of critics.
 pub const CONFIGURED: u32 = 1 << 4;
+/// Bit of [`StoredGroup::kinds`]: another policy acts.
+pub const NEW_POLICY: u32 = 1 << 5;
 
 /// Bytes of a group's time.
 const TIME_BYTES: usize = size_of::<f64>();
@@ -58,6 +60,8 @@ const HAS_TARGET_PROBS: u8 = 1 << 1;
 const HAS_NEXT_ACTIONS: u8 = 1 << 2;
 /// The same.
 const HAS_NEXT_ACTION_PROBS: u8 = 1 << 3;
+/// In place of numbers a text, the name of the policy that acted.
+const HAS_POLICY_NAME: u8 = 1 << 4;
 
 const TERMINATED: u8 = 1;
 const TRUNCATED: u8 = 1 << 1;
@@ -194,8 +198,8 @@ pub struct GroupWriter {
     body: Vec<u8>,
     rows: u64,
     kinds: u32,
-    /// Whether rows say something about policies.
-    policies: bool,
+    /// Oldest version of the format that can say what is in it, or 0 for the first.
+    version: u32,
 }
 
 impl GroupWriter {
@@ -222,6 +226,7 @@ impl GroupWriter {
             Record::RefitEnded { critic } => self.refit_ended(critic),
             Record::Quarantined(quarantined) => self.quarantined(quarantined),
             Record::Configured(configured) => self.configured(configured),
+            Record::NewPolicy(change) => self.new_policy(change),
         }
     }
 
@@ -238,7 +243,8 @@ impl GroupWriter {
         let policy = flag(HAS_BEHAVIOR_PROBS, batch.behavior_prob(0).is_some())
             | flag(HAS_TARGET_PROBS, batch.target_prob(0).is_some())
             | flag(HAS_NEXT_ACTIONS, batch.next_action(0).is_some())
-            | flag(HAS_NEXT_ACTION_PROBS, batch.next_action_probs(0).is_some());
+            | flag(HAS_NEXT_ACTION_PROBS, batch.next_action_probs(0).is_some())
+            | flag(HAS_POLICY_NAME, batch.policy().is_some());
         let flags = flag(HAS_SEQ, batch.seq().is_some())
             | flag(PIECE, piece)
             | flag(HAS_ACTIONS, batch.action(0).is_some())
@@ -270,8 +276,8 @@ impl GroupWriter {
         rows.clone().for_each(|i| put_numbers(out, batch.action(i).unwrap_or(&[])));
         rows.clone().for_each(|i| put_numbers(out, batch.discount(i).as_slice()));
         rows.clone().for_each(|i| put_numbers(out, batch.time(i).as_slice()));
-        self.policies |= policy != 0;
         if policy != 0 {
+            self.version = self.version.max(if batch.policy().is_some() { 3 } else { 2 });
             out.push(policy);
             rows.clone().for_each(|i| put_numbers(out, batch.behavior_prob(i).as_slice()));
             rows.clone().for_each(|i| put_numbers(out, batch.target_prob(i).as_slice()));
@@ -280,6 +286,9 @@ impl GroupWriter {
                     out.extend_from_slice(&(first.len() as u32).to_le_bytes());
                     rows.clone().for_each(|i| put_numbers(out, column(batch, i).unwrap_or(&[])));
                 }
+            }
+            if let Some(name) = batch.policy() {
+                put_text(out, name);
             }
         }
         self.end(start);
@@ -315,6 +324,14 @@ impl GroupWriter {
         self.end(start);
     }
 
+    /// Record that another policy acts from some row on.
+    pub fn new_policy(&mut self, change: &NewPolicy) {
+        let start = self.begin(NEW_POLICY);
+        self.version = VERSION;
+        rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
+        self.end(start);
+    }
+
     fn begin(&mut self, kind: u32) -> usize {
         self.kinds |= kind;
         self.body.resize(self.body.len().max(TIME_BYTES), 0);
@@ -330,8 +347,8 @@ impl GroupWriter {
 
     /// The group with this number and offset of its first row, behind one with this checksum.
     pub fn finish(self, id: u64, first_offset: u64, previous_crc: u32, time: f64) -> StoredGroup {
-        let Self { mut body, rows, kinds, policies } = self;
-        let version = if policies { VERSION } else { 1 };
+        let Self { mut body, rows, kinds, version } = self;
+        let version = version.max(1);
         body.resize(body.len().max(TIME_BYTES), 0);
         body[..TIME_BYTES].copy_from_slice(&time.to_le_bytes());
         StoredGroup { id, first_offset, rows, kinds, previous_crc, crc: 0, version, body }.sealed()
@@ -422,6 +439,11 @@ impl<'a> Bytes<'a> {
                 }
                 Record::Configured(configured)
             }
+            NEW_POLICY => {
+                let change: NewPolicy = payload.packed()?;
+                change.policy.as_deref().map_or(Ok(()), check_policy).map_err(|e| e.to_string())?;
+                Record::NewPolicy(change)
+            }
             _ => return Err(format!("a record of the unknown kind {kind}")),
         };
         if payload.0.is_empty() { Ok(record) } else { Err("bytes are left behind a record".into()) }
@@ -462,12 +484,13 @@ impl<'a> Bytes<'a> {
         let actions = if has(HAS_ACTIONS) { Some(self.numbers(rows, action)?) } else { None };
         let discounts = if has(HAS_DISCOUNTS) { Some(self.numbers(rows, 1)?) } else { None };
         let times = if has(HAS_TIMES) { Some(self.numbers(rows, 1)?) } else { None };
-        let policy = if has(HAS_POLICY) { self.u8()? } else { 0 };
-        let has = |flag: u8| policy & flag != 0;
+        let said = if has(HAS_POLICY) { self.u8()? } else { 0 };
+        let has = |flag: u8| said & flag != 0;
         let behavior_probs = if has(HAS_BEHAVIOR_PROBS) { Some(self.numbers(rows, 1)?) } else { None };
         let target_probs = if has(HAS_TARGET_PROBS) { Some(self.numbers(rows, 1)?) } else { None };
         let next_actions = if has(HAS_NEXT_ACTIONS) { Some(self.wide(rows)?) } else { None };
         let next_action_probs = if has(HAS_NEXT_ACTION_PROBS) { Some(self.wide(rows)?) } else { None };
+        let policy = if has(HAS_POLICY_NAME) { Some(self.text()?) } else { None };
         let parts = BatchParts {
             stream: name,
             session,
@@ -484,6 +507,7 @@ impl<'a> Bytes<'a> {
             times,
             behavior_probs,
             target_probs,
+            policy,
             next_actions,
             next_action_probs,
             single: false,
@@ -538,13 +562,16 @@ mod tests {
             half(&|p| p.next_actions = None),
             half(&|p| p.next_action_probs = None),
             only_behavior,
+            half(&|p| p.policy = Some("stiff".into())),
+            Batch::new(BatchParts { policy: Some("\u{e9}".repeat(128)), ..parts(3) }).unwrap(),
         ];
         for batch in &batches {
             let mut group = GroupWriter::default();
             group.take(&rows(0, batch.clone().without_first(1), &[true, false]));
             let stored = group.finish(1, 0, 0, 1.0);
-            assert_eq!(stored.version, 2);
+            assert_eq!(stored.version, if batch.policy().is_some() { 3 } else { 2 });
             let Record::Rows(taken) = &stored.decode().unwrap().1[0] else { panic!("rows") };
+            assert_eq!(taken.batch.policy(), batch.policy());
             assert_eq!(rows_of(&taken.batch), rows_of(batch)[1..]);
             for i in 1..3 {
                 assert_eq!(taken.batch.ratio(i - 1).to_bits(), batch.ratio(i).to_bits());
@@ -597,10 +624,15 @@ mod tests {
         group.quarantined(&quarantined);
         let configured = Configured { critics: vec![Settings::default()], names: None, from: 12 };
         group.configured(&configured);
+        let changes = [
+            NewPolicy { critic: None, policy: None, offset: 100 },
+            NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()), offset: 103 },
+        ];
+        changes.iter().for_each(|change| group.new_policy(change));
         let stored = group.finish(9, 100, 0xabcd, 1.25e9);
         assert_eq!((stored.rows, stored.end()), (7, 107));
         let (time, records) = stored.decode().unwrap();
-        assert_eq!((time, records.len()), (1.25e9, 6));
+        assert_eq!((time, records.len(), stored.version), (1.25e9, 8, 3));
         let Record::Rows(taken) = &records[0] else { panic!("{records:?}") };
         assert_eq!((taken.stream, taken.batch.seq(), taken.batch.len()), (3, Some(9), 3));
         assert_eq!((taken.batch.stream(), taken.batch.session()), ("robot", "today"));
@@ -614,6 +646,12 @@ mod tests {
         assert!(matches!(&records[3], Record::RefitEnded { critic } if critic == "main"));
         assert!(matches!(&records[4], Record::Quarantined(q) if *q == quarantined));
         assert!(matches!(&records[5], Record::Configured(c) if *c == configured));
+        for (record, change) in records[6..].iter().zip(&changes) {
+            assert!(matches!(record, Record::NewPolicy(found) if found == change));
+        }
+        let mut group = GroupWriter::default();
+        group.new_policy(&NewPolicy { critic: None, policy: Some("p".repeat(257)), offset: 0 });
+        assert!(matches!(group.finish(1, 0, 0, 1.0).decode(), Err(Damage::Unreadable(why)) if why.contains("policy")));
     }
 
     #[test]

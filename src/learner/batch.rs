@@ -104,6 +104,8 @@ pub struct Given<'a> {
     pub hyperparameters: &'a Hyperparameters,
     /// lambda in \[0, 1\].
     pub lambda: f64,
+    /// Offset of the first row.
+    pub first: u64,
 }
 
 impl Given<'_> {
@@ -143,7 +145,8 @@ impl Given<'_> {
             if !keep_going() {
                 return Err(BatchError::Stopped);
             }
-            model.learn(self.rows, start..(start + REBUILD_ROWS).min(self.rows.len()), start as u64);
+            let offset = self.first + start as u64;
+            model.learn(self.rows, start..(start + REBUILD_ROWS).min(self.rows.len()), offset);
         }
         model.refresh();
         Ok(model)
@@ -168,7 +171,8 @@ impl Given<'_> {
     }
 
     /// The variational bound with its gradient under the dictionary, noise and scale of `model`, which has learned the
-    /// rows; targets of cut chains are what that model makes of them, and held there. O(n m^2).
+    /// rows; targets of cut chains are what that model makes of them, and held there. O(n m^2). Where rows are followed or
+    /// forgotten, each with its weight and without the gradient.
     ///
     /// # Errors
     /// Stopped; no fixed point; no evidence.
@@ -177,6 +181,9 @@ impl Given<'_> {
         let basis = model.dictionary();
         if model.statistics().follows_rows {
             return self.followed_evidence(model, keep_going);
+        }
+        if model.statistics().forgets() {
+            return forgetting_evidence(model);
         }
         let problem = if h.noise == NoiseModel::White {
             self.differences()
@@ -222,7 +229,9 @@ impl Given<'_> {
                 }
             }
         }
+        let unit = statistics.unit();
         let ratio = |i: usize| rows.ratios[i].min(self.settings.rho_max);
+        let weight = |i: usize| statistics.weight_at(self.first + i as u64) / unit;
         let by =
             FollowedBy { lambda: model.lambda(), rho_max: self.settings.rho_max, discount: self.settings.discount };
         let targets = by.targets(rows, &self.settings.rewards, &values, &next);
@@ -237,19 +246,21 @@ impl Given<'_> {
             for h in 0..heads {
                 for i in start..end {
                     let y = targets.at(i, h);
-                    energy += ratio(i) * y * y;
-                    axpy(response.col_mut(h), ratio(i) * y, phi.col(i - start));
+                    energy += weight(i) * ratio(i) * y * y;
+                    axpy(response.col_mut(h), weight(i) * ratio(i) * y, phi.col(i - start));
                 }
             }
         }
-        let (n, columns) = (statistics.rows as f64, heads as f64);
-        let weights: f64 = (0..rows.len()).map(ratio).filter(|&ratio| ratio > 0.0).map(f64::ln).sum();
+        let (n, columns) = (statistics.effective_rows(), heads as f64);
+        let weights: f64 = (0..rows.len()).filter(|&i| ratio(i) > 0.0).map(|i| weight(i) * ratio(i).ln()).sum();
         let noise_ratio = posterior.scale().ratio;
         let system = posterior.factor(statistics)?;
         solve_lower(system.factor().view(), response.view_mut());
-        let explained: f64 = (0..heads).map(|h| dot(response.col(h), response.col(h))).sum();
+        // The factor is that of statistics as they are kept, `unit` times as large.
+        let explained = unit * (0..heads).map(|h| dot(response.col(h), response.col(h))).sum::<f64>();
+        let log_determinant = system.log_determinant() - m as f64 * unit.ln();
         let complexity =
-            0.5 * columns * (n * signal.ln() + (n - m as f64) * noise_ratio.ln() + system.log_determinant() - weights);
+            0.5 * columns * (n * signal.ln() + (n - m as f64) * noise_ratio.ln() + log_determinant - weights);
         let fit = 0.5 * (energy - explained) / (signal * noise_ratio);
         let trace_gap = columns * posterior.trace_gap(statistics);
         let constant = 0.5 * n * columns * (2.0 * std::f64::consts::PI).ln();
@@ -271,4 +282,21 @@ impl Given<'_> {
         let rewards = Matrix::from_rows(rows.len(), columns.len(), &rewards);
         Problem::white(rows.dim, self.inputs.normalise(&nodes), pairs, rewards)
     }
+}
+
+/// The evidence of a model that forgets rows and does not follow them, from its statistics alone.
+fn forgetting_evidence(model: &Model) -> Result<Evidence, BatchError> {
+    let (statistics, posterior) = (model.statistics(), model.solve()?);
+    let (log_evidence, fit) = posterior.log_evidence().zip(posterior.misfit()).expect("rows are not followed");
+    let columns = statistics.rewards() as f64;
+    let trace_gap = columns * posterior.trace_gap(statistics);
+    let constant = 0.5 * statistics.effective_rows() * columns * (2.0 * std::f64::consts::PI).ln();
+    Ok(Evidence {
+        value: log_evidence - trace_gap,
+        complexity: -log_evidence - fit - constant,
+        fit,
+        trace_gap,
+        observations: (statistics.effective_rows() * columns) as usize,
+        gradient: Vec::new(),
+    })
 }

@@ -7,6 +7,7 @@
 
 pub mod batch;
 pub mod model;
+mod policy;
 mod referee;
 pub mod refit;
 mod report;
@@ -19,6 +20,8 @@ use crate::math::kernel::{Hyperparameters, NoiseModel, Profile};
 use crate::math::posterior::SolveError;
 use crate::snapshot::Snapshot;
 use model::{Counts, Model, Score};
+pub use policy::OnNewPolicy;
+use policy::Policies;
 use refit::{Candidate, RefitJob, RefitReason, RefitReport};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -126,6 +129,15 @@ pub struct Settings {
     pub lambda: Lambda,
     /// Largest importance ratio, positive: what `target_prob / behavior_prob` of a row is clipped at.
     pub rho_max: f64,
+    /// Half-life in rows, positive: a row so many rows old, those of all streams counted, counts half. Infinite where nothing
+    /// is forgotten.
+    pub forgetting: f64,
+    /// What becomes of what was learned when another policy begins to act.
+    pub on_new_policy: OnNewPolicy,
+    /// With [`OnNewPolicy::Discount`]: how often a row counts that counted once before, above 0 and at most 1.
+    pub policy_discount: f64,
+    /// With [`OnNewPolicy::Keep`]: most models that are kept beside that of the policy that acts.
+    pub policies_kept: usize,
     /// What model selection goes by. White noise is always selected by evidence.
     pub selection: SelectionKind,
     /// ICD tolerance on the squared residual, relative to v0, in (0, 1).
@@ -157,7 +169,8 @@ pub struct Settings {
     pub evidence_rows: usize,
     /// Starts of the optimiser.
     pub starts: usize,
-    /// Most seconds that one refit should take; its search may use [`refit::SEARCH_SHARE`] of them.
+    /// Most seconds of processor time that one refit should take on each of its threads; its search may use
+    /// [`refit::SEARCH_SHARE`] of them.
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,
@@ -176,6 +189,10 @@ impl Default for Settings {
             variance: VarianceKind::default(),
             lambda: Lambda::default(),
             rho_max: f64::INFINITY,
+            forgetting: f64::INFINITY,
+            on_new_policy: OnNewPolicy::default(),
+            policy_discount: 0.1,
+            policies_kept: 4,
             selection: SelectionKind::default(),
             tolerance: 1e-3,
             dictionary_max: 300,
@@ -235,6 +252,9 @@ impl Settings {
             && positive(self.tolerance)
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
             && self.rho_max > 0.0
+            && self.forgetting > 0.0
+            && self.policy_discount > 0.0
+            && self.policy_discount <= 1.0
             && (1..=20_000).contains(&self.dictionary_max)
             && self.backfill_rows <= 1_000_000
             && (1..=65_536).contains(&self.refresh_rows)
@@ -273,6 +293,13 @@ pub enum Event {
     FirstModel,
     /// The dictionary has reached its cap; states it cannot explain are counted from now on.
     DictionaryFull,
+    /// Another policy acts.
+    NewPolicy {
+        /// From the row at this offset on.
+        offset: u64,
+        /// Its name, if it has one.
+        policy: Option<String>,
+    },
 }
 
 /// Why a candidate was turned down.
@@ -297,6 +324,8 @@ pub enum Rejection {
     },
     /// Its system could not be solved.
     NoPosterior,
+    /// It was selected for rows of a policy that acts no more.
+    OtherPolicy,
 }
 
 impl fmt::Display for Rejection {
@@ -310,6 +339,7 @@ impl fmt::Display for Rejection {
                 "predicts the {rows} rows scored meanwhile worse: {after:.3} against {before:.3} nats per row"
             ),
             Self::NoPosterior => write!(f, "its system could not be solved"),
+            Self::OtherPolicy => write!(f, "another policy acts than the one that it was selected for"),
         }
     }
 }
@@ -429,6 +459,8 @@ pub struct Learner {
     score_at_job: Option<Score>,
     /// Refits that have ended.
     refits: u64,
+    #[serde(default)]
+    policies: Policies,
 }
 
 /// An adoption as it is recorded: with the model itself, so that nobody has to find it again.
@@ -463,6 +495,7 @@ impl Learner {
             full_reported: false,
             score_at_job: None,
             refits: 0,
+            policies: Policies::default(),
         };
         learner.schedule();
         learner
@@ -477,6 +510,7 @@ impl Learner {
     pub fn holds_together(&self) -> bool {
         let model = self.model.as_ref().is_none_or(|model| model.holds_together());
         model
+            && self.policies.holds_together()
             && self.settings.are_sound()
             && self.first_row <= self.learned
             && self.model.is_some() == (self.generation > 0)
@@ -543,30 +577,7 @@ impl Learner {
         #[cfg(test)]
         assert_ne!(FAULT.get(), Some((self.settings.seed, self.learned)), "a fault made on purpose");
         let mut events = Vec::new();
-        if self.model.is_none() {
-            self.learned = window.end();
-            // Counted in rows received, so that a model appears at the same row however rows were batched.
-            if window.end() - self.first_row < self.settings.warmup_rows as u64 {
-                return events;
-            }
-            let warmup = self.settings.warmup_rows;
-            let first = self.first_row.max(window.start());
-            let rows = window.flatten_since(first);
-            let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
-            head.extend(&rows, 0..warmup.min(rows.len()));
-            let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
-            let mut model = Model::new(self.settings.clone(), inputs, &guess);
-            // The rows of the warm-up first, so that refreshes fall due at the same rows however rows were batched.
-            let known = head.len();
-            model.learn(&rows, 0..known, first);
-            model.refresh();
-            model.learn(&rows, known..rows.len(), first + known as u64);
-            self.model = Some(Box::new(model));
-            self.generation = 1;
-            events.push(Event::FirstModel);
-        } else {
-            self.learn(window);
-        }
+        self.learn_up_to(window, window.end(), &mut events);
         let full = self.model.as_ref().is_some_and(|model| model.counts().novel_when_full > 0);
         if full && !self.full_reported {
             self.full_reported = true;
@@ -575,12 +586,37 @@ impl Learner {
         events
     }
 
-    fn learn(&mut self, window: &Window) {
-        let Some(model) = &mut self.model else { return };
+    /// Learn the rows of `window` before offset `end`.
+    fn learn_rows(&mut self, window: &Window, end: u64, events: &mut Vec<Event>) {
+        let Some(model) = &mut self.model else { return self.begin(window, end, events) };
         for (rows, range, offset) in window.since(self.learned) {
-            model.learn(rows, range, offset);
+            let count = range.len().min(end.saturating_sub(offset) as usize);
+            model.learn(rows, range.start..range.start + count, offset);
         }
-        self.learned = window.end();
+        self.learned = end;
+    }
+
+    /// Make the first model, once there are rows enough.
+    fn begin(&mut self, window: &Window, end: u64, events: &mut Vec<Event>) {
+        self.learned = end;
+        // Counted in rows received, so that a model appears at the same row however rows were batched.
+        if end - self.first_row < self.settings.warmup_rows as u64 {
+            return;
+        }
+        let first = self.first_row.max(window.start());
+        let (rows, count) = (window.flatten_since(first), (end - first) as usize);
+        let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
+        head.extend(&rows, 0..self.settings.warmup_rows.min(count));
+        let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
+        let mut model = Model::new(self.settings.clone(), inputs, &guess);
+        // The rows of the warm-up first, so that refreshes fall due at the same rows however rows were batched.
+        let known = head.len();
+        model.learn(&rows, 0..known, first);
+        model.refresh();
+        model.learn(&rows, known..count, first + known as u64);
+        self.model = Some(Box::new(model));
+        self.generation = 1;
+        events.push(Event::FirstModel);
     }
 
     /// Leave out the rows before offset `offset` that have not been learned, as if they had been lost: chains are cut there.
@@ -654,6 +690,8 @@ impl Learner {
             names: self.names.clone(),
             reason,
             dictionary_share: refit::DICTIONARY_SHARE,
+            from: self.policies.changed_at,
+            changes: self.policies.changes,
             seed: self.settings.seed.wrapping_add(self.refits + 1),
         })
     }
@@ -670,7 +708,9 @@ impl Learner {
     /// When the next refit by row count is due, counted from the end of the last one.
     fn schedule(&mut self) {
         let Settings { refit_first_rows: first, refit_growth, refit_rows_max, .. } = self.settings;
-        let growth = (self.refit_ended_at as f64 * (refit_growth - 1.0)) as u64;
+        // Rows of the policy that acts: those before have no say.
+        let known = self.refit_ended_at.saturating_sub(self.policies.changed_at);
+        let growth = (known as f64 * (refit_growth - 1.0)) as u64;
         let rows = growth.clamp(first, refit_rows_max.max(first));
         self.next_refit = if first == 0 { u64::MAX } else { self.refit_ended_at + rows };
     }
@@ -684,7 +724,9 @@ impl Learner {
     /// # Panics
     /// If the window has forgotten rows that were not learned.
     pub fn consider(&mut self, candidate: Candidate, window: &Window) -> Verdict {
-        self.learn(window);
+        if self.model.is_some() {
+            self.learn_up_to(window, window.end(), &mut Vec::new());
+        }
         match self.judge(candidate, window) {
             Judgement::Behind(candidate) => Verdict::Behind(candidate),
             Judgement::Adopt { adoption, report, scores } => {
@@ -704,6 +746,9 @@ impl Learner {
     /// If the window has forgotten rows that the candidate lacks, or holds rows that were not learned.
     pub fn judge(&self, mut candidate: Candidate, window: &Window) -> Judgement {
         assert_eq!(self.learned, window.end(), "both models are judged on the same rows");
+        if candidate.changes != self.policies.changes {
+            return Judgement::Reject { report: candidate.report, why: Rejection::OtherPolicy };
+        }
         // A refresh in the tail would cost more than all its rows, but where refreshes are frequent there is no tail without one.
         let behind = self.learned - candidate.through;
         if behind > TAIL_ROWS.min(candidate.model.rows_to_refresh()) && candidate.rounds < CATCH_UP_ROUNDS {

@@ -343,11 +343,31 @@ impl Model {
             dictionary,
             settings,
         };
+        model.statistics.forget(model.settings.forgetting);
+        if model.statistics.forgets() {
+            model.recent.forget();
+        }
         if model.scatters_rows() {
             model.recent.keep_scores(room);
         }
         model.set_lambda(lambda);
         model
+    }
+
+    /// A model with the inputs, kernel, dictionary, lambda, scale and noise of this one that has learned nothing: for rows
+    /// from another world than the ones before. How returns scatter about V is taken over as noise is; what verification has
+    /// found is not.
+    pub fn emptied(&self) -> Self {
+        let hyperparameters = Hyperparameters {
+            kernel: self.dictionary.kernel().clone(),
+            noise: self.noise,
+            noise_variance: self.scale.noise_variance(),
+        };
+        let (settings, inputs, dictionary) = (self.settings.clone(), self.inputs.clone(), self.dictionary.clone());
+        let mut empty = Self::with_dictionary(settings, inputs, &hyperparameters, dictionary);
+        empty.set_lambda(self.lambda);
+        (empty.scale, empty.spread) = (self.scale, self.spread.clone());
+        empty
     }
 
     /// Learn with this lambda, in \[0, 1\]. White noise has no use for one.
@@ -373,10 +393,12 @@ impl Model {
         arrivals
     }
 
-    /// Rows up to which a solution gains those since the last one, where rows are followed; 0 where refreshes are too rare.
+    /// Rows up to which a solution gains those since the last one, where rows are followed; 0 where refreshes are too rare, and
+    /// where rows are forgotten, since each then moves all of M.
     fn gains_followed(&self) -> usize {
         let most = Posterior::gains_most(self.dictionary.len());
-        if self.statistics.follows_rows && self.refresh_interval() <= most as u64 { most } else { 0 }
+        let followed = self.statistics.follows_rows && !self.statistics.forgets();
+        if followed && self.refresh_interval() <= most as u64 { most } else { 0 }
     }
 
     /// lambda of its recursion.
@@ -475,6 +497,7 @@ impl Model {
             variance: kept.variance,
             lambda: kept.lambda,
             rho_max: kept.rho_max,
+            forgetting: kept.forgetting,
             ..settings.clone()
         };
     }
@@ -515,9 +538,11 @@ impl Model {
     pub fn learn(&mut self, rows: &Rows, range: Range<usize>, offset: u64) {
         let mut start = range.start;
         while start < range.end {
-            // Blocks end where refreshes fall due, so that results do not depend on how rows were batched.
+            // Blocks end where refreshes fall due, so that results do not depend on how rows were batched. Rows that are
+            // forgotten are promised to give the same bits, too, so that each is a block of its own.
             let due = self.refresh_interval().saturating_sub(self.rows_since_refresh).max(1) as usize;
-            let end = range.end.min(start + due.min(self.settings.refresh_rows));
+            let most = if self.statistics.forgets() { 1 } else { self.settings.refresh_rows };
+            let end = range.end.min(start + due.min(most));
             self.learn_block(rows, start..end, offset + (start - range.start) as u64);
             self.rows_since_refresh += (end - start) as u64;
             if self.rows_since_refresh >= self.refresh_interval() {
@@ -541,20 +566,31 @@ impl Model {
         if !self.statistics.follows_rows && block.clone().any(|i| self.ratio(rows, i) != 1.0) {
             self.follow_rows();
         }
+        self.age(offset);
         let mut work = self.work.take().unwrap_or_default();
         self.collect_nodes(rows, block.clone(), &mut work);
         self.compute_features(&mut work);
         self.admit_novel(&mut work);
         self.observe(rows, block.clone(), &mut work);
         self.score_rows(rows, block.clone(), offset, &mut work);
-        self.absorb(rows, block, &mut work);
+        self.absorb(rows, block, offset, &mut work);
         self.work = Some(work);
         if self.dictionary.is_full() && !self.recent.is_settled() {
             // From here on the rows since the last refresh are of use, where its factor may gain them, and no others.
             let few = Posterior::gains_most(self.dictionary.len());
-            let gains = !self.statistics.follows_rows && self.settings.refresh_rows <= few;
+            let gains =
+                !self.statistics.follows_rows && !self.statistics.forgets() && self.settings.refresh_rows <= few;
             self.recent.settle(if gains { few } else { 0 });
         }
+    }
+
+    /// The row at `offset` is about to be learned: where that brings the statistics to another unit, bring all that is made of
+    /// weights along.
+    fn age(&mut self, offset: u64) {
+        let Some(factor) = self.statistics.advance(offset) else { return };
+        self.scale_scores(factor);
+        self.chains.iter_mut().for_each(|chain| chain.scale(factor));
+        self.recent.scale(factor);
     }
 
     /// The states of the block whose features are needed, in arrival order.
@@ -711,7 +747,8 @@ impl Model {
             {
                 // The scores so far lack the coordinate: it gets what independent noise would have given it.
                 for j in 0..=m {
-                    *scatter.at_mut(m, j) = self.scale.noise_variance() * self.statistics.gram.at(m, j);
+                    *scatter.at_mut(m, j) =
+                        self.scale.noise_variance() * self.statistics.unit() * self.statistics.gram.at(m, j);
                 }
                 for slot in &mut self.slots {
                     slot.cluster.scores.resize(m + 1, self.settings.rewards.len());
@@ -797,7 +834,7 @@ impl Model {
         if !follows {
             solve_lower(posterior.system().factor().view(), solved.view_mut());
         }
-        let Scale { signal, ratio } = posterior.scale();
+        let (Scale { signal, ratio }, ridge) = (posterior.scale(), posterior.ridge());
         for (c, row) in scored.iter().enumerate() {
             let (gamma, difference) = (row.discount, difference.col(c));
             let place = |node: usize| node * width..(node + 1) * width;
@@ -817,7 +854,7 @@ impl Model {
             let variance = if !follows {
                 let (solved, new) = (solved.col(c), &difference[known..]);
                 let left = difference_residual(prior(), difference);
-                signal * (left + ratio * dot(solved, solved) + dot(new, new)) + noise
+                signal * (left + ridge * dot(solved, solved) + dot(new, new)) + noise
             } else if self.td_square > 0.0 {
                 // sigma0^2 is a ridge here; how large TD errors are the rows before tell.
                 self.td_square
@@ -866,12 +903,12 @@ impl Model {
         }
     }
 
-    fn absorb(&mut self, rows: &Rows, block: Range<usize>, work: &mut Work) {
+    fn absorb(&mut self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
         let white = self.noise == NoiseModel::White;
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         let point = |node: usize| node * width..(node + 1) * width;
         let diagonal = self.dictionary.kernel().diagonal();
-        let gains = self.gains_followed();
+        let (gains, unit) = (self.gains_followed(), self.statistics.unit());
         let mut prior_trace = 0.0;
         let mut rewards = std::mem::take(&mut work.rewards);
         let mut gathered = std::mem::take(&mut work.gathered);
@@ -890,6 +927,7 @@ impl Model {
             }
             let (ratio, decay) = (self.ratio(rows, i), self.chains[slot].discount);
             let carry = self.lambda * ratio;
+            let weight = self.statistics.weight_at(offset + k as u64);
             let features = work.features.col(nodes.state);
             let continues = self.chains[slot].rows > 0;
             if continues && !white {
@@ -897,16 +935,16 @@ impl Model {
             }
             let crossing = self.statistics.follows_rows.then(|| {
                 let successor = work.features.col(nodes.before.unwrap_or(nodes.state));
-                let row = Followed { features, successor, rewards: &rewards, ratio, carry, discount };
+                let row = Followed { features, successor, rewards: &rewards, ratio, weight, carry, discount };
                 self.statistics.follow(&mut self.chains[slot], row, &mut gathered.boundaries);
                 if !gathered.revisits {
                     self.arrivals.push(slot, &self.chains[slot].trace, row, gains);
                 }
                 let boundary = gathered.boundaries.last().filter(|_| continues);
-                Crossing { ratio, carry, boundary, successor: nodes.before.map(|node| &work.points[point(node)]) }
+                Crossing { carry, boundary, successor: nodes.before.map(|node| &work.points[point(node)]) }
             });
             if crossing.is_none() {
-                self.statistics.absorb(&mut self.chains[slot], work.observed().col(k), &rewards, discount);
+                self.statistics.absorb(&mut self.chains[slot], work.observed().col(k), &rewards, discount, weight);
             }
             if asks {
                 self.expect_successor(slot, features, &rewards);
@@ -917,7 +955,7 @@ impl Model {
                 self.verify_row(row, features);
             }
             if let Some(spreading) = &mut gathered.spreading {
-                spreading.arrive(slot, features, if continues { decay } else { 0.0 }, carry, ratio);
+                spreading.arrive(slot, features, if continues { decay } else { 0.0 }, carry, ratio * weight / unit);
             }
             let mut observed = Observed {
                 features: work.observed().col(k),
@@ -928,14 +966,15 @@ impl Model {
                 slot,
                 decay,
                 discount: if white || rows.terminated[i] { 0.0 } else { discount },
+                share: ratio * weight,
                 crossing,
             };
-            prior_trace += ratio * diagonal;
+            prior_trace += ratio * weight * diagonal;
             if white && let Some(next) = nodes.next {
                 observed.next_point = &work.points[point(next)];
                 observed.weight = discount;
                 let covariance = self.dictionary.kernel().eval(observed.point, observed.next_point);
-                prior_trace += discount * discount * diagonal - 2.0 * discount * covariance;
+                prior_trace += weight * (discount * discount * diagonal - 2.0 * discount * covariance);
             }
             if !gathered.revisits {
                 self.recent.push(observed);
@@ -963,20 +1002,20 @@ impl Model {
         self.absorb_gathered(&gathered);
         work.gathered = gathered;
         if !work.gathered.revisits {
-            if self.statistics.follows_rows {
-                self.weigh_observed(rows, block, work);
+            if self.statistics.follows_rows || self.statistics.forgets() {
+                self.weigh_observed(rows, block, offset, work);
             }
             self.statistics.absorb_gram(work.observed().view(), prior_trace);
         }
     }
 
-    /// phi sqrt(rho) instead of phi, where ratios are not one.
-    fn weigh_observed(&self, rows: &Rows, block: Range<usize>, work: &mut Work) {
+    /// phi sqrt(w rho) instead of phi, where weights and ratios are not one.
+    fn weigh_observed(&self, rows: &Rows, block: Range<usize>, offset: u64, work: &mut Work) {
         for (k, i) in block.enumerate() {
-            let ratio = self.ratio(rows, i);
-            if ratio != 1.0 {
+            let share = self.ratio(rows, i) * self.statistics.weight_at(offset + k as u64);
+            if share != 1.0 {
                 let observed = if work.observed_apart { &mut work.observed } else { &mut work.features };
-                observed.col_mut(k).iter_mut().for_each(|phi| *phi *= ratio.sqrt());
+                observed.col_mut(k).iter_mut().for_each(|phi| *phi *= share.sqrt());
             }
         }
     }
@@ -1016,9 +1055,35 @@ impl Model {
         self.absorb_gathered(&gathered);
     }
 
+    /// Let the rows so far count `factor` times as often, above 0 and at most 1; chains end, as at a cut.
+    pub fn discount(&mut self, factor: f64) {
+        self.cut_running_chains();
+        self.statistics.discount(factor);
+        self.recent.discount(factor);
+        self.scale_scores(factor);
+        self.rows_at_tuning = self.rows_at_tuning.min(self.statistics.rows);
+        self.arrivals.miss();
+        self.posterior = None;
+        self.refresh();
+        self.reset_score();
+    }
+
+    /// Scale the sums of scores, those of pieces of chains by `factor` and their squares with them.
+    fn scale_scores(&mut self, factor: f64) {
+        let scale = |matrix: &mut Matrix, factor: f64| {
+            (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
+        };
+        self.flush_scores();
+        if let Some(scatter) = &mut self.scatter {
+            scale(scatter, factor * factor);
+        }
+        self.slots.iter_mut().for_each(|slot| scale(&mut slot.cluster.scores, factor));
+    }
+
     /// What a block has gathered goes into B and into the scatter of scores, where refreshes are frequent some rows later.
     fn absorb_gathered(&mut self, gathered: &Gathered) {
-        let wait = self.gains_followed() > 0;
+        // Many at once cost less; where there are blocks of many rows these need not wait.
+        let wait = self.gains_followed() > 0 || self.statistics.forgets();
         if !gathered.revisits {
             self.statistics.absorb_boundaries(&gathered.boundaries, wait);
         }
@@ -1196,7 +1261,9 @@ impl Model {
         solve.inverts = self.gains_followed() > 0;
         self.close_running(running, running_states, points, covariances);
         let (rows, features) = (self.statistics.rows, self.dictionary.len());
-        let due = self.rows_at_tuning.saturating_add(self.rows_at_tuning >> (TUNE_STEADY_MAX - self.steady_tunings));
+        // Rows that are forgotten are replaced by others long before rows in all have grown by their share.
+        let known = self.rows_at_tuning.min(self.statistics.effective_rows() as u64);
+        let due = self.rows_at_tuning.saturating_add(known >> (TUNE_STEADY_MAX - self.steady_tunings));
         let tunes =
             self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
         // A few rows since the last refresh are gained by it. More, or other circumstances, ask for a solution from the
@@ -1264,8 +1331,9 @@ impl Model {
     }
 
     /// Look at `rows` again with the weights as they are now: the scatter of scores and the spread of returns are made of their
-    /// TD errors, and the pass that built the statistics had no weights, or poor ones.
-    pub fn revisit<'a>(&mut self, rows: impl Iterator<Item = (&'a Rows, Range<usize>)>) {
+    /// TD errors, and the pass that built the statistics had no weights, or poor ones. With each piece comes the offset of its
+    /// first row, as it was learned.
+    pub fn revisit<'a>(&mut self, rows: impl Iterator<Item = (&'a Rows, Range<usize>, u64)>) {
         if self.noise == NoiseModel::White {
             return;
         }
@@ -1282,14 +1350,15 @@ impl Model {
         let mut work = shadow.work.take().unwrap_or_default();
         work.gathered.revisits = true;
         work.gathered.spreading = Some(Spreading::new(m, rewards));
-        for (rows, range) in rows {
+        for (rows, range, offset) in rows {
             let mut start = range.start;
             while start < range.end {
                 let block = start..range.end.min(start + self.settings.refresh_rows);
+                let offset = offset + (start - range.start) as u64;
                 shadow.collect_nodes(rows, block.clone(), &mut work);
                 shadow.compute_features(&mut work);
                 shadow.observe(rows, block.clone(), &mut work);
-                shadow.absorb(rows, block.clone(), &mut work);
+                shadow.absorb(rows, block.clone(), offset, &mut work);
                 start = block.end;
             }
         }
@@ -1346,6 +1415,7 @@ impl Model {
             floor: spread.floor(),
             factor: self.verification.factor(self.settings.rewards.len()),
             pairs: self.verification.pairs(self.settings.rewards.len()),
+            coverage: self.verification.coverage(self.settings.rewards.len()),
         }
     }
 

@@ -27,7 +27,7 @@ const ROWS_MIN: usize = 16;
 const CATCH_UP_ROWS: usize = 512;
 /// Share of the cap that batch selection may fill in a running learner: the rest is for what is new before the next refit.
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
-/// Share of a refit's time budget that its search may use: the rest is for rebuilding dictionary and posterior.
+/// Share of a refit's budget of processor time that its search may use: the rest is for rebuilding dictionary and posterior.
 pub const SEARCH_SHARE: f64 = 0.7;
 /// Place of the noise among the parameters.
 const NOISE: usize = 2;
@@ -38,6 +38,13 @@ const TARGETS_MOVED: f64 = 0.05;
 /// ... if it is also less than this in standard deviations of correlated noise: errors in the targets are noise to the
 /// evidence, and where there is little other noise they decide what is selected.
 const TARGETS_MOVED_NOISE: f64 = 0.1;
+/// A candidate is outdated where more than this times the rows that chose it have arrived since: what few rows can tell apart is not
+/// what so many more would choose.
+const OUTDATED: u64 = 4;
+/// Times that an outdated candidate is selected again: rows may go on arriving faster than any selection ends.
+const AGAIN_MAX: u32 = 2;
+/// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
+const HALF_LIVES: f64 = 8.0;
 
 /// Why a refit was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +86,10 @@ pub struct RefitJob {
     pub reason: RefitReason,
     /// Share of the largest dictionary that may be filled: 1 where nothing more will be learned.
     pub dictionary_share: f64,
+    /// Offset of the first row of the policy that acts; rows before it are left out.
+    pub from: u64,
+    /// Changes of policy before it.
+    pub changes: u64,
     /// Seed of the subset and of the random starts.
     pub seed: u64,
 }
@@ -87,6 +98,48 @@ impl RefitJob {
     /// Most elements of the rebuilt dictionary.
     fn room(&self) -> usize {
         ((self.settings.dictionary_max as f64 * self.dictionary_share) as usize).max(1)
+    }
+
+    /// The same question of other rows.
+    fn asked_of(&self, window: Window) -> Self {
+        Self {
+            settings: self.settings.clone(),
+            window,
+            current: self.current.clone(),
+            names: self.names.clone(),
+            reason: self.reason,
+            dictionary_share: self.dictionary_share,
+            from: self.from,
+            changes: self.changes,
+            seed: self.seed,
+        }
+    }
+
+    /// What was found in the window.
+    fn candidate(&self, model: Model, report: RefitReport) -> Candidate {
+        let through = self.window.end();
+        // Without the rows: a candidate must not keep alive what the window forgets.
+        let asked = self.asked_of(Window::starting_at(self.window.dim(), self.window.rewards_per_row(), 1, through));
+        Candidate {
+            model: Box::new(model),
+            through,
+            changes: self.changes,
+            rounds: 0,
+            report,
+            asked: Box::new(asked),
+            again: 0,
+        }
+    }
+
+    /// Offset of the first row that it looks at: none of a policy that acts no more. Where rows are forgotten it is that of
+    /// the last [`HALF_LIVES`] half-lives: all of those count alike while hyperparameters are selected, and by their age when
+    /// the model is rebuilt.
+    fn first(&self) -> u64 {
+        let (start, end) = (self.window.start(), self.window.end());
+        let least = self.settings.warmup_rows.max(ROWS_MIN) as u64;
+        // A whole window if the half-life is infinite.
+        let rows = ((HALF_LIVES * self.settings.forgetting) as u64).max(least);
+        start.max(end.saturating_sub(rows)).max(self.from.min(end))
     }
 }
 
@@ -97,13 +150,39 @@ pub struct Candidate {
     pub model: Box<Model>,
     /// It has learned the rows before this offset.
     pub through: u64,
+    /// Changes of policy before the rows that it was selected for.
+    pub changes: u64,
     /// Times it has been caught up so far.
     pub rounds: u32,
     /// How it was found.
     pub report: RefitReport,
+    /// What was asked, without the rows.
+    asked: Box<RefitJob>,
+    /// Times it has been selected again.
+    again: u32,
 }
 
 impl Candidate {
+    /// Take in what has arrived since: learn it, or, where held-out returns of far fewer rows have chosen the model, select again
+    /// from all of `window`. `keep_going` and `time_left` are those of [`run`].
+    ///
+    /// # Errors
+    /// Stopped; or any reason for which a selection leaves the present model where it is.
+    pub fn follow(
+        mut self,
+        window: &Window,
+        keep_going: KeepGoing<'_>,
+        time_left: KeepGoing<'_>,
+    ) -> Result<Self, RefitError> {
+        let arrived = window.end() - self.through;
+        if self.report.selection.is_some() && self.again < AGAIN_MAX && arrived > OUTDATED * self.report.rows {
+            let again = run(&self.asked.asked_of(window.clone()), keep_going, time_left)?;
+            return Ok(Self { again: self.again + 1, ..again });
+        }
+        self.catch_up(window, keep_going)?;
+        Ok(self)
+    }
+
     /// Learn all rows of `window` from [`Candidate::through`] on, and refresh: this may take its time. Rows that the window has
     /// forgotten by now are left out.
     ///
@@ -208,7 +287,7 @@ impl From<SolveError> for RefitError {
 
 /// Select a model on the window and rebuild everything under it.
 ///
-/// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the time budget: once
+/// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the budget: once
 /// false, ascents end where they are and the best point so far is used. Called in a pool of threads, it uses them, and gives
 /// the same bits with any number of them as long as the time suffices.
 ///
@@ -216,7 +295,7 @@ impl From<SolveError> for RefitError {
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
-    let rows = job.window.flatten();
+    let rows = job.window.flatten_since(job.first());
     if rows.len() < ROWS_MIN {
         return Err(RefitError::NotEnough(format!("{} rows, at least {ROWS_MIN} are needed", rows.len())));
     }
@@ -294,7 +373,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             continue;
         }
         sane(&snapshot, &rows, settings)?;
-        look_again(&mut model, &rows, keep_going);
+        look_again(&mut model, &rows, job.first(), keep_going);
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
         let bounds = active
@@ -345,7 +424,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         );
         // Evidence that is only reported ends without an error.
         look()?;
-        return Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report });
+        return Ok(job.candidate(model, report));
     }
 }
 
@@ -385,7 +464,7 @@ fn by_returns(
     model.match_scale()?;
     let snapshot = model.snapshot(false)?;
     sane(&snapshot, rows, settings)?;
-    look_again(&mut model, rows, keep_going);
+    look_again(&mut model, rows, job.first(), keep_going);
     let alike = |d: usize| dependence.alike(d);
     let support = found.as_ref().and_then(|(search, found)| {
         search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
@@ -401,11 +480,7 @@ fn by_returns(
         report.structure.clone_from(&found.structure.name);
     }
     report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
-    if keep_going() {
-        Ok(Candidate { model: Box::new(model), through: job.window.end(), rounds: 0, report })
-    } else {
-        Err(RefitError::Stopped)
-    }
+    if keep_going() { Ok(job.candidate(model, report)) } else { Err(RefitError::Stopped) }
 }
 
 /// What a report says of the rebuilt model and its `hyperparameters`; how they were found is left out. `support` is the evidence
@@ -424,6 +499,7 @@ fn report_of_rebuilt(
     Ok(RefitReport {
         reason: job.reason,
         rows: rows.len() as u64,
+        rows_effective: effective_rows(model),
         evidence: EvidenceKind::Exact,
         evidence_rows: 0,
         structure: metric.kind().to_owned(),
@@ -448,11 +524,19 @@ fn report_of_rebuilt(
     })
 }
 
+/// Effective number of rows, where rows are forgotten.
+fn effective_rows(model: &Model) -> Option<f64> {
+    model.statistics().forgets().then(|| model.statistics().effective_rows())
+}
+
 /// TD errors under the final weights: scatter and spread are made of them. No score, since no row was predicted before it was
 /// learned.
-fn look_again(model: &mut Model, rows: &Rows, keep_going: KeepGoing<'_>) {
+fn look_again(model: &mut Model, rows: &Rows, first: u64, keep_going: KeepGoing<'_>) {
     let parts = (0..rows.len()).step_by(CATCH_UP_ROWS).map(|from| from..rows.len().min(from + CATCH_UP_ROWS));
-    model.revisit(parts.take_while(|_| keep_going()).map(|part| (rows, part)));
+    model.revisit(parts.take_while(|_| keep_going()).map(|part| {
+        let offset = first + part.start as u64;
+        (rows, part, offset)
+    }));
     model.reset_score();
 }
 
@@ -597,7 +681,9 @@ fn rebuild(
     keep_going: KeepGoing<'_>,
 ) -> Result<Model, RefitError> {
     let settings = &job.settings;
-    let given = Given { settings, rows, inputs, hyperparameters, lambda };
+    // Where nothing is forgotten offsets decide only which rows are scored, and no score is made of these.
+    let first = if settings.forgetting.is_finite() { job.first() } else { 0 };
+    let given = Given { settings, rows, inputs, hyperparameters, lambda, first };
     // What the dictionary leaves out of all rows together must stay small against the noise, so with more rows it has to
     // be finer: the tolerance of the settings is an upper bound.
     let tolerance = effective_tolerance(settings, hyperparameters);

@@ -63,8 +63,10 @@ impl EvidenceKind {
 pub struct RefitReport {
     /// Why it was started.
     pub reason: RefitReason,
-    /// Rows in the window.
+    /// Rows that it looked at: those of the window, or the last of them where rows are forgotten.
     pub rows: u64,
+    /// Effective number of rows of the rebuilt model, where rows are forgotten.
+    pub rows_effective: Option<f64>,
     /// What the hyperparameters were selected by in the end.
     pub evidence: EvidenceKind,
     /// Rows that this evidence was computed on.

@@ -240,6 +240,13 @@ impl Verification {
         1.0f64.clamp(lower, upper).clamp(1.0 / FACTOR_MAX, FACTOR_MAX)
     }
 
+    /// Share of the returns of all `heads` heads that lay in the 90 % interval as it was predicted, before any factor, from 0 to 1;
+    /// none while there are no pairs.
+    pub fn coverage(&self, heads: usize) -> Option<f64> {
+        let inside = self.errors.iter().filter(|&&z| z <= NINETY).count();
+        (self.pairs(heads) > 0).then(|| inside as f64 / self.errors.len() as f64)
+    }
+
     /// Bytes held, for reports of memory.
     pub fn bytes(&self) -> usize {
         self.errors.capacity() * size_of::<f64>()
@@ -341,11 +348,14 @@ mod tests {
         let mut many = independent(30_000, 2.0, 1);
         assert_eq!(many.pairs(1), PAIRS_MAX as u64);
         many.errors.fill(1e9);
-        assert_eq!(many.factor(1), FACTOR_MAX);
+        assert_eq!((many.factor(1), many.coverage(1)), (FACTOR_MAX, Some(0.0)));
         many.errors.fill(0.0);
-        assert_eq!(many.factor(1), 1.0 / FACTOR_MAX);
+        assert_eq!((many.factor(1), many.coverage(1)), (1.0 / FACTOR_MAX, Some(1.0)));
+        // Three of every four: the factor changes nothing of what is told.
+        many.errors.iter_mut().step_by(4).for_each(|z| *z = 2.0 * NINETY);
+        assert_eq!((many.factor(1), many.coverage(1), many.coverage(2)), (2.0, Some(0.75), Some(0.75)));
         many.forget();
-        assert_eq!((many.factor(1), many.pairs(1)), (1.0, 0));
+        assert_eq!((many.factor(1), many.pairs(1), many.coverage(1)), (1.0, 0, None));
     }
 
     #[test]

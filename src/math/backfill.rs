@@ -32,6 +32,8 @@ pub struct Observed<'a> {
     pub decay: f64,
     /// Discount of the transition; 0 at a terminal state, and where every row is a chain of its own.
     pub discount: f64,
+    /// How often it counts, importance ratio included; 1 unless it has one or rows are forgotten.
+    pub share: f64,
     /// How it continues its chain, where rows are followed ([`Statistics::follows_rows`]).
     pub crossing: Option<Crossing<'a>>,
 }
@@ -39,8 +41,6 @@ pub struct Observed<'a> {
 /// What a row that is followed adds to B, and what its trace is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Crossing<'a> {
-    /// rho.
-    pub ratio: f64,
     /// c.
     pub carry: f64,
     /// gamma z before the row, and psi - c phi (m,); none where it starts a chain.
@@ -56,6 +56,7 @@ struct Crossings {
     traces: Matrix,
     /// psi - c phi (m, slots).
     brackets: Matrix,
+    /// How often each row counts.
     #[serde(with = "raw")]
     ratios: Vec<f64>,
     #[serde(with = "raw")]
@@ -75,9 +76,8 @@ impl Crossings {
         Self { traces, brackets, ratios: vec![1.0; slots], carries: vec![1.0; slots], apart: vec![false; slots] }
     }
 
-    fn note(&mut self, k: usize, crossing: Crossing<'_>) {
-        (self.ratios[k], self.carries[k], self.apart[k]) =
-            (crossing.ratio, crossing.carry, crossing.successor.is_some());
+    fn note(&mut self, k: usize, share: f64, crossing: Crossing<'_>) {
+        (self.ratios[k], self.carries[k], self.apart[k]) = (share, crossing.carry, crossing.successor.is_some());
         match crossing.boundary {
             Some((trace, bracket)) => {
                 self.traces.col_mut(k).copy_from_slice(trace);
@@ -161,6 +161,9 @@ pub struct Recent {
     crossings: Option<Crossings>,
     #[serde(default)]
     scores: Option<Scores>,
+    /// How often each row counts (slots,), where rows are forgotten and not followed; empty elsewhere.
+    #[serde(default, with = "raw")]
+    shares: Vec<f64>,
 }
 
 impl Recent {
@@ -190,7 +193,35 @@ impl Recent {
             spare: Vec::new(),
             crossings: None,
             scores: None,
+            shares: Vec::new(),
         }
+    }
+
+    /// Rows are forgotten: keep how often each counts.
+    pub fn forget(&mut self) {
+        self.shares = vec![1.0; self.slots];
+    }
+
+    /// Let every row so far count `factor` times as often; rows that come count once.
+    pub fn discount(&mut self, factor: f64) {
+        if !self.settled && self.crossings.is_none() && self.shares.is_empty() {
+            self.forget();
+        }
+        self.scale(factor);
+    }
+
+    /// Let every row so far count `factor` times as much.
+    pub fn scale(&mut self, factor: f64) {
+        let scale = |numbers: &mut [f64]| numbers.iter_mut().for_each(|v| *v *= factor);
+        scale(&mut self.shares);
+        if let Some(crossings) = &mut self.crossings {
+            scale(&mut crossings.ratios);
+            (0..self.slots).for_each(|k| scale(crossings.traces.col_mut(k)));
+        }
+        if let Some(scores) = &mut self.scores {
+            (0..self.slots).for_each(|k| scale(scores.columns.col_mut(k)));
+        }
+        self.cuts.iter_mut().for_each(|cut| cut.chain.scale(factor));
     }
 
     /// Keep what [`Recent::note_score`] is told. `features` is the largest number of features.
@@ -218,7 +249,11 @@ impl Recent {
     /// of features.
     pub fn follow_rows(&mut self, features: usize) {
         if !self.settled && self.crossings.is_none() {
-            self.crossings = Some(Crossings::new(self.features.rows(), features, self.slots));
+            let mut crossings = Crossings::new(self.features.rows(), features, self.slots);
+            if !self.shares.is_empty() {
+                crossings.ratios = std::mem::take(&mut self.shares);
+            }
+            self.crossings = Some(crossings);
         }
     }
 
@@ -249,6 +284,7 @@ impl Recent {
                 let shape = (scores.columns.rows(), scores.columns.cols()) == (self.features.rows(), slots);
                 !self.settled && shape && scores.sizes.len() == slots
             })
+            && [0, slots].contains(&self.shares.len())
             && self.chain_slots.iter().all(|&slot| (slot as usize) < chains || self.end == 0)
             && self.cuts.iter().all(|cut| {
                 let chain = (cut.chain.trace.len(), cut.chain.weighted_target.len()) == (m, rewards);
@@ -368,12 +404,15 @@ impl Recent {
         }
         self.weights[k] = row.weight;
         self.decays[k] = row.decay;
+        if let Some(share) = self.shares.get_mut(k) {
+            *share = row.share;
+        }
         if let Some(scores) = &mut self.scores {
             scores.sizes[k] = 0.0;
             scores.columns.col_mut(k).fill(0.0);
         }
         if let (Some(crossings), Some(crossing)) = (&mut self.crossings, row.crossing) {
-            crossings.note(k, crossing);
+            crossings.note(k, row.share, crossing);
             if let Some(point) = crossing.successor {
                 self.next_points[k * self.width..(k + 1) * self.width].copy_from_slice(point);
             }
@@ -434,7 +473,7 @@ impl Recent {
         for (k, &value) in (from..self.end).zip(&values) {
             let column = (k % self.slots as u64) as usize;
             *self.features.at_mut(m, column) = value;
-            let weighted = self.crossings.as_ref().map_or(value, |crossings| crossings.ratios[column] * value);
+            let weighted = share(self.crossings.as_ref(), &self.shares, column) * value;
             axpy(&mut cross, weighted, self.features.col(column));
             sum += weighted;
         }
@@ -459,15 +498,16 @@ impl Recent {
             let k = (row % self.slots as u64) as usize;
             let slot = self.chain_slots[k] as usize;
             let trace = self.decays[k] * traces[slot];
+            let share = share(self.crossings.as_ref(), &self.shares, k);
             traces[slot] = match &mut self.crossings {
-                None => trace + value,
+                None => trace + share * value,
                 Some(crossings) => {
                     // The new row and column of what the row added to B; its coordinate in the ring.
                     *crossings.traces.at_mut(m, k) = trace;
                     *crossings.brackets.at_mut(m, k) = brackets[i];
                     axpy(statistics.closed.coupling.col_mut(m), brackets[i], crossings.traces.col(k));
                     axpy(&mut coupling, trace, &crossings.brackets.col(k)[..m]);
-                    crossings.carries[k] * trace + crossings.ratios[k] * value
+                    crossings.carries[k] * trace + share * value
                 }
             };
             if let Some((scores, _)) = &mut scores
@@ -548,6 +588,14 @@ impl Recent {
             done += count;
         }
         values
+    }
+}
+
+/// How often the row in column k of a ring counts.
+fn share(crossings: Option<&Crossings>, shares: &[f64], k: usize) -> f64 {
+    match crossings {
+        Some(crossings) => crossings.ratios[k],
+        None => shares.get(k).copied().unwrap_or(1.0),
     }
 }
 

@@ -38,6 +38,7 @@ pub mod embedding;
 pub mod evidence;
 pub mod exact;
 pub mod exp;
+pub mod forgetting;
 pub mod form;
 pub mod kernel;
 pub mod optimise;

@@ -8,6 +8,9 @@
 //! -2 log p = n log s + (n - m) log ratio + log|A| + (q - p' A^-1 p) / (s ratio) + n log 2 pi,   A = S + ratio I   (E7)
 //! ```
 //! Numbers are those of `docs/mathematics.md`, which writes kappa for ratio.
+//! Where rows are forgotten S, B, p and q are kept `unit` times as large ([`super::forgetting`]). With ratio so many times as
+//! large, too, u and Var u are the same, and the evidence but for its n, which is the effective number of rows, and for
+//! m log unit. It is then that of the likelihood in which each row has its weight for an exponent: no probability of the rows.
 
 use super::dense::{
     Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Sides, Singular, Tridiagonal, ViewMut, axpy, dot, multiply,
@@ -98,6 +101,9 @@ impl From<Singular> for SolveError {
 pub struct Posterior {
     scale: Scale,
     rows: u64,
+    /// What the statistics behind it were kept in, where rows are forgotten.
+    #[serde(default)]
+    aged: Option<Aged>,
     #[serde(serialize_with = "tight")]
     feature_weights: Matrix,
     /// Where rows are followed nothing asks for it from one refresh to the next, and there is none.
@@ -128,6 +134,21 @@ pub struct Posterior {
 
 fn yes() -> bool {
     true
+}
+
+/// Statistics that forget, as they stood.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Aged {
+    /// [`Statistics::unit`].
+    unit: f64,
+    /// [`Statistics::effective_rows`].
+    rows: f64,
+}
+
+impl Aged {
+    fn of(statistics: &Statistics) -> Option<Self> {
+        statistics.forgets().then(|| Self { unit: statistics.unit(), rows: statistics.effective_rows() })
+    }
 }
 
 /// What the weights were made of where running chains are a correction of low rank: the whole, solved with the factor.
@@ -335,13 +356,33 @@ impl Posterior {
         scale: Scale,
         work: &mut SolveWork,
     ) -> Result<(), SolveError> {
-        (self.scale, self.gained) = (scale, 0);
+        (self.scale, self.gained, self.aged) = (scale, 0, Aged::of(statistics));
         if statistics.follows_rows {
             self.system = Cholesky::default();
         } else {
-            self.system.renew(&statistics.gram, scale.ratio, &mut work.scratch)?;
+            self.system.renew(&statistics.gram, self.ridge(), &mut work.scratch)?;
         }
         self.weigh(statistics, running, work)
+    }
+
+    /// ratio in the unit in which statistics are kept.
+    pub fn ridge(&self) -> f64 {
+        self.aged.map_or(self.scale.ratio, |aged| aged.unit * self.scale.ratio)
+    }
+
+    /// n: rows, or the effective number of them.
+    fn count(&self) -> f64 {
+        self.aged.map_or(self.rows as f64, |aged| aged.rows)
+    }
+
+    /// The same as statistics are kept, and never 0.
+    fn kept_count(&self) -> f64 {
+        self.aged.map_or(self.rows.max(1) as f64, |aged| (aged.unit * aged.rows).max(f64::MIN_POSITIVE))
+    }
+
+    /// What the statistics behind it are kept in.
+    fn unit(&self) -> f64 {
+        self.aged.map_or(1.0, |aged| aged.unit)
     }
 
     /// Rows up to which a posterior of m features gains them one by one: to make it anew would cost more.
@@ -349,9 +390,11 @@ impl Posterior {
         features / GAINED_COST
     }
 
-    /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it.
+    /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it. Where rows are
+    /// forgotten each moves all of A, so that nothing can be gained.
     pub fn can_gain(&self, statistics: &Statistics, scale: Scale) -> bool {
         self.scale == scale
+            && !statistics.forgets()
             && self.system.factor().rows() == statistics.features()
             && statistics.rows.checked_sub(self.rows).is_some_and(|rows| self.gains_so_many(rows))
     }
@@ -365,6 +408,7 @@ impl Posterior {
     pub fn can_gain_followed(&self, arrivals: &Arrivals, statistics: &Statistics, scale: Scale) -> bool {
         self.scale == scale
             && statistics.follows_rows
+            && !statistics.forgets()
             && self.inverse.rows() == statistics.features()
             && !arrivals.missed
             && self.gains_so_many(arrivals.slots.len() as u64)
@@ -385,7 +429,7 @@ impl Posterior {
         work: &mut SolveWork,
     ) -> Result<(), SolveError> {
         let (m, rewards) = (statistics.features(), statistics.rewards());
-        (self.scale, self.gained) = (before.scale, before.gained);
+        (self.scale, self.gained, self.aged) = (before.scale, before.gained, None);
         self.images = None;
         self.system = Cholesky::default();
         std::mem::swap(&mut self.inverse, &mut before.inverse);
@@ -440,7 +484,7 @@ impl Posterior {
         running: &Running,
         work: &mut SolveWork,
     ) -> Result<(), SolveError> {
-        (self.scale, self.gained) = (before.scale, before.gained);
+        (self.scale, self.gained, self.aged) = (before.scale, before.gained, None);
         std::mem::swap(&mut self.system, &mut before.system);
         std::mem::swap(&mut self.images, &mut before.images);
         let gained = self.absorb(rows, &mut work.row).and_then(|()| match &mut self.images {
@@ -509,7 +553,7 @@ impl Posterior {
             return;
         }
         statistics.closed_response(running, &self.feature_weights, &mut self.response);
-        let n = statistics.rows.max(1) as f64;
+        let n = self.kept_count();
         self.energy.clear();
         self.mean_target.clear();
         for h in 0..statistics.rewards() {
@@ -553,7 +597,7 @@ impl Posterior {
         running: &Running,
         work: &mut SolveWork,
     ) -> Result<(), Singular> {
-        whole_system(statistics, running, self.scale.ratio, &mut work.system);
+        whole_system(statistics, running, self.ridge(), &mut work.system);
         self.inverse.resize(0, 0);
         let owed = if statistics.follows_rows && work.inverts { statistics.features() } else { 0 };
         for part in [&mut self.owed_left, &mut self.owed_right] {
@@ -599,7 +643,7 @@ impl Posterior {
         self.scale
     }
 
-    /// Factor of A = S + ratio I (m, m); empty where rows are followed, for which [`Posterior::factor`] makes it.
+    /// Factor of A = S + ratio I (m, m), as statistics are kept; empty where rows are followed, for which [`Posterior::factor`] makes it.
     pub fn system(&self) -> &Cholesky {
         &self.system
     }
@@ -610,7 +654,7 @@ impl Posterior {
     /// If A is not positive definite to working precision.
     pub fn factor(&self, statistics: &Statistics) -> Result<Cholesky, SolveError> {
         let mut factor = Cholesky::default();
-        factor.renew(&statistics.gram, self.scale.ratio, &mut Scratch::default())?;
+        factor.renew(&statistics.gram, self.ridge(), &mut Scratch::default())?;
         Ok(factor)
     }
 
@@ -627,7 +671,7 @@ impl Posterior {
     /// Variance of the (bootstrapped) targets about their mean, averaged over rewards, reward^2. Of no use where rows are
     /// followed.
     pub fn target_variance(&self) -> f64 {
-        let n = self.rows.max(1) as f64;
+        let n = self.kept_count();
         let each = self.energy.iter().zip(&self.mean_target).map(|(q, mean)| (q / n - mean * mean).max(0.0));
         each.sum::<f64>() / self.energy.len() as f64
     }
@@ -638,23 +682,36 @@ impl Posterior {
         if !self.has_evidence {
             return None;
         }
-        let (n, m) = (self.rows as f64, self.feature_weights.rows() as f64);
+        let (n, m) = (self.count(), self.feature_weights.rows() as f64);
         let Scale { signal, ratio } = self.scale;
-        let fixed = n * signal.ln() + (n - m) * ratio.ln() + self.system.log_determinant() + n * (2.0 * PI).ln();
+        let log_determinant = self.system.log_determinant() - m * self.unit().ln();
+        let fixed = n * signal.ln() + (n - m) * ratio.ln() + log_determinant + n * (2.0 * PI).ln();
         let mut image = self.response.clone();
         solve_lower(self.system.factor().view(), image.view_mut());
         let each = (0..self.energy.len()).map(|h| {
-            let quadratic = (self.energy[h] - dot(image.col(h), image.col(h))) / (signal * ratio);
+            let quadratic = (self.energy[h] - dot(image.col(h), image.col(h))) / (signal * self.ridge());
             -0.5 * (fixed + quadratic)
         });
         Some(each.sum())
+    }
+
+    /// The part of [`Posterior::log_evidence`] that the targets cost, (q - p' A^-1 p) / (2 s ratio), summed over rewards, nats.
+    /// None where rows are followed.
+    pub fn misfit(&self) -> Option<f64> {
+        if !self.has_evidence {
+            return None;
+        }
+        let mut image = self.response.clone();
+        solve_lower(self.system.factor().view(), image.view_mut());
+        let left = |h: usize| self.energy[h] - dot(image.col(h), image.col(h));
+        Some((0..self.energy.len()).map(left).sum::<f64>() / (2.0 * self.scale.signal * self.ridge()))
     }
 
     /// What the variational bound \[T09\] subtracts from the evidence: trace(K - K~) / (2 sigma0^2) per reward, nats. Above
     /// some 5 nats the dictionary is too small to select a model with.
     pub fn trace_gap(&self, statistics: &Statistics) -> f64 {
         let explained: f64 = (0..statistics.features()).map(|i| statistics.gram.at(i, i)).sum();
-        ((statistics.prior_trace - explained) / (2.0 * self.scale.ratio)).max(0.0)
+        ((statistics.prior_trace - explained) / (2.0 * self.ridge())).max(0.0)
     }
 
     /// Cov u / s as the model states it (m, m): ratio A^-1, targets taken as given.
@@ -664,7 +721,7 @@ impl Posterior {
     pub fn covariance(&self, statistics: &Statistics) -> Result<Matrix, SolveError> {
         let mut inverse = if self.has_evidence { self.system.inverse() } else { self.factor(statistics)?.inverse() };
         for j in 0..inverse.cols() {
-            inverse.col_mut(j).iter_mut().for_each(|v| *v *= self.scale.ratio);
+            inverse.col_mut(j).iter_mut().for_each(|v| *v *= self.ridge());
         }
         Ok(inverse)
     }
@@ -673,12 +730,13 @@ impl Posterior {
     /// ```text
     /// Cov u / s = M^-1 (W / s + ratio^2 I) M^-T,     M = S - B + ratio I                     docs/mathematics.md (V3)
     /// ```
-    /// `scatter` is W (m, m), lower triangle: the sum over rows, or over clusters of rows, of score times its transpose.
+    /// `scatter` is W (m, m), lower triangle: the sum over rows, or over clusters of rows, of score times its transpose; kept
+    /// unit^2 times as large where rows are forgotten.
     ///
     /// # Errors
     /// If M is singular.
     pub fn sandwich(&self, statistics: &Statistics, running: &Running, scatter: &Matrix) -> Result<Matrix, Singular> {
-        let Scale { signal, ratio } = self.scale;
+        let (signal, ratio) = (self.scale.signal, self.ridge());
         let mut middle = scatter.clone();
         middle.mirror_lower();
         for j in 0..middle.cols() {
@@ -737,7 +795,7 @@ impl Posterior {
         }
         let Ok(factor) = self.factor(statistics) else { return self.scale };
         let inverse = factor.inverse_lower();
-        let effective = m as f64 - self.scale.ratio * (0..m).map(|i| inverse.at(i, i)).sum::<f64>();
+        let effective = m as f64 - self.ridge() * (0..m).map(|i| inverse.at(i, i)).sum::<f64>();
         let signal = size / effective;
         if signal.is_finite() && signal > 0.0 && effective > 0.0 {
             Scale { signal: signal.clamp(SIGNAL_MIN, SIGNAL_MAX), ..self.scale }
@@ -753,16 +811,17 @@ impl Posterior {
     /// sigma0^2 stays at or above `noise_floor` times the variance of the targets. Where there is nothing to estimate from
     /// (targets all zero, a decomposition that fails) the scale stays as it is.
     pub fn tuned_scale(&self, statistics: &Statistics, noise_floor: f64) -> Scale {
+        // Everything as statistics are kept, noise and ratio among it; s is the same.
         let total: f64 = self.energy.iter().sum();
         let rewards = self.energy.len() as f64;
-        let n = self.rows as f64;
+        let (n, unit) = (self.count(), self.unit());
         if n < 1.0 || total.is_nan() || total <= f64::MIN_POSITIVE || !total.is_finite() {
             return self.scale;
         }
         let mut images = self.response.clone();
         let Ok(reduced) = Tridiagonal::reduce(&statistics.gram, &mut images) else { return self.scale };
         let m = statistics.features() as f64;
-        let floor = (noise_floor * self.target_variance()).max(f64::MIN_POSITIVE);
+        let floor = (noise_floor * unit * self.target_variance()).max(f64::MIN_POSITIVE);
         let candidate = |log_ratio: f64| -> (f64, Scale) {
             let ratio = log_ratio.exp();
             let Some((log_determinant, explained)) = reduced.with_ridge(ratio, &images) else {
@@ -775,10 +834,11 @@ impl Posterior {
             let value = -0.5 * (rewards * fixed + residual / (signal * ratio));
             // A clamped s may push the noise below its floor: such a point is not allowed.
             let allowed = signal * ratio >= floor * (1.0 - 1e-9);
-            (if allowed && value.is_finite() { value } else { f64::NEG_INFINITY }, Scale { signal, ratio })
+            let scale = Scale { signal, ratio: ratio / unit };
+            (if allowed && value.is_finite() { value } else { f64::NEG_INFINITY }, scale)
         };
         // Evidence in log ratio may have more than one hump: a grid first, then a golden section within its best cell.
-        let centre = self.scale.ratio.ln();
+        let centre = self.ridge().ln();
         let grid = |k: i32| centre + 0.5 * f64::from(k);
         let best = (-30..=30)
             .map(|k| (candidate(grid(k)).0, k))

@@ -20,8 +20,13 @@
 //! B <- B + gamma z psi' - gamma z c phi'       with z before the row, psi the features of the successor before it
 //! ```
 //! Targets are then what the model itself makes of its rows, and their evidence is not kept ([`Statistics::follows_rows`]).
+//!
+//! # Weights
+//! A row may count w times: phi phi', the trace and d, e gain w times as much, and nothing else changes. Where rows are forgotten
+//! w grows with the offset, and all sums and traces are kept in a unit that grows with it ([`super::forgetting`]).
 
 use super::dense::{Matrix, Op, View, add_outer, axpy, dot, multiply, rank_k, tight};
+use super::forgetting::Forgetting;
 use super::raw;
 use super::vector::{add_square, trace_step};
 use serde::{Deserialize, Serialize};
@@ -56,6 +61,12 @@ impl Chain {
         self.trace.fill(0.0);
         self.weighted_target.fill(0.0);
         (self.weight_energy, self.weight_sum, self.discount, self.rows) = (0.0, 0.0, 0.0, 0);
+    }
+
+    /// Let every row so far count `factor` times as much.
+    pub fn scale(&mut self, factor: f64) {
+        let Self { trace, weighted_target, weight_energy, weight_sum, .. } = self;
+        trace.iter_mut().chain(weighted_target).chain([weight_energy, weight_sum]).for_each(|sum| *sum *= factor);
     }
 }
 
@@ -174,6 +185,8 @@ pub struct Followed<'a> {
     pub rewards: &'a [f64],
     /// rho, clipped, not negative.
     pub ratio: f64,
+    /// How often the row counts, as statistics keep it: 1 where nothing is forgotten ([`Statistics::weight_at`]).
+    pub weight: f64,
     /// c = lambda rho: how much of the trace flows into the row.
     pub carry: f64,
     /// Discount of the transition.
@@ -228,7 +241,8 @@ impl Closing {
         add_matrix(&mut self.response, &other.response, sign);
         add_matrix(&mut self.energy, &other.energy, sign);
         axpy(&mut self.sum, sign, &other.sum);
-        self.chains = if sign > 0.0 { self.chains + other.chains } else { self.chains.saturating_sub(other.chains) };
+        self.chains =
+            if sign.is_sign_positive() { self.chains + other.chains } else { self.chains.saturating_sub(other.chains) };
     }
 }
 
@@ -328,6 +342,9 @@ pub struct Statistics {
     /// What B lacks yet.
     #[serde(default)]
     waiting: Waiting,
+    /// How much rows count, where they are forgotten.
+    #[serde(default)]
+    forgetting: Option<Forgetting>,
 }
 
 impl Statistics {
@@ -348,7 +365,66 @@ impl Statistics {
             feature_sum: Vec::new(),
             weight: 0.0,
             waiting: Waiting::default(),
+            forgetting: None,
         }
+    }
+
+    /// Rows are forgotten from here on, with this half-life in rows; infinite for never.
+    ///
+    /// # Panics
+    /// If rows have been absorbed already.
+    pub fn forget(&mut self, half_life: f64) {
+        assert_eq!(self.rows, 0, "rows have been absorbed with another weight");
+        self.forgetting = Forgetting::new(half_life);
+    }
+
+    /// Whether rows are forgotten.
+    pub fn forgets(&self) -> bool {
+        self.forgetting.is_some()
+    }
+
+    /// How often the row at `offset` counts, as sums are kept.
+    pub fn weight_at(&self, offset: u64) -> f64 {
+        self.forgetting.map_or(1.0, |forgetting| forgetting.weight(offset))
+    }
+
+    /// What is kept is so many times what it stands for: the weight of the newest row. 1 where nothing is forgotten.
+    pub fn unit(&self) -> f64 {
+        self.forgetting.map_or(1.0, |forgetting| forgetting.unit())
+    }
+
+    /// Effective number of rows: the sum of their weights by age.
+    pub fn effective_rows(&self) -> f64 {
+        self.forgetting.map_or(self.rows as f64, |forgetting| forgetting.rows())
+    }
+
+    /// The row at `offset` is about to be absorbed. Where all sums have been brought to another unit, traces and whatever else
+    /// was made of weights are to be multiplied by the factor that is returned.
+    pub fn advance(&mut self, offset: u64) -> Option<f64> {
+        let factor = self.forgetting.as_mut()?.advance(offset)?;
+        self.scale(factor);
+        Some(factor)
+    }
+
+    /// Let every row so far count `factor` times as often, running chains left out. The number of rows is rounded.
+    pub fn discount(&mut self, factor: f64) {
+        self.scale(factor);
+        self.rows = (self.rows as f64 * factor).round() as u64;
+        if let Some(forgetting) = &mut self.forgetting {
+            forgetting.discount(factor);
+        }
+    }
+
+    fn scale(&mut self, factor: f64) {
+        self.flush();
+        let Closing { coupling, response, energy, sum, .. } = &mut self.closed;
+        for matrix in [&mut self.gram, &mut self.response, coupling, response, energy] {
+            (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
+        }
+        let vectors = [&mut self.energy, &mut self.target_sum, &mut self.feature_sum, sum];
+        vectors.into_iter().flatten().for_each(|v| *v *= factor);
+        self.prior_trace *= factor;
+        self.weight *= factor;
     }
 
     /// Rows come with lambda below 1 or with ratios from here on.
@@ -374,6 +450,7 @@ impl Statistics {
                 == (self.waiting.brackets.cols(), self.waiting.traces.rows())
             && (self.waiting.count() == 0 || self.waiting.traces.rows() == m)
             && self.feature_sum.len() == if self.follows_rows { m } else { 0 }
+            && self.forgetting.is_none_or(|forgetting| forgetting.holds_together())
     }
 
     /// Number of features m.
@@ -388,24 +465,31 @@ impl Statistics {
 
     /// Absorb one transition of a running chain, all but S.
     /// ```text
-    /// z <- gamma z + phi;   p <- p + z r                                             docs/mathematics.md (S1), (S3)
-    /// c <- gamma c;  d <- gamma^2 d + 1;  e <- gamma e + 1;  q <- q + 2 r c + r^2 d;  c <- c + r d;  t <- t + r e
+    /// z <- gamma z + w phi;   p <- p + z r                                           docs/mathematics.md (S1), (S3)
+    /// c <- gamma c;  d <- gamma^2 d + w;  e <- gamma e + w;  q <- q + 2 r c + r^2 d;  c <- c + r d;  t <- t + r e
     /// ```
     /// The second line is (S4). On chains that terminate the first gives \[JS09, eq. 12\].
     /// gamma is the discount of the transition before this one, `discount` that of this one. phi is `features` (m,), r
-    /// `rewards` (H,). Cost O(m H), no allocation.
+    /// `rewards` (H,), w `weight`, 1 where nothing is forgotten. Cost O(m H), no allocation.
     ///
     /// # Panics
     /// If lengths differ or there is no reward: that is a bug in the caller.
-    pub fn absorb(&mut self, chain: &mut Chain, features: &[f64], rewards: &[f64], discount: f64) {
+    pub fn absorb(&mut self, chain: &mut Chain, features: &[f64], rewards: &[f64], discount: f64, weight: f64) {
         assert_eq!(features.len(), self.features(), "features are as long as the dictionary");
         assert_eq!(rewards.len(), self.rewards(), "one reward for each column");
         let gamma = chain.discount;
-        trace_step(&mut chain.trace, gamma, features, self.response.col_mut(0), rewards[0]);
-        chain.weight_energy = gamma * gamma * chain.weight_energy + 1.0;
-        chain.weight_sum = gamma * chain.weight_sum + 1.0;
+        let weighted = weight != 1.0;
+        if weighted {
+            for (z, phi) in chain.trace.iter_mut().zip(features) {
+                *z = gamma * *z + weight * phi;
+            }
+        } else {
+            trace_step(&mut chain.trace, gamma, features, self.response.col_mut(0), rewards[0]);
+        }
+        chain.weight_energy = gamma * gamma * chain.weight_energy + weight;
+        chain.weight_sum = gamma * chain.weight_sum + weight;
         for (h, &r) in rewards.iter().enumerate() {
-            if h > 0 {
+            if h > 0 || weighted {
                 axpy(self.response.col_mut(h), r, &chain.trace);
             }
             let c = gamma * chain.weighted_target[h];
@@ -415,12 +499,19 @@ impl Statistics {
         }
         chain.discount = discount;
         chain.rows += 1;
+        self.count(weight);
+    }
+
+    fn count(&mut self, weight: f64) {
         self.rows += 1;
+        if let Some(forgetting) = &mut self.forgetting {
+            forgetting.count(weight);
+        }
     }
 
     /// Absorb one transition of a running chain where rows are followed, all but S; what it adds to B goes into `boundaries`.
     /// ```text
-    /// z <- gamma c z + rho phi;   p <- p + z r;   B <- B + gamma z (psi - c phi)'         docs/mathematics.md (S7)
+    /// z <- gamma c z + w rho phi;   p <- p + z r;   B <- B + gamma z (psi - c phi)'       docs/mathematics.md (S7)
     /// ```
     /// gamma is the discount of the transition before this one, z that before it where it stands in B. A row of ratio 0 counts
     /// in no sum, and nothing before it reaches beyond it. Cost O(m H), no allocation.
@@ -433,18 +524,20 @@ impl Statistics {
         if chain.rows > 0 {
             boundaries.push(chain, row.successor, row.carry, row.features);
         }
-        let decay = chain.discount * row.carry;
+        let (decay, share) = (chain.discount * row.carry, row.weight * row.ratio);
         for (z, phi) in chain.trace.iter_mut().zip(row.features) {
-            *z = decay * *z + row.ratio * phi;
+            *z = decay * *z + share * phi;
         }
         for (h, &r) in row.rewards.iter().enumerate() {
             axpy(self.response.col_mut(h), r, &chain.trace);
         }
-        axpy(&mut self.feature_sum, row.ratio, row.features);
-        self.weight += row.ratio;
+        axpy(&mut self.feature_sum, share, row.features);
+        self.weight += share;
         chain.discount = row.discount;
         chain.rows += 1;
-        self.rows += u64::from(row.ratio > 0.0);
+        if row.ratio > 0.0 {
+            self.count(row.weight);
+        }
     }
 
     /// B <- B + Z G'; where they may `wait`, when there are [`WAITING_MAX`] of them.
@@ -479,8 +572,8 @@ impl Statistics {
         }
     }
 
-    /// S <- S + Phi Phi' for the features (m, k) of rows whose other terms go through [`Statistics::absorb`];
-    /// `prior_trace` is the sum of their prior variances.
+    /// S <- S + Phi Phi' for the features (m, k) of rows whose other terms go through [`Statistics::absorb`], each times the root
+    /// of its weight; `prior_trace` is the weighted sum of their prior variances.
     pub fn absorb_gram(&mut self, features: View<'_>, prior_trace: f64) {
         self.prior_trace += prior_trace;
         if features.cols() == 1 {
@@ -509,10 +602,10 @@ impl Statistics {
     }
 
     /// Add the statistics of another piece of stream with the same dictionary: the sum is that of one learner,
-    /// docs/mathematics.md (S12).
+    /// docs/mathematics.md (S12). Where rows are forgotten this piece must have come as far as the other ([`Statistics::advance`]).
     ///
     /// # Panics
-    /// If dimensions differ.
+    /// If dimensions or half-lives differ, or the other has newer rows where rows are forgotten.
     pub fn merge(&mut self, other: &Self) {
         self.combine(other, 1.0);
         self.rows += other.rows;
@@ -521,7 +614,7 @@ impl Statistics {
     /// Take the statistics of a piece of stream out again: the rest is as if that piece had never been seen.
     ///
     /// # Panics
-    /// If dimensions differ or `other` holds more rows.
+    /// If dimensions or half-lives differ, `other` holds more rows, or newer ones where rows are forgotten.
     pub fn subtract(&mut self, other: &Self) {
         self.combine(other, -1.0);
         self.rows = self.rows.checked_sub(other.rows).expect("a piece is not larger than the whole");
@@ -529,6 +622,15 @@ impl Statistics {
 
     fn combine(&mut self, other: &Self, sign: f64) {
         assert_eq!(self.follows_rows, other.follows_rows, "statistics of one recursion");
+        let sign = match (&mut self.forgetting, &other.forgetting) {
+            (Some(ours), Some(theirs)) => {
+                assert!(ours.newest() >= theirs.newest(), "the other piece is not newer");
+                ours.combine(theirs, sign);
+                sign * ours.from(theirs)
+            }
+            (None, None) => sign,
+            _ => panic!("statistics that forget alike"),
+        };
         axpy(&mut self.feature_sum, sign, &other.feature_sum);
         self.weight += sign * other.weight;
         add_matrix(&mut self.gram, &other.gram, sign);

@@ -12,7 +12,7 @@ use crate::learner::refit::{RefitJob, RefitReason};
 use crate::learner::window::Window;
 use crate::learner::{Event, Learner, Settings, SnapshotError};
 use crate::panics;
-use record::{Configured, Group, Mark, Quarantined, Record, TakenRows};
+use record::{Configured, Group, Mark, NewPolicy, Quarantined, Record, TakenRows};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use streams::Streams;
 
@@ -181,7 +181,10 @@ impl State {
             match record {
                 Record::Rows(taken) => {
                     self.push(&taken, offset)?;
-                    self.streams.replay(&taken, offset, group.time)?;
+                    let other = self.streams.replay(&taken, offset, group.time)?;
+                    if let Some(policy) = taken.batch.policy().filter(|_| other) {
+                        self.critics.iter_mut().for_each(|critic| critic.policy_of_rows(offset, policy));
+                    }
                     offset += taken.batch.len() as u64;
                     applied.rows.push(taken);
                 }
@@ -199,6 +202,16 @@ impl State {
                     self.critics = configure(std::mem::take(&mut self.critics), &configured);
                     self.configured = Some(configured);
                     self.hold();
+                }
+                Record::NewPolicy(NewPolicy { critic, policy, offset }) => {
+                    let critics = match critic {
+                        None => &mut self.critics[..],
+                        Some(name) => {
+                            let index = self.index(&name)?;
+                            &mut self.critics[index..=index]
+                        }
+                    };
+                    critics.iter_mut().for_each(|critic| critic.new_policy(offset, policy.as_deref()));
                 }
             }
         }
@@ -225,7 +238,7 @@ impl State {
 
     fn index(&self, critic: &str) -> Result<usize, String> {
         let index = self.critics.iter().position(|learner| learner.settings().name == critic);
-        index.ok_or_else(|| format!("a model or a refit of {critic:?}, which is no critic"))
+        index.ok_or_else(|| format!("something of {critic:?}, which is no critic"))
     }
 
     /// Put rows, the first of which has offset `offset`, behind those in the window; if rows are missing in between, or there
@@ -295,6 +308,7 @@ fn goes_on(old: &Settings, new: &Settings) -> bool {
             s.variance,
             s.lambda,
             s.rho_max.to_bits(),
+            s.forgetting.to_bits(),
             s.state_kinds.clone(),
         )
     };
@@ -320,4 +334,107 @@ fn configure(learners: Vec<Learner>, configured: &Configured) -> Vec<Learner> {
         }
     };
     configured.critics.iter().map(next).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::learner::FAULT;
+    use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::transition::Batch;
+
+    fn settings(name: &str, seed: u64) -> Settings {
+        Settings { name: name.into(), dictionary_max: 8, seed, refit_first_rows: 0, ..Settings::default() }
+    }
+
+    /// Groups of 20 rows behind the settings of two critics.
+    fn groups(count: usize) -> Vec<Group> {
+        let critics = vec![settings("frail", 4711), settings("sound", 1)];
+        let configured = Record::Configured(Configured { critics, names: None, from: 0 });
+        let end = Mark { id: 1, offset: 0, crc: 0 };
+        let mut groups = vec![Group { end, first_offset: 0, time: 1e9, records: vec![configured] }];
+        let mut pendulum = Pendulum::new(1, 0.3);
+        let steps: Vec<Step> = (0..20 * count).map(|_| pendulum.step()).collect();
+        let mut streams = Streams::new();
+        for part in steps.chunks(20) {
+            let before = groups.last().unwrap().end;
+            let mut offset = before.offset;
+            let mut taken = |batch: Batch| {
+                let limits = streams::StreamLimits { max: 4, idle_rows: 0 };
+                let admission = streams.admit(&batch, false, offset, limits).unwrap();
+                let mut starts_chain = Vec::new();
+                streams.commit(&batch, &admission, offset, 1e9, |starts, _| starts_chain.push(starts));
+                offset += batch.len() as u64;
+                Record::Rows(TakenRows { stream: admission.number, starts_chain, batch })
+            };
+            let records = sim::batches("pendulum", "", part).into_iter().map(&mut taken).collect();
+            let end = Mark { id: before.id + 1, offset, crc: 0 };
+            groups.push(Group { end, first_offset: before.offset, time: 1e9, records });
+        }
+        groups
+    }
+
+    fn bytes(state: &State) -> Vec<u8> {
+        rmp_serde::to_vec_named(&(state.critics(), state.streams(), state.configured())).unwrap()
+    }
+
+    #[test]
+    fn states_that_applied_the_same_groups_are_equal_from_wherever_they_began() {
+        let groups = groups(10);
+        let mut whole = State::new(60);
+        groups.iter().for_each(|group| drop(whole.apply(group.clone()).unwrap()));
+        assert_eq!((whole.end().id, whole.end().offset, whole.window().unwrap().end()), (11, 200, 200));
+        for count in [1, 4, 9] {
+            let mut first = State::new(60);
+            groups[..count].iter().for_each(|group| drop(first.apply(group.clone()).unwrap()));
+            let (critics, streams) = (first.critics().clone(), first.streams().clone());
+            let needs_from = first.needs_from();
+            let configured = first.configured().cloned();
+            let mut again = State::at(first.end(), streams, configured, critics, first.shape(), 60);
+            let needed = groups[..count].iter().filter(|group| group.end.offset > needs_from);
+            needed.for_each(|group| again.refill(group).unwrap());
+            groups[count..].iter().for_each(|group| drop(again.apply(group.clone()).unwrap()));
+            assert!(bytes(&again) == bytes(&whole), "behind {count} groups");
+        }
+    }
+
+    #[test]
+    fn a_critic_that_fails_is_halted_and_the_others_learn() {
+        let groups = groups(6);
+        let mut state = State::new(60);
+        groups[..4].iter().for_each(|group| drop(state.apply(group.clone()).unwrap()));
+        FAULT.set(Some((4711, 60)));
+        let failed = state.apply(groups[4].clone()).unwrap().failed;
+        FAULT.set(None);
+        assert_eq!((failed.len(), failed[0].from, failed[0].to), (1, 60, 80));
+        assert!(state.is_halted(0) && !state.is_halted(1));
+        state.apply(groups[5].clone()).unwrap();
+        assert_eq!((state.critics()[0].learned(), state.critics()[1].learned()), (60, 100));
+        // Rebuilt alone, and without those rows.
+        let mut again = State::new(60);
+        again.leave_out(failed);
+        again.only("frail");
+        groups[..6].iter().for_each(|group| drop(again.apply(group.clone()).unwrap()));
+        assert_eq!((again.critics()[0].learned(), again.critics()[1].learned()), (100, 0));
+        state.replace(again.critics()[0].clone()).unwrap();
+        assert!(!state.is_halted(0));
+        state.apply(groups[6].clone()).unwrap();
+        let rows = |critic: usize| state.critics()[critic].model().unwrap().statistics().rows;
+        assert_eq!((rows(0), rows(1)), (100, 120));
+    }
+
+    #[test]
+    fn records_that_cannot_follow_are_refused() {
+        let groups = groups(2);
+        let mut state = State::new(60);
+        groups[..2].iter().for_each(|group| drop(state.apply(group.clone()).unwrap()));
+        let ended = Record::RefitEnded { critic: "nobody".into() };
+        let why = state.clone().apply(Group { records: vec![ended], ..groups[2].clone() }).unwrap_err();
+        assert!(why.contains("nobody"), "{why}");
+        let mut other = groups[2].clone();
+        let Record::Rows(taken) = &mut other.records[0] else { panic!("rows") };
+        taken.starts_chain[0] = true;
+        assert!(state.clone().apply(other).unwrap_err().contains("begin elsewhere"));
+        state.apply(groups[2].clone()).unwrap();
+    }
 }

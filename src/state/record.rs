@@ -50,6 +50,19 @@ pub enum Record {
     Quarantined(Quarantined),
     /// From here on critics have these settings.
     Configured(Configured),
+    /// From some row on another policy acts.
+    NewPolicy(NewPolicy),
+}
+
+/// A policy that somebody has announced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewPolicy {
+    /// Name of the critic that is concerned; none for all.
+    pub critic: Option<String>,
+    /// Name of the policy, 1..=256 bytes, if it has one.
+    pub policy: Option<String>,
+    /// Offset of the first row under it: rows of the same group may come before.
+    pub offset: u64,
 }
 
 /// Rows as they were received, with what was made of them.

@@ -31,6 +31,9 @@ struct Stream {
     /// Fingerprints of the rows before `next_seq`, newest last.
     known: VecDeque<u64>,
     fenced: VecDeque<String>,
+    /// Policy of the last rows that named one.
+    #[serde(default)]
+    policy: Option<String>,
 }
 
 impl Stream {
@@ -200,7 +203,8 @@ impl Streams {
     }
 
     /// Take the new rows of an admitted batch in, the first of which has offset `offset`. `push` is told whether the row starts
-    /// a chain, and the row's index in the batch, once for each. `now` is Unix seconds.
+    /// a chain, and the row's index in the batch, once for each. `now` is Unix seconds. Says whether they name another policy
+    /// than the stream's rows before them; then they start a chain.
     pub fn commit(
         &mut self,
         batch: &Batch,
@@ -208,7 +212,7 @@ impl Streams {
         offset: u64,
         now: f64,
         mut push: impl FnMut(bool, usize),
-    ) {
+    ) -> bool {
         let number = admission.number;
         if !self.by_name.contains_key(batch.stream()) {
             self.newcomer(batch, number, offset, now);
@@ -224,6 +228,13 @@ impl Streams {
         if admission.gap {
             stream.open = None;
             stream.known.clear();
+        }
+        let named = batch.policy().filter(|_| admission.duplicates < batch.len());
+        let other = named.filter(|&policy| stream.policy.as_deref() != Some(policy));
+        if let Some(policy) = other
+            && stream.policy.replace(policy.to_owned()).is_some()
+        {
+            stream.open = None;
         }
         for i in admission.duplicates..batch.len() {
             let starts_chain = stream.open.as_deref() != Some(batch.state(i));
@@ -252,6 +263,7 @@ impl Streams {
             stream.last_offset = offset + new;
             self.by_age.insert((stream.last_offset, number));
         }
+        other.is_some()
     }
 
     /// Give `number` to the stream of `batch`; who had it is forgotten.
@@ -266,6 +278,7 @@ impl Streams {
             open: None,
             known: VecDeque::with_capacity(FINGERPRINTS),
             fenced: VecDeque::new(),
+            policy: None,
         };
         self.by_age.insert((offset, number));
         self.by_name.insert(stream.name.clone(), number);
@@ -279,11 +292,11 @@ impl Streams {
     }
 
     /// Take in rows that were admitted: all of `taken` as new rows, the first of which has offset `offset`. `now` is Unix
-    /// seconds.
+    /// seconds. Says what [`Streams::commit`] says.
     ///
     /// # Errors
     /// If they cannot have been admitted here, or other rows began chains.
-    pub fn replay(&mut self, taken: &TakenRows, offset: u64, now: f64) -> Result<(), String> {
+    pub fn replay(&mut self, taken: &TakenRows, offset: u64, now: f64) -> Result<bool, String> {
         let TakenRows { stream: number, starts_chain, batch } = taken;
         let number = *number;
         let admission = match self.by_name.get(batch.stream()) {
@@ -299,8 +312,8 @@ impl Streams {
             return Err(format!("a row of stream {:?} is there twice", batch.stream()));
         }
         let mut agree = true;
-        self.commit(batch, &admission, offset, now, |starts, i| agree &= starts == starts_chain[i]);
-        if agree { Ok(()) } else { Err(format!("chains of stream {:?} begin elsewhere", batch.stream())) }
+        let other = self.commit(batch, &admission, offset, now, |starts, i| agree &= starts == starts_chain[i]);
+        if agree { Ok(other) } else { Err(format!("chains of stream {:?} begin elsewhere", batch.stream())) }
     }
 
     /// Where the `count` streams stand that sent something last.

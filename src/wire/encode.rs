@@ -58,6 +58,11 @@ pub enum Reply<'a> {
     Streams(&'a BTreeMap<String, StreamPosition>),
     /// To `optimise`.
     Optimise(&'a Optimised),
+    /// To `new_policy`.
+    NewPolicy {
+        /// Offset of the first row under the policy.
+        offset: u64,
+    },
     /// To `checkpoint`.
     Checkpoint {
         /// Rows that the checkpoint covers.
@@ -136,7 +141,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::Status(status) => status_body(status),
         Reply::Streams(streams) => to_map(&BTreeMap::from([("streams", streams)])),
         Reply::Optimise(outcome) => to_map(&OptimiseBody::from(outcome)),
-        Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
+        Reply::NewPolicy { offset } | Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),
         Reply::Hello(greeting) => to_map(&HelloBody::from(greeting)),
     };
@@ -383,6 +388,8 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
         stream: &'a str,
         session: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
+        policy: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
         states: Written<'a>,
         next_states: Written<'a>,
@@ -414,6 +421,7 @@ fn batch_body(batch: &Batch) -> Vec<u8> {
     let body = Body {
         stream: batch.stream(),
         session: batch.session(),
+        policy: batch.policy(),
         seq: batch.seq(),
         states: Written::of(n, dim, move |i, j| batch.state(i)[j], form),
         next_states: Written::of(n, dim, move |i, j| batch.next_state(i)[j], form),
@@ -625,6 +633,8 @@ struct ReturnsBody<'a> {
     floor: Written<'a>,
     factor: f64,
     pairs: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage: Option<f64>,
 }
 
 impl<'a> ReturnsBody<'a> {
@@ -635,6 +645,7 @@ impl<'a> ReturnsBody<'a> {
             floor: Written::vector(&spread.floor, form),
             factor: spread.factor,
             pairs: spread.pairs,
+            coverage: spread.coverage,
         })
     }
 }

@@ -317,6 +317,13 @@ pub enum Op {
         /// Answer only when the refit was adopted or rejected.
         wait: bool,
     },
+    /// From the next row on another policy acts.
+    NewPolicy {
+        /// For which critic; for all if none is named.
+        critic: Option<String>,
+        /// Its name, 1..=256 bytes, if it has one.
+        policy: Option<String>,
+    },
     /// Write a checkpoint now.
     Checkpoint,
     /// Are you there?
@@ -335,6 +342,7 @@ impl Op {
             Self::Status => "status",
             Self::Streams => "streams",
             Self::Optimise { .. } => "optimise",
+            Self::NewPolicy { .. } => "new_policy",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
             Self::Hello => "hello",
@@ -346,6 +354,7 @@ impl Op {
     pub fn needs(&self) -> &'static [Right] {
         match self {
             Self::Append(_) => &[Right::Append],
+            Self::NewPolicy { .. } => &[Right::Append, Right::Administer],
             Self::Value { .. } | Self::Snapshot { .. } | Self::Status => &[Right::Query],
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
             Self::Optimise { .. } | Self::Checkpoint => &[Right::Administer],

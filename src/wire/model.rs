@@ -54,8 +54,8 @@ const WEIGHTS_KEYS: [&str; 19] = [
     "returns",
     "provisional",
 ];
-const RETURNS_KEYS: [&str; 5] =
-    ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs"];
+const RETURNS_KEYS: [&str; 6] =
+    ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs", "returns.coverage"];
 const FILE_KEYS: [&str; 4] = ["noise", "kernel", "inputs", "lambda"];
 const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
 const KERNEL_KEYS: [&str; 7] = [
@@ -373,7 +373,8 @@ fn with_returns(
     let spread = if size > 0 { spread } else { DMatrix::zeros(0, heads) };
     let factor = positive(map.require("returns.factor")?)?;
     let pairs = map.require("returns.pairs")?.uint()?;
-    Ok((weights, Some(ReturnSpread { level, weights: spread, floor, factor, pairs })))
+    let coverage = map.get("returns.coverage").map(share).transpose()?;
+    Ok((weights, Some(ReturnSpread { level, weights: spread, floor, factor, pairs, coverage })))
 }
 
 fn inputs(field: Field<'_>) -> Result<Inputs, WireError> {

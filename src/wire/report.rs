@@ -30,6 +30,7 @@ pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
     let map = json!({
         "trigger": report.reason.name(),
         "rows": report.rows,
+        "rows_effective": report.rows_effective,
         "evidence": report.evidence.name(),
         "evidence_rows": report.evidence_rows,
         "evidence_before": report.evidence_before,

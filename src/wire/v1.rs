@@ -4,10 +4,10 @@ use super::reader::{Field, Fields, Head, Reader};
 use super::tensor::{Element, Shape, Tensor};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, Request, RequestError, VERSION, WireError, excerpt};
 use crate::snapshot::Ask;
-use crate::transition::{Batch, BatchParts};
+use crate::transition::{Batch, BatchParts, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 36] = [
+const KEYS: [&str; 37] = [
     "v",
     "id",
     "op",
@@ -36,6 +36,7 @@ const KEYS: [&str; 36] = [
     "next_action",
     "next_actions",
     "next_action_probs",
+    "policy",
     "critic",
     "variance",
     "returns",
@@ -192,6 +193,11 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
         "status" => Op::Status,
         "streams" => Op::Streams,
         "optimise" => Op::Optimise { critic: critic()?, wait: flag(field!(message, "wait"))? },
+        "new_policy" => {
+            let policy = field!(message, "policy").map(|f| f.string()).transpose()?;
+            policy.map_or(Ok(()), check_policy)?;
+            Op::NewPolicy { critic: critic()?, policy: policy.map(str::to_owned) }
+        }
         "checkpoint" => Op::Checkpoint,
         "ping" => Op::Ping,
         "hello" => Op::Hello,
@@ -328,6 +334,8 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
     };
     let stream = text(field!(message, "stream"), "default", spare.stream)?;
     let session = text(field!(message, "session"), "", spare.session)?;
+    let policy =
+        field!(message, "policy").map(|field| text(Some(field), "", spare.policy.unwrap_or_default())).transpose()?;
     let seq = field!(message, "seq").map(|f| f.uint()).transpose()?;
     let [state, next_state, reward, action, discount, behavior_prob, target_prob, next_action] = SINGULAR_PLURAL;
     let (state_rows, dim, states) = columns.states(columns.required(state)?, spare.states)?;
@@ -384,6 +392,7 @@ fn batch(message: &Message<'_>, limits: &Limits, spare: BatchParts) -> Result<Ba
         times: numbers(columns.field((key("time"), key("times"))), spare.times)?,
         behavior_probs: numbers(columns.field(behavior_prob), spare.behavior_probs)?,
         target_probs: numbers(columns.field(target_prob), spare.target_probs)?,
+        policy,
         next_actions: wide(columns.field(next_action), spare.next_actions)?,
         next_action_probs: wide(field!(message, "next_action_probs"), spare.next_action_probs)?,
         single,

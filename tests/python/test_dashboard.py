@@ -152,6 +152,12 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     page.wait("document.querySelector('#marks [data-kind=adopted] .details').textContent.includes('→')", "its changes")
     text = page.run("document.querySelector('#marks [data-kind=adopted]').textContent")
     assert "Generation 2 adopted" in text and "lengthscale" in text and "held-out returns" in text
+    assert "held-out errors: " in text and "λ 0 " in text
+    # Held-out returns have selected the model: their error is shown, and no place is left for an evidence that is none.
+    lines = "[...document.querySelectorAll('.line:not([hidden]) h3')].map(h => h.textContent)"
+    page.wait(f"{lines}.some(line => /^Held-out error0[.]/.test(line))", "the error of the selection")
+    assert not page.run(f"{lines}.some(line => line.startsWith('Log evidence'))")
+    assert "held-out error" in page.run("document.getElementById('model').textContent")
     widths = "[...document.querySelectorAll('#relevance .track i')].map(bar => parseFloat(bar.style.width))"
     page.wait(f"{widths}[0] === 100 && {widths}[1] < 100 && {widths}[2] < 100", "what matters most")
     page.wait("document.getElementById('calibration-text').textContent.includes('90 % interval')", "a calibration")
@@ -226,8 +232,9 @@ def test_other_axes_and_other_views(start: Start, page: Browser) -> None:
     assert not shown(page, "deviation-card")
     shoot(page, "curve")
     # The history is there although the page was opened late.
-    page.wait("document.querySelectorAll('.line canvas').length === 8", "the time lines")
-    page.wait("document.querySelector('.line h3 b').textContent.includes('nats')", "numbers beside them")
+    page.wait("document.querySelectorAll('.line canvas').length === 9", "the time lines")
+    lines = "[...document.querySelectorAll('.line:not([hidden]) h3')].map(h => h.textContent)"
+    page.wait(f"{lines}.some(line => line.startsWith('Log score') && line.includes('nats'))", "numbers beside them")
     # Light and dark.
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.run(ground)
@@ -235,8 +242,35 @@ def test_other_axes_and_other_views(start: Start, page: Browser) -> None:
     assert page.run(ground) != light
     page.open(address(daemon))
     page.wait(
-        f"document.querySelectorAll('.line canvas').length === 8 && {ground} !== '{light}'", "the theme that was chosen"
+        f"document.querySelectorAll('.line canvas').length === 9 && {ground} !== '{light}'", "the theme that was chosen"
     )
+    assert_clean(page, daemon)
+
+
+def test_angles_and_categories_have_scales_of_their_own(start: Start, page: Browser) -> None:
+    config = """[[critic]]
+        discount = 0.5
+        refit_first_rows = 0
+        state_kinds = ["real", "periodic:6.283185307179586", "category"]"""
+    daemon = start(config=config)
+    generator = np.random.default_rng(5)
+    count = 200
+    states = np.stack(
+        [generator.normal(size=count + 1), generator.uniform(0, 6.28, count + 1), generator.integers(3, size=count + 1)],
+        axis=1,
+    )
+    rewards = np.cos(states[:-1, 1]) + states[:-1, 2]
+    daemon.push().send(pack({"states": states.astype(float), "rewards": rewards}))
+    page.open(address(daemon))
+    page.wait("document.querySelectorAll('.relevance-row').length === 3", "the variables")
+    # The first model's relevances are 1 / 3; along the circle of circumference 2 pi that is a length of sqrt(3).
+    rows = "[...document.querySelectorAll('.relevance-row .numbers')].map(row => row.textContent)"
+    page.wait(f"{rows}[1].startsWith('lengthscale 1.73')", "the length along the circle")
+    assert page.run(rows)[2] == "category" and page.run(rows)[0].startswith("lengthscale 1.")
+    assert "ard, matern52" in page.run("document.getElementById('model').textContent")
+    # Nothing has been selected: neither an evidence nor an error has a place.
+    assert "evidence" not in page.run("document.getElementById('model').textContent")
+    assert page.run("document.querySelectorAll('.line:not([hidden])').length") == 7
     assert_clean(page, daemon)
 
 

@@ -1,6 +1,8 @@
 //! Reference cases and small builders shared by the tests.
 #![allow(dead_code, unreachable_pub)] // each test binary uses its own part
 
+pub mod golden_heads;
+
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::transition::Rows;
 use serde_json::Value;

@@ -6,7 +6,7 @@
 use super::caller::Caller;
 use crate::config::Config;
 use crate::state::State;
-use crate::state::record::{Group, Mark, Record, TakenRows};
+use crate::state::record::{Group, Mark, NewPolicy, Record, TakenRows};
 use crate::state::streams::{StreamLimits, Streams};
 use crate::transition::{Batch, BatchParts};
 use crate::transport::Reply;
@@ -48,6 +48,8 @@ pub(super) struct Intake {
     time: Option<f64>,
     /// Appends that are answered when their rows are stored.
     appends: Vec<(Caller, Admitted)>,
+    /// Who has announced a policy, and from which row on: answered when that is stored.
+    announced: Vec<(Caller, u64)>,
     /// Rows so far that were known already.
     duplicates: u64,
     spare: Vec<BatchParts>,
@@ -70,6 +72,7 @@ impl Intake {
             bytes: 0,
             time: None,
             appends: Vec::new(),
+            announced: Vec::new(),
             duplicates: 0,
             spare: Vec::new(),
             spare_bytes: 0,
@@ -178,6 +181,12 @@ impl Intake {
         self.decisions.push(record);
     }
 
+    /// From the next row on another policy acts, for one critic or all; `caller` is answered when that is stored.
+    pub(super) fn announce(&mut self, critic: Option<String>, policy: Option<String>, caller: Caller) {
+        self.decide(Record::NewPolicy(NewPolicy { critic, policy, offset: self.end }));
+        self.announced.push((caller, self.end));
+    }
+
     /// The next group, if something waits; nothing waits any more. Its number and checksum come from the journal. `unix` is the
     /// time in seconds.
     pub(super) fn close(&mut self, unix: f64) -> Option<Group> {
@@ -192,17 +201,19 @@ impl Intake {
         Some(Group { end: Mark { offset: self.end, ..Mark::default() }, first_offset, time, records })
     }
 
-    /// The answers to the appends whose rows are stored, the last of them before `offset`.
+    /// The answers to the appends whose rows are stored, the last of them before `offset`, and to announcements.
     pub(super) fn acknowledge(&mut self, offset: u64) -> impl Iterator<Item = Reply> {
-        self.appends.drain(..).map(move |(caller, Admitted { accepted, duplicates, next_seq })| {
+        let appends = self.appends.drain(..).map(move |(caller, Admitted { accepted, duplicates, next_seq })| {
             caller.reply(&wire::Reply::Append { accepted, duplicates, next_seq, offset })
-        })
+        });
+        appends.chain(self.announced.drain(..).map(|(caller, offset)| caller.reply(&wire::Reply::NewPolicy { offset })))
     }
 
-    /// The answers to appends whose rows may not be stored. If they are stored later, sending them again does no harm.
+    /// The answers to requests of which nothing may be stored. If it is stored later, sending them again does no harm.
     pub(super) fn refuse(&mut self) -> impl Iterator<Item = Reply> {
-        let error = WireError::new(ErrorCode::ReadOnly, "the rows could not be stored; send them again later");
-        self.appends.drain(..).map(move |(caller, _)| caller.refuse(&error))
+        let error = WireError::new(ErrorCode::ReadOnly, "this could not be stored; send it again later");
+        let callers = self.appends.drain(..).map(|(caller, _)| caller);
+        callers.chain(self.announced.drain(..).map(|(caller, _)| caller)).map(move |caller| caller.refuse(&error))
     }
 
     /// Whether rows of states (`state_dim`,) and `found` rewards may be taken in.
@@ -230,9 +241,29 @@ impl Intake {
     }
 }
 
+/// A state whose one critic, of the settings by default, has learned so many rows.
+#[cfg(test)]
+pub(super) fn learned(rows: usize) -> (Arc<Config>, State) {
+    use crate::sim::{self, Step, pendulum::Pendulum};
+    let config = Arc::new(Config::default());
+    let mut state = State::new(config.window_rows);
+    let mut intake = Intake::new(Arc::clone(&config), &state);
+    intake.decide(Record::Configured(super::configured(&config, 0)));
+    let mut pendulum = Pendulum::new(1, 0.3);
+    let steps: Vec<Step> = (0..rows).map(|_| pendulum.step()).collect();
+    for batch in sim::batches("pendulum", "", &steps) {
+        intake.take(batch, false, 1e9).unwrap();
+    }
+    state.apply(intake.close(1e9).unwrap()).unwrap();
+    (config, state)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::GroupWriter;
+    use crate::learner::{Event, Settings};
+    use crate::state::record::Configured;
     use crate::transport::Peer;
     use crate::wire::{ArrayForm, Id};
 
@@ -279,6 +310,51 @@ mod tests {
         intake.reuse_rows(applied.rows);
         assert!(intake.memory().bytes().1 > 0, "memory is used again");
         assert_eq!((intake.rows(), intake.bytes(), intake.close(11.0).is_none()), (0, 0, true));
+    }
+
+    #[test]
+    fn a_policy_begins_at_its_row_wherever_its_record_stands() {
+        let mut state = State::new(100);
+        let mut intake = intake(&state);
+        let settings = Settings { warmup_rows: 2, refit_first_rows: 0, ..Settings::default() };
+        intake.decide(Record::Configured(Configured { critics: vec![settings], names: None, from: 0 }));
+        let named = |seq: u64, states: &[f64], policy: &str| {
+            Batch::new(BatchParts { policy: Some(policy.into()), ..batch("one", seq, states).into_parts() }).unwrap()
+        };
+        let caller = Caller { peer: Peer { connection: 1, delimiter: false }, id: Id::nil(), form: ArrayForm::List };
+        intake.take(named(0, &[0.0, 1.0, 2.0], "a"), true, 7.0).unwrap();
+        intake.take(named(2, &[2.0, 3.0], "b"), true, 7.0).unwrap();
+        intake.announce(None, Some("c".into()), caller.clone());
+        intake.take(named(3, &[3.0, 4.0, 5.0], "b"), true, 7.0).unwrap();
+        let group = intake.close(8.0).unwrap();
+        let starts: Vec<bool> = group
+            .records
+            .iter()
+            .flat_map(|record| match record {
+                Record::Rows(taken) => taken.starts_chain.clone(),
+                _ => Vec::new(),
+            })
+            .collect();
+        assert_eq!(starts, [true, false, true, false, false]);
+        let mut writer = GroupWriter::default();
+        group.records.iter().for_each(|record| writer.record(record));
+        let again = writer.finish(0, 0, 0, 7.0).group().unwrap();
+        let events = state.apply(group).unwrap().events;
+        let changes: Vec<u64> = events
+            .iter()
+            .filter_map(|(_, event)| match event {
+                Event::NewPolicy { offset, .. } => Some(*offset),
+                _ => None,
+            })
+            .collect();
+        assert_eq!((changes, state.critics()[0].policy()), (vec![2, 3], Some("c")));
+        let replies: Vec<Reply> = intake.acknowledge(5).collect();
+        assert_eq!(replies, [caller.reply(&wire::Reply::NewPolicy { offset: 3 })]);
+        // Read back from the journal it comes to the same.
+        let mut read = State::new(100);
+        read.apply(again).unwrap();
+        let bytes = |state: &State| rmp_serde::to_vec_named(&(state.critics(), state.streams())).unwrap();
+        assert!(bytes(&read) == bytes(&state));
     }
 
     #[test]

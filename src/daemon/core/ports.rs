@@ -1,6 +1,7 @@
 //! What goes into the core and comes out of it.
 
 use super::caller::Caller;
+pub use crate::clock::Now;
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
@@ -8,15 +9,6 @@ use crate::learner::window::Window;
 use crate::transport::{Publication, Reply};
 use crate::wire::{self, Op};
 use serde_json::{Map, Value};
-
-/// A moment: both clocks at once.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Now {
-    /// Seconds since the daemon started; never goes back.
-    pub uptime: f64,
-    /// Unix seconds, for people.
-    pub unix: f64,
-}
 
 /// A request that only the core can answer.
 #[derive(Clone, Debug, PartialEq)]

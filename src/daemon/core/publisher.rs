@@ -69,13 +69,14 @@ impl Board {
 pub(super) struct Shown {
     pub(super) lambda: f64,
     pub(super) provisional: bool,
-    /// Factor on deviations of returns and the pairs behind it, where their spread is known.
-    pub(super) returns: Option<(f64, u64)>,
+    /// Factor on deviations of returns, the pairs behind it, and the share of them that was covered without it, where the spread of
+    /// returns is known.
+    pub(super) returns: Option<(f64, u64, Option<f64>)>,
 }
 
 impl Shown {
     fn of(snapshot: &Snapshot) -> Self {
-        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs));
+        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs, spread.coverage));
         Self { lambda: snapshot.lambda, provisional: snapshot.provisional, returns }
     }
 }
@@ -287,4 +288,56 @@ fn encode_bounded(snapshot: &Snapshot, variance: bool, bytes_max: usize) -> Vec<
     }
     let means = if variance { wire::encode_snapshot(snapshot, ArrayForm::Tensor, false) } else { Vec::new() };
     if variance && means.len() <= bytes_max { means } else { wire::encode_announcement(snapshot, whole.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::intake::learned;
+    use super::*;
+
+    #[test]
+    fn snapshots_are_published_in_time_and_at_once_where_somebody_waits() {
+        let (config, state) = learned(200);
+        let interval = config.snapshot_interval_ms as f64 / 1000.0;
+        let mut publisher = Publisher::new(std::iter::once("default".to_owned()));
+        let at = |uptime| Now { uptime, unix: 1e9 + uptime };
+        let refresh = |publisher: &mut Publisher, last, now| {
+            let mut out = Vec::new();
+            let refreshed = publisher.refresh(0, &state.critics()[0], &config, last, now, &mut out);
+            assert_eq!(refreshed, Refreshed::Answers { generation: 1 });
+            publisher.refreshed(&state, 0.5, now);
+            let topic = |output| match output {
+                Output::Publish(publication) => publication.topic,
+                other => panic!("{other:?}"),
+            };
+            out.into_iter().map(topic).collect::<Vec<String>>()
+        };
+        assert!(publisher.due(&state, interval, at(1.0)), "rows have been learned");
+        assert_eq!(refresh(&mut publisher, false, at(1.0)), ["snapshot.default"]);
+        assert_eq!((publisher.offset(), publisher.board().get(0).unwrap().revision), (200, 1));
+        // Half a second was spent: two of every three belong to learning. Nothing new has come either.
+        assert!(!publisher.due(&state, interval, at(1.05)));
+        publisher.hurry();
+        assert!(publisher.due(&state, interval, at(1.05)), "a model was adopted");
+        assert_eq!(refresh(&mut publisher, false, at(1.05)), [""; 0], "too soon after the last publication");
+        assert!(publisher.due(&state, interval, at(4.0)), "subscribers are owed what the board has");
+        assert_eq!(refresh(&mut publisher, true, at(4.0)), ["snapshot.default"]);
+        assert_eq!(publisher.published(0).0, 2);
+    }
+
+    #[test]
+    fn what_somebody_waits_for_is_due_when_it_has_been_learned() {
+        let (_, state) = learned(200);
+        let mut publisher = Publisher::new(std::iter::once("default".to_owned()));
+        publisher.next = 100.0;
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        publisher.want(201);
+        assert!(!publisher.due(&state, 1.0, now));
+        publisher.want(200);
+        assert!(publisher.due(&state, 1.0, now));
+        publisher.refreshed(&state, 0.0, now);
+        assert_eq!(publisher.wanted.iter().copied().collect::<Vec<u64>>(), [201]);
+        (0..2 * WANTED_MAX as u64).for_each(|offset| publisher.want(offset));
+        assert_eq!(publisher.wanted.len(), WANTED_MAX);
+    }
 }

@@ -37,6 +37,8 @@ struct Desk {
     seconds: f64,
     /// How the last one ended, as it was published.
     last: Value,
+    /// Held-out error that the model in use was selected with, if this run of the daemon has selected it by that.
+    held_out_error: Option<f64>,
     /// Seconds that the learner stood still for each adoption, the newest last.
     pauses: VecDeque<f64>,
     /// Those who wait for the next refit.
@@ -193,6 +195,7 @@ impl RefitDesk {
         let Some(Adopting { critic, report, scores }) = self.adopting.take() else { return false };
         let (desk, learner) = (&mut self.desks[critic], &state.critics()[critic]);
         desk.counts.adopted += 1;
+        desk.held_out_error = report.selection.as_ref().map(|selection| selection.score);
         let mut details = desk.details(learner, &report);
         details.insert("outcome".into(), "adopted".into());
         if let Some((before, after)) = scores {
@@ -268,7 +271,7 @@ impl RefitDesk {
 
     /// What `status` says of the refits of a critic, and of its adoption pauses.
     pub(super) fn status(&self, critic: usize, learner: &Learner) -> Map<String, Value> {
-        let Desk { counts, last, pauses, .. } = &self.desks[critic];
+        let Desk { counts, last, held_out_error, pauses, .. } = &self.desks[critic];
         let mut pauses: Vec<f64> = pauses.iter().copied().collect();
         pauses.sort_by(f64::total_cmp);
         let quantile =
@@ -283,6 +286,7 @@ impl RefitDesk {
                 "failed": counts.failed,
                 "last": last,
             },
+            "held_out_error": held_out_error,
             "adoption_pause_ms": {
                 "count": pauses.len(), "p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0),
             },
@@ -316,4 +320,78 @@ fn started(learner: &Learner, reason: RefitReason, rows: usize, now: Now) -> Out
 /// Everybody who waited for a refit is told how it ended.
 fn answer(waiting: &mut Vec<Caller>, outcome: &Optimised, out: &mut Vec<Output>) {
     out.extend(waiting.drain(..).map(|caller| Output::Reply(caller.reply(&wire::Reply::Optimise(outcome)))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::intake::learned;
+    use super::*;
+    use crate::learner::refit;
+    use crate::state::record::{Group, Mark};
+    use crate::transport::Peer;
+    use crate::wire::{ArrayForm, Id};
+
+    const NOW: Now = Now { uptime: 1.0, unix: 1e9 };
+
+    fn caller() -> Caller {
+        Caller { peer: Peer { connection: 1, delimiter: false }, id: Id::nil(), form: ArrayForm::List }
+    }
+
+    fn replies(out: &[Output]) -> usize {
+        out.iter().filter(|output| matches!(output, Output::Reply(_))).count()
+    }
+
+    fn apply(state: &mut State, record: Record) {
+        let (id, offset) = (state.end().id + 1, state.end().offset);
+        let end = Mark { id, offset, crc: 0 };
+        state.apply(Group { end, first_offset: offset, time: 1e9, records: vec![record] }).unwrap();
+    }
+
+    #[test]
+    fn a_refit_is_decided_stored_and_then_told() {
+        let (_, mut state) = learned(400);
+        let (mut desk, mut out) = (RefitDesk::new(1, true), Vec::new());
+        desk.wait(0, caller()).unwrap();
+        state.request_refit(0);
+        assert!(desk.start(&mut state, NOW, &mut out).is_none(), "nothing is decided by a start");
+        let Some(Output::Refit { job, .. }) = out.pop() else { panic!("a job") };
+        state.request_refit(0);
+        assert!(desk.start(&mut state, NOW, &mut out).is_none() && out.len() == 1, "one runs at a time");
+        let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
+        desk.came_back(RefitDone { critic: 0, result, seconds: 0.5 });
+        let before = rmp_serde::to_vec_named(state.critics()).unwrap();
+        let record = desk.judge(&state, &[None], NOW, &mut out).unwrap();
+        assert!(rmp_serde::to_vec_named(state.critics()).unwrap() == before, "a judgement changes nothing");
+        assert!(matches!(record, Record::Adopted { .. }) && desk.adopting() == Some(0));
+        apply(&mut state, record);
+        assert!(desk.applied(&state, NOW, &mut out) && state.critics()[0].generation() == 2);
+        assert_eq!(replies(&out), 0, "no answer comes from the new model yet");
+        desk.answers_come_from(0, 2, &mut out);
+        assert_eq!(replies(&out), 1);
+        assert!(!desk.applied(&state, NOW, &mut out), "told once");
+    }
+
+    #[test]
+    fn a_refit_that_fails_is_recorded_and_one_of_a_critic_given_up_is_not() {
+        let (_, state) = learned(100);
+        let (mut desk, mut out) = (RefitDesk::new(1, true), Vec::new());
+        let failed = || RefitDone { critic: 0, result: Err("it found nothing".into()), seconds: 0.0 };
+        desk.came_back(failed());
+        let record = desk.judge(&state, &[None], NOW, &mut out);
+        assert!(matches!(record, Some(Record::RefitEnded { critic }) if critic == "default"));
+        desk.came_back(failed());
+        assert!(desk.judge(&state, &[Some("a bug".into())], NOW, &mut out).is_none());
+        let told = desk.status(0, &state.critics()[0]);
+        assert_eq!((&told["refit"]["failed"], &told["refit"]["last"]["reason"]), (&json!(1), &json!("a bug")));
+    }
+
+    #[test]
+    fn so_many_wait_and_all_are_told_when_a_critic_is_given_up() {
+        let (mut desk, mut out) = (RefitDesk::new(2, true), Vec::new());
+        let waited = (0..=WAITERS_MAX).map(|_| desk.wait(1, caller()).is_ok()).collect::<Vec<bool>>();
+        assert_eq!(waited.iter().position(|ok| !ok), Some(WAITERS_MAX));
+        assert!(desk.wait(0, caller()).is_ok(), "others wait for another critic");
+        desk.give_up(1, 3, "a bug", &mut out);
+        assert_eq!(replies(&out), WAITERS_MAX);
+    }
 }

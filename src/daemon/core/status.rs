@@ -149,12 +149,16 @@ pub(super) fn of_model(learner: &Learner, shown: Option<Shown>) -> Map<String, V
         "tolerance_to_noise": tolerance * hyper.kernel.diagonal() / hyper.noise_variance,
         "running_chains": model.running_chains(),
         "transitions": model.statistics().rows,
-        "bytes": model.bytes(),
+        "rows_effective": model.statistics().forgets().then(|| model.statistics().effective_rows()),
+        "bytes": model.bytes() + learner.kept_bytes(),
+        "policy": learner.policy(),
+        "policies_kept": learner.kept_policies().collect::<Vec<_>>(),
         "score": score.mean(),
         "score_recent": (score.rows > 0).then_some(score.recent),
     }));
     if let Some(Shown { lambda, provisional, returns }) = shown {
-        let returns = returns.map(|(factor, pairs)| json!({"factor": factor, "pairs": pairs}));
+        let returns =
+            returns.map(|(factor, pairs, coverage)| json!({"factor": factor, "pairs": pairs, "coverage": coverage}));
         status.extend(map(json!({"lambda": lambda, "provisional": provisional, "returns": returns})));
     }
     status.extend(map(wire::hyperparameters_to_json(&hyper, Some(model.inputs()))));

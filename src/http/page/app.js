@@ -145,6 +145,19 @@ function relevances() {
   return own.map((a, k) => a + (kernel.factors ?? []).reduce((sum, factor) => sum + factor[k] ** 2, 0));
 }
 
+/**
+ * How far state variable k has to move, in its own unit, for a value to change: null for a category, which is equal or
+ * different; Infinity where the kernel leaves the variable out. A period is gone round as a circle of that length.
+ */
+function lengthscale({ kernel, scale }, k) {
+  const own = Array.isArray(kernel.relevance) ? kernel.relevance[k] : kernel.relevance;
+  const relevance = own + (kernel.factors ?? []).reduce((sum, factor) => sum + factor[k] ** 2, 0);
+  const kind = kernel.kinds?.[k] ?? 'real';
+  if (kind === 'category') return relevance > 0 ? null : Infinity;
+  const unit = kind.startsWith('periodic:') ? Number(kind.slice(9)) / (2 * Math.PI) : scale[k];
+  return unit / Math.sqrt(relevance);
+}
+
 /** State variables, the most relevant first. */
 function ranked() {
   const a = relevances();
@@ -449,6 +462,13 @@ function facts(list, entries) {
 
 const small = (words) => el('small', { textContent: ` ${words}` });
 
+/** "from 431 verified pairs; 82 % were in the 90 % interval before" */
+function verified({ pairs, coverage }) {
+  if (!pairs) return 'not verified yet';
+  const before = typeof coverage === 'number' ? `; ${format(100 * coverage, 3)} % were in the 90 % interval before` : '';
+  return `from ${grouped(pairs)} verified pairs${before}`;
+}
+
 function modelCard() {
   const c = critic();
   const { kernel, noise, refit, adoption_pause_ms: pause } = c;
@@ -472,19 +492,23 @@ function modelCard() {
       ? [
           'returns',
           `sd × ${format(c.returns.factor, 3)}`,
-          small(c.returns.pairs ? `from ${grouped(c.returns.pairs)} verified pairs` : 'not verified yet'),
+          small(verified(c.returns)),
         ]
       : null,
     [
       'kernel',
-      kernel.kind,
+      kernelName(kernel),
       small(
         `sd ${format(Math.sqrt(kernel.signal_variance), 3)}` +
           (kernel.bias_variance > 0 ? ` · offset ${format(Math.sqrt(kernel.bias_variance), 3)}` : ''),
       ),
     ],
     ['noise', `sd ${format(Math.sqrt(noise.variance), 3)}`, small(noise.model)],
-    ['log evidence', format(c.log_evidence), small('nats')],
+    typeof c.log_evidence === 'number'
+      ? ['log evidence', format(c.log_evidence), small('nats')]
+      : typeof c.held_out_error === 'number'
+        ? ['held-out error', format(c.held_out_error, 3), small('1 is that of a constant')]
+        : null,
     ['log score', format(c.score_recent), small('nats per row, recent')],
     ['running chains', grouped(c.running_chains)],
     pause.count
@@ -531,17 +555,18 @@ function relevanceCard() {
   shown.forEach((k, row) => {
     const [name, numbers, track] = box.children[row].children;
     say(name, variable(k));
-    const lengthscale = inputs.scale[k] / Math.sqrt(a[k]);
-    const irrelevant = a[k] === 0 || lengthscale > 1e3 * inputs.scale[k];
+    const length = lengthscale({ kernel, scale: inputs.scale }, k);
+    const irrelevant = a[k] < 1e-6;
     const nats = typeof support[k] === 'number' ? ` · ${format(support[k], 3)} nats` : '';
     box.children[row].title = nats ? 'nats: evidence that would be lost without this variable' : '';
-    say(numbers, irrelevant ? `does not matter${nats}` : `lengthscale ${format(lengthscale, 3)}${nats}`);
+    const told = length === null ? 'category' : `lengthscale ${format(length, 3)}`;
+    say(numbers, irrelevant ? `does not matter${nats}` : `${told}${nats}`);
     box.children[row].classList.toggle('off', irrelevant);
     track.firstChild.style.width = `${100 * Math.sqrt(a[k] / most)}%`;
   });
-  const told = report.relevance_report ?? [];
-  const words = [...told.slice(0, ROWS_SHOWN), ...(report.findings ?? [])];
-  (told.length ? [] : (kernel.factors ?? [])).forEach((factor, j) => {
+  const sentences = report.relevance_report ?? [];
+  const words = [...sentences.slice(0, ROWS_SHOWN), ...(report.findings ?? [])];
+  (sentences.length ? [] : (kernel.factors ?? [])).forEach((factor, j) => {
     const parts = factor
       .map((f, k) => [f, k])
       .sort((x, y) => Math.abs(y[0]) - Math.abs(x[0]))
@@ -682,16 +707,15 @@ function title(mark) {
   return mark.event.replaceAll('_', ' ');
 }
 
+/** "ard, matern52": form and profile. */
+const kernelName = ({ kind, profile }) => `${kind}, ${profile ?? 'gaussian'}`;
+
 /** What an adoption changed in the kernel: "angle 0.42 → 0.38, noise sd 0.31 → 0.28". */
 function changes({ kernel_before: before, kernel_after: after }) {
   if (!before || !after) return null;
-  const scales_ = ({ kernel, scale }) =>
-    scale.map((s, k) => {
-      const own = Array.isArray(kernel.relevance) ? kernel.relevance[k] : kernel.relevance;
-      return s / Math.sqrt(own + (kernel.factors ?? []).reduce((sum, f) => sum + f[k] ** 2, 0));
-    });
-  const [from, to] = [scales_(before), scales_(after)];
-  const pairs = to.map((v, k) => [`lengthscale of ${variable(k)}`, from[k], v]);
+  const pairs = after.scale
+    .map((_, k) => [`lengthscale of ${variable(k)}`, lengthscale(before, k), lengthscale(after, k)])
+    .filter(([, from, to]) => from !== null && to !== null);
   pairs.push(['noise sd', Math.sqrt(before.noise.variance), Math.sqrt(after.noise.variance)]);
   pairs.push(['signal sd', Math.sqrt(before.kernel.signal_variance), Math.sqrt(after.kernel.signal_variance)]);
   const told = (v) => (v > 1e4 ? '∞' : format(v, 3));
@@ -699,9 +723,23 @@ function changes({ kernel_before: before, kernel_after: after }) {
     .filter(([, a, b]) => Math.abs(Math.log(b / a)) > 0.05 && told(a) !== told(b))
     .slice(0, 6)
     .map(([name, a, b]) => `${name} ${told(a)} → ${told(b)}`);
-  if (before.kernel.kind !== after.kernel.kind) moved.unshift(`kernel ${before.kernel.kind} → ${after.kernel.kind}`);
+  const [from, to] = [kernelName(before.kernel), kernelName(after.kernel)];
+  if (from !== to) moved.unshift(`kernel ${from} → ${to}`);
   moved.push(`dictionary ${before.dictionary_size} → ${after.dictionary_size}`);
   return moved.join(', ');
+}
+
+/** How held-out returns chose: what other lambdas lose, the kernels compared, and why the present model stayed or went. */
+function selection({ selection: s }) {
+  if (!s) return [];
+  const loss = ({ lambda, score }) => `${lambda} ${score === 1 ? 'best' : `+${format(100 * (score - 1), 2)} %`}`;
+  const kernels = s.candidates.map((c) => `${c.name} ${format(c.score, 4)} (λ ${c.lambda}, ${c.elements} states)`);
+  const present =
+    typeof s.gain === 'number'
+      ? `the present model ${s.present_stays ? 'stays' : 'is replaced'}: the best errs less by ` +
+        `${format(s.gain, 2)}, with a standard error of ${format(s.standard_error, 2)}`
+      : null;
+  return [`λ ${s.lambdas.map(loss).join(', ')}`, `held-out errors: ${kernels.join(', ')}`, present];
 }
 
 function gain(mark) {
@@ -720,13 +758,15 @@ function markList() {
       if (mark.trigger) {
         const parts = [
           TRIGGERS[mark.trigger] ?? mark.trigger,
-          `evidence on ${grouped(mark.evidence_rows)} rows`,
+          mark.selection
+            ? `held-out returns of ${grouped(mark.selection.rows)} rows`
+            : `evidence on ${grouped(mark.evidence_rows)} rows`,
           `${grouped(mark.evaluations)} evaluations`,
           `${format(mark.seconds, 2)} s${mark.out_of_time ? ', out of time' : ''}`,
         ];
         if (mark.active_bounds?.length) parts.push(`at a bound: ${mark.active_bounds.join(', ')}`);
         if (mark.rows_left_out) parts.push(`${grouped(mark.rows_left_out)} rows left out`);
-        lines.push(parts.join(' · '));
+        lines.push(parts.join(' · '), ...selection(mark));
       }
       if (mark.event === 'adopted') lines.push((mark.findings ?? []).join(' · '));
       const when = new Date(1000 * mark.time);
@@ -763,7 +803,21 @@ const SPANS = [
   [43200, '12 h'],
 ];
 const LINES = [
-  { title: 'Log evidence', unit: 'nats', of: () => [{ values: series('log_evidence'), colour: 'accent' }] },
+  {
+    title: 'Log evidence',
+    unit: 'nats',
+    // Where held-out returns select there is none, and their error is shown in its place.
+    wanted: () => series('log_evidence').some((v) => v !== null),
+    of: () => [{ values: series('log_evidence'), colour: 'accent' }],
+  },
+  {
+    title: 'Held-out error',
+    hint: 'of the model in use when it was selected; 1 is that of a constant',
+    unit: '',
+    zero: true,
+    wanted: () => series('held_out_error').some((v) => v !== null),
+    of: () => [{ values: series('held_out_error'), colour: 'accent' }],
+  },
   {
     title: 'Log score',
     hint: 'recent average; grey: since the adoption',
@@ -859,7 +913,9 @@ function buildLines() {
         timelines();
       });
       new ResizeObserver(() => timelines()).observe(line.canvas);
-      return el('div', { className: 'card line' }, el('h3', {}, line.title, line.value), line.canvas);
+      line.card = el('div', { className: 'card line' }, el('h3', {}, line.title, line.value), line.canvas);
+      line.card.hidden = Boolean(line.wanted);
+      return line.card;
     }),
   );
 }
@@ -886,6 +942,8 @@ function timelines() {
       .filter((m) => kindOf(m) !== 'other')
       .map((m) => ({ time: m.time, kind: kindOf(m) }));
     for (const line of LINES) {
+      if (line.wanted) line.card.hidden = !line.wanted();
+      if (line.card.hidden) continue;
       const lines = line
         .of()
         .map((each) =>

@@ -1,0 +1,461 @@
+//! The core's thread: it takes what waits in the queues, turns the core, and hands out what comes of it.
+
+use super::core::{Call, Core, Now, Output, Queues, RefitDone};
+use super::ledger::CheckpointDone;
+use super::quarantine::Quarantine;
+use super::telemetry::{Feed, Restarts, Stage, Timings};
+use super::warm_start::{Fed, Feeding};
+use super::{CALLS, Command, DRAIN, NAP, TICK, Task, notify_systemd};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::journal::checkpoint::Checkpoint;
+use crate::learner::model::Model;
+use crate::transport::{Outbox, Publication, Reply};
+use crate::wire::{ErrorCode, Op, WireError};
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, TrySendError, never, select};
+use sd_notify::NotifyState;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
+const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
+/// But at least so many, where there are.
+const GROUP_ROWS_MIN: u64 = 256;
+/// Bytes that are written to the journal at a time, at most, unless one message has more.
+const GROUP_BYTES: usize = 4 << 20;
+/// What whoever appends is told to wait while a table is learned first, milliseconds.
+const WARMING_MS: u64 = 1000;
+
+/// Where things come from.
+pub(super) struct Inbox {
+    pub(super) ingest: Receiver<Bytes>,
+    /// Each with the moment when it was received.
+    pub(super) calls: Receiver<(Call, Instant)>,
+    /// Rows that queries wait for.
+    pub(super) wants: Receiver<u64>,
+    pub(super) done: Receiver<RefitDone>,
+    pub(super) written: Receiver<CheckpointDone>,
+    pub(super) commands: Receiver<Command>,
+}
+
+/// Where things go.
+pub(super) struct Outlets {
+    pub(super) tasks: Sender<Task>,
+    pub(super) garbage: Sender<Box<Model>>,
+    /// A notice that there are new snapshots on the board.
+    pub(super) fresh: Sender<()>,
+    pub(super) checkpoints: Sender<Box<Checkpoint>>,
+    pub(super) replies: Outbox<Reply>,
+    pub(super) publish: Outbox<Publication>,
+}
+
+/// The core's thread.
+pub(super) struct Learning {
+    inbox: Inbox,
+    outlets: Outlets,
+    core: Core,
+    /// A table that is learned before anything that producers send.
+    pub(super) warm: Option<Feeding>,
+    /// None where nobody watches.
+    pub(super) feed: Option<Feed>,
+    pub(super) timings: Timings,
+    pub(super) refit_restarts: Restarts,
+    pub(super) http_restarts: Restarts,
+    /// Held as long as the data directory is written to.
+    pub(super) lock: Option<std::fs::File>,
+    quarantine: Quarantine,
+    /// When the appends were received that this turn answers.
+    appends: Vec<Instant>,
+    config: Arc<Config>,
+    clock: Clock,
+    dropped_publications: u64,
+    /// Whether the log has what may be kept.
+    footprint_told: bool,
+    /// Seconds that learning a row takes, of late; 0 before the first.
+    row_seconds: f64,
+    /// The critic whose adoption has been decided, and since when that keeps the learner.
+    adopting: Option<(usize, Instant)>,
+    ingest_ended: bool,
+    calls_ended: bool,
+    /// At a stop, when it ends at the latest.
+    deadline: Option<Instant>,
+}
+
+impl Learning {
+    /// The core's thread without a table, without anybody who watches.
+    pub(super) fn new(core: Core, config: Arc<Config>, clock: Clock, inbox: Inbox, outlets: Outlets) -> Self {
+        Self {
+            quarantine: Quarantine::new(&config.data_dir, config.quarantine_max),
+            inbox,
+            outlets,
+            core,
+            warm: None,
+            feed: None,
+            timings: Timings::default(),
+            refit_restarts: Restarts::default(),
+            http_restarts: Restarts::default(),
+            lock: None,
+            appends: Vec::new(),
+            config,
+            clock,
+            dropped_publications: 0,
+            footprint_told: false,
+            row_seconds: 0.0,
+            adopting: None,
+            ingest_ended: false,
+            calls_ended: false,
+            deadline: None,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        // The first status says that the daemon is ready.
+        let mut next_tick = Instant::now();
+        // Fed by the one thread that matters: where it hangs systemd starts the daemon again.
+        let watchdog = sd_notify::watchdog_enabled().map(|interval| interval / 3);
+        let mut next_feed = Instant::now();
+        self.core.set_warm_start(self.warm.as_ref().map(Feeding::rows));
+        loop {
+            // What has been decided is stored before anything more is taken in.
+            if !self.core.has_decided() || self.core.read_only().is_some() {
+                if !self.receive() {
+                    break;
+                }
+                self.take_what_waits();
+            }
+            self.turn();
+            if let Some(interval) = watchdog
+                && Instant::now() >= next_feed
+            {
+                next_feed = Instant::now() + interval;
+                notify_systemd(&[NotifyState::Watchdog]);
+            }
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.core.set_restarts(self.refit_restarts.get(), self.http_restarts.get());
+                self.tick();
+                self.quarantine.keep(&self.core.take_refused());
+            }
+            self.carry_out();
+            let over = (self.ingest_ended || self.warm.is_some()) && self.calls_ended;
+            if self.deadline.is_some_and(|deadline| over || Instant::now() >= deadline) {
+                break;
+            }
+        }
+        self.finish();
+        drop(self.lock);
+    }
+
+    /// Wait for something, not for long. Returns false when nobody is left who could ask for a stop.
+    fn receive(&mut self) -> bool {
+        // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
+        let storable = self.core.read_only().is_none();
+        let takes_live_rows = !self.ingest_ended && storable && self.warm.is_none();
+        let ingest = if takes_live_rows { self.inbox.ingest.clone() } else { never() };
+        let warm = self.warm.as_ref().filter(|_| storable && self.deadline.is_none());
+        let table = warm.map_or_else(never, |feeding| feeding.queue.clone());
+        let calls = if self.calls_ended { never() } else { self.inbox.calls.clone() };
+        let now = self.clock.now();
+        select! {
+            recv(ingest) -> message => match message {
+                Ok(message) => {
+                    let since = Instant::now();
+                    self.core.ingest(&message, now);
+                    self.timings.stages.passed(Stage::Decode, since, 0);
+                }
+                Err(_) => self.ingest_ended = true,
+            },
+            recv(table) -> fed => self.warm_start(fed.ok(), now),
+            recv(calls) -> call => match call {
+                Ok(call) => self.call(call, now),
+                Err(_) => self.calls_ended = true,
+            },
+            recv(self.inbox.done) -> done => if let Ok(done) = done {
+                self.core.refit_done(done);
+            },
+            recv(self.inbox.wants) -> offset => if let Ok(offset) = offset {
+                self.core.want(offset);
+            },
+            recv(self.inbox.written) -> done => if let Ok(done) = done {
+                self.core.checkpoint_done(&done, now);
+            },
+            recv(self.inbox.commands) -> command => match command {
+                Ok(Command::Reload(config)) => match self.core.reload(Arc::clone(&config)) {
+                    Ok(()) => self.config = config,
+                    Err(why) => log::error!("event=reload_refused why={why:?}"),
+                },
+                #[cfg(test)]
+                Ok(Command::Panic) => panic!("injected"),
+                Ok(Command::Stop) => self.deadline = self.deadline.or(Some(Instant::now() + DRAIN)),
+                // Dropped without a stop: nobody listens any more.
+                Err(_) => return false,
+            },
+            default(NAP) => {}
+        }
+        true
+    }
+
+    /// Commit, apply, act on what has been taken in; then what is due beside that.
+    fn turn(&mut self) {
+        let clock = self.clock;
+        let uptime = || clock.now().uptime;
+        let (since, rows) = (Instant::now(), self.core.waiting_rows());
+        let stored = self.core.commit(clock.now(), &uptime);
+        // Acknowledged before it is learned.
+        self.carry_out();
+        let since = self.timings.stages.passed(Stage::Journal, since, if stored { rows } else { 0 });
+        if stored {
+            self.core.apply(clock.now());
+            let learned = self.timings.stages.passed(Stage::Learn, since, rows);
+            self.note_pace(rows, learned - since);
+            self.note_pause();
+            self.core.act(clock.now());
+            self.adopting = self.core.adopting().map(|critic| (critic, learned));
+        } else {
+            // It stands still for the disk.
+            self.adopting = None;
+        }
+        self.end_warm_start(&uptime);
+        let since = Instant::now();
+        self.core.sync_if_due(clock.now(), &uptime);
+        let since = self.timings.stages.passed(Stage::Journal, since, 0);
+        self.refresh_if_due(since);
+    }
+
+    /// What the learner stands still for at an adoption: the judgement, and the group that the model is stored in.
+    fn note_pause(&mut self) {
+        if let Some((critic, since)) = self.adopting.take() {
+            let seconds = since.elapsed().as_secs_f64();
+            self.core.record_pause(critic, seconds);
+            self.timings.adoption_pause.observe(seconds);
+        }
+    }
+
+    /// Rows of the table that is learned first.
+    fn warm_start(&mut self, fed: Option<Fed>, now: Now) {
+        let Some(feeding) = &mut self.warm else { return };
+        match fed {
+            Some(Fed::Rows(batch)) => {
+                let rows = batch.len();
+                match self.core.warm_start(batch, now) {
+                    Ok(()) => {
+                        feeding.took(rows);
+                        self.core.set_warm_start(Some(feeding.rows()));
+                    }
+                    Err(error) => feeding.fail(&error.to_string()),
+                }
+            }
+            Some(Fed::Last) => feeding.end(),
+            Some(Fed::Fault(why)) => feeding.fail(&why),
+            None => feeding.fail("the thread that reads the table ended unexpectedly; please report this with the log"),
+        }
+    }
+
+    /// When all of the table is stored live rows have their turn.
+    fn end_warm_start(&mut self, clock: &dyn Fn() -> f64) {
+        let ended = self.warm.as_ref().is_some_and(Feeding::ended) && self.core.waiting_rows() == 0;
+        if ended && self.core.read_only().is_none() && self.core.make_durable(self.clock.now(), clock) {
+            let offset = self.core.offset();
+            self.warm.take().into_iter().for_each(|feeding| feeding.complete(offset));
+            self.core.set_warm_start(None);
+        }
+    }
+
+    fn call(&mut self, (call, received): (Call, Instant), now: Now) {
+        if matches!(call.op, Op::Append(_)) {
+            if self.warm.is_some() {
+                let message = "the table given with --warm-start is learned first; send this again";
+                let error = WireError::new(ErrorCode::Overloaded, message);
+                let error = WireError { retry_after_ms: Some(WARMING_MS), ..error };
+                drop(self.outlets.replies.send(call.caller.refuse(&error)));
+                return;
+            }
+            self.appends.push(received);
+        }
+        self.core.call(call, now);
+    }
+
+    fn tick(&mut self) {
+        self.core.set_queues(Queues {
+            ingest: [self.inbox.ingest.len(), self.config.inbox_messages],
+            calls: [self.inbox.calls.len(), CALLS],
+            publish: [self.outlets.publish.len(), self.outlets.publish.capacity()],
+        });
+        if !self.footprint_told
+            && let Some(footprint) = self.core.footprint()
+        {
+            footprint.log();
+            self.footprint_told = true;
+        }
+        self.core.tick(self.clock.now());
+        if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
+            feed.rows(window);
+        }
+    }
+
+    fn note_pace(&mut self, rows: u64, spent: Duration) {
+        /// What the last group counts.
+        const WEIGHT: f64 = 0.1;
+        if rows > 0 {
+            let latest = spent.as_secs_f64() / rows as f64;
+            let weight = if self.row_seconds == 0.0 { 1.0 } else { WEIGHT };
+            self.row_seconds += weight * (latest - self.row_seconds);
+        }
+    }
+
+    /// Rows that are taken at once. It depends on the clock, as everything does that cuts the stream into groups: what was
+    /// cut is in the journal.
+    fn group_rows(&self) -> u64 {
+        let most = self.config.batch_rows_max as u64;
+        // A pace of 0 makes this infinite, and the conversion the largest there is.
+        let in_time = (LEARN_AT_ONCE.as_secs_f64() / self.row_seconds) as u64;
+        in_time.clamp(GROUP_ROWS_MIN.min(most), most)
+    }
+
+    /// More of what is there already, up to one group: rows are learned together, which is faster. Messages are counted too:
+    /// not every one brings a row.
+    fn take_what_waits(&mut self) {
+        let since = Instant::now();
+        let now = self.clock.now();
+        let storable = self.core.read_only().is_none();
+        let most = self.group_rows();
+        for _ in 0..most {
+            let full = self.core.waiting_rows() >= most;
+            if full || self.core.waiting_bytes() >= GROUP_BYTES {
+                break;
+            }
+            let mut idle = true;
+            if let Some(feeding) = &self.warm {
+                if storable
+                    && self.deadline.is_none()
+                    && let Ok(fed) = feeding.queue.try_recv()
+                {
+                    self.warm_start(Some(fed), now);
+                    idle = false;
+                }
+            } else if storable && let Ok(message) = self.inbox.ingest.try_recv() {
+                self.core.ingest(&message, now);
+                idle = false;
+            }
+            if let Ok(call) = self.inbox.calls.try_recv() {
+                self.call(call, now);
+                idle = false;
+            }
+            if idle {
+                break;
+            }
+        }
+        while let Ok(offset) = self.inbox.wants.try_recv() {
+            self.core.want(offset);
+        }
+        self.timings.stages.passed(Stage::Decode, since, self.core.waiting_rows());
+    }
+
+    fn refresh_if_due(&mut self, since: Instant) {
+        let now = self.clock.now();
+        if self.core.refresh_due(now) {
+            let clock = self.clock;
+            let rows = self.core.offset() - self.core.offset_at_refresh();
+            self.core.refresh(now, &|| clock.now());
+            // One notice in the queue is enough.
+            let _ = self.outlets.fresh.try_send(());
+            self.timings.stages.passed(Stage::Publish, since, rows);
+        }
+    }
+
+    fn carry_out(&mut self) {
+        for output in self.core.take_outputs() {
+            match output {
+                // The transport never waits for a peer here.
+                Output::Reply(reply) => drop(self.outlets.replies.send(reply)),
+                Output::Publish(publication) => {
+                    if let Some(feed) = &mut self.feed {
+                        feed.publication(&publication.topic, &publication.payload);
+                    }
+                    if let Err(TrySendError::Full(_)) = self.outlets.publish.try_send(publication) {
+                        self.dropped_publications += 1;
+                        if self.dropped_publications.is_power_of_two() {
+                            log::warn!("event=publications_dropped count={}", self.dropped_publications);
+                        }
+                    }
+                }
+                // The refit thread holds one task at a time, and the core hands out one.
+                Output::Refit { critic, job } => drop(self.outlets.tasks.send(Task::Run { critic, job })),
+                Output::CatchUp { critic, candidate, window } => {
+                    drop(self.outlets.tasks.send(Task::CatchUp { critic, candidate, window }));
+                }
+                Output::Garbage(model) => drop(self.outlets.garbage.try_send(model)),
+                // The core hands out one at a time.
+                Output::Checkpoint(checkpoint) => drop(self.outlets.checkpoints.send(checkpoint)),
+            }
+        }
+        for received in self.appends.drain(..) {
+            self.timings.append.observe(received.elapsed().as_secs_f64());
+        }
+    }
+
+    fn finish(&mut self) {
+        let lost = self.inbox.ingest.len();
+        if lost > 0 {
+            log::warn!("event=not_learned messages={lost} why=\"the stop would have taken too long\"");
+        }
+        let now = self.clock.now();
+        if let Err(why) = self.core.close(now) {
+            log::error!("event=not_closed why={why:?}");
+        }
+        self.core.publish_last(now);
+        self.carry_out();
+        self.quarantine.keep(&self.core.take_refused());
+        log::info!("event=stopped seq={}", self.core.offset());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::bounded;
+
+    fn learning(ingest: Receiver<Bytes>) -> Learning {
+        let config = Arc::new(Config::default());
+        let (calls, wants, done, written, commands) = (never(), never(), never(), never(), never());
+        let inbox = Inbox { ingest, calls, wants, done, written, commands };
+        let outlets = Outlets {
+            tasks: bounded(1).0,
+            garbage: bounded(1).0,
+            fresh: bounded(1).0,
+            checkpoints: bounded(1).0,
+            replies: Outbox::new(1).0,
+            publish: Outbox::new(1).0,
+        };
+        Learning::new(Core::new(Arc::clone(&config)), config, Clock::start(), inbox, outlets)
+    }
+
+    #[test]
+    fn messages_without_new_rows_do_not_keep_the_core_from_its_work() {
+        let (sender, receiver) = bounded(10_000);
+        (0..10_000).for_each(|_| sender.send(Bytes::from_static(b"garbage")).unwrap());
+        let mut learning = learning(receiver);
+        learning.take_what_waits();
+        let most = Config::default().batch_rows_max;
+        assert!(
+            most < 9000 && learning.inbox.ingest.len() >= 10_000 - most,
+            "{} of 10000 are left",
+            learning.inbox.ingest.len()
+        );
+    }
+
+    #[test]
+    fn rows_are_taken_as_they_can_be_learned() {
+        let mut learning = learning(never());
+        let most = Config::default().batch_rows_max as u64;
+        assert_eq!(learning.group_rows(), most, "nothing is known yet");
+        learning.note_pace(100, Duration::from_millis(1));
+        assert!((999..=1000).contains(&learning.group_rows()), "{}", learning.group_rows());
+        (0..200).for_each(|_| learning.note_pace(100, Duration::from_secs(1)));
+        assert_eq!(learning.group_rows(), GROUP_ROWS_MIN);
+        learning.note_pace(0, Duration::from_secs(1000));
+        (0..200).for_each(|_| learning.note_pace(100_000, Duration::from_micros(10)));
+        assert_eq!(learning.group_rows(), most);
+    }
+}
