@@ -110,10 +110,10 @@ impl Like {
 /// A model of these rows with kernel, noise and lambda of `like`, and a dictionary of its own.
 pub(super) fn relearn(like: &Like, rows: &Rows, dictionary: &DictionaryOptions) -> Result<Snapshot, Failure> {
     let Like { settings, inputs, hyperparameters, lambda } = like;
-    let given = Given { settings, rows, inputs, hyperparameters, lambda: *lambda };
+    let given = Given { settings, rows, first: 0, inputs, hyperparameters, lambda: *lambda };
     let chosen = dictionary.choose(&given)?;
     let mut model = given.model(chosen.dictionary, &|| true)?;
-    model.revisit(std::iter::once((rows, 0..rows.len())));
+    model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model.reset_score();
     Ok(model.snapshot(true)?)
 }
