@@ -140,7 +140,7 @@ fn learners_of_before_and_of_now_are_read_back() {
     let values = |learner: &Learner| value(&learner.snapshot(true).unwrap(), state);
     assert_eq!((values(&back), back.settings()), (values(&learner), learner.settings()));
     // What was stored before there were profiles and kinds has neither.
-    let now = Settings { rho_max: 10.0, ..Settings::default() };
+    let now = Settings { rho_max: 10.0, forgetting: 1e4, ..Settings::default() };
     let mut old: serde_json::Value = serde_json::to_value(&now).unwrap();
     let keys = old.as_object_mut().unwrap();
     assert!(keys.remove("profile").is_some() && keys.remove("state_kinds").is_some());

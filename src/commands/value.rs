@@ -13,13 +13,13 @@ use std::path::PathBuf;
 /// The value at the states of a file, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone, or\nthe observations of a Minari or D4RL file (.hdf5), in the unit of the table that was fitted.\n\nsd is that of the value, return sd that of the return to come: 90 % of returns should lie within 1.645 of them. known\nis the share of the uncertainty there was before any row that data have taken away. A state is marked as extrapolated\nwhere no state that the model keeps is near. --json has mean, variance (of the value), return_variance, known and\nextrapolates, without those that the model cannot tell."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone, or with\ncolumns called as the variables of the model, among others; or the observations of a file that another program has\nwritten. They are in the unit of the table that was fitted.\n\nsd is that of the value, return sd that of the return to come: 90 % of returns should lie within 1.645 of them. known\nis the share of the uncertainty there was before any row that data have taken away. A state is marked as extrapolated\nwhere no state that the model keeps is near. --json has mean, variance (of the value), return_variance, known and\nextrapolates, without those that the model cannot tell."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Where to evaluate it: a table with the columns state_0, state_1, ... alone
+    /// Where to evaluate it: a table of states, see below
     #[arg(value_name = "STATES")]
     states: PathBuf,
     /// Columns of the states, in the order of the model's variables [default: those called as the variables, if all are

@@ -1,6 +1,7 @@
 //! Formats that keep whole arrays (NPZ, HDF5): numbers out of bytes, and rows out of arrays.
 
-use super::build::{Builder, Cell, Column, Job};
+use super::build::{Builder, Column, Job};
+use super::cell::Cell;
 use super::roles::{self, Role, Source};
 use super::{Fault, Format};
 

@@ -1,6 +1,7 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
+use super::cell::{Cell, flag, number, position, stream};
 use super::columns::Columns;
 use super::extras::{Extras, Wide};
 use super::header::Header;
@@ -100,6 +101,22 @@ impl Column {
         }
     }
 
+    /// Whether NaN in an array stands for nothing here: a state is needed, and a flag is no number.
+    fn may_be_blank(self) -> bool {
+        !matches!(
+            self,
+            Self::State(_)
+                | Self::Terminated
+                | Self::Truncated
+                | Self::Done
+                | Self::EndedItself
+                | Self::EndedOtherwise
+                | Self::Absorbing
+                | Self::Last
+                | Self::StartsChain
+        )
+    }
+
     /// Which of several it is, from 0.
     pub(super) fn number(self) -> usize {
         match self {
@@ -135,32 +152,6 @@ pub(super) fn hint(name: &str) -> String {
               next_state_0.., action or action_0.., reward or reward_0.., terminated, truncated, done, discount, time, \
               seq, starts_chain, behavior_prob, target_prob, next_action or next_action_0.., next_action_probs_0.."
             .to_owned(),
-    }
-}
-
-/// One value of a row, as its format gives it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Cell<'a> {
-    /// Nothing, or null.
-    Empty,
-    /// A text of which the column says how to read it (CSV).
-    Written(&'a str),
-    /// A text in a format that tells texts from numbers.
-    Text(&'a str),
-    Number(f64),
-    Whole(i64),
-    Flag(bool),
-}
-
-impl std::fmt::Display for Cell<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Cell::Empty => f.write_str("nothing"),
-            Cell::Written(text) | Cell::Text(text) => write!(f, "{:?}", text.chars().take(40).collect::<String>()),
-            Cell::Number(value) => write!(f, "{value}"),
-            Cell::Whole(value) => write!(f, "{value}"),
-            Cell::Flag(value) => write!(f, "{value}"),
-        }
     }
 }
 
@@ -202,64 +193,21 @@ enum Part<'a> {
     Settled,
 }
 
-/// A finite number of bounded magnitude; none where the cell is blank.
-fn number(cell: Cell<'_>, limit: f64) -> Result<Option<f64>, String> {
-    let value = match cell {
-        Cell::Empty | Cell::Written("") => return Ok(None),
-        Cell::Written(text) => text.parse().map_err(|_| format!("{cell} is not a number"))?,
-        Cell::Number(value) => value,
-        Cell::Whole(value) => value as f64,
-        Cell::Text(_) => return Err(format!("{cell} is text; a number is needed here")),
-        Cell::Flag(_) => return Err(format!("{cell} is a flag; a number is needed here")),
-    };
-    if !value.is_finite() {
-        return Err(format!("{value} is not a finite number; drop the row or repair it"));
-    }
-    if value.abs() > limit {
-        return Err(format!("{value:e} is beyond {limit:e} in magnitude; rescale the column"));
-    }
-    Ok(Some(value))
-}
-
-fn flag(cell: Cell<'_>) -> Result<bool, String> {
-    match cell {
-        Cell::Empty | Cell::Written("" | "0") | Cell::Flag(false) | Cell::Whole(0) => Ok(false),
-        Cell::Written("1") | Cell::Flag(true) | Cell::Whole(1) => Ok(true),
-        Cell::Written(text) if text.eq_ignore_ascii_case("false") => Ok(false),
-        Cell::Written(text) if text.eq_ignore_ascii_case("true") => Ok(true),
-        Cell::Number(value) if value == 0.0 || value == 1.0 => Ok(value == 1.0),
-        _ => Err(format!("{cell} is not a flag; write true, false, 1 or 0")),
-    }
-}
-
-fn position(cell: Cell<'_>) -> Result<u64, String> {
-    let value = match cell {
-        Cell::Written(text) => text.parse().ok(),
-        Cell::Whole(value) => u64::try_from(value).ok(),
-        // Beyond 2^53 neighbours cannot be told apart.
-        Cell::Number(value) if value.fract() == 0.0 && (0.0..9e15).contains(&value) => Some(value as u64),
-        _ => None,
-    };
-    match value {
-        Some(u64::MAX) => Err(format!("{} is too large", u64::MAX)),
-        Some(value) => Ok(value),
-        None => Err(format!("{cell} is not a whole number from 0 up")),
-    }
-}
-
-/// A stream's name: numbers are names as well.
-fn stream(cell: Cell<'_>, name: &mut String) -> Result<(), String> {
-    name.clear();
-    match cell {
-        Cell::Written(text) | Cell::Text(text) => name.push_str(text),
-        Cell::Whole(value) => name.push_str(&value.to_string()),
-        Cell::Empty => {}
-        Cell::Number(_) | Cell::Flag(_) => return Err(format!("{cell} is no name; a text or a whole number is")),
-    }
-    match name.len() {
-        1..=256 => Ok(()),
-        length => Err(format!("a stream's name has 1 to 256 bytes, this one has {length}")),
-    }
+/// What the cells of one row say, beside its numbers.
+#[derive(Default)]
+struct Said {
+    /// Whether a column names the stream.
+    named: bool,
+    terminated: bool,
+    truncated: bool,
+    done: bool,
+    itself: bool,
+    otherwise: bool,
+    absorbing: bool,
+    last: bool,
+    starts_chain: bool,
+    discount: f64,
+    seq: Option<u64>,
 }
 
 /// Takes rows of cells, checks them, and makes a table of them.
@@ -301,7 +249,8 @@ impl Builder {
     pub(super) fn new(header: Header, nan_is_blank: bool) -> Self {
         let (d, h) = (header.dim, header.rewards_per_row);
         let (extras, mut extra) = (header.extras.clone(), header.extras.clone());
-        let (terms, named) = (header.terms, header.columns.contains(&Column::Episode));
+        let (terms, in_pieces) = (header.terms, header.in_pieces);
+        let named = header.columns.contains(&Column::Episode);
         extra.columns_mut().into_iter().for_each(|column| column.values = vec![f64::NAN; column.width]);
         Self {
             header,
@@ -325,7 +274,7 @@ impl Builder {
             terms: vec![f64::NAN; terms],
             name: String::new(),
             absorbing: Vec::new(),
-            order: Order::new(named),
+            order: Order::new(named, in_pieces),
         }
     }
 
@@ -382,119 +331,41 @@ impl Builder {
 
     /// Append the row that is at `place` in the file; `cell` gives its k-th cell.
     pub(super) fn push<'c>(&mut self, place: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), Fault> {
-        let (mut terminated, mut truncated, mut done, mut discount) = (false, false, false, f64::NAN);
-        let (mut itself, mut otherwise, mut absorbing, mut last) = (false, false, false, false);
-        let (mut seq, mut starts_chain) = (None, false);
-        let mut named = false;
+        let mut said = Said { discount: f64::NAN, ..Said::default() };
         for k in 0..self.header.columns.len() {
             let column = self.header.columns[k];
-            let mut cell = if column == Column::Skipped { Cell::Empty } else { cell(k) };
-            if self.nan_is_blank
-                && matches!(cell, Cell::Number(value) if value.is_nan())
-                && !matches!(
-                    column,
-                    Column::State(_)
-                        | Column::Terminated
-                        | Column::Truncated
-                        | Column::Done
-                        | Column::EndedItself
-                        | Column::EndedOtherwise
-                        | Column::Absorbing
-                        | Column::Last
-                        | Column::StartsChain
-                )
-            {
-                cell = Cell::Empty;
-            }
-            // NaN stands for a blank cell until it is known whether the row needs it.
-            let optional = |limit| number(cell, limit).map(|value| value.unwrap_or(f64::NAN));
-            let read = match column {
-                Column::Stream => {
-                    named = true;
-                    stream(cell, &mut self.name)
-                }
-                Column::State(i) => match number(cell, MAGNITUDE_MAX) {
-                    Ok(Some(value)) => {
-                        self.state[i] = value;
-                        Ok(())
-                    }
-                    Ok(None) => Err("empty; a number is needed here".to_owned()),
-                    Err(message) => Err(message),
-                },
-                Column::NextState(i) => optional(MAGNITUDE_MAX).map(|value| self.next[i] = value),
-                Column::Reward(i) => optional(MAGNITUDE_MAX).map(|value| self.reward[i] = value),
-                Column::Action(i) => optional(f64::MAX).map(|value| self.extra.actions.values[i] = value),
-                Column::Terminated => flag(cell).map(|value| terminated = value),
-                Column::Truncated => flag(cell).map(|value| truncated = value),
-                Column::Done => flag(cell).map(|value| done = value),
-                Column::Discount => optional(f64::MAX).and_then(|value| {
-                    discount = value;
-                    if value.is_nan() || (0.0..=1.0).contains(&value) {
-                        Ok(())
-                    } else {
-                        Err(format!("a discount lies in [0, 1], this one is {value}"))
-                    }
-                }),
-                Column::Time => optional(f64::MAX).map(drop),
-                Column::Seq => position(cell).map(|value| seq = Some(value)),
-                Column::BehaviorProb => optional(f64::MAX).and_then(|value| {
-                    self.extra.behavior_probs.values[0] = value;
-                    if value.is_nan() { Ok(()) } else { probability::check_behavior(value) }
-                }),
-                Column::TargetProb => optional(f64::MAX).map(|value| self.extra.target_probs.values[0] = value),
-                Column::NextAction(i) => optional(f64::MAX).map(|value| self.extra.next_actions.values[i] = value),
-                Column::NextActionProb(i) => {
-                    optional(f64::MAX).map(|value| self.extra.next_action_probs.values[i] = value)
-                }
-                Column::StartsChain => flag(cell).map(|value| starts_chain = value),
-                Column::Episode => order::episode(cell, &mut self.order.key),
-                Column::Order => order::moment(cell).map(|value| self.order.time = value),
-                Column::Frame => position(cell).map(|value| self.order.frame = value as f64),
-                Column::Absorbing => flag(cell).map(|value| absorbing = value),
-                Column::Last => flag(cell).map(|value| last = value),
-                Column::EndedItself => flag(cell).map(|value| itself = value),
-                Column::EndedOtherwise => flag(cell).map(|value| otherwise = value),
-                Column::Term(i) => optional(f64::MAX).map(|value| self.terms[i] = value),
-                Column::Skipped => Ok(()),
-            };
-            read.map_err(|message| self.fault(place, &self.header.names[k], message))?;
+            let cell = if column == Column::Skipped { Cell::Empty } else { cell(k) };
+            let taken = self.take(column, cell, &mut said);
+            taken.map_err(|message| self.fault(place, &self.header.names[k], message))?;
         }
-        if !named {
+        if !said.named {
             self.name.clear();
             self.name.push_str("default");
         }
+        let (mut terminated, mut truncated) = (said.terminated, said.truncated);
         match self.header.want {
-            Want::Transitions(Reading { done: Some(Done::Terminated), .. }) => terminated |= done,
-            Want::Transitions(Reading { done: Some(Done::Truncated), .. }) => truncated |= done,
+            Want::Transitions(Reading { done: Some(Done::Terminated), .. }) => terminated |= said.done,
+            Want::Transitions(Reading { done: Some(Done::Truncated), .. }) => truncated |= said.done,
             _ => {}
         }
-        terminated |= itself && !truncated;
-        truncated |= (otherwise && !terminated) || last;
+        terminated |= said.itself && !truncated;
+        truncated |= (said.otherwise && !terminated) || said.last;
         self.add_up(place)?;
-        if self.header.has_next {
-            if terminated && self.next.iter().all(|v| v.is_nan()) {
-                self.next.copy_from_slice(&self.state);
-            }
-            if let Some(i) = self.next.iter().position(|v| v.is_nan()) {
-                let name = self.header.name_of(Column::NextState(i));
-                let message = "only terminated rows may leave all of their successor out";
-                return Err(self.fault(place, &name, format!("{}; {message}", self.blank())));
-            }
-        }
+        self.check_successor(place, terminated)?;
         let ratio = self.check_extras(place)?;
         let id = self.stream_id();
-        let starts_chain = self.order.take(id, starts_chain);
+        let starts_chain = self.order.take(id, said.starts_chain);
         if self.order.disordered {
             self.check_sortable(place)?;
         }
-        let seq = self.number_row(place, id, seq, starts_chain)?;
-        self.absorbing.push(absorbing);
+        let seq = self.number_row(place, id, said.seq, starts_chain)?;
+        self.absorbing.push(said.absorbing);
         self.rows.states.extend_from_slice(&self.state);
         if self.header.has_next {
             self.rows.next_states.extend_from_slice(&self.next);
         }
         self.rows.rewards.extend_from_slice(&self.reward);
-        self.rows.discounts.push(discount);
+        self.rows.discounts.push(said.discount);
         self.rows.ratios.push(ratio);
         self.rows.streams.push(id);
         self.rows.terminated.push(terminated);
@@ -506,6 +377,79 @@ impl Builder {
         self.seen += 1;
         self.seen_of[id as usize] += 1;
         Ok(())
+    }
+
+    /// Take in what one cell says.
+    fn take(&mut self, column: Column, mut cell: Cell<'_>, said: &mut Said) -> Result<(), String> {
+        if self.nan_is_blank && column.may_be_blank() && matches!(cell, Cell::Number(value) if value.is_nan()) {
+            cell = Cell::Empty;
+        }
+        // NaN stands for a blank cell until it is known whether the row needs it.
+        let optional = |limit| number(cell, limit).map(|value| value.unwrap_or(f64::NAN));
+        match column {
+            Column::Stream => {
+                said.named = true;
+                stream(cell, &mut self.name)?;
+            }
+            Column::State(i) => {
+                let value = number(cell, MAGNITUDE_MAX)?;
+                self.state[i] = value.ok_or_else(|| "empty; a number is needed here".to_owned())?;
+            }
+            Column::NextState(i) => self.next[i] = optional(MAGNITUDE_MAX)?,
+            Column::Reward(i) => self.reward[i] = optional(MAGNITUDE_MAX)?,
+            Column::Action(i) => self.extra.actions.values[i] = optional(f64::MAX)?,
+            Column::Terminated => said.terminated = flag(cell)?,
+            Column::Truncated => said.truncated = flag(cell)?,
+            Column::Done => said.done = flag(cell)?,
+            Column::Discount => {
+                let value = optional(f64::MAX)?;
+                if !value.is_nan() && !(0.0..=1.0).contains(&value) {
+                    return Err(format!("a discount lies in [0, 1], this one is {value}"));
+                }
+                said.discount = value;
+            }
+            Column::Time => drop(optional(f64::MAX)?),
+            Column::Seq => said.seq = Some(position(cell)?),
+            Column::BehaviorProb => {
+                let value = optional(f64::MAX)?;
+                if !value.is_nan() {
+                    probability::check_behavior(value)?;
+                }
+                self.extra.behavior_probs.values[0] = value;
+            }
+            Column::TargetProb => self.extra.target_probs.values[0] = optional(f64::MAX)?,
+            Column::NextAction(i) => self.extra.next_actions.values[i] = optional(f64::MAX)?,
+            Column::NextActionProb(i) => self.extra.next_action_probs.values[i] = optional(f64::MAX)?,
+            Column::StartsChain => said.starts_chain = flag(cell)?,
+            Column::Episode => order::episode(cell, &mut self.order.key)?,
+            Column::Order => self.order.time = order::moment(cell)?,
+            Column::Frame => self.order.frame = position(cell)? as f64,
+            Column::Absorbing => said.absorbing = flag(cell)?,
+            Column::Last => said.last = flag(cell)?,
+            Column::EndedItself => said.itself = flag(cell)?,
+            Column::EndedOtherwise => said.otherwise = flag(cell)?,
+            Column::Term(i) => self.terms[i] = optional(f64::MAX)?,
+            Column::Skipped => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the row has the successor that it needs; a terminated one gets its own state as a placeholder.
+    fn check_successor(&mut self, place: u64, terminated: bool) -> Result<(), Fault> {
+        if !self.header.has_next {
+            return Ok(());
+        }
+        if terminated && self.next.iter().all(|v| v.is_nan()) {
+            self.next.copy_from_slice(&self.state);
+        }
+        match self.next.iter().position(|v| v.is_nan()) {
+            Some(i) => {
+                let name = self.header.name_of(Column::NextState(i));
+                let message = "only terminated rows may leave all of their successor out";
+                Err(self.fault(place, &name, format!("{}; {message}", self.blank())))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Check what the row says about policies; the ratio of its probabilities.
@@ -752,7 +696,14 @@ impl Builder {
         for i in cut {
             rows.truncated[i] = true;
         }
-        for i in (0..n).filter(|&i| within[i] && keep[i]) {
+        let out: Vec<bool> = (0..n).map(|i| within[i] && keep[i]).collect();
+        self.check_needed(&rows, &out)?;
+        Ok(self.hand_out(rows, &out, &keep))
+    }
+
+    /// Whether rows that are transitions have rewards and actions.
+    fn check_needed(&self, rows: &Rows, out: &[bool]) -> Result<(), Fault> {
+        for i in (0..out.len()).filter(|&i| out[i]) {
             let blank = |column: Column| {
                 let message = format!("{}; only a row that is no transition may leave it out", self.blank());
                 self.fault(self.places[i], &self.header.name_of(column), message)
@@ -764,6 +715,12 @@ impl Builder {
                 return Err(blank(Column::Action(k)));
             }
         }
+        Ok(())
+    }
+
+    /// The rows that are `out`, as a table; of the others those to `keep` stay.
+    fn hand_out(&mut self, rows: Rows, out: &[bool], keep: &[bool]) -> Table {
+        let (n, d, h) = (out.len(), rows.dim, rows.rewards_per_row);
         let none = self.extras.without_rows();
         let before = Columned {
             extras: std::mem::replace(&mut self.extras, none),
@@ -774,14 +731,14 @@ impl Builder {
         };
         let absorbing = std::mem::take(&mut self.absorbing);
         let mut table = Table { rows: Rows::new(d, h), ..Table::default() };
-        if (0..n).all(|i| within[i] && keep[i]) {
+        if out.iter().all(|&out| out) {
             table.rows = rows;
             before.into_table(&mut table);
-            return Ok(table);
+            return table;
         }
         table.extras = self.extras.clone();
         for i in (0..n).filter(|&i| keep[i]) {
-            if within[i] {
+            if out[i] {
                 table.rows.extend(&rows, i..i + 1);
                 table.extras.push_from(&before.extras, i);
                 table.seqs.push(before.seqs[i]);
@@ -798,10 +755,10 @@ impl Builder {
                 self.order.frames.extend(before.frames.get(i));
             }
         }
-        if !has_next {
+        if !self.header.has_next {
             self.rows.next_states.clear();
         }
-        Ok(table)
+        table
     }
 }
 

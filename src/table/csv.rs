@@ -1,6 +1,7 @@
 //! CSV: the first line names the columns.
 
-use super::build::{Builder, Cell, Job};
+use super::build::{Builder, Job};
+use super::cell::Cell;
 use super::header::Header;
 use super::roles::{Source, assign};
 use super::{Fault, TableError};

@@ -1,7 +1,8 @@
 //! JSONL: one object per line, with the names of CSV's columns, or lists under the names of the wire.
 
 use super::Fault;
-use super::build::{Builder, Cell, Job};
+use super::build::{Builder, Job};
+use super::cell::Cell;
 use super::header::Header;
 use super::roles::{Source, assign};
 use serde_json::{Map, Value};

@@ -55,6 +55,7 @@
 
 mod arrays;
 mod build;
+mod cell;
 mod columns;
 mod csv;
 mod expression;

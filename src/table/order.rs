@@ -1,6 +1,6 @@
 //! Episodes that a column names, and the order of rows within them.
 
-use super::build::Cell;
+use super::cell::Cell;
 use std::collections::HashMap;
 
 /// Which episode each row belongs to, and where it stands there.
@@ -8,6 +8,8 @@ use std::collections::HashMap;
 pub(super) struct Order {
     /// Whether there is a column that names episodes.
     pub(super) named: bool,
+    /// Whether rows are not kept, so that nothing is kept of each of them.
+    in_pieces: bool,
     ids: HashMap<(u32, String), u32>,
     pub(super) names: Vec<String>,
     /// Of each stream the last row: its episode, time and frame.
@@ -31,8 +33,8 @@ pub(super) struct Order {
 }
 
 impl Order {
-    pub(super) fn new(named: bool) -> Self {
-        Self { named, time: f64::NAN, frame: f64::NAN, ..Self::default() }
+    pub(super) fn new(named: bool, in_pieces: bool) -> Self {
+        Self { named, in_pieces, time: f64::NAN, frame: f64::NAN, ..Self::default() }
     }
 
     /// Take a row of a stream in; whether it starts a chain, by what it says itself (`opens`) or by episode, time or frame.
@@ -64,11 +66,13 @@ impl Order {
         }
         if self.named {
             let count = &mut self.counts[id as usize];
-            self.episodes.push(id);
-            self.frames.push(if self.frame.is_nan() { *count } else { self.frame as u64 });
-            self.times.push(if self.time.is_nan() { self.frame } else { self.time });
-            self.opens.push(opens || (before.is_some_and(|(e, _, frame)| e == id && self.frame - frame > 1.0)));
             *count += 1;
+            if !self.in_pieces {
+                self.episodes.push(id);
+                self.frames.push(if self.frame.is_nan() { *count - 1 } else { self.frame as u64 });
+                self.times.push(if self.time.is_nan() { self.frame } else { self.time });
+                self.opens.push(opens || before.is_some_and(|(e, _, frame)| e == id && self.frame - frame > 1.0));
+            }
         }
         starts
     }

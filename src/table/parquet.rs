@@ -1,14 +1,15 @@
 //! Parquet: columns with the names of CSV's, of numbers or of lists that are equally long.
 
 use super::Fault;
-use super::build::{Builder, Cell, Job};
+use super::build::{Builder, Job};
+use super::cell::Cell;
 use super::header::Header;
-use super::roles::{Source, assign};
+use super::roles::{Roles, Source, assign};
 use ::parquet::basic::{ConvertedType, Type};
 use ::parquet::column::reader::ColumnReader;
 use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
-use ::parquet::schema::types::ColumnDescriptor;
+use ::parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -38,22 +39,7 @@ fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
         sources.push(Source { name, width });
     }
     let roles = assign(job, &sources)?;
-    for (k, description) in schema.columns().iter().enumerate().filter(|(k, _)| !roles.of[*k].is_empty()) {
-        let scaled = description.converted_type() == ConvertedType::DECIMAL;
-        let readable = match description.physical_type() {
-            Type::BOOLEAN | Type::FLOAT | Type::DOUBLE | Type::BYTE_ARRAY | Type::INT32 | Type::INT64 => !scaled,
-            Type::INT96 | Type::FIXED_LEN_BYTE_ARRAY => false,
-        };
-        if !readable || description.max_rep_level() > 1 {
-            let message = format!(
-                "holds {}{} ({}); write it as a double, an integer, a flag or a text, or lists of them",
-                if description.max_rep_level() > 1 { "lists of lists of " } else { "" },
-                description.physical_type(),
-                description.converted_type()
-            );
-            return Err(Fault::column(&sources[k].name, message));
-        }
-    }
+    check_readable(&schema, &sources, &roles)?;
     let (columns, at) = roles.columns(&sources, job.format)?;
     let used: Vec<bool> = roles.of.iter().map(|roles| !roles.is_empty()).collect();
     let mut builder = Builder::new(Header::new(job, columns, roles)?, false);
@@ -110,6 +96,27 @@ fn read_file(file: File, job: &mut Job<'_>) -> Result<Builder, Fault> {
         }
     }
     Ok(builder)
+}
+
+/// Whether the columns that are needed hold what can be read.
+fn check_readable(schema: &SchemaDescriptor, sources: &[Source], roles: &Roles) -> Result<(), Fault> {
+    for (k, description) in schema.columns().iter().enumerate().filter(|(k, _)| !roles.of[*k].is_empty()) {
+        let scaled = description.converted_type() == ConvertedType::DECIMAL;
+        let readable = match description.physical_type() {
+            Type::BOOLEAN | Type::FLOAT | Type::DOUBLE | Type::BYTE_ARRAY | Type::INT32 | Type::INT64 => !scaled,
+            Type::INT96 | Type::FIXED_LEN_BYTE_ARRAY => false,
+        };
+        if !readable || description.max_rep_level() > 1 {
+            let message = format!(
+                "holds {}{} ({}); write it as a double, an integer, a flag or a text, or lists of them",
+                if description.max_rep_level() > 1 { "lists of lists of " } else { "" },
+                description.physical_type(),
+                description.converted_type()
+            );
+            return Err(Fault::column(&sources[k].name, message));
+        }
+    }
+    Ok(())
 }
 
 /// How many numbers the first row of a column of lists has that has any.
@@ -197,7 +204,6 @@ impl Levels {
 
 impl Block {
     /// The next rows; or of the first row with another number of numbers than `width`, its place among them and that number.
-    #[expect(clippy::type_complexity, reason = "two ways to fail: the file is damaged, a row is wrong")]
     fn read(
         reader: &mut ColumnReader,
         description: &ColumnDescriptor,

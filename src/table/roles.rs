@@ -40,6 +40,9 @@ pub(super) struct Reckoned {
     pub(super) terms: Vec<(f64, usize)>,
 }
 
+/// What some columns are called in words, and which they are.
+type Kind = (&'static str, fn(Column) -> bool);
+
 /// Names that other programs give to what we read; where rows have one column for each number, `_0`, `.0` or `[0]` follows.
 const ALIASES: [(Column, &[&str]); 13] = [
     (Column::State(0), &["obs", "observation", "observations", "observation.state", "states", "state"]),
@@ -602,7 +605,7 @@ impl Finder<'_> {
     fn say(&self, sums: &[Reckoned]) -> Vec<(&'static str, String)> {
         let done = self.done();
         let mut said: Vec<(&'static str, String)> = Vec::new();
-        let kinds: [(&'static str, fn(Column) -> bool); 14] = [
+        let kinds: [Kind; 14] = [
             ("stream", |c| c == Column::Stream),
             ("episode", |c| c == Column::Episode),
             ("time", |c| c == Column::Order),

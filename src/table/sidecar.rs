@@ -160,7 +160,7 @@ mod tests {
     fn what_is_written_is_read_back_from_every_format() {
         let columns = [
             ("state".to_owned(), Values::Numbers(vec![0.5, -1e300, 1.0 / 3.0])),
-            ("reward".to_owned(), Values::Whole(vec![1, -2, i64::from(i32::MAX)])),
+            ("reward".to_owned(), Values::Whole(vec![1, -2, 1_000_000])),
             ("episode".to_owned(), Values::Texts(vec!["a".into(), "bé, \"c\"".into(), "a".into()])),
         ];
         let directory = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ mod tests {
             let reading =
                 Reading { assume_terminated: Some(crate::table::AssumeTerminated::Never), ..Reading::default() };
             let table = Table::read_as(&path, reading, &named, &mut |_| {}).unwrap();
-            assert_eq!(table.rows().states, [1.0, f64::from(i32::MAX), -2.0], "{ending}: sorted by episode");
+            assert_eq!(table.rows().states, [1.0, 1e6, -2.0], "{ending}: sorted by episode");
             assert_eq!(table.episode_names(), ["a", "bé, \"c\""], "{ending}");
         }
         let refused = write_columns(&directory.path().join("labels.txt"), &columns).unwrap_err().to_string();
