@@ -671,9 +671,11 @@ fn report_event(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Outp
 mod tests {
     use super::*;
     use crate::journal::memory::{MemoryCheckpoints, MemoryStorage};
-    use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::sim::{self, Step, pendulum::Pendulum, walk::Walk};
     use crate::transport::Peer;
     use crate::wire::{ArrayForm, Id};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
 
     fn pendulum(rows: usize) -> Vec<Batch> {
         let mut pendulum = Pendulum::new(1, 0.3);
@@ -730,6 +732,64 @@ mod tests {
         let again = open();
         assert_eq!(transitions(&again), 160);
         assert!(again.checkpoint(now).encode() == state);
+    }
+
+    #[test]
+    fn a_change_of_the_world_is_told_and_followed_and_so_it_is_in_a_replay() {
+        let text = "window_rows = 500\n[[critic]]\nname = \"main\"\nrefit_first_rows = 0\ndictionary_max = 30\ndiscount = 0.8\n";
+        let config = Arc::new(Config::from_toml(text).unwrap());
+        let disk = Arc::default();
+        let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+        let now = Now { uptime: 1.0, unix: 1e9 };
+        let open = || {
+            let storage = Box::new(MemoryStorage::on(Arc::clone(&disk)));
+            Core::open(Arc::clone(&config), storage, Arc::clone(&checkpoints), now, &mut |_, _| {}).unwrap()
+        };
+        let (mut walk, mut rng, mut core) = (Walk::new(1, Some(50), 0.0), ChaCha8Rng::seed_from_u64(1), open());
+        let (mut events, mut wholes) = (Vec::new(), Vec::new());
+        for group in 0..140 {
+            let mut steps: Vec<Step> = (0..100).map(|_| walk.step()).collect();
+            for step in &mut steps {
+                let sign = if group < 100 { 1.0 } else { -1.0 };
+                let noise = 0.3 * (rng.random::<f64>() + rng.random::<f64>() - 1.0);
+                step.reward = sign * step.state[0] + noise;
+            }
+            sim::batches("walk", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+            core.step(now);
+            core.refresh(now, &|| now);
+            for output in core.take_outputs() {
+                let Output::Publish(publication) = output else { continue };
+                let said = || wire::to_json(&publication.payload).unwrap();
+                if publication.topic.starts_with("event.") {
+                    events.push(said());
+                } else if publication.topic == "snapshot.main" {
+                    wholes.push(said()["generation"].clone());
+                }
+            }
+            if group == 101 {
+                // Between the change and its alarm.
+                let checkpoint = core.checkpoint(now);
+                checkpoints.write(checkpoint.group, &checkpoint.encode()).unwrap();
+            }
+        }
+        let kinds: Vec<&Value> = events.iter().map(|event| &event["event"]).collect();
+        assert_eq!(kinds, ["drift", "forked", "swapped"], "{events:?}");
+        let [alarm, _, swapped] = &events[..] else { unreachable!() };
+        assert!(alarm["since"].as_u64().unwrap().abs_diff(10_000) < 600, "{alarm}");
+        assert!(alarm["size"].as_f64().is_some_and(|size| size != 0.0) && alarm["streams"] == json!([]), "{alarm}");
+        assert_eq!((&swapped["kept"], &swapped["generation"]), (&json!("generation-1"), &json!(2)));
+        // Subscribers get the model that answers now whole, although the last snapshot is not a second old.
+        assert_eq!(wholes, [1, 2]);
+        let drift = core.status(now)["critics"][0]["drift"].clone();
+        assert_eq!(
+            (&drift["sensitivity"], &drift["alarms"], &drift["forked"]),
+            (&json!("normal"), &json!(1), &json!(false))
+        );
+        assert_eq!((&drift["kept_models"], &drift["changed_at"]), (&json!(["generation-1"]), &swapped["from"]));
+        assert_eq!(drift["last"]["offset"], alarm["offset"]);
+        let state = core.checkpoint(now).encode();
+        drop(core);
+        assert!(open().checkpoint(now).encode() == state);
     }
 
     #[test]
