@@ -416,7 +416,7 @@ fn one_change(kind: Kind, change: Change, seed: u64, run: &Run, world: &World, f
     let mut without = run.clone();
     let off = settings(&world, DriftSensitivity::Off);
     without.learner.set_settings(off);
-    let mut fresh: Model = run.learner.model().expect("a model").fork();
+    let mut fresh: Model = run.learner.model().expect("a model").emptied();
     let rows = world.rows(AFTER, |k| Laws::after(kind, change, k));
     let truth = Truth::of(kind, &Laws::after(kind, change, AFTER), seed).filter(|_| change != Change::Slow);
     let old = Truth::of(kind, &Laws::BEFORE, seed);
