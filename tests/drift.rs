@@ -229,3 +229,21 @@ fn where_it_is_switched_off_nothing_is_watched() {
     learner.set_settings(off);
     assert!(!learner.watches() && learner.bytes_beside_model() == 0 && learner.looks_back_to() == learner.learned());
 }
+
+#[test]
+fn another_policy_ends_the_fork() {
+    let rows = there_and_back();
+    let (mut learner, mut window) = (Learner::new(settings(), None), Window::new(1, 1, 100));
+    let mut at = 0;
+    while !learner.is_forked() {
+        step(&mut learner, &mut window, &rows, at..at + 100);
+        at += 100;
+    }
+    assert!(learner.changed_at() < at as u64);
+    learner.new_policy(at as u64, Some("b"));
+    let events = step(&mut learner, &mut window, &rows, at..at + 100);
+    assert!(matches!(&events[..], [Event::NewPolicy { offset, .. }] if *offset == at as u64), "{events:?}");
+    assert!(!learner.is_forked());
+    // Refits leave out the rows before, and a fork does not begin with them either.
+    assert_eq!((learner.changed_at(), learner.looks_back_to()), (at as u64, at as u64));
+}
