@@ -253,7 +253,7 @@ class Client:
     def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
         """From the next row on another policy acts, `policy` if it has a name: the number of rows before it.
 
-        What critics make of what they have learned is their setting `on_new_policy`. Without `critic` all are concerned.
+        What critics do with what they have learned is their setting `on_new_policy`. Without `critic` all do it.
         Nothing changes if that policy acts already. Rows of a `Sender` with `policy` announce it themselves.
         """
         return int(self.request("new_policy", **optional(policy=policy, critic=critic))["offset"])

@@ -57,8 +57,9 @@ class Sender:
     - `stream`: whose experience this is, unless a call names another.
     - `session`: one run of the program; a new one by default, which ends the one before. `resume` goes on with the
       session of that name where the daemon has got to: see `position`.
-    - `policy`: name of the policy that acts, unless a call names another; an attribute that may be set. A name that differs
-      from the one before announces another policy from that row on: what critics do then is their setting `on_new_policy`.
+    - `policy`: name of the policy that acts, unless a call names another; an attribute that may be set. A name that
+      differs from the one before announces another policy from that row on: critics then follow their setting
+      `on_new_policy`.
     - `queue_rows`: rows held in memory at most. `batch_rows`: rows of one message at most. `linger_s`: how long a row
       may wait for company. `window`: batches sent ahead of their acknowledgement.
     - `spool`: a file; `spool_bytes`: its limit.
@@ -201,8 +202,8 @@ class Sender:
 
         For learning about another policy than the one that acts: `behavior_prob` is the probability, or density, under
         which the action was taken, `target_prob` that of the same action under the policy to be judged; `next_action`,
-        or the `next_action_probs` (C,) of discrete actions, is what that policy does in `next_state`. `policy` names the
-        one that acts.
+        or the `next_action_probs` (C,) of discrete actions, is what that policy does in `next_state`.
+        `policy` names the one that acts.
 
         Raises `Invalid` for rows that the daemon would refuse, `Full` if a reliable sender has no room in time, and
         `Refused` if the daemon has turned this stream down.

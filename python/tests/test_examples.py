@@ -52,7 +52,7 @@ def test_ten_lines(start: Start) -> None:
         told = client.value([0.0, 0.0, 0.0], min_offset=2000, variance=True, known=True)
         status = client.status()
         assert status["offset"] == 2000 and status["critics"][0]["generation"] >= 2
-        assert not told.provisional and told.known > 0.0
+        assert not told.provisional and told.known is not None and told.known > 0.0
         prior = sum(status["critics"][0]["kernel"][key] for key in ("signal_variance", "bias_variance"))
         assert float(re.findall(r"\+- ([0-9.]+)", said)[-1]) < prior**0.5
     # As many as its name says: from the first line of the program proper.
