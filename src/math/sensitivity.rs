@@ -1,7 +1,7 @@
 //! How much of a function's variation hangs on each of its variables: total Sobol indices over states that were visited.
 //!
 //! ```text
-//! T_d = E (f(x) - f(x'))^2 / (2 Var f(x))      x' is x but for x_d, which is that of another state      \[Jan99\]
+//! T_d = E (f(x) - f(x'))^2 / (2 Var f(x))      x' is x but for x_d, which is that of another state      [Jan99]
 //! ```
 //! T_d is the share of the variance of f that would be left if all variables but the d-th were known. Variables count as
 //! independent, each with the distribution that it had: what two of them do only together is in the share of both, so that
