@@ -257,7 +257,11 @@ def test_angles_and_categories_have_scales_of_their_own(start: Start, page: Brow
     generator = np.random.default_rng(5)
     count = 200
     states = np.stack(
-        [generator.normal(size=count + 1), generator.uniform(0, 6.28, count + 1), generator.integers(3, size=count + 1)],
+        [
+            generator.normal(size=count + 1),
+            generator.uniform(0, 6.28, count + 1),
+            generator.integers(3, size=count + 1),
+        ],
         axis=1,
     )
     rewards = np.cos(states[:-1, 1]) + states[:-1, 2]
@@ -272,6 +276,56 @@ def test_angles_and_categories_have_scales_of_their_own(start: Start, page: Brow
     # Nothing has been selected: neither an evidence nor an error has a place.
     assert "evidence" not in page.run("document.getElementById('model').textContent")
     assert page.run("document.querySelectorAll('.line:not([hidden])').length") == 7
+    assert_clean(page, daemon)
+
+
+def test_a_change_of_the_world_turns_the_line_amber(start: Start, page: Browser) -> None:
+    config = 'state_dim = 1\nstate_names = ["load"]\n'
+    daemon = start("critic.discount=0.9", "critic.dictionary_max=30", "critic.refit_first_rows=0", config=config)
+    push, generator = daemon.push(), np.random.default_rng(6)
+    sent, state = 0, 0.0
+
+    def feed(rows: int, sign: float) -> None:
+        nonlocal sent, state
+        states = [state]
+        for _ in range(rows):
+            states.append(0.9 * states[-1] + 0.2 * generator.normal())
+        rewards = sign * (1 + np.array(states[:-1])) + 0.1 * generator.normal(size=rows)
+        push.send(pack({"stream": "robot", "seq": sent, "states": np.array(states)[:, None], "rewards": rewards}))
+        sent, state = sent + rows, states[-1]
+
+    control = daemon.control()
+    for _ in range(60):
+        feed(100, 1.0)
+    control.wait_for_offset(sent)
+    # The first selection: from here on it is known how large errors are.
+    control.ask("optimise", wait=True)
+    for _ in range(60):
+        feed(100, 1.0)
+    control.wait_for_offset(sent)
+    page.open(address(daemon))
+    page.wait("document.getElementById('live')?.dataset.state === 'live'", "a green line")
+    assert not page.run("document.querySelector('#marks [data-kind=drift]')")
+
+    # Just enough rows for the alarm: the second model has too few to take over.
+    while control.ask("status")["critics"][0]["drift"]["alarms"] == 0:
+        assert sent < 16_000, "no alarm"
+        feed(50, -1.0)
+        control.wait_for_offset(sent)
+    page.wait("document.getElementById('live').dataset.state === 'drift'", "an amber line")
+    words = page.run("document.getElementById('live-text').textContent")
+    assert "lower than predicted" in words and "since row 1" in words and "second model" in words
+    shoot(page, "drift")
+    mark = "document.querySelector('#marks [data-kind=drift]')?.textContent"
+    page.wait(f"{mark}?.includes('The world has changed')", "the mark of the change")
+
+    # Rows go on, and a model of what is now answers: green again, with a mark of the swap.
+    for _ in range(60):
+        feed(100, -1.0)
+    control.wait_for_offset(sent)
+    page.wait("document.getElementById('live').dataset.state === 'live'", "a green line again")
+    swaps = "[...document.querySelectorAll('#marks [data-kind=adopted]')].map(mark => mark.textContent)"
+    page.wait(f"{swaps}.some(text => text.includes('the second model answers'))", "the mark of the swap")
     assert_clean(page, daemon)
 
 

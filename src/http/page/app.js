@@ -125,7 +125,23 @@ function listen() {
     }
     apply(news);
     render();
+    showDrift();
   };
+}
+
+/** What changes of the world lead to, in turn: the last of these says how things stand. */
+const FOLLOWS = ['drift', 'forked', 'swapped', 'returned', 'dismissed', 'adopted', 'new_policy'];
+/** Seconds for which a change of single streams is shown: no model follows those. */
+const STREAM_DRIFT_S = 600;
+
+/** Amber while the world has changed and the model in use is still that of before. */
+function showDrift() {
+  const last = marks().findLast((mark) => FOLLOWS.includes(mark.event));
+  const drift = marks().findLast((mark) => mark.event === 'drift');
+  if (!drift || !['drift', 'forked'].includes(last?.event)) return;
+  const single = drift.streams?.length > 0;
+  if (single && Date.now() / 1000 - drift.time > STREAM_DRIFT_S) return;
+  live('drift', `live, but ${unlike(drift)}${single ? '' : '; a second model is learning'}`);
 }
 
 function live(state, words) {
@@ -683,9 +699,28 @@ function streams() {
 
 // ---------------------------------------------------------------------------------------------- model selection
 
-const KINDS = { adopted: 'adopted', refit_rejected: 'rejected' };
+const KINDS = {
+  adopted: 'adopted',
+  swapped: 'adopted',
+  returned: 'adopted',
+  refit_rejected: 'rejected',
+  drift: 'drift',
+  new_policy: 'drift',
+};
 const kindOf = (mark) => KINDS[mark.event] ?? 'other';
-const SHOWN_EVENTS = ['adopted', 'refit_rejected', 'dictionary_full', 'critic_failed', 'checkpoint'];
+const SHOWN_EVENTS = [
+  'adopted',
+  'refit_rejected',
+  'drift',
+  'forked',
+  'swapped',
+  'returned',
+  'dismissed',
+  'new_policy',
+  'dictionary_full',
+  'critic_failed',
+  'checkpoint',
+];
 
 /** Marks of the chosen critic, oldest first. */
 function marks() {
@@ -703,8 +738,27 @@ const TRIGGERS = {
 function title(mark) {
   if (mark.event === 'adopted') return `Generation ${mark.generation} adopted`;
   if (mark.event === 'refit_rejected') return `Generation ${mark.generation} stays`;
+  if (mark.event === 'drift') return 'The world has changed';
+  if (mark.event === 'forked') return 'A second model learns the rows since';
+  if (mark.event === 'swapped') return `Generation ${mark.generation}: the second model answers`;
+  if (mark.event === 'returned') return `Generation ${mark.generation}: an old model answers again`;
+  if (mark.event === 'dismissed') return 'The second model predicts no better';
+  if (mark.event === 'new_policy') return `Another policy acts${mark.policy ? `: ${mark.policy}` : ''}`;
   if (mark.event === 'dictionary_full') return `The dictionary is full with ${mark.size} states`;
   return mark.event.replaceAll('_', ' ');
+}
+
+const UNLIKE = {
+  higher: 'rewards and values are higher than predicted',
+  lower: 'rewards and values are lower than predicted',
+  wider: 'predictions are further off',
+};
+
+/** What an alarm says: what differs, since when, in which streams, and which state variables moved. */
+function unlike({ statistic, since, streams, variables }) {
+  const where = streams?.length ? ` in ${streams.join(', ')}` : '';
+  const moved = variables?.length ? `; moved: ${variables.map((v) => v.name).join(', ')}` : '';
+  return `${UNLIKE[statistic] ?? statistic}${where}, probably since row ${grouped(since)}${moved}`;
 }
 
 /** "ard, matern52": form and profile. */
@@ -754,7 +808,7 @@ function markList() {
     .reverse()
     .map((mark) => {
       // What it changed, or why it did not; how it came about; what was found on the way.
-      const lines = [changes(mark) ?? mark.reason];
+      const lines = [mark.event === 'drift' ? unlike(mark) : (changes(mark) ?? mark.reason)];
       if (mark.trigger) {
         const parts = [
           TRIGGERS[mark.trigger] ?? mark.trigger,

@@ -26,6 +26,7 @@ export function readTheme() {
     'second',
     'rim',
     'bad',
+    'warn',
   ]) {
     probe.style.color = `var(--${name})`;
     inks[name] = getComputedStyle(probe).color;
@@ -643,14 +644,15 @@ export function timeline(canvas, { lines, times, span, marks, at, zero, limit })
   }
 }
 
-/** Adoptions as lines through the plot, rejections in the lane above it only: there may be many. */
+/** Adoptions and changes of the world as lines through the plot, rejections in the lane above it only: there may be many. */
 function drawMarks(c, plot, x, marks, [from, to]) {
   for (const { time, kind } of [...marks].sort((a, b) => (a.kind < b.kind ? 1 : -1))) {
     if (time < from || time > to) continue;
     const at = Math.round(x(time)) + 0.5;
-    c.strokeStyle = inks.second;
+    const ink = kind === 'drift' ? inks.warn : inks.second;
+    c.strokeStyle = ink;
     c.lineWidth = 1;
-    if (kind === 'adopted') {
+    if (kind !== 'rejected') {
       c.globalAlpha = 0.8;
       c.beginPath();
       c.moveTo(at, plot.top - 7);
@@ -659,8 +661,10 @@ function drawMarks(c, plot, x, marks, [from, to]) {
       c.globalAlpha = 1;
     }
     c.beginPath();
-    c.arc(at, plot.top - 8, kind === 'adopted' ? 3.2 : 2.4, 0, 7);
-    c.fillStyle = kind === 'adopted' ? inks.second : inks.card;
+    // Shapes beside colours: a change of the world is a square.
+    if (kind === 'drift') c.rect(at - 3, plot.top - 11, 6, 6);
+    else c.arc(at, plot.top - 8, kind === 'adopted' ? 3.2 : 2.4, 0, 7);
+    c.fillStyle = kind === 'rejected' ? inks.card : ink;
     c.fill();
     c.lineWidth = 1.2;
     c.stroke();
