@@ -350,7 +350,7 @@ impl Run {
                 Verdict::Behind(behind) => candidate = behind,
                 _ => return,
             }
-            candidate.catch_up(&self.window, &|| true).expect("nobody stops it");
+            candidate.catch_up(&self.window, &|| true).expect("it never asks to stop");
         }
     }
 }

@@ -108,7 +108,7 @@ fn adopt(learner: &mut Learner, candidate: Candidate, window: &Window) {
         match learner.consider(candidate, window) {
             Verdict::Behind(behind) => {
                 candidate = behind;
-                candidate.catch_up(window, &|| true).expect("nobody stops it");
+                candidate.catch_up(window, &|| true).expect("it never asks to stop");
             }
             Verdict::Adopted { .. } | Verdict::Rejected { .. } => return,
         }
