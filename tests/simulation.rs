@@ -571,7 +571,7 @@ impl World {
                     self.disk.lock().failing = Some((first, count));
                 }
                 p if p < 0.93 => self.call(Op::Checkpoint),
-                p if p < 0.95 => self.call(Op::Optimise { critic: None, wait: false }),
+                p if p < 0.95 => self.call(Op::Refit { critic: None, wait: false }),
                 p if p < 0.96 => {
                     let policy = POLICIES.get(self.rng.random_range(0..8)).map(|&name| name.to_owned());
                     let critic = self.rng.random::<bool>().then(|| "second".to_owned());

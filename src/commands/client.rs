@@ -1,4 +1,4 @@
-//! Commands that ask a running daemon: `snapshot`, `optimise`, `new-policy`, `checkpoint`; `status` has a file of its own.
+//! Commands that ask a running daemon: `snapshot`, `refit`, `new-policy`, `checkpoint`; `status` has a file of its own.
 
 use super::{Failure, print};
 use criticd::client::{ClientError, Requester};
@@ -112,8 +112,8 @@ impl Snapshot {
 
 /// Let a running daemon select a model now
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  criticd optimise --wait\n  criticd optimise --critic energy")]
-pub(crate) struct Optimise {
+#[command(after_help = "Examples:\n  criticd refit --wait\n  criticd refit --critic energy")]
+pub(crate) struct Refit {
     #[command(flatten)]
     connection: Connection,
     /// Which critic [default: the first]
@@ -124,11 +124,11 @@ pub(crate) struct Optimise {
     wait: bool,
 }
 
-impl Optimise {
+impl Refit {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let patience = if self.wait { REFIT } else { self.connection.timeout() };
         let fields = with_critic(json!({"wait": self.wait}), self.critic.as_deref());
-        let reply = self.connection.connect()?.ask("optimise", fields, patience)?;
+        let reply = self.connection.connect()?.ask("refit", fields, patience)?;
         let generation = &reply["generation"];
         let why = || reply["reason"].as_str().unwrap_or("no reason given");
         match reply["outcome"].as_str() {

@@ -445,7 +445,7 @@ impl Fit {
             kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
             noise,
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
-            tune_noise: true,
+            estimate_scale: true,
             lambda: self.lambda.unwrap_or_default(),
             selection: match self.selection {
                 SelectionChoice::Returns => SelectionKind::Returns,
@@ -633,7 +633,7 @@ impl Fit {
                         "score {} at lambda {}, ridge {}, {} elements",
                         number(c.score),
                         c.lambda,
-                        number(c.ratio),
+                        number(c.ridge),
                         c.elements
                     );
                     lines.push((c.name.clone(), text));

@@ -343,7 +343,7 @@ understood. A reward is a sum of columns times numbers; obs[2] is one number of 
 
 /// Settings under which everything is as given: all rewards, nothing tuned or selected.
 pub(super) fn settings(rows: &Rows, discount: f64) -> Settings {
-    Settings { discount, rewards: (0..rows.rewards_per_row).collect(), tune_noise: false, ..Settings::paper() }
+    Settings { discount, rewards: (0..rows.rewards_per_row).collect(), estimate_scale: false, ..Settings::paper() }
 }
 
 /// A lambda on the command line, or `auto`.

@@ -90,8 +90,8 @@ pub(super) fn describe_directory(found: &Survey) -> String {
     if let Some((first, last)) = found.times {
         lines.push(("times".to_owned(), format!("{first:.3} to {last:.3} (Unix seconds)")));
     }
-    if found.quarantined > 0 {
-        lines.push(("left out".to_owned(), plural(found.quarantined as usize, "batch")));
+    if found.skipped > 0 {
+        lines.push(("left out".to_owned(), plural(found.skipped as usize, "batch")));
     }
     for checkpoint in &found.checkpoints {
         let what = match &checkpoint.fault {
@@ -118,7 +118,7 @@ fn directory_document(found: &Survey) -> Value {
         "bytes": found.bytes,
         "times": found.times.map(|(first, last)| [first, last]),
         "adopted": found.adopted,
-        "quarantined": found.quarantined,
+        "skipped": found.skipped,
         "durable_offset": found.known.map(|known| known.offset),
         "checkpoints": checkpoints,
         "fault": found.fault,

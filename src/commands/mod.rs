@@ -47,7 +47,8 @@ enum Command {
     Serve(serve::Serve),
     Status(status::Status),
     Snapshot(client::Snapshot),
-    Optimise(client::Optimise),
+    #[command(alias = "optimise")]
+    Refit(client::Refit),
     NewPolicy(client::NewPolicy),
     Checkpoint(client::Checkpoint),
     Replay(replay::Replay),
@@ -74,7 +75,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Status(status) => status.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
-        Command::Optimise(optimise) => optimise.run(),
+        Command::Refit(refit) => refit.run(),
         Command::NewPolicy(policy) => policy.run(),
         Command::Checkpoint(checkpoint) => checkpoint.run(),
         Command::Replay(replay) => replay.run(),

@@ -436,10 +436,10 @@ fn selected(selection: &Value) -> Vec<(String, String)> {
         said("lambda", each("lambdas").map(of_lambda).collect::<Vec<String>>().join(", ")),
     ];
     lines.extend(each("candidates").map(|candidate| {
-        let [score, lambda, ratio] = ["score", "lambda", "ratio"].map(|key| short(&candidate[key]));
+        let [score, lambda, ridge] = ["score", "lambda", "ridge"].map(|key| short(&candidate[key]));
         let name = candidate["name"].as_str().unwrap_or("?");
         let elements = uint(&candidate["elements"]);
-        said("compared", format!("{name}: error {score} at lambda {lambda}, ridge {ratio}, {elements} states"))
+        said("compared", format!("{name}: error {score} at lambda {lambda}, ridge {ridge}, {elements} states"))
     }));
     if selection["gain"].is_number() {
         let [gain, error] = ["gain", "standard_error"].map(|key| short(&selection[key]));
@@ -461,7 +461,7 @@ fn discount(critic: &Value) -> String {
 fn variables(critic: &Value) -> String {
     let (kernel, inputs) = (&critic["kernel"], &critic["inputs"]);
     let last = &critic["refit"]["last"];
-    let support = if last["outcome"] == "adopted" { &last["support"] } else { &Value::Null };
+    let support = if last["outcome"] == "adopted" { &last["evidence_drop"] } else { &Value::Null };
     let factors = kernel["factors"].as_array();
     let rows: Vec<Vec<String>> = inputs["scale"]
         .as_array()
@@ -491,7 +491,7 @@ fn variables(critic: &Value) -> String {
     if rows.is_empty() {
         String::new()
     } else {
-        columns(&["variable", "relevance", "lengthscale", "support, nats"], &rows)
+        columns(&["variable", "relevance", "lengthscale", "evidence drop, nats"], &rows)
     }
 }
 
@@ -521,17 +521,17 @@ mod tests {
         "critics": [
             {"name": "a", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
              "inputs": {"scale": [2.0], "names": ["angle"]}, "generation": 3,
-             "refit": {"last": {"outcome": "rejected", "reason": "too late", "support": [99.5]}}},
+             "refit": {"last": {"outcome": "rejected", "reason": "too late", "evidence_drop": [99.5]}}},
             {"name": "b"},
             {"name": "c", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
-             "inputs": {"scale": [2.0]}, "refit": {"last": {"outcome": "adopted", "support": [12.5]}}},
+             "inputs": {"scale": [2.0]}, "refit": {"last": {"outcome": "adopted", "evidence_drop": [12.5]}}},
             {"name": "d", "kernel": {"kind": "ard", "profile": "matern52", "relevance": [4.0], "signal_variance": 1.0,
              "bias_variance": 0.0}, "held_out_error": 0.381, "log_evidence": null,
              "returns": {"factor": 1.25, "pairs": 431, "coverage": 0.82},
              "refit": {"last": {"outcome": "adopted", "selection": {"rows": 900, "pieces": 12, "score": 0.381,
               "gain": 0.002, "standard_error": 0.003, "present_stays": true,
               "lambdas": [{"lambda": 0.5, "score": 1.0}, {"lambda": 1.0, "score": 1.121}],
-              "candidates": [{"name": "ard 1", "lambda": 0.5, "ratio": 0.3, "score": 0.379, "elements": 270}]}}}},
+              "candidates": [{"name": "ard 1", "lambda": 0.5, "ridge": 0.3, "score": 0.379, "elements": 270}]}}}},
         ]});
         let text = summary(&status, "tcp://h:1");
         for words in [

@@ -77,6 +77,9 @@ macro_rules! choice {
     };
 }
 
+/// Former names of settings of a critic, which files, variables and options may still use.
+pub(super) const FORMER: [(&str, &str); 2] = [("tune_noise", "estimate_scale"), ("starts", "search_starts")];
+
 pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
     setting!(data_dir, Restart, directory, "Directory for the daemon's files; made if it is not there."),
     setting!(
@@ -520,10 +523,10 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
          to 65536."
     ),
     setting!(
-        tune_noise,
+        estimate_scale,
         Running,
         anything,
-        "Whether the scale of values (with selection = \"evidence\" also that of noise) is estimated anew as rows come."
+        "Whether the daemon re-estimates the scale of values from new rows; with selection = \"evidence\" also the noise."
     ),
     setting!(
         noise_floor,
@@ -582,7 +585,7 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
          cube."
     ),
     setting!(
-        starts,
+        search_starts,
         Running,
         within(1..=1000),
         "With selection = \"evidence\": starts of the optimiser in each refit, 1 to 1000."

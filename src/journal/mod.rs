@@ -20,7 +20,7 @@ pub mod store;
 
 use crate::learner::{Adoption, Settings};
 use crate::state::record::Mark;
-pub use crate::state::record::{Configured, Group, NewPolicy, Quarantined, Record, TakenRows};
+pub use crate::state::record::{Configured, Group, NewPolicy, Record, SkippedRows, TakenRows};
 use crate::transition::{Batch, BatchParts, check_policy};
 use serde::Deserialize;
 use std::fmt;
@@ -36,7 +36,7 @@ pub const ADOPTED: u32 = 1 << 1;
 /// Bit of [`StoredGroup::kinds`]: a refit that ended without an adoption.
 pub const REFIT_ENDED: u32 = 1 << 2;
 /// Bit of [`StoredGroup::kinds`]: rows that a critic leaves out.
-pub const QUARANTINED: u32 = 1 << 3;
+pub const SKIPPED: u32 = 1 << 3;
 /// Bit of [`StoredGroup::kinds`]: settings of critics.
 pub const CONFIGURED: u32 = 1 << 4;
 /// Bit of [`StoredGroup::kinds`]: another policy acts.
@@ -224,7 +224,7 @@ impl GroupWriter {
             Record::Rows(taken) => self.take(taken),
             Record::Adopted { critic, adoption } => self.adopted(critic, adoption),
             Record::RefitEnded { critic } => self.refit_ended(critic),
-            Record::Quarantined(quarantined) => self.quarantined(quarantined),
+            Record::Skipped(skipped) => self.skipped(skipped),
             Record::Configured(configured) => self.configured(configured),
             Record::NewPolicy(change) => self.new_policy(change),
         }
@@ -311,9 +311,9 @@ impl GroupWriter {
     }
 
     /// Record that a critic leaves rows out.
-    pub fn quarantined(&mut self, quarantined: &Quarantined) {
-        let start = self.begin(QUARANTINED);
-        rmp_serde::encode::write_named(&mut self.body, quarantined).expect("plain data into memory");
+    pub fn skipped(&mut self, skipped: &SkippedRows) {
+        let start = self.begin(SKIPPED);
+        rmp_serde::encode::write_named(&mut self.body, skipped).expect("plain data into memory");
         self.end(start);
     }
 
@@ -431,7 +431,7 @@ impl<'a> Bytes<'a> {
                 Record::Adopted { critic, adoption }
             }
             REFIT_ENDED => Record::RefitEnded { critic: payload.text()? },
-            QUARANTINED => Record::Quarantined(payload.packed()?),
+            SKIPPED => Record::Skipped(payload.packed()?),
             CONFIGURED => {
                 let configured: Configured = payload.packed()?;
                 if !configured.critics.iter().all(Settings::are_sound) {
@@ -620,8 +620,8 @@ mod tests {
         group.take(&rows(4, full.clone(), &[true; 3]));
         group.take(&rows(3, one.clone(), &[false]));
         group.refit_ended("main");
-        let quarantined = Quarantined { critic: "main".into(), from: 3, to: 5, why: "it panicked".into() };
-        group.quarantined(&quarantined);
+        let skipped = SkippedRows { critic: "main".into(), from: 3, to: 5, why: "it panicked".into() };
+        group.skipped(&skipped);
         let configured = Configured { critics: vec![Settings::default()], names: None, from: 12 };
         group.configured(&configured);
         let changes = [
@@ -644,7 +644,7 @@ mod tests {
         let Record::Rows(taken) = &records[2] else { panic!("{records:?}") };
         assert_eq!(rows_of(&taken.batch), rows_of(&one));
         assert!(matches!(&records[3], Record::RefitEnded { critic } if critic == "main"));
-        assert!(matches!(&records[4], Record::Quarantined(q) if *q == quarantined));
+        assert!(matches!(&records[4], Record::Skipped(q) if *q == skipped));
         assert!(matches!(&records[5], Record::Configured(c) if *c == configured));
         for (record, change) in records[6..].iter().zip(&changes) {
             assert!(matches!(record, Record::NewPolicy(found) if found == change));

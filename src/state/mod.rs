@@ -12,7 +12,7 @@ use crate::learner::refit::{RefitJob, RefitReason};
 use crate::learner::window::Window;
 use crate::learner::{Event, Learner, Settings, SnapshotError};
 use crate::panics;
-use record::{Configured, Group, Mark, NewPolicy, Quarantined, Record, TakenRows};
+use record::{Configured, Group, Mark, NewPolicy, Record, SkippedRows, TakenRows};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use streams::Streams;
 
@@ -32,7 +32,7 @@ pub struct State {
     /// Names of critics that learn nothing: they failed on rows, and a panic may have left anything of their models.
     halted: Vec<String>,
     /// Rows that critics leave out, as records further on say.
-    left_out: Vec<Quarantined>,
+    skipped: Vec<SkippedRows>,
     /// If there is a name, only that critic learns.
     alone: Option<String>,
 }
@@ -45,9 +45,9 @@ pub struct Applied {
     /// Models that adopted ones have replaced, to be dropped where that may take its time.
     pub replaced: Vec<Box<Model>>,
     /// Rows on which critics failed just now. Those critics are halted.
-    pub failed: Vec<Quarantined>,
+    pub failed: Vec<SkippedRows>,
     /// Rows that critics leave out from here on, as the group records.
-    pub quarantined: Vec<Quarantined>,
+    pub skipped: Vec<SkippedRows>,
     /// The rows: their memory can be used again.
     pub rows: Vec<TakenRows>,
 }
@@ -63,7 +63,7 @@ impl State {
             configured: None,
             critics: Vec::new(),
             halted: Vec::new(),
-            left_out: Vec::new(),
+            skipped: Vec::new(),
             alone: None,
         }
     }
@@ -84,8 +84,8 @@ impl State {
     }
 
     /// Let critics leave these rows out: records in groups that are still to come say so.
-    pub fn leave_out(&mut self, rows: Vec<Quarantined>) {
-        self.left_out = rows;
+    pub fn skip(&mut self, rows: Vec<SkippedRows>) {
+        self.skipped = rows;
     }
 
     /// From here on only the critic `name` learns. What the others hold means nothing any more.
@@ -197,7 +197,7 @@ impl State {
                     self.critics[index].refit_failed();
                 }
                 // A start knows it from the beginning, and a running daemon has halted the critic.
-                Record::Quarantined(quarantined) => applied.quarantined.push(quarantined),
+                Record::Skipped(skipped) => applied.skipped.push(skipped),
                 Record::Configured(configured) => {
                     self.critics = configure(std::mem::take(&mut self.critics), &configured);
                     self.configured = Some(configured);
@@ -270,7 +270,7 @@ impl State {
             }
             let (from, to) = (learner.learned(), window.end());
             // The very rows of this step: a critic that begins again later learns them.
-            if self.left_out.iter().any(|rows| rows.critic == *name && (rows.from, rows.to) == (from, to)) {
+            if self.skipped.iter().any(|rows| rows.critic == *name && (rows.from, rows.to) == (from, to)) {
                 learner.skip_to(to);
                 continue;
             }
@@ -279,7 +279,7 @@ impl State {
                 Err(panic) => {
                     let critic = learner.settings().name.clone();
                     self.halted.push(critic.clone());
-                    applied.failed.push(Quarantined { critic, from, to, why: panics::message(&*panic) });
+                    applied.failed.push(SkippedRows { critic, from, to, why: panics::message(&*panic) });
                 }
             }
         }
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!((state.critics()[0].learned(), state.critics()[1].learned()), (60, 100));
         // Rebuilt alone, and without those rows.
         let mut again = State::new(60);
-        again.leave_out(failed);
+        again.skip(failed);
         again.only("frail");
         groups[..6].iter().for_each(|group| drop(again.apply(group.clone()).unwrap()));
         assert_eq!((again.critics()[0].learned(), again.critics()[1].learned()), (100, 0));

@@ -17,7 +17,7 @@ mod tensor;
 mod v1;
 
 pub use encode::{
-    Greeting, Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
+    Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
     encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
 pub use model::{
@@ -311,7 +311,7 @@ pub enum Op {
     /// Where each stream stands.
     Streams,
     /// Start a refit now.
-    Optimise {
+    Refit {
         /// Which critic; the first one if none is named.
         critic: Option<String>,
         /// Answer only when the refit was adopted or rejected.
@@ -341,7 +341,7 @@ impl Op {
             Self::Snapshot { .. } => "snapshot",
             Self::Status => "status",
             Self::Streams => "streams",
-            Self::Optimise { .. } => "optimise",
+            Self::Refit { .. } => "refit",
             Self::NewPolicy { .. } => "new_policy",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
@@ -357,7 +357,7 @@ impl Op {
             Self::NewPolicy { .. } => &[Right::Append, Right::Administer],
             Self::Value { .. } | Self::Snapshot { .. } | Self::Status => &[Right::Query],
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
-            Self::Optimise { .. } | Self::Checkpoint => &[Right::Administer],
+            Self::Refit { .. } | Self::Checkpoint => &[Right::Administer],
         }
     }
 

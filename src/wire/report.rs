@@ -20,13 +20,13 @@ pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
                 "relevance": v.relevance,
                 "lengthscale": v.lengthscale,
                 "lengthscale_in_deviations": v.lengthscale_in_deviations,
-                "support": v.support,
+                "evidence_drop": v.evidence_drop,
             })
         })
         .collect();
     let directions: Vec<Value> =
         report.directions.iter().map(|d| json!({"strength": d.strength, "direction": d.vector})).collect();
-    let support: Vec<Option<f64>> = report.variables.iter().map(|v| v.support).collect();
+    let support: Vec<Option<f64>> = report.variables.iter().map(|v| v.evidence_drop).collect();
     let map = json!({
         "trigger": report.reason.name(),
         "rows": report.rows,
@@ -35,7 +35,7 @@ pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
         "evidence_rows": report.evidence_rows,
         "evidence_before": report.evidence_before,
         "evidence_after": report.evidence_after,
-        "given_up": report.given_up,
+        "evidence_loss": report.evidence_loss,
         "fit_ratio": report.fit_ratio,
         "evaluations": report.evaluations,
         "active_bounds": report.active_bounds,
@@ -48,8 +48,8 @@ pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
         "structures": structures,
         "variables": variables,
         "directions": directions,
-        "support": support,
-        "support_evidence": report.support_evidence.map(|by| by.name()),
+        "evidence_drop": support,
+        "evidence_drop_by": report.evidence_drop_by.map(|by| by.name()),
         "relevance_report": report.relevance(),
         "findings": report.findings,
         "selection": report.selection,

@@ -1340,7 +1340,7 @@ impl Model {
         let known = self.rows_at_tuning.min(self.statistics.effective_rows() as u64);
         let due = self.rows_at_tuning.saturating_add(known >> (TUNE_STEADY_MAX - self.steady_tunings));
         let tunes =
-            self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
+            self.settings.estimate_scale && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
         // A few rows since the last refresh are gained by it. More, or other circumstances, ask for a solution from the
         // beginning; so does tuning, which may fail: what is there is taken apart where it gains, and must not be lost then.
         let (statistics, scale, arrivals) = (&self.statistics, self.scale, &mut self.arrivals);

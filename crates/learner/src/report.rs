@@ -79,7 +79,7 @@ pub struct RefitReport {
     pub evidence_after: Option<f64>,
     /// Exact evidence given up, on `evidence_rows` of the settings, for what the dictionary can carry, nats: what the exact search
     /// reached less what the model selected by the bound has. None if the bound was not used.
-    pub given_up: Option<f64>,
+    pub evidence_loss: Option<f64>,
     /// 1/2 y' Q^-1 y over n / 2: 1 at an optimum that no bound holds.
     pub fit_ratio: Option<f64>,
     /// Evaluations of the evidence with gradient.
@@ -103,7 +103,7 @@ pub struct RefitReport {
     /// Directions of a factor model, the strongest first; empty for others.
     pub directions: Vec<Direction>,
     /// Which evidence the support of the variables is of; none if it could not be computed.
-    pub support_evidence: Option<EvidenceKind>,
+    pub evidence_drop_by: Option<EvidenceKind>,
     /// What somebody should know of how this was found, a sentence each.
     pub findings: Vec<String>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
@@ -171,7 +171,7 @@ pub struct VariableReport {
     /// The same in its standard deviations.
     pub lengthscale_in_deviations: Option<f64>,
     /// Evidence lost if it and its copies were left out and all else stayed, nats.
-    pub support: Option<f64>,
+    pub evidence_drop: Option<f64>,
     /// The short of it.
     pub verdict: Verdict,
 }
@@ -226,7 +226,7 @@ impl fmt::Display for VariableReport {
             (Some(length), None) => write!(f, ": the value changes over {}", short(length))?,
             _ => {}
         }
-        match self.support {
+        match self.evidence_drop {
             Some(support) if support >= 0.05 => {
                 write!(f, ", and without it {support:.1} nats of evidence would be lost")
             }
@@ -241,7 +241,7 @@ impl RefitReport {
     /// important first.
     pub fn relevance(&self) -> Vec<String> {
         let mut order: Vec<usize> = (0..self.variables.len()).collect();
-        let weight = |v: &VariableReport| v.support.unwrap_or(v.relevance);
+        let weight = |v: &VariableReport| v.evidence_drop.unwrap_or(v.relevance);
         order.sort_by(|&a, &b| weight(&self.variables[b]).total_cmp(&weight(&self.variables[a])));
         let mut out: Vec<String> = order
             .into_iter()
@@ -471,7 +471,7 @@ pub(super) fn variables(
                 relevance,
                 lengthscale: length.map(|l| l * inputs.scale[d]),
                 lengthscale_in_deviations: length.filter(|_| real),
-                support,
+                evidence_drop: support,
                 verdict,
             }
         })
@@ -520,7 +520,7 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
     let gap = report.trace_gap;
     let full = size * 10 >= about.dictionary_max * 9;
     // What all rows ask for differs from what some of them ask for, so that a little is always given up.
-    match report.given_up.filter(|&nats| full && nats > GIVEN_UP_TOO_MUCH) {
+    match report.evidence_loss.filter(|&nats| full && nats > GIVEN_UP_TOO_MUCH) {
         Some(nats) => out.push(format!(
             "the dictionary is too small: its {size} elements cannot carry what the data would support ({nats:.0} nats of exact \
              evidence given up); raise dictionary_max"

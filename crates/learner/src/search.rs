@@ -138,7 +138,7 @@ pub(super) struct Found {
     /// Which evidence the ascent was on.
     pub(super) by: EvidenceKind,
     /// Exact evidence that going over to the bound has cost, on the rows of the exact one, nats.
-    pub(super) given_up: Option<f64>,
+    pub(super) evidence_loss: Option<f64>,
 }
 
 impl Found {
@@ -199,7 +199,7 @@ impl Search {
             steps: median_steps(rows, inputs, settings.kinds(rows.dim)),
             profile: settings.profile,
             kinds: settings.kinds(rows.dim).to_vec(),
-            starts: settings.starts,
+            starts: settings.search_starts,
             effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
             seed,
         })
@@ -493,7 +493,7 @@ impl Climb<'_> {
         }
         wide.ascent.evaluations += before;
         let kept = self.search.value(EvidenceKind::Exact, &wide.hyperparameters(), self.keep_going);
-        wide.given_up = kept.ok().map(|kept| exact - kept.value);
+        wide.evidence_loss = kept.ok().map(|kept| exact - kept.value);
         Ok(wide)
     }
 
@@ -558,7 +558,7 @@ impl Climb<'_> {
 
     /// Climb again in the same structure, from where the last climb ended.
     pub(super) fn again(&mut self, found: Found) -> Result<Found, RefitError> {
-        Ok(Found { given_up: found.given_up, ..self.polish(found.structure, vec![found.ascent.parameters])? })
+        Ok(Found { evidence_loss: found.evidence_loss, ..self.polish(found.structure, vec![found.ascent.parameters])? })
     }
 
     /// All starts and `more` ones on few rows, then the best of them on many.
@@ -609,7 +609,7 @@ impl Climb<'_> {
             Some(found) => Ok(found),
             None => {
                 let ascent = self.unclimbed(&structure, &from[0])?;
-                Ok(Found { structure, ascent, by: self.by, given_up: None })
+                Ok(Found { structure, ascent, by: self.by, evidence_loss: None })
             }
         }
     }
@@ -629,7 +629,7 @@ impl Climb<'_> {
         ascents.sort_by(|a, b| b.objective.total_cmp(&a.objective));
         if ascents.first().is_some_and(|a| a.objective.is_finite()) {
             let ascent = Ascent { evaluations, ..ascents.swap_remove(0) };
-            Ok(Some(Found { structure: structure.clone(), ascent, by, given_up: None }))
+            Ok(Some(Found { structure: structure.clone(), ascent, by, evidence_loss: None }))
         } else if (self.time_left)() {
             Err(RefitError::NoAscent("the evidence fails at every start".into()))
         } else {

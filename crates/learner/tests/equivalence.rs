@@ -15,7 +15,7 @@ use nalgebra::{DMatrix, DVector};
 use support::{CASES, Case, case, distance, numbers, wander};
 
 fn settings(discount: f64) -> Settings {
-    Settings { discount, tune_noise: false, tolerance: 0.5, ..Settings::paper() }
+    Settings { discount, estimate_scale: false, tolerance: 0.5, ..Settings::paper() }
 }
 
 fn fixed(case: &Case, dictionary: &[f64], chunk: usize) -> Model {
@@ -152,7 +152,7 @@ fn same(a: &Snapshot, b: &Snapshot, tolerance: f64) {
 #[test]
 fn any_chunking_gives_the_same_model() {
     // An optimum of the noise is only known to the square root of the rounding.
-    for (noise, tune_noise, tolerance) in
+    for (noise, estimate_scale, tolerance) in
         [(NoiseModel::Correlated, false, 1e-9), (NoiseModel::White, false, 1e-9), (NoiseModel::Correlated, true, 1e-6)]
     {
         let rows = wander(1500, 5, 2, 1);
@@ -160,7 +160,7 @@ fn any_chunking_gives_the_same_model() {
             rewards: vec![1, 0],
             tolerance: 1e-2,
             backfill_rows: 300,
-            tune_noise,
+            estimate_scale,
             discount: 0.9,
             ..Settings::paper()
         };
@@ -228,7 +228,7 @@ fn batch(rows: &Rows, model: &Model, discount: f64, noise_variance: f64, query: 
 fn backfill_over_everything_equals_batch_and_no_backfill_does_not_move_predictions() {
     let rows = wander(900, 4, 1, 3);
     let everything =
-        Settings { tolerance: 1e-2, backfill_rows: 900, tune_noise: false, discount: 0.9, ..Settings::paper() };
+        Settings { tolerance: 1e-2, backfill_rows: 900, estimate_scale: false, discount: 0.9, ..Settings::paper() };
     let model = learned(&rows, everything.clone(), NoiseModel::Correlated, &[64]);
     assert!(model.dictionary().len() > 20);
     let query: Vec<f64> = (0..40).map(|k| (k as f64 * 0.37).sin()).collect();
@@ -295,7 +295,7 @@ fn backfill_over_everything_equals_batch_where_rows_are_followed() {
             rho_max: 2.0,
             tolerance: 1e-2,
             backfill_rows: 900,
-            tune_noise: false,
+            estimate_scale: false,
             discount: 0.9,
             ..Settings::paper()
         };
@@ -395,7 +395,7 @@ fn an_inverse_that_gains_rows_gives_the_weights_of_a_solution_from_the_beginning
             rewards: vec![0, 1],
             lambda: Lambda::Fixed(lambda),
             discount: 0.9,
-            tune_noise: false,
+            estimate_scale: false,
             tolerance: 0.5,
             ..Settings::default()
         };
@@ -496,7 +496,7 @@ fn rewards_that_come_late_are_tuned_to_soon() {
     let h = Hyperparameters { noise_variance: 1e-12, ..hyperparameters(NoiseModel::Correlated) };
     let elements: Vec<f64> = (0..40).map(|k| 3.0 * ((k * k) as f64 * 0.7).sin()).collect();
     let basis = Dictionary::from_elements(h.kernel.clone(), 2, &elements).unwrap();
-    let tuned = Settings { tune_noise: true, ..settings(0.9) };
+    let tuned = Settings { estimate_scale: true, ..settings(0.9) };
     let mut model = Model::with_dictionary(tuned, Inputs::identity(2), &h, basis);
     let mut rows = wander(5000, 1, 1, 6);
     rows.rewards[..4300].fill(0.0);

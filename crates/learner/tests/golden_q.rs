@@ -52,7 +52,7 @@ fn learned(case: &Value, variance: VarianceKind, piece: usize) -> Model {
         lambda: Lambda::Fixed(case["lambda"].as_f64().unwrap()),
         rho_max: case["rho_max"].as_f64().unwrap_or(f64::INFINITY),
         variance,
-        tune_noise: false,
+        estimate_scale: false,
         ..Settings::default()
     };
     let mut dictionary = Dictionary::from_elements(kernel.clone(), 2, &flat(&case["dictionary"])).unwrap();

@@ -59,7 +59,7 @@ fn settings(kernel: KernelKind, profile: Profile) -> Settings {
         discount: 0.8,
         refit_first_rows: 0,
         evidence_rows: 300,
-        starts: 2,
+        search_starts: 2,
         ..Settings::default()
     }
 }

@@ -35,14 +35,14 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         variance: kinds.1,
         kernel: kinds.2,
         rewards: kinds.3,
-        tune_noise: kinds.4,
+        estimate_scale: kinds.4,
         dictionary_max: sizes.0,
         backfill_rows: sizes.1,
         refresh_rows: sizes.2,
         warmup_rows: sizes.3,
         refit_first_rows: 100,
         evidence_rows: 30,
-        starts: 1,
+        search_starts: 1,
         ..Settings::default()
     })
 }
@@ -280,7 +280,7 @@ fn rows_with_discounts_of_their_own_can_be_refitted() {
     rows.discounts.fill(0.9);
     let mut own = Window::new(1, 1, 10_000);
     own.extend(&rows, 0..rows.len());
-    let settings = Settings { discount: 0.0, evidence_rows: 100, starts: 2, ..Settings::default() };
+    let settings = Settings { discount: 0.0, evidence_rows: 100, search_starts: 2, ..Settings::default() };
     let mut learner = Learner::new(settings, None);
     learner.step(&own);
     let job = learner.refit_job(&own, learner.refit_due().unwrap()).unwrap();
@@ -302,7 +302,7 @@ fn small_rings_do_not_make_results_depend_on_batching() {
     ] {
         let rows = support::wander(800, 3, 1, 7);
         let settings =
-            Settings { backfill_rows, tolerance: 1e-2, discount: 0.9, tune_noise: false, ..Settings::default() };
+            Settings { backfill_rows, tolerance: 1e-2, discount: 0.9, estimate_scale: false, ..Settings::default() };
         let metric = Metric::Ard(vec![4.0, 2.0]);
         let kernel = Kernel::gaussian(3.0, 1.0, metric);
         let hyper = Hyperparameters { kernel, noise, noise_variance: 0.2 };
@@ -339,7 +339,7 @@ fn refits_by_rows_can_be_switched_while_running() {
 fn a_refit_finds_the_same_on_any_number_of_threads() {
     let (window, _) = episodes(600, |i| (i as f64).sin());
     // Few rows for the exact evidence, so that the bound of all is climbed as well.
-    let settings = Settings { evidence_rows: 100, starts: 4, ..Settings::default() };
+    let settings = Settings { evidence_rows: 100, search_starts: 4, ..Settings::default() };
     let mut learner = Learner::new(settings, None);
     learner.step(&window);
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
@@ -356,7 +356,7 @@ fn a_refit_finds_the_same_on_any_number_of_threads() {
 #[test]
 fn an_adoption_learns_no_row_twice() {
     let (window, rows) = episodes(600, |i| (i as f64).sin());
-    let settings = Settings { evidence_rows: 60, starts: 1, ..Settings::default() };
+    let settings = Settings { evidence_rows: 60, search_starts: 1, ..Settings::default() };
     let mut learner = Learner::new(settings, None);
     learner.step(&window);
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();

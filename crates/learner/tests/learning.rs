@@ -116,7 +116,7 @@ fn batch(rows: &Rows, model: &Model, discount: f64, query: &[f64]) -> Vec<(f64, 
 #[test]
 fn one_pass_with_backfill_stays_close_to_batch() {
     // Hyperparameters as selection finds them on such a stream; then one pass over 2 000 rows that starts from nothing.
-    let settings = Settings { tolerance: 0.01, tune_noise: false, refit_first_rows: 2000, ..Settings::paper() };
+    let settings = Settings { tolerance: 0.01, estimate_scale: false, refit_first_rows: 2000, ..Settings::paper() };
     let mut pendulum = Pendulum::new(5, 0.3);
     let steps: Vec<Step> = (0..2000).map(|_| pendulum.step()).collect();
     let mut feed = Feed::new(2);

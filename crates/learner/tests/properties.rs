@@ -50,7 +50,7 @@ fn hyperparameters(kernel: Kernel) -> Hyperparameters {
 }
 
 fn fixed() -> Settings {
-    Settings { tune_noise: false, tolerance: 1e-3, discount: 0.9, ..Settings::paper() }
+    Settings { estimate_scale: false, tolerance: 1e-3, discount: 0.9, ..Settings::paper() }
 }
 
 fn learn(rows: &Rows, hyper: &Hyperparameters, settings: Settings) -> Model {

@@ -37,7 +37,7 @@ fn noisy(dim: usize, n: usize, seed: u64, value: impl Fn(&[f64]) -> f64) -> (Vec
 }
 
 fn settings() -> Settings {
-    Settings { evidence_rows: 300, starts: 3, refit_first_rows: 0, dictionary_max: 100, ..Settings::paper() }
+    Settings { evidence_rows: 300, search_starts: 3, refit_first_rows: 0, dictionary_max: 100, ..Settings::paper() }
 }
 
 fn refit_by(window: &Window, settings: Settings) -> Result<Candidate, RefitError> {
@@ -236,16 +236,16 @@ fn a_dictionary_that_is_too_small_is_told() {
     let (states, rewards) = noisy(2, 900, 11, |x| (9.0 * x[0]).sin() * (9.0 * x[1]).cos());
     let window = episodes(2, states, rewards);
     let small = refit_by(&window, Settings { dictionary_max: 12, ..settings() }).unwrap();
-    assert!(small.report.given_up > Some(100.0), "{:?}", small.report);
+    assert!(small.report.evidence_loss > Some(100.0), "{:?}", small.report);
     told(&small, "the dictionary is too small: its ");
     told(&small, "cannot carry what the data would support");
     let large = refit_by(&window, Settings { dictionary_max: 300, ..settings() }).unwrap();
-    assert!(large.report.trace_gap < 5.0 && large.report.given_up < Some(20.0), "{:?}", large.report);
+    assert!(large.report.trace_gap < 5.0 && large.report.evidence_loss < Some(20.0), "{:?}", large.report);
     not_told(&large, "elements");
     // Selected by the exact evidence, which knows nothing of dictionaries, it cannot be rebuilt.
     let exact = Settings { dictionary_max: 12, evidence: SelectBy::Exact, ..settings() };
     let exact = refit_by(&window, exact).unwrap();
-    assert!(exact.report.trace_gap > 5.0 && exact.report.given_up.is_none(), "{:?}", exact.report);
+    assert!(exact.report.trace_gap > 5.0 && exact.report.evidence_loss.is_none(), "{:?}", exact.report);
     told(&exact, "the dictionary is too small: its 12 elements leave out ");
 }
 

@@ -18,7 +18,7 @@ fn settings() -> Settings {
         refresh_rows: 64,
         refit_first_rows: 0,
         evidence_rows: 60,
-        starts: 1,
+        search_starts: 1,
         ..Settings::default()
     }
 }
@@ -69,7 +69,7 @@ fn a_learner_goes_on_after_a_round_trip_as_if_nothing_had_happened() {
                 ..settings()
             },
         ),
-        ("fixed noise, small", Settings { tune_noise: false, dictionary_max: 3, ..settings() }),
+        ("fixed noise, small", Settings { estimate_scale: false, dictionary_max: 3, ..settings() }),
     ] {
         let rows = wander(3000, 5, 2, 11);
         for (cut, refitted) in [(0, false), (20, false), (33, false), (700, false), (1500, true)] {

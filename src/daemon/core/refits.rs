@@ -7,7 +7,7 @@ use crate::learner::{Judgement, Learner};
 use crate::panics;
 use crate::state::State;
 use crate::state::record::Record;
-use crate::wire::{self, Optimised, WireError};
+use crate::wire::{self, RefitOutcome, WireError};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -241,19 +241,19 @@ impl RefitDesk {
         details.insert("reason".into(), why.into());
         desk.seconds = 0.0;
         desk.last = Value::Object(details.clone());
-        let rejected = Optimised::Rejected { generation, reason: why.to_owned() };
+        let rejected = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         answer(&mut desk.waiting_for_running, &rejected, out);
         out.push(event("refit_rejected", now, &details));
     }
 
     /// Answers come from generation `generation` of a critic now: whoever waits for that is told.
     pub(super) fn answers_come_from(&mut self, critic: usize, generation: u64, out: &mut Vec<Output>) {
-        answer(&mut self.desks[critic].waiting_for_answers, &Optimised::Adopted { generation }, out);
+        answer(&mut self.desks[critic].waiting_for_answers, &RefitOutcome::Adopted { generation }, out);
     }
 
     /// A critic is given up: whoever waits for one of its refits is told.
     pub(super) fn give_up(&mut self, critic: usize, generation: u64, why: &str, out: &mut Vec<Output>) {
-        let outcome = Optimised::Rejected { generation, reason: why.to_owned() };
+        let outcome = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         let desk = &mut self.desks[critic];
         for waiting in [&mut desk.waiting, &mut desk.waiting_for_running, &mut desk.waiting_for_answers] {
             answer(waiting, &outcome, out);
@@ -318,8 +318,8 @@ fn started(learner: &Learner, reason: RefitReason, rows: usize, now: Now) -> Out
 }
 
 /// Everybody who waited for a refit is told how it ended.
-fn answer(waiting: &mut Vec<Caller>, outcome: &Optimised, out: &mut Vec<Output>) {
-    out.extend(waiting.drain(..).map(|caller| Output::Reply(caller.reply(&wire::Reply::Optimise(outcome)))));
+fn answer(waiting: &mut Vec<Caller>, outcome: &RefitOutcome, out: &mut Vec<Output>) {
+    out.extend(waiting.drain(..).map(|caller| Output::Reply(caller.reply(&wire::Reply::Refit(outcome)))));
 }
 
 #[cfg(test)]

@@ -548,7 +548,7 @@ function relevanceCard() {
   const most = Math.max(...a, 1e-300);
   const { inputs, kernel } = critic();
   const report = adoption() ?? {};
-  const support = report.support ?? [];
+  const support = report.evidence_drop ?? [];
   // In the order of the state, so that nothing changes places; where there are many, the most relevant.
   const shown = ranked()
     .slice(0, ROWS_SHOWN)
@@ -842,7 +842,7 @@ function markList() {
             className: 'empty-row',
             textContent:
               'No model has been selected yet. The first selection is due after a number of rows (refit_first_rows), ' +
-                'or now: criticd optimise',
+                'or now: criticd refit',
           }),
         ],
   );

@@ -49,7 +49,7 @@ pub struct CandidateReport {
     /// Its best lambda.
     pub lambda: f64,
     /// Its best ridge, sigma0^2 / v0.
-    pub ratio: f64,
+    pub ridge: f64,
     /// What they score.
     pub score: f64,
     /// Dictionary elements.
@@ -62,7 +62,7 @@ pub struct LambdaReport {
     /// Lambda.
     pub lambda: f64,
     /// Its best ridge, sigma0^2 / v0.
-    pub ratio: f64,
+    pub ridge: f64,
     /// Score over that of the best lambda: 1 for the best.
     pub score: f64,
 }
@@ -97,7 +97,7 @@ impl About<'_> {
             Some(CandidateReport {
                 name: member.name.clone(),
                 lambda: pool.lambdas[candidates[k].lambda],
-                ratio: ratio(candidates[k]),
+                ridge: ratio(candidates[k]),
                 score: self.scores[k],
                 elements: member.elements,
             })
@@ -107,7 +107,7 @@ impl About<'_> {
         let kernel = candidates[self.chosen].kernel;
         let of_lambda = |l: usize| {
             let k = best_of(&|c| c.kernel == kernel && c.lambda == l)?;
-            Some(LambdaReport { lambda: pool.lambdas[l], ratio: ratio(candidates[k]), score: self.scores[k] })
+            Some(LambdaReport { lambda: pool.lambdas[l], ridge: ratio(candidates[k]), score: self.scores[k] })
         };
         let mut lambdas: Vec<LambdaReport> = (0..pool.lambdas.len()).filter_map(of_lambda).collect();
         let least = lambdas.iter().map(|l| l.score).fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE);
