@@ -279,8 +279,10 @@ fn requests() {
     assert_eq!(op(named), Op::NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()) });
     let snapshot = Op::Snapshot { critic: None, variance: false, page: None, revision: None };
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "snapshot"})), snapshot);
-    let optimise = json!({"v": 1, "id": 0, "op": "optimise", "wait": true, "critic": "c"});
-    assert_eq!(op(optimise), Op::Refit { critic, wait: true });
+    for name in ["refit", "optimise"] {
+        let refit = json!({"v": 1, "id": 0, "op": name, "wait": true, "critic": "c"});
+        assert_eq!(op(refit), Op::Refit { critic: critic.clone(), wait: true });
+    }
     assert_eq!(request(&pack(&json!({"v": 1, "op": "ping"}))).unwrap().id, Id::nil());
 }
 

@@ -144,7 +144,7 @@ impl<'a> Evidence<'a> {
             noise: NoiseModel::Correlated,
             evidence: SelectBy::Exact,
             evidence_rows: self.nodes.len().max(1),
-            starts: 3,
+            search_starts: 3,
             ..question.settings.clone()
         };
         let data = Data {
