@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a refit that somebody waits for may take.
+/// Longest wait for the end of a refit.
 const REFIT: Duration = Duration::from_secs(3600);
 
 /// Where the daemon is.
@@ -17,7 +17,7 @@ pub(crate) struct Connection {
     /// The daemon's control endpoint [default: as endpoints.json in the data directory says, else tcp://127.0.0.1:5751]
     #[arg(long, value_name = "ENDPOINT")]
     control: Option<String>,
-    /// The daemon's data directory, where a running one says its endpoints
+    /// The daemon's data directory; endpoints.json there has the endpoints of a running daemon
     #[arg(long, value_name = "DIR", env = "CRITICD_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// Seconds to wait for the daemon
@@ -110,7 +110,7 @@ impl Snapshot {
     }
 }
 
-/// Let a running daemon select a model now
+/// Start a refit (model selection) in a running daemon
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  criticd refit --wait\n  criticd refit --critic energy")]
 pub(crate) struct Refit {
@@ -119,7 +119,7 @@ pub(crate) struct Refit {
     /// Which critic [default: the first]
     #[arg(long, value_name = "NAME")]
     critic: Option<String>,
-    /// Wait until the search is over, and say how it ended
+    /// Wait for the end of the refit and print its outcome
     #[arg(long)]
     wait: bool,
 }
@@ -152,8 +152,7 @@ impl Refit {
 
 /// Announce to a running daemon that another policy acts from the next row on
 ///
-/// What critics make of what they have learned is their setting on_new_policy. Rows may announce it themselves, with the
-/// key `policy`.
+/// The setting on_new_policy decides what each critic does. Rows can announce the change themselves, with the key `policy`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  criticd new-policy\n  criticd new-policy step-40000 --critic energy")]
 pub(crate) struct NewPolicy {
@@ -178,7 +177,7 @@ impl NewPolicy {
     }
 }
 
-/// Let a running daemon write a checkpoint now
+/// Make a running daemon write a checkpoint
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  criticd checkpoint\n  criticd checkpoint --data-dir /var/lib/criticd")]
 pub(crate) struct Checkpoint {

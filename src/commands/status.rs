@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Streams that are shown.
 const STREAMS: usize = 8;
 
-/// Show what a running daemon knows about itself
+/// Show the state of a running daemon
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd status\n  criticd status --watch\n  criticd status --watch > log.txt        a line a second\n  criticd status --json | jq '.critics[0].dictionary_size'"
@@ -29,13 +29,13 @@ const STREAMS: usize = 8;
 pub(crate) struct Status {
     #[command(flatten)]
     connection: Connection,
-    /// Go on showing it until Ctrl-C: a view on a terminal, a line each time elsewhere
+    /// Update until Ctrl-C: a view on a terminal, otherwise one line each time
     #[arg(long, short)]
     watch: bool,
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, value_name = "S", default_value_t = 1.0, requires = "watch", value_parser = interval)]
     interval: f64,
-    /// Print all of it as JSON; with --watch, a document on each line
+    /// Print the whole status as JSON; with --watch, one document per line
     #[arg(long)]
     json: bool,
 }
@@ -374,7 +374,7 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
             (None, Some(_)) => {
                 said("held-out error", format!("{}; 1 is that of a constant", short(&critic["held_out_error"])))
             }
-            (None, None) => said("held-out error", "none: no model has been selected since the start".into()),
+            (None, None) => said("held-out error", "none: no refit has selected a model since the start".into()),
         },
         said("score", format!("{} nats per row, recently {}", short(&critic["score"]), short(&critic["score_recent"]))),
         said("discount", discount(critic)),

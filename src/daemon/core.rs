@@ -646,7 +646,7 @@ fn configured(config: &Config, from: u64) -> Configured {
 fn report_event(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Output>) {
     let name = &learner.settings().name;
     match happened {
-        Event::FirstModel => log::info!("event=first_model critic={name} seq={}", learner.learned()),
+        Event::FirstModel => log::info!("event=first_model critic={name} offset={}", learner.learned()),
         Event::DictionaryFull => {
             let size = learner.model().map_or(0, |model| model.dictionary().len());
             let generation = learner.generation();

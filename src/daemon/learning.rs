@@ -407,7 +407,7 @@ impl Learning {
         self.core.publish_last(now);
         self.carry_out();
         self.quarantine.keep(&self.core.take_refused());
-        log::info!("event=stopped seq={}", self.core.offset());
+        log::info!("event=stopped offset={}", self.core.offset());
     }
 }
 

@@ -545,7 +545,7 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
         started.elapsed().as_secs_f64()
     );
     for fault in recovered["faults"].as_array().into_iter().flatten() {
-        log::warn!("event=checkpoint_passed_over why={fault}");
+        log::warn!("event=checkpoint_skipped why={fault}");
     }
     Ok(core)
 }
@@ -614,7 +614,7 @@ impl Refits {
     fn run(self) {
         // Learning and answering go before what this thread does. Without that things are only slower.
         if let Err(e) = rustix::process::nice(5) {
-            log::debug!("event=priority_kept why={e}");
+            log::debug!("event=priority_unchanged why={e}");
         }
         self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
     }
@@ -712,7 +712,7 @@ mod tests {
                 window: Window::new(2, 1, 10),
                 current: snapshot,
                 names: None,
-                reason: refit::RefitReason::Requested,
+                trigger: refit::RefitTrigger::Requested,
                 dictionary_share: 1.0,
                 from: 0,
                 seed: 0,

@@ -103,7 +103,7 @@ pub(super) struct Watcher {
 /// Let this thread be nicer than the others: what learns and answers goes first. Without it things are only slower.
 pub(super) fn step_back() {
     if let Err(e) = rustix::process::nice(NICE) {
-        log::debug!("event=priority_kept why={e}");
+        log::debug!("event=priority_unchanged why={e}");
     }
 }
 

@@ -8,7 +8,7 @@ pub mod record;
 pub mod streams;
 
 use crate::learner::model::Model;
-use crate::learner::refit::{RefitJob, RefitReason};
+use crate::learner::refit::{RefitJob, RefitTrigger};
 use crate::learner::window::Window;
 use crate::learner::{Event, Learner, Settings, SnapshotError};
 use crate::panics;
@@ -165,9 +165,9 @@ impl State {
     ///
     /// # Panics
     /// If there are no rows.
-    pub fn refit_job(&mut self, critic: usize, reason: RefitReason) -> Result<RefitJob, SnapshotError> {
+    pub fn refit_job(&mut self, critic: usize, trigger: RefitTrigger) -> Result<RefitJob, SnapshotError> {
         let window = self.window.as_ref().expect("a refit needs rows");
-        self.critics[critic].refit_job(window, reason)
+        self.critics[critic].refit_job(window, trigger)
     }
 
     /// Take in the group behind the last one: its records in their order, then the critics learn its rows.

@@ -170,7 +170,7 @@ impl Gate {
         let address = address.map_or_else(|| "ipc".to_owned(), |a| a.to_string());
         let reason = reason.name();
         log::warn!(
-            "event=peer_cut socket={socket} reason={reason} connection={connection} peer={address} unlogged={unlogged}"
+            "event=peer_disconnected socket={socket} reason={reason} connection={connection} peer={address} unlogged={unlogged}"
         );
     }
 

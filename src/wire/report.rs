@@ -28,7 +28,7 @@ pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
         report.directions.iter().map(|d| json!({"strength": d.strength, "direction": d.vector})).collect();
     let support: Vec<Option<f64>> = report.variables.iter().map(|v| v.evidence_drop).collect();
     let map = json!({
-        "trigger": report.reason.name(),
+        "trigger": report.trigger.name(),
         "rows": report.rows,
         "rows_effective": report.rows_effective,
         "evidence": report.evidence.name(),

@@ -7,7 +7,7 @@ use crate::math::drift::Finding;
 use crate::math::kernel::Hyperparameters;
 use crate::math::posterior::SolveError;
 use crate::model::{Counts, Model, Score};
-use crate::refit::{self, Candidate, RefitJob, RefitReason, RefitReport};
+use crate::refit::{self, Candidate, RefitJob, RefitReport, RefitTrigger};
 use crate::settings::{Settings, VarianceKind};
 use crate::snapshot::Snapshot;
 use crate::watch::{Alarm, DriftSensitivity};
@@ -494,13 +494,13 @@ impl Learner {
     }
 
     /// Whether a refit should start now, and why. Never while one is running, nor before there is a model.
-    pub fn refit_due(&self) -> Option<RefitReason> {
+    pub fn refit_due(&self) -> Option<RefitTrigger> {
         let model = self.model.as_ref()?;
         if self.refit_running() {
             return None;
         }
         if self.requested {
-            return Some(RefitReason::Requested);
+            return Some(RefitTrigger::Requested);
         }
         // A fork is refitted once it is the model.
         if self.settings.refit_first_rows == 0 || self.is_forked() {
@@ -508,16 +508,16 @@ impl Learner {
         }
         let since = self.learned - self.refit_ended_at.min(self.learned);
         if self.learned >= self.next_refit {
-            Some(RefitReason::Rows)
+            Some(RefitTrigger::Rows)
         } else if since < self.settings.refit_first_rows {
             None
         } else if self.settings.refit_score_drop > 0.0 && model.score().drop() > self.settings.refit_score_drop {
-            Some(RefitReason::ScoreDrop)
+            Some(RefitTrigger::ScoreDrop)
         } else if model.counts().novel_when_full.saturating_sub(self.no_room_before) as f64
             > FULL_SHARE * since as f64 + 64.0
             && since > self.settings.refit_rows_max / 8
         {
-            Some(RefitReason::DictionaryFull)
+            Some(RefitTrigger::DictionaryFull)
         } else {
             None
         }
@@ -527,7 +527,7 @@ impl Learner {
     ///
     /// # Errors
     /// If there is no value function to start from. Then [`Learner::refit_failed`] makes the next one due later.
-    pub fn refit_job(&mut self, window: &Window, reason: RefitReason) -> Result<RefitJob, SnapshotError> {
+    pub fn refit_job(&mut self, window: &Window, trigger: RefitTrigger) -> Result<RefitJob, SnapshotError> {
         self.requested = false;
         let current = self.snapshot(false)?;
         self.score_at_job = self.model.as_ref().map(|model| model.score());
@@ -536,7 +536,7 @@ impl Learner {
             window: window.clone(),
             current,
             names: self.names.clone(),
-            reason,
+            trigger,
             dictionary_share: refit::DICTIONARY_SHARE,
             from: self.changed_at(),
             seed: self.settings.seed.wrapping_add(self.refits + 1),

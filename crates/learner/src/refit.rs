@@ -48,7 +48,7 @@ const HALF_LIVES: f64 = 8.0;
 
 /// Why a refit was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefitReason {
+pub enum RefitTrigger {
     /// Enough rows since the last one.
     Rows,
     /// Incoming rewards are predicted worse than they were.
@@ -59,7 +59,7 @@ pub enum RefitReason {
     Requested,
 }
 
-impl RefitReason {
+impl RefitTrigger {
     /// The word used on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ pub struct RefitJob {
     /// Names of the state variables, if anybody said.
     pub names: Option<Vec<String>>,
     /// Why now.
-    pub reason: RefitReason,
+    pub trigger: RefitTrigger,
     /// Share of the largest dictionary that may be filled: 1 where nothing more will be learned.
     pub dictionary_share: f64,
     /// Seed of the subset and of the random starts.
@@ -105,7 +105,7 @@ impl RefitJob {
             window,
             current: self.current.clone(),
             names: self.names.clone(),
-            reason: self.reason,
+            trigger: self.trigger,
             dictionary_share: self.dictionary_share,
             from: self.from,
             seed: self.seed,
@@ -513,7 +513,7 @@ fn report_of_rebuilt(
     let rewards = job.settings.rewards.len() as f64;
     let factor = matches!(metric, Metric::Factor { .. });
     Ok(RefitReport {
-        reason: job.reason,
+        trigger: job.trigger,
         rows: rows.len() as u64,
         rows_effective: effective_rows(model),
         evidence: EvidenceKind::Exact,

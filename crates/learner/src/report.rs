@@ -1,7 +1,7 @@
 //! What a refit found, in numbers and in words.
 
 use super::referee::SelectionReport;
-use super::refit::RefitReason;
+use super::refit::RefitTrigger;
 use super::search::Structure;
 use crate::math::dense::{Matrix, Op, product};
 use crate::math::embedding::StateKind;
@@ -62,7 +62,7 @@ impl EvidenceKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefitReport {
     /// Why it was started.
-    pub reason: RefitReason,
+    pub trigger: RefitTrigger,
     /// Rows that it looked at: those of the window, or the last of them where rows are forgotten.
     pub rows: u64,
     /// Effective number of rows of the rebuilt model, where rows are forgotten.

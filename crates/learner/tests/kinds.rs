@@ -3,7 +3,7 @@
 
 use criticd_learner::math::embedding::StateKind::{self, Category, Periodic, Real};
 use criticd_learner::math::kernel::Profile;
-use criticd_learner::refit::{self, Candidate, RefitError, RefitReason};
+use criticd_learner::refit::{self, Candidate, RefitError, RefitTrigger};
 use criticd_learner::snapshot::Snapshot;
 use criticd_learner::transition::{Batch, BatchParts};
 use criticd_learner::window::Window;
@@ -67,7 +67,7 @@ fn settings(kernel: KernelKind, profile: Profile) -> Settings {
 fn refitted(settings: Settings, window: &Window) -> Result<Candidate, RefitError> {
     let mut learner = Learner::new(settings, None);
     learner.step(window);
-    let job = learner.refit_job(window, RefitReason::Requested).unwrap();
+    let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
     refit::run(&job, &|| true, &|| true)
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use criticd_learner::math::kernel::NoiseModel;
-use criticd_learner::refit::{self, Candidate, RefitJob, RefitReason};
+use criticd_learner::refit::{self, Candidate, RefitJob, RefitTrigger};
 use criticd_learner::snapshot::{Ask, Snapshot};
 use criticd_learner::transition::{Batch, BatchParts, Rows};
 use criticd_learner::window::Window;
@@ -399,14 +399,14 @@ fn only_states_that_find_no_room_since_the_last_refit_ask_for_another() {
         reason
     };
     let everywhere = |k: usize| 10.0 * ((k as f64 + 1.0) * 0.618_033_988_749_895).fract();
-    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::Rows));
-    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::DictionaryFull));
+    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitTrigger::Rows));
+    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitTrigger::DictionaryFull));
     // What is known has room, and what found none before has been answered.
     let known = learner.model().expect("there is one").dictionary().elements()[0];
     let inputs = learner.model().expect("there is one").inputs().clone();
     let known = known * inputs.scale[0] + inputs.shift[0];
     assert_eq!(feed(&mut learner, 300, &|_| known), None);
-    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::DictionaryFull));
+    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitTrigger::DictionaryFull));
 }
 
 // ---- policies
@@ -527,7 +527,7 @@ fn a_refit_looks_at_rows_of_the_policy_that_acts_and_dies_with_it() {
     let mut learner = Learner::new(settings, None);
     window.extend(&walked(300, 1.0, 1), 0..300);
     learner.step(&window);
-    let job = learner.refit_job(&window, RefitReason::Rows).unwrap();
+    let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
     assert_eq!(candidate.report.rows, 300);
     learner.new_policy(300, Some("b"));
@@ -540,7 +540,7 @@ fn a_refit_looks_at_rows_of_the_policy_that_acts_and_dies_with_it() {
         Verdict::Rejected { why, .. } => assert_eq!(why, Rejection::Outdated { from: 0, changed_at: 300 }),
         other => panic!("{other:?}"),
     }
-    let job = learner.refit_job(&window, RefitReason::Rows).unwrap();
+    let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
     assert_eq!(candidate.report.rows, 150);
     assert!(matches!(learner.consider(candidate, &window), Verdict::Adopted { .. }));

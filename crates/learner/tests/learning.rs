@@ -244,7 +244,7 @@ fn few_rows_do_not_choose_for_many_that_came_meanwhile() {
     let again = candidate.clone().follow(&feed.window, &|| true, &|| true).unwrap();
     let job = refit::RefitJob {
         window: feed.window.clone(),
-        ..learner.refit_job(&feed.window, again.report.reason).unwrap()
+        ..learner.refit_job(&feed.window, again.report.trigger).unwrap()
     };
     let fresh = refit::run(&job, &|| true, &|| true).unwrap();
     assert_eq!((again.report.rows, again.through), (1001, 1001));

@@ -3,7 +3,7 @@
 mod support;
 
 use criticd_learner::math::kernel::NoiseModel;
-use criticd_learner::refit::{self, RefitReason};
+use criticd_learner::refit::{self, RefitTrigger};
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;
 use criticd_learner::{Judgement, KernelKind, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict};
@@ -45,7 +45,7 @@ fn learn(learner: &mut Learner, window: &mut Window, rows: &Rows, range: std::op
 }
 
 fn refit(learner: &mut Learner, window: &Window) {
-    let job = learner.refit_job(window, RefitReason::Requested).unwrap();
+    let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
     assert!(matches!(learner.consider(candidate, window), Verdict::Adopted { .. }));
 }
@@ -102,7 +102,7 @@ fn an_adoption_read_back_is_the_adoption() {
     let mut learner = Learner::new(settings(), Some(vec!["x".into(), "y".into()]));
     learn(&mut learner, &mut window, &rows, 0..1000);
     let mut replayed = read(&bytes(&learner));
-    let job = learner.refit_job(&window, RefitReason::Requested).unwrap();
+    let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
     let Judgement::Adopt { adoption, .. } = learner.judge(candidate, &window) else { panic!("it is better") };
     let recorded = rmp_serde::to_vec_named(&adoption).unwrap();

@@ -2,7 +2,7 @@
 
 use super::caller::Caller;
 use super::ports::{Now, Output, RefitDone, event, map};
-use crate::learner::refit::{Candidate, RefitReason, RefitReport};
+use crate::learner::refit::{Candidate, RefitReport, RefitTrigger};
 use crate::learner::{Judgement, Learner};
 use crate::panics;
 use crate::state::State;
@@ -204,7 +204,7 @@ impl RefitDesk {
         }
         let nats = |evidence: Option<f64>| evidence.map_or("none".into(), |e| format!("{e:.1}"));
         log::info!(
-            "event=adopted critic={} generation={} seq={} lambda={} evidence={} evidence_before={} dictionary={} seconds={:.2}",
+            "event=adopted critic={} generation={} offset={} lambda={} evidence={} evidence_before={} dictionary={} seconds={:.2}",
             learner.settings().name,
             learner.generation(),
             learner.learned(),
@@ -232,7 +232,10 @@ impl RefitDesk {
     ) {
         let desk = &mut self.desks[critic];
         let (name, generation) = (&learner.settings().name, learner.generation());
-        log::info!("event=refit_rejected critic={name} generation={generation} seq={} why={why:?}", learner.learned());
+        log::info!(
+            "event=refit_rejected critic={name} generation={generation} offset={} why={why:?}",
+            learner.learned()
+        );
         let mut details = report.map_or_else(
             || map(json!({"critic": name, "generation": generation})),
             |report| desk.details(learner, report),
@@ -307,12 +310,12 @@ impl Desk {
     }
 }
 
-fn started(learner: &Learner, reason: RefitReason, rows: usize, now: Now) -> Output {
-    let (name, reason, generation) = (&learner.settings().name, reason.name(), learner.generation());
-    log::info!("event=refit_started critic={name} reason={reason} rows={rows} generation={generation}");
+fn started(learner: &Learner, trigger: RefitTrigger, rows: usize, now: Now) -> Output {
+    let (name, trigger, generation) = (&learner.settings().name, trigger.name(), learner.generation());
+    log::info!("event=refit_started critic={name} trigger={trigger} rows={rows} generation={generation}");
     let offset = learner.learned();
     let details = json!({
-        "critic": name, "reason": reason, "rows": rows, "generation": generation, "offset": offset,
+        "critic": name, "trigger": trigger, "rows": rows, "generation": generation, "offset": offset,
     });
     event("refit_started", now, &map(details))
 }

@@ -75,7 +75,7 @@ impl Refusals {
             return None;
         }
         let last = self.last.take()?;
-        log::warn!("event=rejected rows={} last={last}", self.since_report);
+        log::warn!("event=rejected messages={} last={last}", self.since_report);
         let details = map(json!({
             "messages": self.since_report,
             "code": last.code.name(),
