@@ -68,7 +68,7 @@ pub struct ConfigParts {
     pub window_rows: usize,
     /// Threads that models are selected on; none for all cores but one.
     pub refit_threads: Option<usize>,
-    /// Most streams that are told apart.
+    /// Maximum number of streams.
     pub streams_max: usize,
     /// Rows of other streams after which a silent one may make room for a new one.
     pub streams_idle_rows: u64,
@@ -118,7 +118,7 @@ pub struct Limits {
     pub connections_per_address_max: usize,
     /// Subscriptions of one subscriber.
     pub subscriptions_max: usize,
-    /// Time for a peer to say who it is.
+    /// Time for a peer's handshake.
     pub handshake_timeout_ms: u64,
     /// A peer that accepts no byte for so long is cut off.
     pub stall_timeout_ms: u64,
@@ -827,12 +827,12 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
     }
 }
 
-/// Whoever listens with CURVE has a key and knows some; keys that nobody asks for protect nothing.
+/// CURVE endpoints need a secret key and known clients; keys without such endpoints protect nothing.
 fn check_curve(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
     let fault = |key: &str, message: &str| Err(ConfigError::invalid(key, lines.of(key), message));
     let Some((key, _)) = curve_endpoints(parts).next() else {
         if !parts.clients.is_empty() {
-            let message = "names keys that nobody asks for: set curve_ingest, curve_control or curve_publish, where they are \
+            let message = "names keys without an encrypted endpoint: set curve_ingest, curve_control or curve_publish, where they are \
                            needed; the other sockets know no keys";
             return fault("clients", message);
         }
@@ -1136,7 +1136,7 @@ mod tests {
     fn curve_needs_keys_and_keys_need_curve() {
         let client = format!("clients = [{{ name = \"arm\", key = \"{PUBLIC}\" }}]");
         let unused = error(&client);
-        assert!(unused.starts_with("line 1: `clients` names keys that nobody asks for"), "{unused}");
+        assert!(unused.starts_with("line 1: `clients` names keys without an encrypted endpoint"), "{unused}");
         let bind = "curve_control = \"tcp://0.0.0.0:1\"\n";
         let whole = format!("{bind}curve_secret_key = \"/etc/criticd/daemon.key_secret\"\n{client}");
         if !cfg!(feature = "curve") {

@@ -90,8 +90,8 @@ impl Bars {
     }
 }
 
-/// Until a signal asks to stop (`None`), or a thread has ended that nobody asked to, or `learning` says that a table cannot be
-/// learned: then what to say.
+/// Wait for a signal (`None`), for a thread that ends without a request, or for `learning` to report that a table cannot be
+/// learned; the latter two return the message.
 fn watch(
     signals: &Receiver<i32>,
     reload: impl Fn(),

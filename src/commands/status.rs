@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Numbers of a sparkline.
 const PAST: usize = 60;
-/// How often it is looked whether somebody wants to end the view.
+/// Interval of the check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 /// Streams that are shown.
 const STREAMS: usize = 8;
@@ -100,7 +100,7 @@ impl Status {
     }
 }
 
-/// Wait until the next look is due, or somebody wants to end.
+/// Wait until the next update is due, or until Ctrl-C.
 fn pause(next: &mut Instant, interval: f64, over: &AtomicBool) {
     *next = (*next + Duration::from_secs_f64(interval)).max(Instant::now());
     while Instant::now() < *next && !over.load(Ordering::Relaxed) {

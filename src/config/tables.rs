@@ -143,7 +143,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
         when: When::Restart,
         help: "File with the daemon's secret key, made by `criticd keys make`. Only its owner may read it (0600).",
         get: |parts| written(&parts.curve_secret_key),
-        // Never said again: what stands here by mistake may be the key.
+        // Never printed: the value may be the key by mistake.
         set: |parts, value| match read::<PathBuf>(value) {
             Ok(path) if path.to_str().is_none_or(|text| decode(text).is_none()) => {
                 parts.curve_secret_key = Some(path);

@@ -337,7 +337,7 @@ impl Core {
         self.refits.came_back(done);
     }
 
-    /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
+    /// A query waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
     pub fn want(&mut self, offset: u64) {
         self.publisher.want(offset);
     }

@@ -24,7 +24,7 @@ const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 const GROUP_ROWS_MIN: u64 = 256;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
 const GROUP_BYTES: usize = 4 << 20;
-/// What whoever appends is told to wait while a table is learned first, milliseconds.
+/// Retry time of appends during a warm start, milliseconds.
 const WARMING_MS: u64 = 1000;
 
 /// Where things come from.
@@ -57,7 +57,7 @@ pub(super) struct Learning {
     core: Core,
     /// A table that is learned before anything that producers send.
     pub(super) warm: Option<Feeding>,
-    /// None where nobody watches.
+    /// None without a dashboard.
     pub(super) feed: Option<Feed>,
     pub(super) timings: Timings,
     pub(super) refit_restarts: Restarts,
@@ -147,7 +147,7 @@ impl Learning {
         drop(self.lock);
     }
 
-    /// Wait for something, not for long. Returns false when nobody is left who could ask for a stop.
+    /// Wait for something, not for long. Returns false when all senders of commands are gone.
     fn receive(&mut self) -> bool {
         // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
         let storable = self.core.read_only().is_none();
@@ -188,7 +188,7 @@ impl Learning {
                 #[cfg(test)]
                 Ok(Command::Panic) => panic!("injected"),
                 Ok(Command::Stop) => self.deadline = self.deadline.or(Some(Instant::now() + DRAIN)),
-                // Dropped without a stop: nobody listens any more.
+                // Dropped without a stop: no caller is left.
                 Err(_) => return false,
             },
             default(NAP) => {}

@@ -196,7 +196,7 @@ impl Ledger {
         self.storage.torn_bytes()
     }
 
-    /// Leave one file, for whoever opens the journal with other tools.
+    /// Leave a single file, so that other tools can open the journal.
     ///
     /// # Errors
     /// What went wrong; the journal is whole all the same.

@@ -156,7 +156,7 @@ impl std::error::Error for StartError {
     }
 }
 
-/// What the core is told from outside besides messages.
+/// Commands to the core, besides messages.
 enum Command {
     Reload(Arc<Config>),
     /// Learn what has been taken, publish a last time, end.
@@ -191,7 +191,7 @@ struct CoreStart {
     core: Core,
     clock: Clock,
     timings: Timings,
-    /// None where nobody watches.
+    /// None without a dashboard.
     feed: Option<Feed>,
     http_restarts: Restarts,
     warm: Option<Feeding>,
@@ -361,7 +361,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The name of a thread that has ended although nobody asked it to: a bug. The daemon should be stopped.
+    /// The name of a thread that ended without a request: a bug. The daemon should be stopped.
     pub fn dead_thread(&self) -> Option<String> {
         // The core comes last: where it has ended, others end as well.
         let own = self.threads.iter().rev().find(|t| t.is_finished()).and_then(|t| t.thread().name());
@@ -411,7 +411,7 @@ impl Daemon {
             drop(core.join());
         }
         if let Some((_, reader)) = self.warm_start.take() {
-            // Nobody takes what it reads any more, so that it ends with its next batch.
+            // Its queue has no receiver any more, so it ends with its next batch.
             wait(&reader, DRAIN);
         }
         if let Some(control) = threads.get("control") {
@@ -496,7 +496,7 @@ fn claim(directory: &Path) -> Result<(std::fs::File, PathBuf), StartError> {
     }
 }
 
-/// Tell systemd, where it has started us and asks to be told (`Type=notify`).
+/// Notify systemd, if it started us with `Type=notify`.
 fn notify_systemd(state: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(state) {
         log::debug!("event=notify_failed why={:?}", e.to_string());
@@ -719,7 +719,7 @@ mod tests {
             };
             tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
             let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
-            // A time budget below zero is a bug of whoever made the job: it panics.
+            // A negative time budget is a bug of the caller: it panics.
             assert!(done.result.unwrap_err().contains("panicked"));
         }
         drop(tasks);
@@ -764,7 +764,7 @@ mod tests {
                 std::thread::sleep(NAP);
             }
             daemon.stop();
-            // Whoever has the journal open has the lock.
+            // The process that has the journal open holds the lock.
             drop(lock(directory.path()).unwrap());
             let daemon = start();
             let status = connect(&daemon).ask("status", json!({}), long).unwrap();

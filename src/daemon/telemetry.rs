@@ -32,7 +32,7 @@ pub enum Notice {
     Event(Bytes),
     /// Retained rows, among them all that have arrived since the notice before.
     Rows(Window),
-    /// Whoever hears of it panics.
+    /// The receiver panics.
     #[cfg(test)]
     Panic,
 }
@@ -139,7 +139,7 @@ impl Pulse {
     }
 }
 
-/// How often something was begun again after a panic, shared by whoever clones it.
+/// Number of restarts after panics; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Restarts(Arc<AtomicU64>);
 
@@ -163,7 +163,7 @@ impl Restarts {
     }
 }
 
-/// How long things take, seconds: histograms that are shared by whoever clones them.
+/// Durations in seconds: histograms that clones share.
 #[derive(Clone, Debug)]
 pub struct Timings {
     /// From the arrival of an append until its acknowledgement is on its way.

@@ -2,7 +2,7 @@
 //!
 //! Its rows go the way of all rows: the core numbers, stores and learns them, refits are due when they are due. A thread
 //! reads the table piece by piece and hands batches over through a bounded queue, which the core's thread empties instead
-//! of ingest. Meanwhile queries are answered, appends are told to come back, and messages on ingest wait.
+//! of ingest. Meanwhile queries are answered, appends get `overloaded`, and messages on ingest wait.
 //!
 //! The table's stream `default` becomes `warm-start`, its stream NAME `warm-start/NAME`. Their session is the table's
 //! fingerprint, and rows keep the numbers that they have in the table: after an interruption the table is read again from
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Name of the stream, and what stands before the names of others.
+/// Name of the stream, and prefix of the others' names.
 const STREAM: &str = "warm-start";
 /// File in the data directory that remembers the table.
 const MARKER: &str = "warm-start.json";
@@ -66,7 +66,7 @@ pub enum WarmStartError {
         /// Whether all of them were learned.
         complete: bool,
     },
-    /// Somebody else sends under the name that one of its streams would have.
+    /// Another producer uses the name of one of its streams.
     Taken {
         /// That name.
         stream: String,

@@ -66,7 +66,7 @@ fn classic(open_metrics: &str) -> String {
     text
 }
 
-/// What is read when somebody asks.
+/// The values read at a scrape.
 struct Scrape {
     pulse: Arc<Pulse>,
     stages: Arc<Stages>,
@@ -162,7 +162,7 @@ impl Collector for Scrape {
         metric("rejected", "Messages refused on ingest, by error code")
             .per("code")
             .counter(to, rejected.filter_map(|(code, count)| Some((code.clone(), count.as_u64()?))))?;
-        metric("streams", "Streams that are told apart").gauge(to, only(number("/streams")))?;
+        metric("streams", "Streams that the daemon keeps").gauge(to, only(number("/streams")))?;
         metric("window_rows", "Transitions kept for model selection").gauge(to, only(number("/window/rows")))?;
         metric("window", "Memory of the transitions kept")
             .in_unit(Unit::Bytes)

@@ -62,7 +62,7 @@ pub struct Sources {
     pub restarts: Restarts,
 }
 
-/// Why nobody can be served.
+/// Why the server cannot start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
@@ -80,7 +80,7 @@ pub enum StartError {
         /// What it stands for.
         resolved: SocketAddr,
     },
-    /// Somebody listens there.
+    /// The address is in use.
     InUse {
         /// As it was written.
         address: String,
@@ -188,7 +188,7 @@ impl Http {
         self.address
     }
 
-    /// The name of a thread that has ended although nobody asked it to.
+    /// The name of a thread that ended without a request.
     pub fn dead_thread(&self) -> Option<&str> {
         self.threads.iter().find(|t| t.is_finished()).map(|t| t.thread().name().unwrap_or("http"))
     }

@@ -46,7 +46,7 @@ pub(super) struct Frame {
     pub(super) number: u64,
     /// The `status` of the daemon.
     pub(super) status: Value,
-    /// What an open page is told.
+    /// A message to an open page.
     pub(super) news: String,
 }
 
@@ -276,7 +276,7 @@ impl Watcher {
     }
 
     fn answer(&mut self, ask: Ask) {
-        // Whoever has left gets no answer.
+        // A page that has closed needs no answer.
         match ask {
             Ask::History(reply) => drop(reply.send(self.beginning())),
             Ask::Map(view, reply) if !reply.is_closed() => drop(reply.send(self.picture(view))),

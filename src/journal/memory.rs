@@ -1,4 +1,4 @@
-//! Storage in memory that fails where it is told to: for tests and simulations of what disks do.
+//! Storage in memory that fails on demand, for tests and for simulations of disks.
 
 use super::StoredGroup;
 use super::checkpoint::{Checkpoints, KEPT};

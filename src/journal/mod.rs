@@ -4,7 +4,7 @@
 //! together, so that stepping through the groups again gives the same models bit for bit. Everything else that decides a
 //! result is a *record* in a group: rows as they were received (never normalised), models that were adopted (with everything
 //! they have learned, so that replay never optimises), refits that ended without one, batches that a learner cannot bear,
-//! settings, and policies that somebody announced.
+//! settings, and announced changes of policy.
 //!
 //! ```text
 //! group    id, offset of its first row, rows, kinds of records, checksum of the group before, checksum, version, body
@@ -144,7 +144,7 @@ impl StoredGroup {
     /// Check version and checksum.
     ///
     /// # Errors
-    /// What is wrong with it. A wrong checksum comes first: then the version means nothing.
+    /// The first fault. The checksum is checked first: with a wrong one the version cannot be trusted.
     pub fn check(&self) -> Result<(), Damage> {
         if self.crc != self.checksum() {
             return Err(Damage::Checksum);
@@ -577,7 +577,7 @@ mod tests {
                 assert_eq!(taken.batch.ratio(i - 1).to_bits(), batch.ratio(i).to_bits());
                 assert_eq!(taken.batch.next_action_probs(i - 1), batch.next_action_probs(i));
             }
-            // Nobody takes the end of one record for the beginning of another.
+            // The end of one record must not pass for the beginning of another.
             for at in 8..stored.body.len() {
                 let mut cut = stored.clone();
                 cut.body.truncate(at);

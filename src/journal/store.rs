@@ -1,7 +1,7 @@
 //! Where groups are kept: one SQLite database in the data directory, which people may read with other tools.
 //!
 //! The database is a write-ahead log (`journal.sqlite-wal`) that a thread of its own copies into `journal.sqlite` from time
-//! to time, so that whoever appends does not wait for that. SQLite ends a log silently at the first page that is damaged.
+//! to time, so that no append waits for it. SQLite ends a log silently at the first page that is damaged.
 //! A small file beside it, `journal.mark`, therefore says how far the journal is known to be durable: it is written after
 //! each group that was synced, never before, and a journal that ends before its mark is refused. It is not synced itself
 //! each time: after a power cut it may be older, which is no harm but that damage behind it goes unnoticed.
@@ -40,7 +40,7 @@ const DROPPED_AT_ONCE: u64 = 8;
 /// Between the two copies of the mark: never in one sector.
 const MARK_SLOT: u64 = 4096;
 
-/// Why storage did not do what it was told.
+/// Why a storage operation failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -251,7 +251,7 @@ impl SqliteStorage {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let database = Connection::open_with_flags(&path, flags)?;
-        // Where the log is damaged SQLite would, when it is closed, copy what stands before and throw the rest away.
+        // Where the log is damaged SQLite would, when it is closed, copy the part before the damage and drop the rest.
         database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         database.busy_timeout(BUSY)?;
         let (application, version): (i64, u32) = (
@@ -401,7 +401,7 @@ impl Storage for SqliteStorage {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        // The log is SQLite's, but whoever syncs a file syncs all that was written to it.
+        // The log is SQLite's, but a sync of a file covers everything written to it.
         let path = self.log_path();
         match File::open(&path).and_then(|file| file.sync_data()) {
             Ok(()) => Ok(()),

@@ -88,7 +88,7 @@ impl State {
         self.skipped = rows;
     }
 
-    /// From here on only the critic `name` learns. What the others hold means nothing any more.
+    /// From here on only the critic `name` learns. The others are stale.
     pub fn only(&mut self, name: &str) {
         self.alone = Some(name.to_owned());
     }

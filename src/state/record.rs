@@ -54,7 +54,7 @@ pub enum Record {
     NewPolicy(NewPolicy),
 }
 
-/// A policy that somebody has announced.
+/// An announced change of policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewPolicy {
     /// Name of the critic that is concerned; none for all.

@@ -131,7 +131,7 @@ impl Column {
     }
 }
 
-/// Names that are there for somebody else.
+/// Names that other programs use.
 pub(super) fn skipped(name: &str) -> bool {
     name.starts_with('_') || name.starts_with("info_")
 }

@@ -36,7 +36,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::sync::{Notify, oneshot, watch};
 
-/// Where libzmq looks for whoever decides about keys.
+/// Endpoint of the ZAP handler, which admits keys.
 const ZAP_ENDPOINT: &str = "inproc://zeromq.zap.01";
 
 /// Set in the numbers of connections that came in here, so that replies find their way back.
@@ -61,8 +61,8 @@ const PUBLICATIONS_MAX: usize = 64;
 /// Messages taken before commands get their turn.
 const TURN: usize = 64;
 
-/// libzmq is to try no connection again. Told so outright it would forget messages of connections that have gone; so it
-/// waits for a day, and is told to forget the connection when its messages have been received. Milliseconds.
+/// Reconnect interval: effectively never. Disabled reconnects make libzmq drop messages still queued from a closed peer; so
+/// wait a day, and disconnect explicitly once they have been read. Milliseconds.
 const NEVER_MS: i32 = 86_400_000;
 
 /// Most that a thread goes without looking at the phase, milliseconds.
@@ -116,7 +116,7 @@ struct Flow {
     progress: Notify,
     /// Whether the peer sends nothing more.
     left: AtomicBool,
-    /// Taken by whoever cuts the connection.
+    /// Taken by the side that disconnects.
     cut: Mutex<Option<oneshot::Sender<Reason>>>,
 }
 
@@ -128,7 +128,7 @@ impl Flow {
 
     fn cut(&self, reason: Reason) {
         if let Some(cut) = self.cut.lock().take() {
-            // If nobody hears it the connection is over.
+            // Without a receiver the connection is over.
             let _ = cut.send(reason);
         }
     }
@@ -542,7 +542,7 @@ impl Drop for Guest<'_> {
     }
 }
 
-/// The encrypted frames of a peer, whose bodies nobody can look into here.
+/// The encrypted frames of a peer; their bodies cannot be read here.
 struct Frames {
     header: HeaderReader,
     /// Bytes of the present body that are still to come.
@@ -600,7 +600,7 @@ impl Worker {
         loop {
             let phase = *self.phase.borrow();
             if phase != Phase::Running && self.socket != SocketName::Publish {
-                // The queues of the daemon end when nobody can put anything into them.
+                // The queues of the daemon end when all senders are gone.
                 self.held = None;
                 self.incoming = None;
             }
@@ -706,7 +706,7 @@ impl Worker {
         let connection = number_of(number);
         if self.socket == SocketName::Control {
             let route = frames.remove(0);
-            // Names that the ROUTER gives begin with a zero byte, which no other may: replies to them reach nobody else.
+            // Names that the ROUTER gives begin with a zero byte, which no other may: replies to them reach no other peer.
             if route.first() != Some(&0) {
                 self.flow(connection).iter().for_each(|flow| flow.cut(Reason::NamedItself));
                 return true;

@@ -1,7 +1,7 @@
 //! What stands in front of the sockets: the public listeners, and for each connection a link that checks and pipes.
 //!
 //! One thread with a runtime of its own, so that it goes on while a socket behind it waits; only the control socket,
-//! which waits for nobody, shares it. A link is a small state
+//! which never waits for a peer, shares it. A link is a small state
 //! machine over four halves of streams:
 //!
 //! ```text

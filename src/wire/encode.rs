@@ -110,7 +110,7 @@ pub struct StreamPosition {
 /// The outcome of a `refit` request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RefitOutcome {
-    /// The refit runs; nobody waits for it.
+    /// The refit runs, and the caller does not wait.
     Started,
     /// A new model has taken over.
     Adopted {
@@ -129,7 +129,7 @@ pub enum RefitOutcome {
 /// A reply to a request that went well.
 ///
 /// # Panics
-/// If a status uses a key of the envelope: that is a bug in whoever built it.
+/// If a status uses a key of the envelope: a bug of the caller.
 pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
     let body = match *reply {
         Reply::Append { accepted, duplicates, next_seq, offset } => {

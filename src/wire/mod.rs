@@ -154,7 +154,7 @@ impl ErrorCode {
     }
 }
 
-/// Why a message is refused, as it is told to the peer: the `error` map of a reply.
+/// Why a message is refused: the `error` map of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WireError {
     /// Kind of fault.
@@ -349,7 +349,7 @@ impl Op {
         }
     }
 
-    /// The rights of which a peer needs one to ask for it. Whoever may append may ask for what a producer needs to find
+    /// The rights of which a peer needs one. The right to append includes the requests that a producer needs to find
     /// its place again.
     pub fn needs(&self) -> &'static [Right] {
         match self {

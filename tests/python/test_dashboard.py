@@ -325,7 +325,7 @@ def test_a_change_of_the_world_turns_the_line_amber(start: Start, page: Browser)
     control.wait_for_offset(sent)
     page.wait("document.getElementById('live').dataset.state === 'live'", "a green line again")
     swaps = "[...document.querySelectorAll('#marks [data-kind=adopted]')].map(mark => mark.textContent)"
-    page.wait(f"{swaps}.some(text => text.includes('the second model answers'))", "the mark of the swap")
+    page.wait(f"{swaps}.some(text => text.includes('the second model has taken over'))", "the mark of the swap")
     assert_clean(page, daemon)
 
 

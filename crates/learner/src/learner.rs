@@ -256,7 +256,7 @@ pub struct Learner {
     policies: Policies,
 }
 
-/// An adoption as it is recorded: with the model itself, so that nobody has to find it again.
+/// An adoption as it is recorded, with the model itself, so that a replay need not select it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Adoption {
     generation: u64,
@@ -475,7 +475,7 @@ impl Learner {
         self.learned = offset;
     }
 
-    /// Adopt a model. One move of one value: whoever holds a snapshot keeps all of the old model, which is handed out so that it
+    /// Adopt a model by one move of one value. Holders of a snapshot keep all of the old model, which is returned so that it
     /// can be dropped elsewhere, unless it is kept for a world that may come back.
     pub fn adopt(&mut self, adoption: Adoption) -> Option<Box<Model>> {
         let old = self.install(adoption.model, adoption.alarm);
@@ -664,7 +664,7 @@ impl Learner {
         let needed = self.settings.warmup_rows as u64;
         let model = self.model.as_ref().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
         let mut snapshot = Snapshot { generation: self.generation, offset: self.learned, ..model.snapshot(variance)? };
-        // Nobody has looked yet at what the data support: until then the prior's deviation is the honest one.
+        // No refit has checked yet what the data support: until then the prior's deviation is the honest one.
         snapshot.provisional =
             self.generation <= 1 && self.settings.refit_first_rows > 0 && self.settings.variance != VarianceKind::Model;
         if let Some(variance) = snapshot.variance.as_mut().filter(|_| snapshot.provisional) {

@@ -166,7 +166,7 @@ pub struct Model {
     steady_tunings: u32,
     score: Score,
     counts: Counts,
-    /// Whether its errors are still what they were; none where nobody asks.
+    /// Detector of drift in its errors; none if drift detection is off.
     #[serde(default)]
     watch: Option<Box<Watch>>,
     /// What it states of rows before it learns them, where somebody asks.

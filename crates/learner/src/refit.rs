@@ -55,7 +55,7 @@ pub enum RefitTrigger {
     ScoreDrop,
     /// Novel states find the dictionary full.
     DictionaryFull,
-    /// Somebody asked.
+    /// A request.
     Requested,
 }
 

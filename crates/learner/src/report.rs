@@ -104,7 +104,7 @@ pub struct RefitReport {
     pub directions: Vec<Direction>,
     /// Which evidence the support of the variables is of; none if it could not be computed.
     pub evidence_drop_by: Option<EvidenceKind>,
-    /// What somebody should know of how this was found, a sentence each.
+    /// Diagnostics, a sentence each.
     pub findings: Vec<String>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
@@ -162,7 +162,7 @@ impl AscentReport {
 /// What one state variable means to the value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariableReport {
-    /// Its name, or `state_0`, `state_1`, ... if nobody gave one.
+    /// Its name; `state_0`, `state_1`, ... by default.
     pub name: String,
     /// Entry of Omega on the diagonal, in normalised coordinates: 0 if it is left out.
     pub relevance: f64,
@@ -356,7 +356,7 @@ impl Dependence {
             .collect()
     }
 
-    /// What somebody should know of the state variables, a sentence each.
+    /// Diagnostics of the state variables, a sentence each.
     fn findings(&self, inputs: &Inputs) -> Vec<String> {
         let mut out = Vec::new();
         for &(a, b, c) in &self.correlated {
@@ -501,7 +501,7 @@ pub(super) struct Circumstances<'a> {
     pub(super) dictionary_max: usize,
 }
 
-/// What somebody should know of how a model was found.
+/// Diagnostics of a selection by evidence.
 pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<String> {
     let mut out = Vec::new();
     let (rows, used, size) = (report.rows, report.evidence_rows, report.dictionary_size);
@@ -561,7 +561,7 @@ pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<S
     out
 }
 
-/// What somebody should know of a model that held-out returns have chosen.
+/// Diagnostics of a selection by held-out returns.
 pub(super) fn selection_findings(
     report: &RefitReport,
     hyperparameters: &Hyperparameters,

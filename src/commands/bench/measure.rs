@@ -274,7 +274,7 @@ fn flooded<T>(
             let mut messages = messages.iter().cycle();
             while !stop.load(Ordering::Relaxed) {
                 let message = messages.next().expect("there is always another").clone();
-                // The daemon has stopped early: whoever measures will be told by its own requests.
+                // The daemon has stopped early; the measuring side's requests will fail.
                 if sender.send(message).is_err() {
                     return;
                 }

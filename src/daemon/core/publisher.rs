@@ -93,7 +93,7 @@ struct Published {
     whole_at: Option<f64>,
     /// Rows that it had learned.
     whole_offset: u64,
-    /// The board has what subscribers have not been told.
+    /// The board is newer than the last publication.
     unpublished: bool,
     shown: Option<Shown>,
     failed_snapshots: u64,
@@ -118,7 +118,7 @@ pub(super) enum Refreshed {
 pub(super) struct Publisher {
     board: Arc<Board>,
     critics: Vec<Published>,
-    /// Offsets that somebody waits for a snapshot to have learned.
+    /// Offsets that waiting queries need a snapshot to have learned.
     wanted: BTreeSet<u64>,
     /// A model has been adopted: the next refresh does not wait.
     at_once: bool,
@@ -152,7 +152,7 @@ impl Publisher {
         (revision, failed_snapshots, shown)
     }
 
-    /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
+    /// A query waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
     pub(super) fn want(&mut self, offset: u64) {
         self.wanted.insert(offset);
         if self.wanted.len() > WANTED_MAX {

@@ -45,7 +45,7 @@ struct Desk {
     waiting: Vec<Caller>,
     /// Those who wait for the running one.
     waiting_for_running: Vec<Caller>,
-    /// Those who are told of an adoption as soon as answers come from the model that was adopted.
+    /// Callers that get the outcome once answers come from the adopted model.
     waiting_for_answers: Vec<Caller>,
 }
 
@@ -99,7 +99,7 @@ impl RefitDesk {
         Ok(())
     }
 
-    /// Start a refit, if one is due and none runs: those that somebody waits for come first. Returns what is to be recorded.
+    /// Start a refit, if one is due and none runs: requested ones first. Returns the records to store.
     pub(super) fn start(&mut self, state: &mut State, now: Now, out: &mut Vec<Output>) -> Option<Record> {
         let rows = state.window()?.len();
         if self.busy {
@@ -138,7 +138,7 @@ impl RefitDesk {
         let RefitDone { critic, result, seconds } = self.returned.take_if(ready)?;
         let learner = &state.critics()[critic];
         if let Some(why) = &given_up[critic] {
-            // Whoever waits is told, and the thread is free for the others.
+            // The waiting callers get the outcome, and the thread is free for other critics.
             self.busy = false;
             self.reject(critic, learner, why, None, now, out);
             return None;
@@ -249,12 +249,12 @@ impl RefitDesk {
         out.push(event("refit_rejected", now, &details));
     }
 
-    /// Answers come from generation `generation` of a critic now: whoever waits for that is told.
+    /// Answers now come from `generation` of a critic: reply to the callers that wait for it.
     pub(super) fn answers_come_from(&mut self, critic: usize, generation: u64, out: &mut Vec<Output>) {
         answer(&mut self.desks[critic].waiting_for_answers, &RefitOutcome::Adopted { generation }, out);
     }
 
-    /// A critic is given up: whoever waits for one of its refits is told.
+    /// A critic has failed: reply to the callers that wait for its refits.
     pub(super) fn give_up(&mut self, critic: usize, generation: u64, why: &str, out: &mut Vec<Output>) {
         let outcome = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         let desk = &mut self.desks[critic];
@@ -320,7 +320,7 @@ fn started(learner: &Learner, trigger: RefitTrigger, rows: usize, now: Now) -> O
     event("refit_started", now, &map(details))
 }
 
-/// Everybody who waited for a refit is told how it ended.
+/// Reply with the outcome to all callers that wait for a refit.
 fn answer(waiting: &mut Vec<Caller>, outcome: &RefitOutcome, out: &mut Vec<Output>) {
     out.extend(waiting.drain(..).map(|caller| Output::Reply(caller.reply(&wire::Reply::Refit(outcome)))));
 }

@@ -149,7 +149,7 @@ impl Following {
         self.kept.iter().map(|kept| (kept.name.as_str(), kept.until))
     }
 
-    /// Nobody asks for it any more.
+    /// No longer wanted.
     pub(super) fn end(&mut self) {
         (self.pending, self.fork, self.kept_from) = (None, None, None);
         self.kept.clear();

@@ -1,4 +1,4 @@
-//! Changes of policy that somebody announces, and the models of policies that do not act at present.
+//! Announced changes of policy, and the models of policies that do not act at present.
 //!
 //! A change holds from an offset on and is a function of offsets and settings, so that learning again does it at the same row.
 //! It closes all chains, as a cut does. What it makes of what has been learned is a setting ([`OnNewPolicy`]).

@@ -190,7 +190,7 @@ impl Level {
     }
 }
 
-/// Centre and spread that numbers are told in.
+/// Centre and spread by which numbers are standardised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Unit {
     /// Numbers that it was estimated from, up to [`SCALE_ROWS`].

@@ -175,7 +175,7 @@ pub struct Gained<'a> {
     pub discount: f64,
 }
 
-/// Rows that a posterior gains one by one before it is made anew, so that rounding does not add up.
+/// Rank-one updates before a full solution, so that rounding errors do not accumulate.
 const GAINED_MAX: u64 = 256;
 /// Making it anew costs as much as gaining m over this many rows.
 const GAINED_COST: usize = 16;
@@ -348,7 +348,7 @@ impl Posterior {
     /// Become what [`Posterior::solve`] gives, in the memory that is there.
     ///
     /// # Errors
-    /// As [`Posterior::solve`]; what is left then means nothing.
+    /// As [`Posterior::solve`]; `self` is then invalid.
     pub fn solve_again(
         &mut self,
         statistics: &Statistics,
@@ -648,7 +648,7 @@ impl Posterior {
         &self.system
     }
 
-    /// Factor of A = S + ratio I (m, m), made anew of the statistics behind this posterior. O(m^3).
+    /// Factor of A = S + ratio I (m, m), from the statistics behind this posterior. O(m^3).
     ///
     /// # Errors
     /// If A is not positive definite to working precision.

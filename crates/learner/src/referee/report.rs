@@ -10,7 +10,7 @@ use serde::Serialize;
 const TOLD_APART: f64 = 3.0;
 /// ... and the variance of the targets that it has to lose: small losses are the dictionary's.
 const MATTERS: f64 = 0.005;
-/// Share of the rows that weighted ones are worth, below which somebody should know.
+/// Effective share of weighted rows below which the report warns.
 const WORTH_LITTLE: f64 = 0.1;
 
 /// How kernel, lambda and ridge were chosen. A score is the mean square error against the targets of the reference, with the row's
@@ -37,7 +37,7 @@ pub struct SelectionReport {
     pub lambdas: Vec<LambdaReport>,
     /// Whether the time ended before all kernels were tried.
     pub out_of_time: bool,
-    /// What somebody should know, a sentence each.
+    /// Diagnostics, a sentence each.
     pub findings: Vec<String>,
 }
 
