@@ -76,11 +76,11 @@ impl Harness {
                     self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 });
                 }
                 Output::Checkpoint(checkpoint) => {
-                    let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+                    let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
                     let bytes = checkpoint.encode();
                     let result = self.checkpoints.write(group, &bytes).map(|()| bytes.len() as u64);
                     let result = result.map_err(|e| e.to_string());
-                    let done = CheckpointDone { group, offset, needs_from, result, seconds: 0.0 };
+                    let done = CheckpointDone { group, offset, replay_from, result, seconds: 0.0 };
                     self.core.checkpoint_done(&done, now);
                 }
                 Output::Publish(_) | Output::Garbage(_) => {}

@@ -126,11 +126,11 @@ fn journals() -> io::Result<()> {
                     core.refit_done(RefitDone { critic, result, seconds: 0.0 }, at(now));
                 }
                 Output::Checkpoint(checkpoint) => {
-                    let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+                    let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
                     let bytes = checkpoint.encode();
                     checkpoints.write(group, &bytes).expect("into memory");
                     let result = Ok(bytes.len() as u64);
-                    let done = CheckpointDone { group, offset, needs_from, result, seconds: 0.0 };
+                    let done = CheckpointDone { group, offset, replay_from, result, seconds: 0.0 };
                     core.checkpoint_done(&done, at(now));
                     fs::create_dir_all("fuzz/corpus/checkpoint").expect("a folder");
                     put("checkpoint", &format!("body_{group}"), &[&[1], &bytes[35..]].concat()).expect("a file");

@@ -398,7 +398,7 @@ pub fn checkpoint(data: &[u8]) {
         let groups = &*SMALL_JOURNAL;
         let second = behind(&groups[1]);
         let checkpoint =
-            Checkpoint { group: second.id, crc: second.crc, offset: second.offset, needs_from: 0, ..checkpoint };
+            Checkpoint { group: second.id, crc: second.crc, offset: second.offset, replay_from: 0, ..checkpoint };
         let checkpoints = MemoryCheckpoints::default();
         let mut file = checkpoint.encode();
         checkpoints.write(second.id, &file).expect("into memory");

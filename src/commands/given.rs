@@ -6,7 +6,7 @@ use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::effective_tolerance;
 use criticd::learner::{Lambda, Settings};
 use criticd::math::dictionary::Dictionary;
-use criticd::math::dictionary::Enough;
+use criticd::math::dictionary::StoppingRule;
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
 use criticd::snapshot::Inputs;
@@ -52,7 +52,7 @@ impl DictionaryOptions {
             Some(relative) => relative * diagonal,
             None => effective_tolerance(given.settings, given.hyperparameters),
         };
-        let selection = given.select(Enough { tolerance, trace: 0.0 }, self.dictionary_max, &|| true)?;
+        let selection = given.select(StoppingRule { tolerance, trace: 0.0 }, self.dictionary_max, &|| true)?;
         Ok(Chosen { dictionary: selection.dictionary.clone(), selected: Some((selection, tolerance / diagonal)) })
     }
 }

@@ -4,7 +4,7 @@ use super::given::ReadingOptions;
 use super::{Failure, start_log};
 use criticd::config::{Config, ConfigError, Options};
 use criticd::daemon::warm_start::WarmStart;
-use criticd::daemon::{Beginning, Daemon};
+use criticd::daemon::{Daemon, StartupProgress};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -137,8 +137,8 @@ impl Serve {
         // Caught before anything starts, so that no signal falls between.
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let daemon = Daemon::start_with(config, warm_start.as_ref(), &mut |stage| match stage {
-            Beginning::Recovering { rows, of } => bars.show(RECOVERING, rows, of),
-            Beginning::Checking(progress) => bars.show(CHECKING, (100.0 * progress.fraction) as u64, 100),
+            StartupProgress::Recovering { rows, of } => bars.show(RECOVERING, rows, of),
+            StartupProgress::Checking(progress) => bars.show(CHECKING, (100.0 * progress.fraction) as u64, 100),
         });
         bars.clear();
         let daemon = daemon?;

@@ -551,7 +551,7 @@ impl Core {
         let checkpoint = Checkpoint::of(&self.state, now.unix);
         ledger.checkpoints().write(checkpoint.group, &checkpoint.encode()).map_err(|e| e.to_string())?;
         log::info!("event=checkpoint offset={}", checkpoint.offset);
-        ledger.tidy()
+        ledger.compact()
     }
 
     /// Everything that a start behind the last group needs.

@@ -7,7 +7,7 @@
 
 use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints};
 use crate::journal::store::{Mark, Storage, StoreError, for_each_group};
-use crate::journal::{Damage, Record, SKIPPED, SkippedRows, StoredGroup};
+use crate::journal::{Corruption, Record, SKIPPED, SkippedRows, StoredGroup};
 use crate::learner::Learner;
 use crate::state::State;
 use std::fmt;
@@ -35,7 +35,7 @@ pub enum RecoverError {
         /// Offset of its first row, as far as that can be known.
         offset: u64,
         /// What is wrong with it.
-        damage: Damage,
+        damage: Corruption,
     },
     /// A group does not follow on the one before.
     Broken {
@@ -215,7 +215,7 @@ fn read_back(
     if let Some(newest) = usable.first() {
         same_journal(storage, newest)?;
     }
-    let readable: Vec<(u64, u64)> = usable.iter().map(|c| (c.group, c.needs_from)).collect();
+    let readable: Vec<(u64, u64)> = usable.iter().map(|c| (c.group, c.replay_from)).collect();
     let start = usable.into_iter().next();
     let from_checkpoint = start.as_ref().map(|checkpoint| checkpoint.offset);
     let mut recovered = Recovered {
@@ -232,7 +232,7 @@ fn read_back(
         return Err(RecoverError::NoCheckpoint { first, faults: recovered.faults });
     }
     let from = match &start {
-        Some(checkpoint) => group_of(storage, checkpoint.needs_from)?.min(checkpoint.group + 1),
+        Some(checkpoint) => group_of(storage, checkpoint.replay_from)?.min(checkpoint.group + 1),
         None => 1,
     };
     let mut left_out = recorded_skips(storage, start.as_ref().map_or(0, |c| c.group))?;
@@ -278,7 +278,7 @@ fn replay(
         let damaged = |damage| RecoverError::Damaged { group: stored.id, offset: stored.first_offset, damage };
         let group = stored.group().map_err(damaged)?;
         recovered.groups_read += 1;
-        let unfit = |why| damaged(Damage::Unreadable(why));
+        let unfit = |why| damaged(Corruption::Unreadable(why));
         if stored.id <= started.id {
             state.refill(&group).map_err(unfit)?;
         } else if failed.is_empty() {
@@ -369,7 +369,7 @@ pub(super) fn group_of(storage: &mut dyn Storage, offset: u64) -> Result<u64, St
     // The last group that begins at or before the offset, by halving: numbers have no gaps.
     while low < high {
         let middle = low + (high - low).div_ceil(2);
-        match storage.heads(middle, 1)?.first() {
+        match storage.headers(middle, 1)?.first() {
             Some(head) if head.first_offset <= offset => low = middle,
             _ => high = middle - 1,
         }
@@ -381,10 +381,10 @@ fn recorded_skips(storage: &mut dyn Storage, behind: u64) -> Result<Vec<SkippedR
     const AT_ONCE: usize = 1024;
     let (mut found, mut next) = (Vec::new(), behind + 1);
     loop {
-        let heads = storage.heads(next, AT_ONCE)?;
-        let Some(last) = heads.last() else { return Ok(found) };
+        let headers = storage.headers(next, AT_ONCE)?;
+        let Some(last) = headers.last() else { return Ok(found) };
         next = last.id + 1;
-        for head in heads.iter().filter(|head| head.kinds & SKIPPED != 0) {
+        for head in headers.iter().filter(|head| head.kinds & SKIPPED != 0) {
             for group in storage.read(head.id, 1)? {
                 let damaged = |damage| RecoverError::Damaged { group: head.id, offset: head.first_offset, damage };
                 let (_, records) = group.decode().map_err(damaged)?;
@@ -393,7 +393,7 @@ fn recorded_skips(storage: &mut dyn Storage, behind: u64) -> Result<Vec<SkippedR
                     // A learner can have failed only on what was there.
                     if skipped.to > head.first_offset {
                         let why = format!("it leaves out rows up to {}, which come after it", skipped.to);
-                        return Err(damaged(Damage::Unreadable(why)));
+                        return Err(damaged(Corruption::Unreadable(why)));
                     }
                     found.push(skipped);
                 }

@@ -1,7 +1,7 @@
 //! What Prometheus reads.
 
 use super::watcher::Frame;
-use crate::daemon::telemetry::{Pulse, Stage, Stages, Timings, thread_seconds};
+use crate::daemon::telemetry::{Heartbeat, Stage, Stages, Timings, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -23,7 +23,7 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn new(
         timings: Timings,
-        pulse: Arc<Pulse>,
+        pulse: Arc<Heartbeat>,
         counters: Arc<Counters>,
         frame: watch::Receiver<Arc<Frame>>,
     ) -> Self {
@@ -68,7 +68,7 @@ fn classic(open_metrics: &str) -> String {
 
 /// The values read at a scrape.
 struct Scrape {
-    pulse: Arc<Pulse>,
+    pulse: Arc<Heartbeat>,
     stages: Arc<Stages>,
     counters: Arc<Counters>,
     frame: watch::Receiver<Arc<Frame>>,

@@ -32,7 +32,7 @@ mod watcher;
 
 use crate::config::Config;
 use crate::daemon::core::Board;
-use crate::daemon::telemetry::{Notice, Pulse, Restarts, Timings};
+use crate::daemon::telemetry::{BusEvent, Heartbeat, Restarts, Timings};
 use crate::transport::{Counters, Endpoints};
 use crossbeam_channel::{Receiver, bounded};
 use std::fmt;
@@ -49,9 +49,9 @@ pub struct Sources {
     /// Where queries are answered from.
     pub board: Arc<Board>,
     /// What the core tells.
-    pub notices: Receiver<Notice>,
+    pub notices: Receiver<BusEvent>,
     /// Whether it is alive.
-    pub pulse: Arc<Pulse>,
+    pub pulse: Arc<Heartbeat>,
     /// How long things take.
     pub timings: Timings,
     /// What happens at the sockets.
@@ -241,7 +241,7 @@ mod tests {
         };
         let http = Http::start(&config, sources).unwrap().unwrap();
         for count in 1..=2 {
-            notices.send(Notice::Panic).unwrap();
+            notices.send(BusEvent::Panic).unwrap();
             while restarts.get() < count {
                 std::thread::yield_now();
             }

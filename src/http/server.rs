@@ -5,7 +5,7 @@ use super::map::View;
 use super::metrics::Metrics;
 use super::watcher::{Ask, Frame, Refusal};
 use crate::access::{Access, Right};
-use crate::daemon::telemetry::Pulse;
+use crate::daemon::telemetry::Heartbeat;
 use axum::Router;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -52,7 +52,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub(super) struct Site {
     pub(super) asks: Sender<Ask>,
     pub(super) frame: watch::Receiver<Arc<Frame>>,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<Heartbeat>,
     pub(super) metrics: Metrics,
     pub(super) guard: Guard,
     pub(super) access: Access,

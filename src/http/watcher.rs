@@ -4,7 +4,7 @@ use super::calibration::Calibration;
 use super::history::{History, number};
 use super::map::View;
 use crate::daemon::core::Board;
-use crate::daemon::telemetry::Notice;
+use crate::daemon::telemetry::BusEvent;
 use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::picture::Colours;
@@ -81,7 +81,7 @@ pub(super) struct Watcher {
     names: Vec<String>,
     endpoints: Endpoints,
     board: Arc<Board>,
-    notices: Receiver<Notice>,
+    notices: Receiver<BusEvent>,
     asks: Receiver<Ask>,
     frames: watch::Sender<Arc<Frame>>,
     frame: Arc<Frame>,
@@ -112,7 +112,7 @@ impl Watcher {
         critics: &[Settings],
         endpoints: Endpoints,
         board: Arc<Board>,
-        notices: Receiver<Notice>,
+        notices: Receiver<BusEvent>,
         asks: Receiver<Ask>,
         frames: watch::Sender<Arc<Frame>>,
     ) -> Self {
@@ -157,13 +157,13 @@ impl Watcher {
         }
     }
 
-    fn hear(&mut self, notice: Notice) {
+    fn hear(&mut self, notice: BusEvent) {
         match notice {
-            Notice::Rows(window) => self.rows(&window),
-            Notice::Event(payload) => self.event(&payload),
-            Notice::Status(payload) => self.status(&payload),
+            BusEvent::Rows(window) => self.rows(&window),
+            BusEvent::Event(payload) => self.event(&payload),
+            BusEvent::Status(payload) => self.status(&payload),
             #[cfg(test)]
-            Notice::Panic => panic!("injected"),
+            BusEvent::Panic => panic!("injected"),
         }
     }
 

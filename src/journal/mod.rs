@@ -70,7 +70,7 @@ const STARTS_CHAIN: u8 = 1 << 2;
 /// Why a group cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum Corruption {
     /// Its checksum is not that of its content.
     Checksum,
     /// Its checksum is right, but it cannot be read: written by something else, or by a bug.
@@ -82,7 +82,7 @@ pub enum Damage {
     },
 }
 
-impl fmt::Display for Damage {
+impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Checksum => f.write_str("its checksum is wrong"),
@@ -94,7 +94,7 @@ impl fmt::Display for Damage {
     }
 }
 
-impl std::error::Error for Damage {}
+impl std::error::Error for Corruption {}
 
 /// A group as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,21 +145,21 @@ impl StoredGroup {
     ///
     /// # Errors
     /// The first fault. The checksum is checked first: with a wrong one the version cannot be trusted.
-    pub fn check(&self) -> Result<(), Damage> {
+    pub fn check(&self) -> Result<(), Corruption> {
         if self.crc != self.checksum() {
-            return Err(Damage::Checksum);
+            return Err(Corruption::Checksum);
         }
-        if self.version > VERSION { Err(Damage::Newer { version: self.version }) } else { Ok(()) }
+        if self.version > VERSION { Err(Corruption::Newer { version: self.version }) } else { Ok(()) }
     }
 
     /// Unix seconds when it was committed, and its records in their order. Checks as [`StoredGroup::check`] does.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn decode(&self) -> Result<(f64, Vec<Record>), Damage> {
+    pub fn decode(&self) -> Result<(f64, Vec<Record>), Corruption> {
         self.check()?;
         let mut body = Bytes(&self.body);
-        let unreadable = |why: String| Damage::Unreadable(why);
+        let unreadable = |why: String| Corruption::Unreadable(why);
         let time = body.f64().map_err(unreadable)?;
         let mut records = Vec::new();
         let mut rows = 0;
@@ -185,7 +185,7 @@ impl StoredGroup {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn group(&self) -> Result<Group, Damage> {
+    pub fn group(&self) -> Result<Group, Corruption> {
         let (time, records) = self.decode()?;
         Ok(Group { end: self.mark(), first_offset: self.first_offset, time, records })
     }
@@ -425,7 +425,7 @@ impl<'a> Bytes<'a> {
             ADOPTED => {
                 let critic = payload.text()?;
                 let adoption: Adoption = payload.packed()?;
-                if !adoption.holds_together() {
+                if !adoption.is_consistent() {
                     return Err("a recorded model whose parts do not fit each other".into());
                 }
                 Record::Adopted { critic, adoption }
@@ -434,7 +434,7 @@ impl<'a> Bytes<'a> {
             SKIPPED => Record::Skipped(payload.packed()?),
             CONFIGURED => {
                 let configured: Configured = payload.packed()?;
-                if !configured.critics.iter().all(Settings::are_sound) {
+                if !configured.critics.iter().all(Settings::are_valid) {
                     return Err("settings with which no learner can work".into());
                 }
                 Record::Configured(configured)
@@ -651,7 +651,9 @@ mod tests {
         }
         let mut group = GroupWriter::default();
         group.new_policy(&NewPolicy { critic: None, policy: Some("p".repeat(257)), offset: 0 });
-        assert!(matches!(group.finish(1, 0, 0, 1.0).decode(), Err(Damage::Unreadable(why)) if why.contains("policy")));
+        assert!(
+            matches!(group.finish(1, 0, 0, 1.0).decode(), Err(Corruption::Unreadable(why)) if why.contains("policy"))
+        );
     }
 
     #[test]
@@ -663,7 +665,7 @@ mod tests {
         for at in 0..stored.body.len() {
             let mut changed = stored.clone();
             changed.body[at] ^= 1;
-            assert_eq!(changed.check(), Err(Damage::Checksum));
+            assert_eq!(changed.check(), Err(Corruption::Checksum));
         }
         let changes: [&dyn Fn(&mut StoredGroup); 7] = [
             &|g| g.id += 1,
@@ -677,12 +679,12 @@ mod tests {
         for change in changes {
             let mut changed = stored.clone();
             change(&mut changed);
-            assert_eq!(changed.check(), Err(Damage::Checksum));
+            assert_eq!(changed.check(), Err(Corruption::Checksum));
         }
         let mut newer = stored.clone();
         newer.version = 7;
         newer.crc = newer.checksum();
-        assert_eq!(newer.decode().unwrap_err(), Damage::Newer { version: 7 });
+        assert_eq!(newer.decode().unwrap_err(), Corruption::Newer { version: 7 });
     }
 
     #[test]

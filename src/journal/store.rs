@@ -99,7 +99,7 @@ impl From<rusqlite::Error> for StoreError {
 
 /// A group without its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct GroupHeader {
     /// Its number.
     pub id: u64,
     /// Offset of its first row.
@@ -134,14 +134,14 @@ pub trait Storage: Send + fmt::Debug {
     ///
     /// # Errors
     /// If they cannot be read.
-    fn heads(&mut self, from: u64, count: usize) -> Result<Vec<Head>, StoreError>;
+    fn headers(&mut self, from: u64, count: usize) -> Result<Vec<GroupHeader>, StoreError>;
 
-    /// Add a group behind the others, and drop some of those numbered below `drop_below`. With `sync` it is durable when this
+    /// Add a group behind the others, and drop some of those numbered below `truncate_before`. With `sync` it is durable when this
     /// returns.
     ///
     /// # Errors
     /// If it cannot be written or synced.
-    fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError>;
+    fn append(&mut self, group: &StoredGroup, truncate_before: u64, sync: bool) -> Result<(), StoreError>;
 
     /// Make everything that has been appended durable.
     ///
@@ -341,11 +341,11 @@ impl Storage for SqliteStorage {
         Ok(groups)
     }
 
-    fn heads(&mut self, from: u64, count: usize) -> Result<Vec<Head>, StoreError> {
+    fn headers(&mut self, from: u64, count: usize) -> Result<Vec<GroupHeader>, StoreError> {
         let sql = "SELECT id, first_offset, rows, kinds, length(body) FROM groups WHERE id >= ?1 ORDER BY id LIMIT ?2";
         let mut statement = self.database()?.prepare_cached(sql)?;
-        let heads = statement.query_map(params![from, count as u64], |row| {
-            Ok(Head {
+        let headers = statement.query_map(params![from, count as u64], |row| {
+            Ok(GroupHeader {
                 id: row.get(0)?,
                 first_offset: row.get(1)?,
                 rows: row.get(2)?,
@@ -353,10 +353,10 @@ impl Storage for SqliteStorage {
                 bytes: row.get(4)?,
             })
         })?;
-        Ok(heads.collect::<Result<_, _>>()?)
+        Ok(headers.collect::<Result<_, _>>()?)
     }
 
-    fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError> {
+    fn append(&mut self, group: &StoredGroup, truncate_before: u64, sync: bool) -> Result<(), StoreError> {
         if let Some(why) = self.copier.failure.lock().take() {
             // It may have been a sync: nothing is to be trusted until all has been opened again.
             return Err(StoreError::Database(why));
@@ -372,10 +372,10 @@ impl Storage for SqliteStorage {
         }
         let database = self.database()?;
         // One statement is its own transaction.
-        let dropping = drop_below > 1
+        let dropping = truncate_before > 1
             && database
                 .prepare_cached("SELECT id < ?1 FROM groups ORDER BY id LIMIT 1")?
-                .query_row(params![drop_below], |row| row.get::<_, bool>(0))
+                .query_row(params![truncate_before], |row| row.get::<_, bool>(0))
                 .optional()?
                 .unwrap_or(false);
         let transaction = if dropping { Some(database.unchecked_transaction()?) } else { None };
@@ -394,7 +394,7 @@ impl Storage for SqliteStorage {
         ])?;
         if let Some(transaction) = transaction {
             let sql = "DELETE FROM groups WHERE id < min(?1, (SELECT id FROM groups ORDER BY id LIMIT 1) + ?2)";
-            database.prepare_cached(sql)?.execute(params![drop_below, DROPPED_AT_ONCE])?;
+            database.prepare_cached(sql)?.execute(params![truncate_before, DROPPED_AT_ONCE])?;
             transaction.commit()?;
         }
         Ok(())
@@ -616,8 +616,8 @@ mod tests {
         .unwrap();
         assert!(read == groups);
         assert_eq!(storage.read(10, 1).unwrap().len(), 1);
-        let heads = storage.heads(7, 2).unwrap();
-        assert_eq!((heads.len(), heads[1].id, heads[1].bytes), (2, 8, groups[7].body.len() as u64));
+        let headers = storage.headers(7, 2).unwrap();
+        assert_eq!((headers.len(), headers[1].id, headers[1].bytes), (2, 8, groups[7].body.len() as u64));
         storage.reopen().unwrap();
         storage.truncate(200).unwrap();
         assert_eq!(storage.bounds().unwrap(), Some((1, 199)));

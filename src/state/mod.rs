@@ -124,9 +124,9 @@ impl State {
     }
 
     /// Offset of the oldest row that a start from here needs.
-    pub fn needs_from(&self) -> u64 {
+    pub fn replay_from(&self) -> u64 {
         let window = self.end.offset.saturating_sub(self.window_rows as u64);
-        self.critics.iter().map(Learner::needs_from).fold(window, u64::min)
+        self.critics.iter().map(Learner::replay_from).fold(window, u64::min)
     }
 
     /// Whether a critic learns nothing since it failed.
@@ -291,7 +291,7 @@ impl State {
             let name = &learner.settings().name;
             !self.halted.contains(name) && self.alone.as_ref().is_none_or(|alone| alone == name)
         };
-        let from = self.critics.iter().filter(learns).map(Learner::needs_from).min().unwrap_or(u64::MAX);
+        let from = self.critics.iter().filter(learns).map(Learner::replay_from).min().unwrap_or(u64::MAX);
         if let Some(window) = &mut self.window {
             window.hold(from);
         }
@@ -388,10 +388,10 @@ mod tests {
             let mut first = State::new(60);
             groups[..count].iter().for_each(|group| drop(first.apply(group.clone()).unwrap()));
             let (critics, streams) = (first.critics().clone(), first.streams().clone());
-            let needs_from = first.needs_from();
+            let replay_from = first.replay_from();
             let configured = first.configured().cloned();
             let mut again = State::at(first.end(), streams, configured, critics, first.shape(), 60);
-            let needed = groups[..count].iter().filter(|group| group.end.offset > needs_from);
+            let needed = groups[..count].iter().filter(|group| group.end.offset > replay_from);
             needed.for_each(|group| again.refill(group).unwrap());
             groups[count..].iter().for_each(|group| drop(again.apply(group.clone()).unwrap()));
             assert!(bytes(&again) == bytes(&whole), "behind {count} groups");

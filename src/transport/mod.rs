@@ -718,7 +718,7 @@ pub fn start_answering(
     #[cfg(not(feature = "curve"))]
     let (elsewhere, also) = (|reply: Reply| std::future::ready(Some(reply)), |_: &Publication| {});
     let behind = zmq::Behind { counters: Arc::clone(&counters), phase: watch.clone(), closing: closing_watch };
-    let doors = gate::Doors {
+    let doors = gate::Listeners {
         ingest: (ingest, running.directory.join("ingest")),
         control: (control, running.directory.join("control")),
         publish: (publish, running.directory.join("publish")),

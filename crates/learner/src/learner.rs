@@ -269,8 +269,8 @@ pub struct Adoption {
 
 impl Adoption {
     /// Whether what was read from a file is of one piece.
-    pub fn holds_together(&self) -> bool {
-        self.model.holds_together()
+    pub fn is_consistent(&self) -> bool {
+        self.model.is_consistent()
     }
 }
 
@@ -304,19 +304,19 @@ impl Learner {
     }
 
     /// Whether what was read from a file is of one piece.
-    pub fn holds_together(&self) -> bool {
-        let model = self.model.as_ref().is_none_or(|model| model.holds_together());
+    pub fn is_consistent(&self) -> bool {
+        let model = self.model.as_ref().is_none_or(|model| model.is_consistent());
         model
-            && self.following.holds_together()
-            && self.policies.holds_together()
-            && self.settings.are_sound()
+            && self.following.is_consistent()
+            && self.policies.is_consistent()
+            && self.settings.are_valid()
             && self.first_row <= self.learned
             && self.model.is_some() == (self.generation > 0)
     }
 
     /// Offset of the first row that it may still have to see: behind the last one learned, but for those that a fork would
     /// begin with.
-    pub fn needs_from(&self) -> u64 {
+    pub fn replay_from(&self) -> u64 {
         if self.model.is_some() { self.looks_back_to() } else { self.first_row }
     }
 
@@ -445,7 +445,7 @@ impl Learner {
         let (rows, count) = (window.flatten_since(first), (end - first) as usize);
         let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
         head.extend(&rows, 0..self.settings.warmup_rows.min(count));
-        let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
+        let (inputs, guess) = refit::initial_hyperparameters(&head, &self.settings, self.names.clone());
         let mut model = Model::new(self.settings.clone(), inputs, &guess);
         // Without those behind them, so that refreshes fall due at the same rows however rows were batched.
         let known = head.len();
@@ -573,7 +573,7 @@ impl Learner {
     ///
     /// # Panics
     /// If the window has forgotten rows that were not learned.
-    pub fn consider(&mut self, candidate: Candidate, window: &Window) -> Verdict {
+    pub fn try_adopt(&mut self, candidate: Candidate, window: &Window) -> Verdict {
         if self.model.is_some() {
             let mut events = Vec::new();
             self.learn_up_to(window, window.end(), &mut events);
@@ -610,7 +610,7 @@ impl Learner {
         candidate.skip_to(self.learned.saturating_sub(TAIL_ROWS));
         candidate.take_tail(window);
         let report = candidate.report.clone();
-        if let Some(why) = self.objection(&candidate) {
+        if let Some(why) = self.rejection(&candidate) {
             return Judgement::Reject { report, why };
         }
         let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
@@ -621,7 +621,7 @@ impl Learner {
         Judgement::Adopt { adoption, report, scores }
     }
 
-    fn objection(&self, candidate: &Candidate) -> Option<Rejection> {
+    fn rejection(&self, candidate: &Candidate) -> Option<Rejection> {
         // The data-driven first model is only a stopgap: any fitted model replaces it.
         let stopgap = self.generation <= 1;
         if !candidate.model.is_sound() {

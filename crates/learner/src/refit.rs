@@ -359,7 +359,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             Some(found) => climb.again(found)?,
             None => climb.select(settings.kernel, &mut structures)?,
         };
-        let found = climb.widen(found, settings.kernel == KernelKind::Auto)?;
+        let found = climb.refine_on_all_rows(found, settings.kernel == KernelKind::Auto)?;
         evaluations += found.ascent.evaluations;
         let hyperparameters = found.hyperparameters();
         let chosen = Given {
@@ -380,7 +380,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             round += 1;
             continue;
         }
-        sane(&snapshot, &rows, settings)?;
+        plausible(&snapshot, &rows, settings)?;
         look_again(&mut model, &rows, job.first(), keep_going);
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
@@ -392,7 +392,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         // Asked only by the search so far: what the rebuild has used up since has not ended it.
         let out_of_time = ended.load(Ordering::Relaxed);
         let reached = search.value(found.by, &hyperparameters, keep_going).map_err(stopped_or_no_ascent)?;
-        let alike = |d: usize| dependence.alike(d);
+        let alike = |d: usize| dependence.duplicates_of(d);
         let support = search.support(found.by, &hyperparameters, &alike, keep_going, time_left);
         let mut report = RefitReport {
             evidence: found.by,
@@ -478,7 +478,7 @@ fn by_returns(
         since.extend(rows, (from - chosen.first) as usize..rows.len());
         model = selected_model(job, &Given { rows: &since, first: from, ..chosen }, keep_going)?;
     }
-    let alike = |d: usize| dependence.alike(d);
+    let alike = |d: usize| dependence.duplicates_of(d);
     let support = found.as_ref().and_then(|(search, found)| {
         search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
     });
@@ -565,7 +565,11 @@ pub(super) fn stopped_or_no_ascent(e: EvidenceError) -> RefitError {
 
 /// A data-driven model for the time before the first refit: scales from the rows, relevances of one lengthscale per
 /// square root of D.
-pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>) -> (Inputs, Hyperparameters) {
+pub fn initial_hyperparameters(
+    rows: &Rows,
+    settings: &Settings,
+    names: Option<Vec<String>>,
+) -> (Inputs, Hyperparameters) {
     let kinds = settings.kinds(rows.dim);
     let inputs = normalisation(rows, kinds, names);
     let returns = Returns::new(rows, &settings.rewards, settings.discount);
@@ -691,7 +695,7 @@ const PASSES: usize = 3;
 fn selected_model(job: &RefitJob, chosen: &Given<'_>, keep_going: KeepGoing<'_>) -> Result<Model, RefitError> {
     let mut model = rebuild(job, chosen, keep_going)?;
     model.match_scale()?;
-    sane(&model.snapshot(false)?, chosen.rows, &job.settings)?;
+    plausible(&model.snapshot(false)?, chosen.rows, &job.settings)?;
     look_again(&mut model, chosen.rows, chosen.first, keep_going);
     Ok(model)
 }
@@ -736,7 +740,7 @@ fn rebuild(job: &RefitJob, given: &Given<'_>, keep_going: KeepGoing<'_>) -> Resu
 
 /// Values cannot exceed what rewards and discounts add up to. A fixed point of bootstrapped targets that does is an artefact of
 /// too little data.
-fn sane(snapshot: &Snapshot, rows: &Rows, settings: &Settings) -> Result<(), RefitError> {
+fn plausible(snapshot: &Snapshot, rows: &Rows, settings: &Settings) -> Result<(), RefitError> {
     let largest = (0..rows.len())
         .flat_map(|i| settings.rewards.iter().map(move |&h| rows.reward(i)[h].abs()))
         .fold(0.0, f64::max);

@@ -349,7 +349,7 @@ impl Dependence {
     }
 
     /// State variable `d` with its copies, or what it is a copy of and the other copies of that.
-    pub(super) fn alike(&self, d: usize) -> Vec<usize> {
+    pub(super) fn duplicates_of(&self, d: usize) -> Vec<usize> {
         let first = self.copies.iter().find(|&&(copy, _)| copy == d).map_or(d, |&(_, of)| of);
         std::iter::once(first)
             .chain(self.copies.iter().filter(|&&(_, of)| of == first).map(|&(copy, _)| copy))

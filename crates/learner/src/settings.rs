@@ -213,7 +213,7 @@ impl Settings {
 
     /// Whether a learner can work with them. What the configuration says has been checked more closely; this is for what a
     /// file says.
-    pub fn are_sound(&self) -> bool {
+    pub fn are_valid(&self) -> bool {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let sound = |kind: &StateKind| !matches!(kind, StateKind::Periodic(period) if !positive(*period));
         (0.0..=1.0).contains(&self.discount)

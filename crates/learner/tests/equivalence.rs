@@ -5,7 +5,7 @@ mod support;
 use criticd_learner::math::dense::{Matrix, View};
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd_learner::math::posterior::{Arrivals, Gained, Posterior, Scale, SolveError, SolveWork};
+use criticd_learner::math::posterior::{Arrivals, Posterior, RowUpdate, Scale, SolveError, SolveWork};
 use criticd_learner::math::statistics::{Chain, Followed, Running, Statistics};
 use criticd_learner::model::Model;
 use criticd_learner::snapshot::{Ask, Inputs, Snapshot};
@@ -448,11 +448,11 @@ fn a_row_that_makes_the_system_singular_is_not_gained() {
     };
     arrivals.push(0, &e, row, 2);
     arrivals.settle(0, Some(&successor));
-    assert!(before.can_gain_followed(&arrivals, &statistics, scale));
-    let gained = Posterior::default().gain_followed(&mut before, &arrivals, &statistics, &mut work);
+    assert!(before.can_update_followed(&arrivals, &statistics, scale));
+    let gained = Posterior::default().update_followed(&mut before, &arrivals, &statistics, &mut work);
     assert!(matches!(gained, Err(SolveError::Singular(_))));
     assert_eq!(before.feature_weights().to_nalgebra(), weights.to_nalgebra());
-    assert!(!before.can_gain_followed(&arrivals, &statistics, scale), "its inverse is gone");
+    assert!(!before.can_update_followed(&arrivals, &statistics, scale), "its inverse is gone");
 }
 
 #[test]
@@ -470,9 +470,9 @@ fn a_row_that_cannot_be_gained_leaves_the_weights() {
     let mut before = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
     let (weights, mut next) = (before.feature_weights().clone(), Posterior::default());
     let mut gain = |before: &mut Posterior, statistics: &Statistics, features: &[f64]| {
-        assert!(before.can_gain(statistics, scale));
-        let row = Gained { features, rewards: &[1.0], slot: 0, discount: 0.0 };
-        next.gain(before, [row].into_iter(), statistics, &Running::default(), &mut SolveWork::default())?;
+        assert!(before.can_update(statistics, scale));
+        let row = RowUpdate { features, rewards: &[1.0], slot: 0, discount: 0.0 };
+        next.update(before, [row].into_iter(), statistics, &Running::default(), &mut SolveWork::default())?;
         std::mem::swap(before, &mut next);
         Ok::<_, SolveError>(())
     };
@@ -481,7 +481,7 @@ fn a_row_that_cannot_be_gained_leaves_the_weights() {
     with_huge.rows += 1;
     assert!(matches!(gain(&mut before, &with_huge, &huge), Err(SolveError::NotPositiveDefinite(_))));
     assert_eq!(before.feature_weights().to_nalgebra(), weights.to_nalgebra());
-    assert!(!before.can_gain(&with_huge, scale), "its factor is not what it was");
+    assert!(!before.can_update(&with_huge, scale), "its factor is not what it was");
 
     let mut before = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
     absorb(&mut statistics, &features(50));

@@ -135,7 +135,7 @@ fn learners_of_before_and_of_now_are_read_back() {
     learner.step(&window);
     let stored = rmp_serde::to_vec_named(&learner).unwrap();
     let back: Learner = rmp_serde::from_slice(&stored).unwrap();
-    assert!(back.holds_together());
+    assert!(back.is_consistent());
     let state = [0.3, 1.2, 10.0, 0.1];
     let values = |learner: &Learner| value(&learner.snapshot(true).unwrap(), state);
     assert_eq!((values(&back), back.settings()), (values(&learner), learner.settings()));

@@ -208,7 +208,7 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
                     }
                 }
             }
-            Some(Work::Judge(candidate)) => match learner.consider(*candidate, &window) {
+            Some(Work::Judge(candidate)) => match learner.try_adopt(*candidate, &window) {
                 Verdict::Behind(mut candidate) => {
                     candidate.catch_up(&window, &|| true).unwrap();
                     Some(Work::Judge(Box::new(candidate)))
@@ -364,7 +364,7 @@ fn an_adoption_learns_no_row_twice() {
     // Ten rows that the learner has not been shown yet.
     let mut longer = window.clone();
     longer.extend(&rows, 0..10);
-    assert!(matches!(learner.consider(candidate, &longer), Verdict::Adopted { .. }));
+    assert!(matches!(learner.try_adopt(candidate, &longer), Verdict::Adopted { .. }));
     learner.step(&longer);
     assert_eq!((learner.learned(), learner.model().unwrap().statistics().rows), (610, 610));
 }
@@ -481,7 +481,7 @@ fn a_policy_that_is_announced_begins_at_its_row() {
             assert!(bits(&switched(&settings, piece)) == bits(&whole), "{on_new_policy:?}, pieces of {piece}");
         }
         let back: Learner = rmp_serde::from_slice(&bits(&whole)).unwrap();
-        assert!(back.holds_together() && back.policy() == Some("a"));
+        assert!(back.is_consistent() && back.policy() == Some("a"));
         let offsets: Vec<u64> = whole
             .1
             .iter()
@@ -536,14 +536,14 @@ fn a_refit_looks_at_rows_of_the_policy_that_acts_and_dies_with_it() {
     window.extend(&walked(150, -1.0, 2), 0..150);
     learner.step(&window);
     assert_eq!(learner.next_refit(), Some(500));
-    match learner.consider(candidate, &window) {
+    match learner.try_adopt(candidate, &window) {
         Verdict::Rejected { why, .. } => assert_eq!(why, Rejection::Outdated { from: 0, changed_at: 300 }),
         other => panic!("{other:?}"),
     }
     let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
     assert_eq!(candidate.report.rows, 150);
-    assert!(matches!(learner.consider(candidate, &window), Verdict::Adopted { .. }));
+    assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
     assert!(slope(&learner) < -0.5);
 }
 

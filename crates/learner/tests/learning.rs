@@ -40,7 +40,7 @@ fn refit(learner: &mut Learner, window: &Window) {
     let Some(reason) = learner.refit_due() else { return };
     let job = learner.refit_job(window, reason).expect("there is a model");
     let candidate = refit::run(&job, &|| true, &|| true).expect("a candidate");
-    match learner.consider(candidate, window) {
+    match learner.try_adopt(candidate, window) {
         Verdict::Adopted { .. } | Verdict::Rejected { .. } => {}
         Verdict::Behind(_) => panic!("nothing arrived meanwhile"),
     }
@@ -198,7 +198,7 @@ fn a_candidate_gets_in_however_fast_the_stream_is() {
     let mut candidate = refit::run(&job, &|| true, &|| true).unwrap();
     let report = loop {
         stream(&mut feed, &mut learner, 20_000);
-        match learner.consider(candidate, &feed.window) {
+        match learner.try_adopt(candidate, &feed.window) {
             Verdict::Behind(behind) => candidate = behind,
             Verdict::Adopted { report, .. } => break report,
             Verdict::Rejected { why, .. } => panic!("{why}"),
@@ -261,7 +261,7 @@ fn few_rows_do_not_choose_for_many_that_came_meanwhile() {
         outrun = outrun.follow(&feed.window, &|| true, &|| true).unwrap();
     }
     assert_eq!((outrun.report.rows, outrun.through), (6001, 36_001));
-    assert!(matches!(learner.consider(outrun, &feed.window), Verdict::Adopted { .. }));
+    assert!(matches!(learner.try_adopt(outrun, &feed.window), Verdict::Adopted { .. }));
 }
 
 #[test]

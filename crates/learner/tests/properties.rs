@@ -180,7 +180,7 @@ fn degenerate_streams_give_a_model_that_can_be_read() {
         learner.request_refit();
         let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
         match criticd_learner::refit::run(&job, &|| true, &|| true) {
-            Ok(candidate) => drop(learner.consider(candidate, &window)),
+            Ok(candidate) => drop(learner.try_adopt(candidate, &window)),
             Err(why) => {
                 eprintln!("{what}: {why}");
                 learner.refit_failed();

@@ -29,7 +29,7 @@ fn bytes(learner: &Learner) -> Vec<u8> {
 
 fn read(bytes: &[u8]) -> Learner {
     let learner: Learner = rmp_serde::from_slice(bytes).unwrap();
-    assert!(learner.holds_together());
+    assert!(learner.is_consistent());
     learner
 }
 
@@ -47,7 +47,7 @@ fn learn(learner: &mut Learner, window: &mut Window, rows: &Rows, range: std::op
 fn refit(learner: &mut Learner, window: &Window) {
     let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
-    assert!(matches!(learner.consider(candidate, window), Verdict::Adopted { .. }));
+    assert!(matches!(learner.try_adopt(candidate, window), Verdict::Adopted { .. }));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn what_does_not_hold_together_is_noticed() {
     broken[at + 1..at + 3].copy_from_slice(&length.to_be_bytes());
     broken.drain(at + 3..at + 19);
     let read: Learner = rmp_serde::from_slice(&broken).unwrap();
-    assert!(!read.holds_together());
+    assert!(!read.is_consistent());
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> usize {

@@ -59,8 +59,8 @@ impl Policies {
     }
 
     /// Whether what was read from a file is of one piece.
-    pub(super) fn holds_together(&self) -> bool {
-        self.kept.iter().all(|kept| kept.model.holds_together())
+    pub(super) fn is_consistent(&self) -> bool {
+        self.kept.iter().all(|kept| kept.model.is_consistent())
     }
 }
 

@@ -16,7 +16,7 @@ use super::refit::RefitError;
 use super::report::StructureReport;
 use super::search::Structure;
 use super::{KernelKind, Settings};
-use crate::math::dictionary::{Dictionary, Enough, select_until};
+use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric};
 use crate::math::optimise::Ascent;
@@ -237,10 +237,10 @@ impl<'a> Pool<'a> {
     fn add(&mut self, name: String, metric: Metric, ratio: Option<f64>) -> Result<(), RefitError> {
         let kernel = self.question.kernel(metric.clone());
         let (pieces, lambdas, keep_going) = (&self.pieces, &self.lambdas, self.keep_going);
-        let enough = Enough { tolerance: TOLERANCE, trace: 0.0 };
+        let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
         let room = self.question.room.clamp(1, ELEMENTS);
         let (dictionary, _) =
-            select_until(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
+            pivoted_cholesky(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
         let mut ratios = RATIOS.to_vec();
         if let Some(ratio) = ratio.filter(|&ratio| place(&ratios, ratio).is_none() && ratio.is_finite() && ratio > 0.0)
         {

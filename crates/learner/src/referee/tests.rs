@@ -222,8 +222,8 @@ fn error_of(rows: &Rows, inputs: &Inputs, metric: &Metric, lambda: f64, ratio: f
     let kernel = Kernel::gaussian(1.0, BIAS, metric.clone()).with_profile(Profile::Matern52);
     let states: Vec<f64> = (0..STATES).map(|s| s as f64).collect();
     let states = inputs.normalise(&states);
-    let enough = Enough { tolerance: TOLERANCE, trace: 0.0 };
-    let (dictionary, _) = select_until(&kernel, 1, &states, enough, 300, &|| true).unwrap();
+    let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
+    let (dictionary, _) = pivoted_cholesky(&kernel, 1, &states, enough, 300, &|| true).unwrap();
     let pieces = Pieces::new(&source(rows, inputs));
     let sums: Vec<folds::Sums> =
         (0..FOLDS).map(|fold| folds::sums(&pieces, fold, &dictionary, &[lambda], &|| true).unwrap()).collect();
