@@ -17,7 +17,7 @@ use criticd::math::kernel::{Metric, NoiseModel, Profile};
 use criticd::math::sensitivity::total_indices;
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
 use criticd::transition::Rows;
-use criticd::wire::{ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
+use criticd::wire::{self, ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -657,8 +657,8 @@ impl Fit {
                 let rest = std::iter::repeat(String::new());
                 std::iter::once(heading.to_owned()).chain(rest).zip(sentences).collect::<Vec<_>>()
             };
-            lines.extend(told("variables", report.relevance()));
-            lines.extend(told("findings", report.findings.clone()));
+            lines.extend(told("variables", wire::relevance(report)));
+            lines.extend(told("findings", report.findings.iter().map(wire::diagnostic).collect()));
             for bound in &report.active_bounds {
                 lines.push(("bound".to_owned(), format!("{bound} is active: the data call for a value beyond it")));
             }

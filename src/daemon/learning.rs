@@ -18,9 +18,9 @@ use sd_notify::NotifyState;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
+/// Target learning time of one group: large enough to amortise a sync, small enough to bound latency.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
-/// But at least so many, where there are.
+/// Rows of a group at least, if so many wait.
 const GROUP_ROWS_MIN: u64 = 256;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
 const GROUP_BYTES: usize = 4 << 20;

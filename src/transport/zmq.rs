@@ -52,9 +52,9 @@ pub(super) struct Behind {
 
 /// Where the control socket's requests go and its replies come from.
 pub(super) struct ControlEnds<A, E> {
-    /// What it answers is not handed over ...
+    /// Answers small queries at once; these are not handed over.
     pub(super) at_once: A,
-    /// ... but put here.
+    /// Queue of these answers.
     pub(super) answers: Outbox<Reply>,
     pub(super) requests: Sender<Request>,
     pub(super) replies: mpsc::Receiver<Reply>,

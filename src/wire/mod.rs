@@ -15,6 +15,7 @@ mod reply;
 mod report;
 mod tensor;
 mod v1;
+mod wording;
 
 pub use encode::{
     Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
@@ -26,6 +27,7 @@ pub use model::{
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
 pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
+pub use wording::{diagnostic, relevance};
 
 use crate::access::{Right, Rights};
 use crate::snapshot::Ask;

@@ -1,6 +1,7 @@
 //! What a refit found, as a map for events, the status and `fit --json`.
 
-use crate::learner::refit::RefitReport;
+use super::wording::{diagnostic, relevance};
+use crate::learner::refit::{RefitReport, SelectionReport};
 use serde_json::{Map, Value, json};
 
 /// The keys of `adopted` and `refit_rejected` events that tell how the model was found (`proto/README.md`).
@@ -50,12 +51,28 @@ pub fn refit_report_to_json(report: &RefitReport) -> Map<String, Value> {
         "directions": directions,
         "evidence_drop": support,
         "evidence_drop_by": report.evidence_drop_by.map(|by| by.name()),
-        "relevance_report": report.relevance(),
-        "findings": report.findings,
-        "selection": report.selection,
+        "relevance_report": relevance(report),
+        "findings": report.findings.iter().map(diagnostic).collect::<Vec<_>>(),
+        "selection": report.selection.as_ref().map(selection),
     });
     match map {
         Value::Object(map) => map,
         other => unreachable!("not a map: {other}"),
     }
+}
+
+fn selection(report: &SelectionReport) -> Value {
+    json!({
+        "rows": report.rows,
+        "pieces": report.pieces,
+        "score": report.score,
+        "present_score": report.present_score,
+        "gain": report.gain,
+        "standard_error": report.standard_error,
+        "present_stays": report.present_stays,
+        "candidates": report.candidates,
+        "lambdas": report.lambdas,
+        "out_of_time": report.out_of_time,
+        "findings": report.findings.iter().map(diagnostic).collect::<Vec<_>>(),
+    })
 }

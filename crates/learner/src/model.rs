@@ -1312,9 +1312,9 @@ impl Model {
         running
     }
 
-    /// Refresh the weights that score incoming rows, and noise and scale where the dictionary or the rows have grown: by an
-    /// eighth, and by more the less that has moved them. A solve that fails leaves the last weights in place (their factor may
-    /// have gained the rows since).
+    /// Recompute the weights that score incoming rows. Re-estimate noise and scale too if the dictionary grew, or if rows grew
+    /// by 1/8 since the last estimate; that step doubles after each estimate that changed little. A failed solve leaves the last
+    /// weights in place (their factor may have been updated).
     pub fn refresh(&mut self) {
         self.rows_since_refresh = 0;
         self.counts.refreshes += 1;
@@ -1341,8 +1341,8 @@ impl Model {
         let due = self.rows_at_tuning.saturating_add(known >> (TUNE_STEADY_MAX - self.steady_tunings));
         let tunes =
             self.settings.estimate_scale && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
-        // A few rows since the last refresh are gained by it. More, or other circumstances, ask for a solution from the
-        // beginning; so does tuning, which may fail: what is there is taken apart where it gains, and must not be lost then.
+        // Few new rows: update incrementally. Otherwise solve afresh. Tuning may fail and updating consumes the old posterior, so
+        // tuning never updates.
         let (statistics, scale, arrivals) = (&self.statistics, self.scale, &mut self.arrivals);
         arrivals.settle_running(running);
         let gained = self.posterior.as_mut().filter(|_| !tunes).is_some_and(|before| {
@@ -1353,7 +1353,7 @@ impl Model {
             let rows = can.then(|| self.recent.last(rows - before.rows())).flatten();
             rows.is_some_and(|rows| spare.update(before, rows, statistics, running, solve).is_ok())
         });
-        // Until there is a solution from the beginning nothing can be gained.
+        // After a failed update only a full solution helps.
         if !gained {
             arrivals.miss();
         }

@@ -5,7 +5,7 @@ use super::model::{Model, Score, effective_tolerance};
 use super::referee::{self, Choice, Question};
 pub use super::referee::{CandidateReport, LambdaReport, SelectionReport};
 pub use super::report::{AscentReport, EvidenceKind, RefitReport, StructureReport, VariableReport, Verdict};
-use super::report::{Circumstances, Dependence, findings, scale_of, selection_findings, variables};
+use super::report::{Circumstances, Dependence, evidence_diagnostics, scale_of, selection_diagnostics, variables};
 use super::search::{Climb, Data, Found, Search, Structure, enough};
 use super::window::Window;
 use super::{Alarm, KernelKind, Lambda, SelectBy, Settings};
@@ -33,10 +33,10 @@ pub const SEARCH_SHARE: f64 = 0.7;
 const NOISE: usize = 2;
 /// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
 const ROUNDS: usize = 3;
-/// Targets that move by less, in their standard deviations, do not ask for another round ...
+/// Stop iterating when the targets move by less than this many standard deviations of the targets.
 const TARGETS_MOVED: f64 = 0.05;
-/// ... if it is also less than this in standard deviations of correlated noise: errors in the targets are noise to the
-/// evidence, and where there is little other noise they decide what is selected.
+/// Also require that the targets move by less than this many standard deviations of the noise: errors in the targets are noise
+/// to the evidence, and decide the selection where there is little other noise.
 const TARGETS_MOVED_NOISE: f64 = 0.1;
 /// A candidate is outdated where more than this times the rows that chose it have arrived since: what few rows can tell apart is not
 /// what so many more would choose.
@@ -412,7 +412,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         let singular = |a: &AscentReport| {
             matches!(a.ascent.outcome, Outcome::Stalled | Outcome::Failed(EvidenceError::NotPositiveDefinite(_)))
         };
-        report.findings = findings(
+        report.findings = evidence_diagnostics(
             &report,
             &Circumstances {
                 hyperparameters: &hyperparameters,
@@ -492,7 +492,7 @@ fn by_returns(
         report.evidence_rows = search.rows(EvidenceKind::Exact);
         report.structure.clone_from(&found.structure.name);
     }
-    report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
+    report.findings = selection_diagnostics(&report, &hyperparameters, inputs, dependence, job.room());
     if !keep_going() {
         return Err(RefitError::Stopped);
     }

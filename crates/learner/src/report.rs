@@ -1,5 +1,6 @@
 //! What a refit found, in numbers and in words.
 
+use super::diagnostics::Diagnostic;
 use super::referee::SelectionReport;
 use super::refit::RefitTrigger;
 use super::search::Structure;
@@ -10,12 +11,11 @@ use crate::math::kernel::{Direction, Hyperparameters, Metric};
 use crate::math::optimise::Ascent;
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
-use std::fmt;
 
-/// Evidence whose loss says that a state variable matters, nats: odds of more than twenty thousand to one. To this comes log D:
-/// the luckiest of D variables that mean nothing gains about as much ...
+/// Evidence drop, in nats, from which a state variable matters: odds of more than twenty thousand to one. log D is added, since
+/// the luckiest of D irrelevant variables gains about that much.
 const MATTERS: f64 = 10.0;
-/// ... and that it may matter. Returns share their noise, and so their evidence is less than it counts.
+/// Evidence drop, in nats, from which a variable may matter. Returns share their noise, which inflates the evidence.
 const MATTERS_LITTLE: f64 = 4.0;
 /// Trace gap above which a dictionary is too small to select a model with, nats (docs/mathematics.md (E9)).
 const GAP_TOO_LARGE: f64 = 5.0;
@@ -36,8 +36,6 @@ const CORRELATED: f64 = 0.99;
 const COPY: f64 = 1e-5;
 /// Rows that correlations and quantiles are taken from.
 const SAMPLE: usize = 4096;
-/// Directions weaker than this, relative to the strongest, are not told.
-const WEAK_DIRECTION: f64 = 0.01;
 
 /// Which evidence a model was selected by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +102,8 @@ pub struct RefitReport {
     pub directions: Vec<Direction>,
     /// Which evidence the support of the variables is of; none if it could not be computed.
     pub evidence_drop_by: Option<EvidenceKind>,
-    /// Diagnostics, a sentence each.
-    pub findings: Vec<String>,
+    /// What the refit has noticed.
+    pub findings: Vec<Diagnostic>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
     /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
@@ -207,94 +205,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for VariableReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.name;
-        match self.verdict {
-            Verdict::Removed => return write!(f, "{name} is left out: the evidence does not fall without it"),
-            Verdict::Constant => return write!(f, "{name} never changes: nothing can be learned of what it means"),
-            Verdict::CopyOf(_) => return write!(f, "{name} is left out: it is a copy of another"),
-            Verdict::Matters => write!(f, "{name} matters")?,
-            Verdict::MattersLittle => write!(f, "{name} may matter a little")?,
-            Verdict::DoesNotMatter => write!(f, "{name} does not matter")?,
-        }
-        match (self.lengthscale, self.lengthscale_in_deviations) {
-            (Some(length), Some(deviations)) => {
-                let length = format!("{} ({} of its standard deviations)", short(length), short(deviations));
-                write!(f, ": the value changes over {length}")?;
-            }
-            (Some(length), None) => write!(f, ": the value changes over {}", short(length))?,
-            _ => {}
-        }
-        match self.evidence_drop {
-            Some(support) if support >= 0.05 => {
-                write!(f, ", and without it {support:.1} nats of evidence would be lost")
-            }
-            Some(_) => write!(f, ", and without it no evidence would be lost"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl RefitReport {
-    /// Which state variables matter, how strongly, with what support, and along which directions: a sentence each, the most
-    /// important first.
-    pub fn relevance(&self) -> Vec<String> {
-        let mut order: Vec<usize> = (0..self.variables.len()).collect();
-        let weight = |v: &VariableReport| v.evidence_drop.unwrap_or(v.relevance);
-        order.sort_by(|&a, &b| weight(&self.variables[b]).total_cmp(&weight(&self.variables[a])));
-        let mut out: Vec<String> = order
-            .into_iter()
-            .map(|i| match self.variables[i].verdict {
-                Verdict::CopyOf(k) => {
-                    format!("{} is left out: it is a copy of {}", self.variables[i].name, self.variables[k].name)
-                }
-                _ => self.variables[i].to_string(),
-            })
-            .collect();
-        let strongest = self.directions.first().map_or(0.0, |d| d.strength);
-        let strong = self.directions.iter().filter(|d| d.strength > WEAK_DIRECTION * strongest);
-        for (k, direction) in strong.enumerate() {
-            out.push(format!(
-                "direction {}: {}, strength {} (the value changes over {} standard deviations along it)",
-                k + 1,
-                self.combination(&direction.vector),
-                short(direction.strength),
-                short(1.0 / direction.strength.sqrt())
-            ));
-        }
-        out
-    }
-
-    /// "0.71 angle - 0.70 speed": the larger terms of a unit vector in normalised coordinates.
-    fn combination(&self, vector: &[f64]) -> String {
-        let mut order: Vec<usize> = (0..vector.len()).filter(|&d| vector[d].abs() >= 0.1).collect();
-        order.sort_by(|&a, &b| vector[b].abs().total_cmp(&vector[a].abs()));
-        let mut out = String::new();
-        for (k, &d) in order.iter().enumerate() {
-            let sign = match (k, vector[d] < 0.0) {
-                (0, false) => "",
-                (0, true) => "-",
-                (_, false) => " + ",
-                (_, true) => " - ",
-            };
-            out += &format!("{sign}{:.2} {}", vector[d].abs(), self.variables[d].name);
-        }
-        out
-    }
-}
-
-/// Three significant digits.
-fn short(value: f64) -> String {
-    let magnitude = value.abs().log10();
-    if (-2.0..5.0).contains(&magnitude) {
-        format!("{value:.*}", (2.0 - magnitude.floor()).max(0.0) as usize)
-    } else {
-        format!("{value:.2e}")
-    }
-}
-
-/// How state variables hang together in the rows.
+/// Dependence of the state variables on each other in the rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Dependence {
     constant: Vec<usize>,
@@ -356,30 +267,20 @@ impl Dependence {
             .collect()
     }
 
-    /// Diagnostics of the state variables, a sentence each.
-    fn findings(&self, inputs: &Inputs) -> Vec<String> {
-        let mut out = Vec::new();
-        for &(a, b, c) in &self.correlated {
-            let (a, b) = (name(inputs, a), name(inputs, b));
-            out.push(format!(
-                "{a} and {b} move together (correlation {c:.3}): which of them matters can hardly be told"
-            ));
-        }
-        for &d in &self.outlying {
-            let name = name(inputs, d);
-            out.push(format!("{name} has outliers: it is scaled by the middle 98 % of the rows, not by all"));
-        }
-        out
+    /// Diagnostics of the state variables.
+    fn diagnostics(&self, inputs: &Inputs) -> Vec<Diagnostic> {
+        let correlated = self.correlated.iter().map(|&(a, b, correlation)| Diagnostic::Correlated {
+            variables: [name(inputs, a), name(inputs, b)],
+            correlation,
+        });
+        let outlying = self.outlying.iter().map(|&d| Diagnostic::OutlyingStates { variable: name(inputs, d) });
+        correlated.chain(outlying).collect()
     }
 
     /// Whether one lengthscale for all counts copies twice.
-    fn counted_twice(&self, hyperparameters: &Hyperparameters) -> Option<String> {
+    fn counted_twice(&self, hyperparameters: &Hyperparameters) -> Option<Diagnostic> {
         let isotropic = matches!(hyperparameters.kernel.metric, Metric::Isotropic(_));
-        (isotropic && !self.copies.is_empty()).then(|| {
-            "some state variables are copies of others, and one lengthscale for all counts them twice; support is that \
-             of all of them"
-                .into()
-        })
+        (isotropic && !self.copies.is_empty()).then_some(Diagnostic::CopiesCountedTwice)
     }
 
     /// State variables that can say nothing beside the others.
@@ -502,110 +403,83 @@ pub(super) struct Circumstances<'a> {
 }
 
 /// Diagnostics of a selection by evidence.
-pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<String> {
+pub(super) fn evidence_diagnostics(report: &RefitReport, about: &Circumstances<'_>) -> Vec<Diagnostic> {
     let mut out = Vec::new();
-    let (rows, used, size) = (report.rows, report.evidence_rows, report.dictionary_size);
+    let (rows, used, elements) = (report.rows, report.evidence_rows as u64, report.dictionary_size);
+    let without_bound =
+        report.evidence == EvidenceKind::Exact && used != rows && about.bound_wanted && report.out_of_time;
     out.push(match report.evidence {
-        EvidenceKind::Exact if used as u64 == rows => format!("selected by the exact evidence of all {rows} rows"),
-        EvidenceKind::Exact if about.bound_wanted && report.out_of_time => format!(
-            "selected by the exact evidence of {used} of {rows} rows: the time budget ended before the bound of all rows \
-             could be used; give the search more time, or fewer rows"
-        ),
-        EvidenceKind::Exact => format!("selected by the exact evidence of {used} of {rows} rows"),
-        EvidenceKind::Sparse => format!("selected by the variational bound of all {used} rows"),
+        EvidenceKind::Exact => Diagnostic::SelectedByEvidence { used, rows, without_bound },
+        EvidenceKind::Sparse => Diagnostic::SelectedByBound { rows: used },
     });
     if report.out_of_time && (report.evidence == EvidenceKind::Sparse || !about.bound_wanted) {
-        out.push("the time budget ended the search: the best found by then counts".into());
+        out.push(Diagnostic::BudgetEnded);
     }
     let gap = report.trace_gap;
-    let full = size * 10 >= about.dictionary_max * 9;
-    // What all rows ask for differs from what some of them ask for, so that a little is always given up.
+    let full = elements * 10 >= about.dictionary_max * 9;
+    // The optimum of all rows differs from that of a subset, so some evidence is always lost.
     match report.evidence_loss.filter(|&nats| full && nats > GIVEN_UP_TOO_MUCH) {
-        Some(nats) => out.push(format!(
-            "the dictionary is too small: its {size} elements cannot carry what the data would support ({nats:.0} nats of exact \
-             evidence given up); raise dictionary_max"
-        )),
+        Some(nats) => out.push(Diagnostic::EvidenceLost { elements, nats }),
         None if gap <= GAP_TOO_LARGE => {}
-        None if full => out.push(format!(
-            "the dictionary is too small: its {size} elements leave out {gap:.0} nats; raise dictionary_max"
-        )),
-        None => out.push(format!("the dictionary's {size} elements leave out {gap:.0} nats")),
+        None => out.push(Diagnostic::TraceGap { elements, nats: gap, full }),
     }
     if about.noise_at_floor && about.finest {
-        out.push(
-            "the evidence collapses: it wants to interpolate single returns, and only the floors of noise and lengthscale \
-             keep it from that; trust the predictive score, and lower noise_floor only if transitions are deterministic"
-                .into(),
-        );
+        out.push(Diagnostic::EvidenceCollapses);
     } else if about.noise_at_floor {
-        out.push(
-            "the noise stands at its floor: returns look deterministic; if transitions are, lower noise_floor".into(),
-        );
-    } else if let Some(ratio) = report.fit_ratio.filter(|&ratio| ratio < FIT_LOW && !report.active_bounds.is_empty()) {
-        out.push(format!("a bound holds the optimum: fit is {ratio:.2} of what it is at a free one"));
+        out.push(Diagnostic::NoiseAtFloor);
+    } else if let Some(fit_ratio) = report.fit_ratio.filter(|&r| r < FIT_LOW && !report.active_bounds.is_empty()) {
+        out.push(Diagnostic::ActiveBound { fit_ratio });
     }
-    let given = about.hyperparameters.kernel.metric.factors().len();
-    if given < about.directions_asked {
-        let asked = about.directions_asked;
-        out.push(format!(
-            "directions asked for: {asked}, given: {given}; more need more time, or more state variables that matter"
-        ));
+    let (asked, given) = (about.directions_asked, about.hyperparameters.kernel.metric.factors().len());
+    if given < asked {
+        out.push(Diagnostic::FewerDirections { asked, given });
     }
     if about.singular {
-        out.push("an ascent met a singular covariance and turned away from it".into());
+        out.push(Diagnostic::SingularCovariance);
     }
     let Circumstances { inputs, dependence, .. } = *about;
-    out.extend(dependence.findings(inputs));
-    outlying_returns(about.targets, &mut out);
+    out.extend(dependence.diagnostics(inputs));
+    out.extend((0..about.targets.cols()).filter_map(|h| outlying_returns(about.targets.col(h))));
     out.extend(dependence.counted_twice(about.hyperparameters));
     out
 }
 
 /// Diagnostics of a selection by held-out returns.
-pub(super) fn selection_findings(
+pub(super) fn selection_diagnostics(
     report: &RefitReport,
     hyperparameters: &Hyperparameters,
     inputs: &Inputs,
     dependence: &Dependence,
     dictionary_max: usize,
-) -> Vec<String> {
+) -> Vec<Diagnostic> {
     let mut out = Vec::new();
     let Some(selection) = &report.selection else { return out };
-    out.push(format!(
-        "selected by held-out returns of {} rows in {} pieces, among {} kernels",
-        selection.rows,
-        selection.pieces,
-        selection.candidates.len()
-    ));
+    out.push(Diagnostic::SelectedByReturns {
+        rows: selection.rows,
+        pieces: selection.pieces,
+        kernels: selection.candidates.len(),
+    });
     out.extend(selection.findings.iter().cloned());
     if report.out_of_time {
-        out.push("the time budget ended the search: the best found by then counts".into());
+        out.push(Diagnostic::BudgetEnded);
     }
-    let (gap, size) = (report.trace_gap, report.dictionary_size);
-    if gap > GAP_TOO_LARGE && size * 10 >= dictionary_max * 9 {
-        out.push(format!("the dictionary is full: its {size} elements leave out {gap:.0} nats; raise dictionary_max"));
+    let (nats, elements) = (report.trace_gap, report.dictionary_size);
+    if nats > GAP_TOO_LARGE && elements * 10 >= dictionary_max * 9 {
+        out.push(Diagnostic::TraceGap { elements, nats, full: true });
     }
-    out.extend(dependence.findings(inputs));
+    out.extend(dependence.diagnostics(inputs));
     out.extend(dependence.counted_twice(hyperparameters));
     out
 }
 
-/// Returns far outside of all others.
-fn outlying_returns(targets: &Matrix, out: &mut Vec<String>) {
-    for h in 0..targets.cols() {
-        let y = targets.col(h);
-        let mut sample: Vec<f64> = sampled(y.len()).map(|i| y[i]).collect();
-        let (median, deviation) = median_and_deviation(&mut sample);
-        let furthest = y.iter().map(|y| (y - median).abs()).fold(0.0, f64::max);
-        let all = (y.iter().map(|y| (y - median).powi(2)).sum::<f64>() / y.len().max(1) as f64).sqrt();
-        if deviation > 0.0 && furthest > OUTLYING_RETURN * deviation && furthest > FEW_OUTLIERS * all {
-            let times = short(furthest / deviation);
-            out.push(format!(
-                "returns have outliers, up to {times} times their usual deviation: noise and scale are those of the outliers, and \
-                 small differences in value drown in them; check the rewards"
-            ));
-        }
-    }
+/// Returns (n,) far outside of all others.
+fn outlying_returns(y: &[f64]) -> Option<Diagnostic> {
+    let mut sample: Vec<f64> = sampled(y.len()).map(|i| y[i]).collect();
+    let (median, deviation) = median_and_deviation(&mut sample);
+    let furthest = y.iter().map(|y| (y - median).abs()).fold(0.0, f64::max);
+    let all = (y.iter().map(|y| (y - median).powi(2)).sum::<f64>() / y.len().max(1) as f64).sqrt();
+    let outlying = deviation > 0.0 && furthest > OUTLYING_RETURN * deviation && furthest > FEW_OUTLIERS * all;
+    outlying.then(|| Diagnostic::OutlyingReturns { deviations: furthest / deviation })
 }
 
 #[cfg(test)]

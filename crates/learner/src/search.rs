@@ -32,9 +32,9 @@ const FINALISTS: usize = 2;
 const EVALUATIONS: usize = 80;
 /// Evaluations of one ascent on the bound: between them the dictionary stays.
 const BOUND_EVALUATIONS: usize = 40;
-/// Ascents on the bound, each through a dictionary chosen where the one before it ended ...
+/// Most ascents on the bound. Each uses a dictionary selected at the result of the previous one.
 const BOUND_ASCENTS: usize = 4;
-/// ... until one gains less, nats.
+/// The ascents on the bound stop when one gains less than this, nats.
 const BOUND_GAIN: f64 = 0.5;
 /// Added to the dictionary's Gram matrix while it is held fixed, relative to v0: lengthscales that grow would make it
 /// singular (docs/mathematics.md (E11)).
@@ -44,7 +44,7 @@ const CANDIDATES: usize = 20_000;
 /// Trace gap that a dictionary aims at, nats: what it leaves out then hardly moves evidence or mean
 /// (docs/mathematics.md (D6), (E9)).
 const TRACE_GAP: f64 = 2.0;
-/// What a free hyperparameter has to be worth, nats: one that means nothing gains half of that by chance, and more where returns
+/// Evidence that a free hyperparameter must gain, nats: an irrelevant one gains half of that by chance, and more where returns
 /// share their noise.
 const PARAMETER_WORTH: f64 = 1.0;
 /// Directions of a factor model that are tried while evidence rises.
@@ -63,7 +63,7 @@ pub(super) struct Effort {
     pub(super) evaluations: usize,
 }
 
-/// All rows, and what their dictionaries are chosen from.
+/// The full data set and the candidate inducing points.
 struct FullData {
     problem: Problem,
     /// Normalised states (c, D), row-major: every `stride`-th node.
@@ -462,8 +462,8 @@ impl Climb<'_> {
         Ok(())
     }
 
-    /// Climb on by the bound of all rows, where there are more of them than the exact evidence has seen. If variables may be
-    /// `removed`, those that matter to few rows but not to all are.
+    /// If the exact evidence used a subset, continue the ascent on the variational bound of all rows. If variables may be
+    /// `removed`, remove those that matter to the subset but not to all rows.
     pub(super) fn refine_on_all_rows(&mut self, found: Found, removable: bool) -> Result<Found, RefitError> {
         if !self.search.has_bound() || found.by == EvidenceKind::Sparse || !(self.time_left)() {
             return Ok(found);

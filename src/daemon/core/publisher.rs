@@ -165,9 +165,8 @@ impl Publisher {
         self.at_once = true;
     }
 
-    /// Whether it is time to refresh the answering snapshots: at once after an adoption or where somebody waits for what has
-    /// been learned, else within a share of the learner's time. Once more when no row follows a snapshot that was taken too
-    /// soon after a publication to be published itself.
+    /// Whether to rebuild the query snapshots: immediately after an adoption or for a waiting query; otherwise limited to a fixed
+    /// share of learning time; plus one trailing rebuild when the stream goes idle.
     pub(super) fn due(&self, state: &State, interval: f64, now: Now) -> bool {
         let learned = state.end().offset;
         let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= learned);
@@ -176,8 +175,8 @@ impl Publisher {
         self.at_once || (stale && (awaited || in_time)) || (in_time && self.publication_due(state, interval, now))
     }
 
-    /// Whether subscribers are owed something although no rows arrive: the weights after the last rows, and then a whole
-    /// snapshot of them. Where the stream pauses they would otherwise be withheld until it goes on.
+    /// Whether a publication is due although no rows arrive: the weights after the last rows, then a whole snapshot. Otherwise
+    /// a pause of the stream would withhold them.
     fn publication_due(&self, state: &State, interval: f64, now: Now) -> bool {
         let learns = |(index, learner): &(usize, &Learner)| !state.is_halted(*index) && learner.model().is_some();
         state.critics().iter().enumerate().filter(learns).any(|(index, learner)| {

@@ -329,8 +329,8 @@ impl BackfillBuffer {
         self.features.bytes() + crossings + size_of::<f64>() * (numbers + cut * (self.cuts.len() + self.spare.len()))
     }
 
-    /// Keep what [`BackfillBuffer::last`] tells of the last `slots` rows and nothing else from now on: the dictionary has all the elements
-    /// that it will ever have.
+    /// The dictionary is full: drop the states and features needed for backfill and keep only what [`BackfillBuffer::last`]
+    /// returns, for `slots` rows.
     pub fn freeze_dictionary(&mut self, slots: usize) {
         if self.settled {
             return;
@@ -359,8 +359,8 @@ impl BackfillBuffer {
     /// Write down what [`BackfillBuffer::last`] tells of a row, in the column of the oldest.
     fn note(&mut self, row: RowUpdate<'_>) {
         if !self.notes_all() {
-            // What is not known of earlier rows is not asked for: a posterior from such a file has nothing but its factor to
-            // gain them with.
+            // Old files lack these columns. The zeros for earlier rows are never read: a posterior from such a file has no
+            // cached solves and updates its factor only.
             self.rewards.resize(self.slots * self.rewards_per_row, 0.0);
             self.chain_slots.resize(self.slots, 0);
             self.discounts.resize(self.slots, 0.0);

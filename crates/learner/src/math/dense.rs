@@ -233,7 +233,7 @@ impl Matrix {
         self.cols = cols;
     }
 
-    /// Become a matrix of this size, in the memory that is there if it is enough. Its entries mean nothing.
+    /// Resize, reusing the allocation when it is large enough. The entries are unspecified.
     pub fn renew(&mut self, rows: usize, cols: usize) {
         if self.data.len() < rows * cols {
             self.data = vec![0.0; rows * cols];
@@ -313,8 +313,7 @@ impl Serialize for Matrix {
     }
 }
 
-/// Write a matrix without its spare capacity, which depends on the history of its allocation, and what
-/// learned the same would be written differently.
+/// Serialise without spare capacity, which depends on the allocation's history: equal matrices must give equal bytes.
 pub(crate) fn tight<S: Serializer>(matrix: &Matrix, serializer: S) -> Result<S::Ok, S::Error> {
     Written::of(matrix, matrix.rows, matrix.cols).serialize(serializer)
 }

@@ -287,7 +287,7 @@ pub fn from_parameters(like: &Hyperparameters, parameters: &[f64]) -> Hyperparam
 
 /// The exact log evidence with its gradient. O(n^3) time, three n x n matrices (white noise: six).
 ///
-/// `hyper.noise` is not read: how the noise hangs together is in the problem.
+/// `hyper.noise` is not read: the problem holds the noise model.
 ///
 /// # Errors
 /// Stopped; not positive definite; not finite.
@@ -709,8 +709,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Sums over some of the blocks of rows, and the memory for one block. Blocks are dealt out to lanes in turns, and lanes are
-/// added up in their order: how many threads there are changes no bit.
+/// Partial sums over every L-th block of rows, with scratch for one block. Partials are reduced in a fixed order, so the result
+/// does not depend on the number of threads.
 struct PartialSums {
     block: Block,
     /// Sum of phi phi' (m, m), lower triangle.

@@ -151,7 +151,7 @@ impl Aged {
     }
 }
 
-/// What the weights were made of where running chains are a correction of low rank: the whole, solved with the factor.
+/// Cached solves from which the weights are assembled by a low-rank (Woodbury) correction for the running chains.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct CachedSolves {
     /// A^-1 p, and A^-1 (gamma z) of each running chain (m, H + c).
@@ -295,7 +295,7 @@ pub struct SolveWork {
 }
 
 impl CachedSolves {
-    /// Those of p and of the chains that run, from the factor.
+    /// Solve for p and for each running chain's trace.
     fn solve(&mut self, system: &Cholesky, statistics: &Statistics, running: &Running) {
         let (m, rewards, chains) = (statistics.features(), statistics.rewards(), running.chains());
         let columns = &mut self.columns;
@@ -345,7 +345,7 @@ impl Posterior {
         Ok(out)
     }
 
-    /// Become what [`Posterior::solve`] gives, in the memory that is there.
+    /// Replace this by the result of [`Posterior::solve`], reusing its memory.
     ///
     /// # Errors
     /// As [`Posterior::solve`]; `self` is then invalid.
@@ -390,7 +390,7 @@ impl Posterior {
         features / GAINED_COST
     }
 
-    /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it. Where rows are
+    /// Whether [`Posterior::update`] can make this the posterior of `statistics` at this scale, and is worth it. Where rows are
     /// forgotten each moves all of A, so that nothing can be gained.
     pub fn can_update(&self, statistics: &Statistics, scale: Scale) -> bool {
         self.scale == scale
@@ -414,7 +414,7 @@ impl Posterior {
             && self.gains_so_many(arrivals.slots.len() as u64)
     }
 
-    /// [`Posterior::gain`] where rows are followed: M^-1 gains `arrivals`, all of them settled, one by one, O(m^2) each.
+    /// [`Posterior::update`] where rows are followed: M^-1 gains `arrivals`, all of them settled, one by one, O(m^2) each.
     /// ```text
     /// k = M^-1 e,   v = M^-T d,   D = 1 + d'k;       u <- u + k (r - d'u) / D       M^-1 <- M^-1 - k v' / D   (P7)
     /// ```
@@ -470,12 +470,12 @@ impl Posterior {
         !statistics.follows_rows && statistics.closed.chains == 0 && 4 * running.chains() <= statistics.features()
     }
 
-    /// Become what [`Posterior::solve`] gives where `before` was that of `statistics` without these last `rows`: the factor and
-    /// what was solved with it, which are taken from `before`, gain them one by one. O(m^2) a row where no chain has been cut.
+    /// Update the posterior `before` by the last `rows`, with one rank-one update of its factor per row. Equal to
+    /// [`Posterior::solve`] on all rows, up to rounding. Takes `before`'s factor and cached solves. O(m^2) a row if no chain was
+    /// cut.
     ///
     /// # Errors
-    /// As [`Posterior::solve`]; `before` then keeps its weights, and its factor as far as it got: nothing more can be gained
-    /// from it.
+    /// As [`Posterior::solve`]; `before` then keeps its weights, but its factor can no longer be updated.
     pub fn update<'a>(
         &mut self,
         before: &mut Self,
