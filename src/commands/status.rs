@@ -540,7 +540,7 @@ mod tests {
             "state_0           4            1           12.5",
             "refused  2 not_finite",
             "rejected: too late",
-            "held-out error  none: no model has been selected since the start",
+            "held-out error  none: no refit has selected a model since the start",
             "held-out error  0.381; 1 is that of a constant",
             "lambda          0.5 best, 1 +12.1 %",
             "ard 1: error 0.379 at lambda 0.5, ridge 0.3, 270 states",
