@@ -91,9 +91,7 @@ def test_the_wheel_runs_where_its_tag_says_without_a_compiler(tmp_path: Path) ->
 
     run(str(home / "bin" / "criticd"), "demo", "pendulum", "--seconds", "3", "--out", "first.png")
     assert (tmp_path / "first.png").read_bytes().startswith(b"\x89PNG")
-    program = (
-        "import criticd\nwith criticd.Daemon() as daemon, daemon.client() as client:\n    print(client.status()['offset'])"
-    )
+    program = "import criticd\nwith criticd.Daemon() as daemon, daemon.client() as client:\n    print(client.status()['offset'])"
     assert run(str(home / "bin" / "python"), "-I", "-c", program) == "0\n"
 
 
