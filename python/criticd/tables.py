@@ -242,7 +242,7 @@ class _Source:
         try:
             for step in self.steps:
                 by_key = isinstance(step, int) or isinstance(value, Mapping)
-                value = value[step] if by_key else getattr(value, step)
+                value = value[step] if by_key else getattr(value, str(step))
             return float(value)
         except (AttributeError, KeyError, IndexError):
             raise Invalid(
