@@ -87,7 +87,7 @@ wanted() { cat tests/python/requirements.txt python/pyproject.toml; }
 install() {
     local pip="$environment/bin/python -m pip --quiet --disable-pip-version-check install"
     if ! wanted | cmp -s - "$environment/installed.txt"; then
-        python3 -m venv --clear "$environment" && $pip -r tests/python/requirements.txt "./python[gym,test]" &&
+        python3 -m venv --clear "$environment" && $pip -r tests/python/requirements.txt "./python[gym,test,docs]" &&
             wanted >"$environment/installed.txt" || return 1
     fi
     $pip --no-deps --no-build-isolation --force-reinstall ./python

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
+from conftest import ROOT
 from mcap.writer import Writer
 from mcap_ros2.writer import Writer as Ros2Writer
 from rosbags.rosbag2 import StoragePlugin
@@ -69,6 +72,13 @@ def test_json_in_mcap_becomes_rows(tmp_path: Path) -> None:
         words = ["--state", "x,battery", "--reward=-cost", "--episode", "episode", "--time", "time"]
         said = fit(tmp_path / name, *words, "--assume-terminated", "never")
         assert "19 transitions of 20 rows" in said and "state       x, battery" in said
+
+
+def test_the_readmes_recording_is_read(tmp_path: Path) -> None:
+    write_json(tmp_path / "run.mcap")
+    (snippet,) = re.findall(r"```python recording\n(.*?)```", (ROOT / "python" / "README.md").read_text(), re.DOTALL)
+    subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, check=True, timeout=120)
+    assert (tmp_path / "run.csv").read_text().startswith("x,battery,cost,time,episode\n0.0,12.0,0.0,")
 
 
 def test_old_values_pauses_and_files(tmp_path: Path) -> None:
