@@ -1,5 +1,6 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
+mod actions;
 mod bench;
 mod check_config;
 mod client;
