@@ -41,8 +41,9 @@ enum InputsChoice {
     StateAction,
 }
 
+/// The actions there are, as they are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ActionKind {
+pub(super) enum ActionKind {
     Discrete(usize),
     Box,
 }
@@ -65,7 +66,8 @@ enum TraceChoice {
     Tree,
 }
 
-fn action_kind(text: &str) -> Result<ActionKind, String> {
+/// `discrete:N` or `box` on the command line.
+pub(super) fn action_kind(text: &str) -> Result<ActionKind, String> {
     if text == "box" {
         return Ok(ActionKind::Box);
     }
@@ -73,6 +75,24 @@ fn action_kind(text: &str) -> Result<ActionKind, String> {
     match count.filter(|count| (1..=CHOICES_MAX).contains(count)) {
         Some(count) => Ok(ActionKind::Discrete(count)),
         None => Err(format!("box, or discrete:N with N from 1 to {CHOICES_MAX}")),
+    }
+}
+
+impl ActionKind {
+    /// The actions of a table with these columns.
+    pub(super) fn space(self, columns: &ActionColumns) -> Result<ActionSpace, Failure> {
+        let width = columns.actions.width;
+        match self {
+            _ if width == 0 => {
+                Err(Failure::usage("--actions: the table has no column action or action_0, see --action"))
+            }
+            Self::Box => Ok(ActionSpace::around(&columns.actions.values, width)),
+            Self::Discrete(count) if width == 1 => Ok(ActionSpace::Discrete(count)),
+            Self::Discrete(_) => {
+                let message = format!("--actions discrete: the actions of the table have {width} numbers, not one");
+                Err(Failure::usage(message))
+            }
+        }
     }
 }
 
@@ -90,21 +110,10 @@ impl ActionOptions {
                 None => Ok(None),
             };
         }
-        let width = columns.actions.width;
-        if width == 0 {
-            return Err(Failure::usage(
-                "--inputs state_action: the table has no column action or action_0, see --action",
-            ));
-        }
-        let space = match self.actions {
-            None => return Err(Failure::usage("--inputs state_action needs --actions discrete:N or --actions box")),
-            Some(ActionKind::Box) => ActionSpace::around(&columns.actions.values, width),
-            Some(ActionKind::Discrete(_)) if width > 1 => {
-                let message = format!("--actions discrete: the actions of the table have {width} numbers, not one");
-                return Err(Failure::usage(message));
-            }
-            Some(ActionKind::Discrete(count)) => ActionSpace::Discrete(count),
+        let Some(kind) = self.actions else {
+            return Err(Failure::usage("--inputs state_action needs --actions discrete:N or --actions box"));
         };
+        let space = kind.space(columns)?;
         let successor = self.successor.map_or(Successor::Sarsa, SuccessorChoice::successor);
         check_successor(successor, &space, columns)?;
         Ok(Some(ActionValue { space, successor, trace: self.chosen_trace(successor, columns)? }))

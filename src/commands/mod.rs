@@ -5,6 +5,7 @@ mod bench;
 mod check_config;
 mod client;
 mod demo;
+mod evaluate;
 mod fit;
 mod given;
 mod held_out;
@@ -14,6 +15,7 @@ mod label;
 mod manual;
 mod output;
 mod plot;
+mod policy;
 mod quarantine;
 mod repair;
 mod replay;
@@ -54,6 +56,7 @@ enum Command {
     Replay(replay::Replay),
     Fit(Box<fit::Fit>),
     Label(Box<label::Label>),
+    Evaluate(Box<evaluate::Evaluate>),
     Score(score::Score),
     Value(value::Value),
     Inspect(inspect::Inspect),
@@ -81,6 +84,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Fit(fit) => fit.run(),
         Command::Label(label) => label.run(),
+        Command::Evaluate(evaluate) => evaluate.run(),
         Command::Score(score) => score.run(),
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),

@@ -1,8 +1,8 @@
 //! What a snapshot says of actions, where it is the value of actions.
 
-use super::encode::Written;
 use super::model::{check_count, finite_vector, nested, out_of_range, weights};
 use super::reader::Field;
+use super::tensor::Written;
 use super::{ArrayForm, WireError, excerpt};
 use crate::learner::action::ActionSpace;
 use crate::snapshot::Actions;
