@@ -332,7 +332,7 @@ impl Table {
         Self::read_as(path, reading, &Columns::default(), progress)
     }
 
-    /// As [`Table::read`], of somebody whose columns have other names.
+    /// As [`Table::read`], for a table whose columns have other names.
     ///
     /// # Errors
     /// As there; among them a column that is named and not in the file.
@@ -591,7 +591,7 @@ impl LargeTable {
         Self::check_as(path, reading, &Columns::default(), progress)
     }
 
-    /// As [`LargeTable::check`], of somebody whose columns have other names. Its rows must be in the order of their
+    /// As [`LargeTable::check`], for a table whose columns have other names. Its rows must be in the order of their
     /// episodes.
     ///
     /// # Errors
@@ -895,7 +895,7 @@ mod tests {
         assert_eq!(message("state_0,reward\n1,2\n1,x\n2,1\n"), ", line 3, column reward: \"x\" is not a number");
         assert_eq!(
             message("state_0,reward\n1,\n2,1\n"),
-            ", line 2, column reward: empty; only a row that is no transition may leave it out"
+            ", line 2, column reward: empty; only a row that gives just its state may omit it"
         );
         assert!(message("state_0,next_state_0,reward\n1,,3\n").contains("line 2, column next_state_0: empty"));
         assert!(message("state_0,next_state_0,reward\n1,nan,3\n").contains("not a finite number"));
@@ -1052,7 +1052,7 @@ mod tests {
             };
             large.for_each_batch(&name, "run", 5, &mut few).unwrap();
             assert_eq!(left, 0);
-            // Somebody writes to the file meanwhile.
+            // Another program writes to the file meanwhile.
             std::fs::write(&path, text.replace("s1,", "s0,")).unwrap();
             let refused = large.for_each_batch(&name, "run", 5, &mut |_| true).unwrap_err().to_string();
             assert!(refused.contains("changed") || refused.contains("must rise"), "{refused}");
@@ -1067,7 +1067,7 @@ mod tests {
         };
         for (text, words) in [
             (rows("20000,x,0,0"), ", line 20002, column reward: \"x\" is not a number"),
-            (rows("20000,,0,0"), ", line 20002, column reward: empty; only a row that is no transition"),
+            (rows("20000,,0,0"), ", line 20002, column reward: empty; only a row that gives just its state"),
             ("state_0,reward,terminated\n1,2,0\n".to_owned(), ": the table holds no transition"),
         ] {
             let (_directory, path) = file("table.csv", &text);
