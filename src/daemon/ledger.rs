@@ -6,8 +6,8 @@ use crate::clock::Now;
 use crate::journal::checkpoint::Checkpoints;
 use crate::journal::store::{Head, Mark, Storage, StoreError};
 use crate::journal::{GroupWriter, StoredGroup};
+use crate::wire::status::{CheckpointStatus, JournalStatus};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ pub struct Ledger {
     writing: bool,
     /// Checkpoints that are there, the newest first: offset, number of the oldest group that a start from it needs.
     kept: Vec<(u64, u64)>,
-    last_checkpoint: Value,
+    last_checkpoint: Option<CheckpointStatus>,
     checkpoint_failures: u64,
 }
 
@@ -171,7 +171,7 @@ impl Ledger {
             started: recovered.checkpoints.first().map_or((0, 0), |c| (c.0, recovered.from_checkpoint.unwrap_or(0))),
             writing: false,
             kept,
-            last_checkpoint: Value::Null,
+            last_checkpoint: None,
             checkpoint_failures: 0,
         })
     }
@@ -407,9 +407,8 @@ impl Ledger {
                 // If that cannot be read now nothing is forgotten.
                 self.kept.insert(0, (done.offset, oldest.unwrap_or(0)));
                 self.kept.truncate(crate::journal::checkpoint::KEPT);
-                self.last_checkpoint = json!({
-                    "offset": done.offset, "bytes": bytes, "seconds": done.seconds, "time": now.unix,
-                });
+                let CheckpointDone { offset, seconds, .. } = *done;
+                self.last_checkpoint = Some(CheckpointStatus { offset, bytes: *bytes, seconds, time: now.unix });
             }
             Err(why) => {
                 log::warn!("event=checkpoint_failed offset={} why={why:?}", done.offset);
@@ -419,20 +418,20 @@ impl Ledger {
     }
 
     /// For `status`.
-    pub fn status(&self) -> Value {
+    pub fn status(&self) -> JournalStatus {
         let first_offset = self.first.map_or(self.end.offset, |head| head.first_offset);
-        json!({
-            "sync": self.settings.sync.to_string(),
-            "rows": self.end.offset - first_offset,
-            "bytes": self.bytes,
-            "groups": self.first.map_or(0, |head| self.end.id + 1 - head.id),
-            "first_offset": first_offset,
-            "durable_offset": self.durable.offset,
-            "last_sync_s": self.last_sync_s,
-            "failures": self.failures,
-            "checkpoint": self.last_checkpoint,
-            "checkpoint_offset": self.kept.first().map(|&(offset, _)| offset),
-            "checkpoint_failures": self.checkpoint_failures,
-        })
+        JournalStatus {
+            sync: self.settings.sync.to_string(),
+            rows: self.end.offset - first_offset,
+            bytes: self.bytes,
+            groups: self.first.map_or(0, |head| self.end.id + 1 - head.id),
+            first_offset,
+            durable_offset: self.durable.offset,
+            last_sync_s: self.last_sync_s,
+            failures: self.failures,
+            checkpoint: self.last_checkpoint.clone(),
+            checkpoint_offset: self.kept.first().map(|&(offset, _)| offset),
+            checkpoint_failures: self.checkpoint_failures,
+        }
     }
 }

@@ -42,6 +42,7 @@ use crate::panics;
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
 use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};
+use crate::wire::status::RecoveredStatus;
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -320,7 +321,7 @@ impl Daemon {
             commands,
         };
         let (replies, publish) = (transport.replies.clone(), transport.publish.clone());
-        let outlets = Outlets { tasks, garbage, fresh, checkpoints, replies, publish };
+        let outlets = Outlets { tasks, garbage, fresh, checkpoints, replies, publish, dropped_publications: 0 };
         self.transport = Some(transport);
         let mut learning = Learning::new(core, Arc::clone(&config), clock, inbox, outlets);
         (learning.warm, learning.lock) = (warm, Some(lock));
@@ -535,17 +536,14 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
     let core =
         Core::open(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), progress).map_err(refused)?;
-    let recovered = core.recovered();
-    log::info!(
-        "event=recovered offset={} from_checkpoint={} rows_replayed={} torn_bytes={} seconds={:.3}",
-        recovered["offset"],
-        recovered["from_checkpoint"],
-        recovered["rows_replayed"],
-        recovered["torn_bytes"],
-        started.elapsed().as_secs_f64()
-    );
-    for fault in recovered["faults"].as_array().into_iter().flatten() {
-        log::warn!("event=checkpoint_passed_over why={fault}");
+    if let Some(RecoveredStatus { offset, from_checkpoint, rows_replayed, torn_bytes, faults, .. }) = core.recovered() {
+        let from = from_checkpoint.map_or_else(|| "null".to_owned(), |offset| offset.to_string());
+        log::info!(
+            "event=recovered offset={offset} from_checkpoint={from} rows_replayed={rows_replayed} \
+             torn_bytes={torn_bytes} seconds={:.3}",
+            started.elapsed().as_secs_f64()
+        );
+        faults.iter().for_each(|fault| log::warn!("event=checkpoint_passed_over why={fault:?}"));
     }
     Ok(core)
 }

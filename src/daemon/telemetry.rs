@@ -5,6 +5,7 @@
 
 use crate::learner::window::Window;
 use crate::panics;
+use crate::wire::Status;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use prometheus_client::metrics::histogram::Histogram;
@@ -26,8 +27,8 @@ const ROWS_WAITING: usize = 8;
 /// Something to watch.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    /// A publication under `status`.
-    Status(Bytes),
+    /// What the daemon knows about itself.
+    Status(Arc<Status>),
     /// A publication under `event.<kind>`.
     Event(Bytes),
     /// Retained rows, among them all that have arrived since the notice before.
@@ -53,12 +54,15 @@ pub fn feed(pulse: Arc<Pulse>) -> (Feed, Receiver<Notice>) {
 }
 
 impl Feed {
+    /// Pass a status on.
+    pub fn status(&mut self, status: Arc<Status>) {
+        self.pulse.beat();
+        self.offer(Notice::Status(status));
+    }
+
     /// Pass a publication on, if it is of a kind that is watched.
     pub fn publication(&mut self, topic: &str, payload: &Bytes) {
-        if topic == "status" {
-            self.pulse.beat();
-            self.offer(Notice::Status(payload.clone()));
-        } else if topic.starts_with("event.") {
+        if topic.starts_with("event.") {
             self.offer(Notice::Event(payload.clone()));
         }
     }
@@ -360,7 +364,7 @@ mod tests {
         let (mut feed, heard) = feed(Arc::clone(&pulse));
         let payload = Bytes::from_static(b"x");
         assert_eq!(pulse.silence(), None);
-        (0..NOTICES + 5).for_each(|_| feed.publication("status", &payload));
+        (0..NOTICES + 5).for_each(|_| feed.status(Arc::default()));
         feed.publication("snapshot.default", &payload);
         assert_eq!((heard.len(), pulse.missed()), (NOTICES, 5));
         assert!(pulse.silence().is_some());

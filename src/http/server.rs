@@ -154,8 +154,8 @@ fn in_json(text: String) -> Response {
 async fn status(State(shared): Here) -> Response {
     let frame = Arc::clone(&shared.site.frame.borrow());
     match &frame.status {
-        Value::Null => busy("the daemon is starting"),
-        status => in_json(status.to_string()),
+        None => busy("the daemon is starting"),
+        Some(status) => in_json(status.to_json().to_string()),
     }
 }
 

@@ -13,6 +13,7 @@ mod model;
 mod reader;
 mod reply;
 mod report;
+pub mod status;
 mod tensor;
 mod v1;
 
@@ -25,6 +26,7 @@ pub use model::{
 };
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
+pub use status::Status;
 pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
 
 use crate::access::{Right, Rights};

@@ -3,6 +3,7 @@
 use super::audience::View;
 use super::world::{Accuracy, Truth, World};
 use criticd::snapshot::Snapshot;
+use criticd::wire::Status;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -112,10 +113,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(scene: &Scene, snapshot: &Snapshot, status: &Value, truth: &Truth, view: &View) -> Self {
-        let critic = &status["critics"][0];
-        let count = |key: &str| critic["refit"][key].as_u64().unwrap_or(0);
-        let pause = |key: &str| critic["adoption_pause_ms"][key].as_f64();
+    pub(super) fn new(scene: &Scene, snapshot: &Snapshot, status: &Status, truth: &Truth, view: &View) -> Self {
+        let critic = status.critics.first().cloned().unwrap_or_default();
         let bound = |f: fn(f64, f64) -> f64, start| truth.values.iter().copied().fold(start, f);
         Self {
             world: scene.world,
@@ -125,15 +124,15 @@ impl Report {
             discount: snapshot.discount,
             learned: snapshot.offset,
             generation: snapshot.generation,
-            adopted: count("adopted"),
-            rejected: count("rejected"),
-            pause_ms: [pause("p50"), pause("p99")],
+            adopted: critic.refit.adopted,
+            rejected: critic.refit.rejected,
+            pause_ms: [critic.adoption_pause_ms.p50, critic.adoption_pause_ms.p99],
             log_evidence: snapshot.log_evidence,
             transitions: snapshot.transitions,
             kernel: Kernel::new(scene.world, snapshot),
             noise_variance: snapshot.hyperparameters.noise_variance,
             dictionary: snapshot.dictionary.nrows(),
-            dictionary_max: critic["dictionary_max"].as_u64().unwrap_or(0),
+            dictionary_max: critic.dictionary_max,
             models: view.models,
             before: view.before_first_refit,
             after: view.after_first_refit,

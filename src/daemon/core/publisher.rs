@@ -69,14 +69,17 @@ impl Board {
 pub(super) struct Shown {
     pub(super) lambda: f64,
     pub(super) provisional: bool,
-    /// Factor on deviations of returns, the pairs behind it, and the share of them that was covered without it, where the spread of
-    /// returns is known.
-    pub(super) returns: Option<(f64, u64, Option<f64>)>,
+    /// How well deviations of returns were verified, where the spread of returns is known.
+    pub(super) returns: Option<ReturnsStatus>,
 }
 
 impl Shown {
     fn of(snapshot: &Snapshot) -> Self {
-        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs, spread.coverage));
+        let returns = snapshot.returns.as_ref().map(|spread| ReturnsStatus {
+            factor: spread.factor,
+            pairs: spread.pairs,
+            coverage: spread.coverage,
+        });
         Self { lambda: snapshot.lambda, provisional: snapshot.provisional, returns }
     }
 }
