@@ -2,11 +2,11 @@
 
 mod support;
 
-use criticd::learner::refit::{self, RefitReason};
-use criticd::learner::window::Window;
-use criticd::learner::{Judgement, KernelKind, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict};
-use criticd::math::kernel::NoiseModel;
-use criticd::transition::Rows;
+use criticd_learner::math::kernel::NoiseModel;
+use criticd_learner::refit::{self, RefitReason};
+use criticd_learner::transition::Rows;
+use criticd_learner::window::Window;
+use criticd_learner::{Judgement, KernelKind, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict};
 use support::wander;
 
 fn settings() -> Settings {

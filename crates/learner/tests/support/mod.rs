@@ -3,8 +3,8 @@
 
 pub mod golden_heads;
 
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::transition::Rows;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::transition::Rows;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -42,8 +42,15 @@ pub fn numbers(value: &Value) -> Vec<f64> {
     }
 }
 
+/// The folder `tests` of the repository, which two packages read.
+pub fn tests() -> String {
+    let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = package.ancestors().map(|folder| folder.join("tests")).find(|tests| tests.join("golden").is_dir());
+    found.expect("reference cases").to_str().unwrap().to_owned()
+}
+
 pub fn case(name: &str) -> Case {
-    let path = format!("{}/tests/golden/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/golden/{name}.json", tests());
     let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     let kernel = &json["kernel"];
     let dim = kernel["D"].as_u64().unwrap() as usize;

@@ -1,6 +1,6 @@
 //! The words of the domain: transitions as producers send them, checked once, and as learners read them.
 
-pub(crate) mod probability;
+pub mod probability;
 
 use siphasher::sip::SipHasher13;
 use std::fmt;

@@ -10,13 +10,13 @@
 //! All of it happens where the weights are refreshed, and is a function of rows, offsets and settings: no record of it is
 //! needed to do it again.
 
-use super::contest::{Contest, Foretold};
-use super::model::{Model, rows_of_its_own};
-use super::watch::Alarm;
-use super::window::Window;
 use super::{Event, Learner, Score, Settings};
+use crate::contest::{Contest, Foretold};
 use crate::math::dense::Matrix;
+use crate::model::{Model, rows_of_its_own};
 use crate::transition::Rows;
+use crate::watch::Alarm;
+use crate::window::Window;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 

@@ -1,18 +1,18 @@
 //! The evidence, its gradient and the dense posterior agree with an independent implementation.
 
-use criticd::math::dense::Matrix;
-use criticd::math::embedding::StateKind;
-use criticd::math::evidence::{self, Problem, Sparse};
-use criticd::math::exact::{ExactPosterior, exact_fixed_point};
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
-use criticd::math::returns::{Returns, differences};
-use criticd::transition::Rows;
+use criticd_learner::math::dense::Matrix;
+use criticd_learner::math::embedding::StateKind;
+use criticd_learner::math::evidence::{self, Problem, Sparse};
+use criticd_learner::math::exact::{ExactPosterior, exact_fixed_point};
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
+use criticd_learner::math::returns::{Returns, differences};
+use criticd_learner::transition::Rows;
 use serde_json::Value;
 
 const GO: evidence::KeepGoing<'static> = &|| true;
 
 fn read(name: &str) -> Value {
-    let path = format!("{}/tests/golden/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../tests/golden/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 

@@ -2,11 +2,11 @@
 
 mod support;
 
-use criticd::learner::window::Window;
-use criticd::learner::{DriftSensitivity, Event, Learner, Settings};
-use criticd::math::drift::{Series, Statistic};
-use criticd::snapshot::Ask;
-use criticd::transition::Rows;
+use criticd_learner::math::drift::{Series, Statistic};
+use criticd_learner::snapshot::Ask;
+use criticd_learner::transition::Rows;
+use criticd_learner::window::Window;
+use criticd_learner::{DriftSensitivity, Event, Learner, Settings};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
@@ -81,7 +81,7 @@ fn values(learner: &Learner) -> Vec<f64> {
 
 #[test]
 fn the_cusum_is_that_of_whole_arrays() {
-    let path = format!("{}/tests/golden/drift.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../tests/golden/drift.json", env!("CARGO_MANIFEST_DIR"));
     let cases: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     for case in cases.as_array().unwrap() {
         let (name, at) = (case["name"].as_str().unwrap(), case["at"].as_u64().unwrap());

@@ -1,11 +1,11 @@
 //! Reference cases of tests/golden-heads.
 
-use super::numbers;
-use criticd::transition::Rows;
+use super::{numbers, tests};
+use criticd_learner::transition::Rows;
 use serde_json::Value;
 
 pub fn read(name: &str) -> Value {
-    let path = format!("{}/tests/golden-heads/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/golden-heads/{name}.json", tests());
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 

@@ -2,12 +2,12 @@
 
 mod support;
 
-use criticd::learner::model::Model;
-use criticd::learner::{Lambda, SelectionKind, Settings, VarianceKind};
-use criticd::math::dictionary::Dictionary;
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::snapshot::{Ask, Inputs};
-use criticd::transition::Rows;
+use criticd_learner::math::dictionary::Dictionary;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::model::Model;
+use criticd_learner::snapshot::{Ask, Inputs};
+use criticd_learner::transition::Rows;
+use criticd_learner::{Lambda, SelectionKind, Settings, VarianceKind};
 use nalgebra::{DMatrix, DVector};
 use serde_json::Value;
 use support::golden_heads::{half_life, heads, read, rows};

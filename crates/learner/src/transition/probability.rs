@@ -7,7 +7,7 @@ const SUM_TOLERANCE: f64 = 1e-6;
 
 /// target_prob / behavior_prob: how much more likely the policy that is judged takes the row's action; not clipped, 1 where
 /// either is missing.
-pub(crate) fn ratio(behavior_prob: Option<f64>, target_prob: Option<f64>) -> f64 {
+pub fn ratio(behavior_prob: Option<f64>, target_prob: Option<f64>) -> f64 {
     behavior_prob.zip(target_prob).map_or(1.0, |(behavior, target)| target / behavior)
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn ratio(behavior_prob: Option<f64>, target_prob: Option<f64>) -> f64
 ///
 /// # Errors
 /// A sentence for people.
-pub(crate) fn check_behavior(prob: f64) -> Result<(), String> {
+pub fn check_behavior(prob: f64) -> Result<(), String> {
     if prob > 0.0 {
         return Ok(());
     }
@@ -27,7 +27,7 @@ pub(crate) fn check_behavior(prob: f64) -> Result<(), String> {
 ///
 /// # Errors
 /// A sentence for people.
-pub(crate) fn check_target(prob: f64, behavior_prob: Option<f64>) -> Result<(), String> {
+pub fn check_target(prob: f64, behavior_prob: Option<f64>) -> Result<(), String> {
     if prob < 0.0 {
         return Err(format!("a probability or density is at least 0, this one is {prob}"));
     }
@@ -44,7 +44,7 @@ pub(crate) fn check_target(prob: f64, behavior_prob: Option<f64>) -> Result<(), 
 ///
 /// # Errors
 /// Which one is at fault, if one is, and a sentence for people.
-pub(crate) fn check_distribution(probs: &[f64]) -> Result<(), (Option<usize>, String)> {
+pub fn check_distribution(probs: &[f64]) -> Result<(), (Option<usize>, String)> {
     if let Some(k) = probs.iter().position(|p| !(0.0..=1.0).contains(p)) {
         return Err((Some(k), format!("a probability lies in [0, 1], this one is {}", probs[k])));
     }

@@ -2,12 +2,12 @@
 
 mod support;
 
-use criticd::learner::refit::{self, Candidate, RefitJob, RefitReason};
-use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Learner, OnNewPolicy, Rejection, Settings, VarianceKind, Verdict};
-use criticd::math::kernel::NoiseModel;
-use criticd::snapshot::{Ask, Snapshot};
-use criticd::transition::{Batch, BatchParts, Rows};
+use criticd_learner::math::kernel::NoiseModel;
+use criticd_learner::refit::{self, Candidate, RefitJob, RefitReason};
+use criticd_learner::snapshot::{Ask, Snapshot};
+use criticd_learner::transition::{Batch, BatchParts, Rows};
+use criticd_learner::window::Window;
+use criticd_learner::{KernelKind, Learner, OnNewPolicy, Rejection, Settings, VarianceKind, Verdict};
 use proptest::prelude::*;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -291,9 +291,9 @@ fn rows_with_discounts_of_their_own_can_be_refitted() {
 
 #[test]
 fn small_rings_do_not_make_results_depend_on_batching() {
-    use criticd::learner::model::Model;
-    use criticd::math::kernel::{Hyperparameters, Kernel, Metric};
-    use criticd::snapshot::Inputs;
+    use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric};
+    use criticd_learner::model::Model;
+    use criticd_learner::snapshot::Inputs;
     for (noise, backfill_rows) in [
         (NoiseModel::Correlated, 0),
         (NoiseModel::Correlated, 5),
@@ -443,7 +443,7 @@ fn steady(on_new_policy: OnNewPolicy) -> Settings {
 
 /// A learner that has seen 400 rows of one policy, 300 of another and 300 of the first again, in pieces of so many rows. The
 /// policies are announced before the rows that they begin with have come.
-fn switched(settings: &Settings, piece: usize) -> (Learner, Vec<criticd::learner::Event>) {
+fn switched(settings: &Settings, piece: usize) -> (Learner, Vec<criticd_learner::Event>) {
     let mut all = Rows::new(1, 1);
     for (rows, sign, seed) in [(400, 1.0, 1), (300, -1.0, 2), (300, 1.0, 3)] {
         all.extend(&walked(rows, sign, seed), 0..rows);
@@ -486,7 +486,7 @@ fn a_policy_that_is_announced_begins_at_its_row() {
             .1
             .iter()
             .filter_map(|event| match event {
-                criticd::learner::Event::NewPolicy { offset, .. } => Some(*offset),
+                criticd_learner::Event::NewPolicy { offset, .. } => Some(*offset),
                 _ => None,
             })
             .collect();
@@ -555,8 +555,8 @@ fn rows_before_a_first_model_are_not_those_of_a_policy_that_follows() {
     learner.step(&window);
     learner.new_policy(20, None);
     window.extend(&walked(31, -1.0, 2), 0..31);
-    assert!(!learner.step(&window).contains(&criticd::learner::Event::FirstModel));
+    assert!(!learner.step(&window).contains(&criticd_learner::Event::FirstModel));
     window.extend(&walked(1, -1.0, 4), 0..1);
-    assert!(learner.step(&window).contains(&criticd::learner::Event::FirstModel));
+    assert!(learner.step(&window).contains(&criticd_learner::Event::FirstModel));
     assert_eq!(learner.model().unwrap().statistics().rows, 32);
 }

@@ -2,14 +2,14 @@
 
 mod support;
 
-use criticd::learner::model::Model;
-use criticd::learner::refit;
-use criticd::learner::window::Window;
-use criticd::learner::{Learner, Settings, Verdict};
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::sim::walk::{self, Walk};
-use criticd::snapshot::{Ask, Inputs, Snapshot};
-use criticd::transition::Rows;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::model::Model;
+use criticd_learner::refit;
+use criticd_learner::sim::walk::{self, Walk};
+use criticd_learner::snapshot::{Ask, Inputs, Snapshot};
+use criticd_learner::transition::Rows;
+use criticd_learner::window::Window;
+use criticd_learner::{Learner, Settings, Verdict};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -1,10 +1,10 @@
 //! Whatever rows come, a refit gives a sane model or says why not, and tells in words what stood in its way.
 
-use criticd::learner::refit::{self, Candidate, EvidenceKind, RefitError, Verdict};
-use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Learner, SelectBy, Settings};
-use criticd::snapshot::Ask;
-use criticd::transition::{Batch, BatchParts};
+use criticd_learner::refit::{self, Candidate, EvidenceKind, RefitError, Verdict};
+use criticd_learner::snapshot::Ask;
+use criticd_learner::transition::{Batch, BatchParts};
+use criticd_learner::window::Window;
+use criticd_learner::{KernelKind, Learner, SelectBy, Settings};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicU64, Ordering};

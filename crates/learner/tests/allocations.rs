@@ -2,12 +2,12 @@
 
 mod support;
 
-use criticd::learner::model::Model;
-use criticd::learner::window::Window;
-use criticd::learner::{Lambda, Learner, SelectionKind, Settings, VarianceKind};
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::snapshot::Inputs;
-use criticd::transition::Rows;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::model::Model;
+use criticd_learner::snapshot::Inputs;
+use criticd_learner::transition::Rows;
+use criticd_learner::window::Window;
+use criticd_learner::{Lambda, Learner, SelectionKind, Settings, VarianceKind};
 use support::wander;
 
 const WARM: usize = 6000;

@@ -3,8 +3,8 @@
 //! A change holds from an offset on and is a function of offsets and settings, so that learning again does it at the same row.
 //! It closes all chains, as a cut does. What it makes of what has been learned is a setting ([`OnNewPolicy`]).
 
-use super::model::Model;
 use super::{Event, Learner};
+use crate::model::Model;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub enum OnNewPolicy {
     /// Keeps kernel, dictionary and noise, and forgets all rows.
     #[default]
     Restart,
-    /// Lets the rows so far count less, by [`super::Settings::policy_discount`].
+    /// Lets the rows so far count less, by [`crate::Settings::policy_discount`].
     Discount,
     /// Keeps the model under its policy's name, and goes on with that of the new one if it has one; else as `Restart`.
     Keep,

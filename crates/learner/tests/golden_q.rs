@@ -1,17 +1,17 @@
 //! lambda, importance ratios and variances agree with an independent implementation (tests/golden-q).
 
-use criticd::learner::model::Model;
-use criticd::learner::{Lambda, Settings, VarianceKind};
-use criticd::math::dictionary::Dictionary;
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::snapshot::Inputs;
-use criticd::transition::Rows;
+use criticd_learner::math::dictionary::Dictionary;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::model::Model;
+use criticd_learner::snapshot::Inputs;
+use criticd_learner::transition::Rows;
+use criticd_learner::{Lambda, Settings, VarianceKind};
 use serde_json::Value;
 
 const CASES: [&str; 2] = ["v_lambda_05", "v_ratio_lambda_07"];
 
 fn read(name: &str) -> Value {
-    let path = format!("{}/tests/golden-q/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../tests/golden-q/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -95,8 +95,11 @@ fn statistics_weights_and_means_are_the_reference_however_rows_are_cut_into_piec
             let posterior = model.solve().unwrap();
             let u = posterior.feature_weights();
             assert!(error(u.col(0), &numbers(&expected["u"])) < 1e-9, "{name} u");
-            let found =
-                model.snapshot(false).unwrap().evaluate(&flat(&case["query"]), criticd::snapshot::Ask::MEAN).unwrap();
+            let found = model
+                .snapshot(false)
+                .unwrap()
+                .evaluate(&flat(&case["query"]), criticd_learner::snapshot::Ask::MEAN)
+                .unwrap();
             assert!(error(found.mean.as_slice(), &numbers(&expected["mean"])) < 1e-9, "{name} mean");
         }
     }
@@ -114,7 +117,7 @@ fn variances_are_the_reference() {
                 let found = model
                     .snapshot(true)
                     .unwrap()
-                    .evaluate(&flat(&case["query"]), criticd::snapshot::Ask::VARIANCE)
+                    .evaluate(&flat(&case["query"]), criticd_learner::snapshot::Ask::VARIANCE)
                     .unwrap();
                 let off = error(&found.variance.unwrap(), &numbers(&case["expected"]["variance"][key]));
                 assert!(off < 1e-9, "{name} {key}: {off:e}");

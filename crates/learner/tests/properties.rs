@@ -2,13 +2,13 @@
 
 mod support;
 
-use criticd::learner::Settings;
-use criticd::learner::model::Model;
-use criticd::math::dense::Matrix;
-use criticd::math::dictionary::select;
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
-use criticd::snapshot::{Ask, Inputs};
-use criticd::transition::Rows;
+use criticd_learner::Settings;
+use criticd_learner::math::dense::Matrix;
+use criticd_learner::math::dictionary::select;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Points, Profile};
+use criticd_learner::model::Model;
+use criticd_learner::snapshot::{Ask, Inputs};
+use criticd_learner::transition::Rows;
 use proptest::prelude::*;
 use support::{distance, wander};
 
@@ -157,8 +157,8 @@ fn termination_cuts_the_bootstrap_and_truncation_does_not() {
 
 #[test]
 fn degenerate_streams_give_a_model_that_can_be_read() {
-    use criticd::learner::Learner;
-    use criticd::learner::window::Window;
+    use criticd_learner::Learner;
+    use criticd_learner::window::Window;
     type Row = fn(usize) -> (Vec<f64>, f64);
     let cases: [(&str, Row); 4] = [
         ("one state over and over", |_| (vec![0.5, -3.0], 1.0)),
@@ -179,7 +179,7 @@ fn degenerate_streams_give_a_model_that_can_be_read() {
         let before = learner.snapshot(true).unwrap_or_else(|e| panic!("{what}: {e}"));
         learner.request_refit();
         let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
-        match criticd::learner::refit::run(&job, &|| true, &|| true) {
+        match criticd_learner::refit::run(&job, &|| true, &|| true) {
             Ok(candidate) => drop(learner.consider(candidate, &window)),
             Err(why) => {
                 eprintln!("{what}: {why}");

@@ -7,7 +7,6 @@
 use super::refit::{RefitError, moments, stopped_or_no_ascent};
 use super::report::{EvidenceKind, StructureReport};
 use super::{KernelKind, SelectBy, Settings};
-use crate::learner::model::TOLERANCE_MIN;
 use crate::math::dense::Matrix;
 use crate::math::dictionary::{Enough, select_until};
 use crate::math::embedding::{StateKind, distance};
@@ -18,6 +17,7 @@ use crate::math::evidence::{
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use crate::math::optimise::{Ascent, Bounds, Budget, Outcome, Prior, maximise, starts};
 use crate::math::returns::differences;
+use crate::model::TOLERANCE_MIN;
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
 use parking_lot::Mutex;

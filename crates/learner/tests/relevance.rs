@@ -1,10 +1,10 @@
 //! Among twenty state variables the two that matter are found, and the values are those of a model told only of them.
 
-use criticd::learner::refit::{self, RefitReport, Verdict};
-use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Learner, Settings};
-use criticd::snapshot::{Ask, Snapshot};
-use criticd::transition::{Batch, BatchParts};
+use criticd_learner::refit::{self, RefitReport, Verdict};
+use criticd_learner::snapshot::{Ask, Snapshot};
+use criticd_learner::transition::{Batch, BatchParts};
+use criticd_learner::window::Window;
+use criticd_learner::{KernelKind, Learner, Settings};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -2,15 +2,15 @@
 
 mod support;
 
-use criticd::learner::model::Model;
-use criticd::learner::{Lambda, Settings};
-use criticd::math::dense::{Matrix, View};
-use criticd::math::dictionary::Dictionary;
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::math::posterior::{Arrivals, Gained, Posterior, Scale, SolveError, SolveWork};
-use criticd::math::statistics::{Chain, Followed, Running, Statistics};
-use criticd::snapshot::{Ask, Inputs, Snapshot};
-use criticd::transition::Rows;
+use criticd_learner::math::dense::{Matrix, View};
+use criticd_learner::math::dictionary::Dictionary;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::math::posterior::{Arrivals, Gained, Posterior, Scale, SolveError, SolveWork};
+use criticd_learner::math::statistics::{Chain, Followed, Running, Statistics};
+use criticd_learner::model::Model;
+use criticd_learner::snapshot::{Ask, Inputs, Snapshot};
+use criticd_learner::transition::Rows;
+use criticd_learner::{Lambda, Settings};
 use nalgebra::{DMatrix, DVector};
 use support::{CASES, Case, case, distance, numbers, wander};
 
@@ -104,7 +104,7 @@ fn one_pass_gives_the_reference_statistics() {
                     phi.iter_mut().zip(next.col(0)).for_each(|(a, b)| *a -= gamma * b);
                 }
                 statistics.absorb(&mut chain, &phi, case.rows.reward(i), case.discount, 1.0);
-                statistics.absorb_gram(criticd::math::dense::View::column(&phi), 0.0);
+                statistics.absorb_gram(criticd_learner::math::dense::View::column(&phi), 0.0);
                 chain.reset();
             }
             assert_eq!(dictionary.elements(), numbers(&run["dictionary"]), "{name}");
@@ -116,7 +116,7 @@ fn one_pass_gives_the_reference_statistics() {
             let posterior = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
             let phi = dictionary.features(&kernel.project(case.dim, &case.query));
             let mean: Vec<f64> = (0..phi.cols())
-                .map(|k| criticd::math::dense::dot(phi.col(k), posterior.feature_weights().col(0)))
+                .map(|k| criticd_learner::math::dense::dot(phi.col(k), posterior.feature_weights().col(0)))
                 .collect();
             assert!(distance(&mean, &numbers(&run["mean"])) < 1e-9, "{name}: mean");
             checked += 1;

@@ -1,14 +1,14 @@
 //! What is learned is right: streams whose true values are known.
 
-use criticd::learner::model::Model;
-use criticd::learner::refit;
-use criticd::learner::window::Window;
-use criticd::learner::{Learner, Settings, VarianceKind, Verdict};
-use criticd::math::returns::Returns;
-use criticd::sim::pendulum::Pendulum;
-use criticd::sim::{self, Step, walk};
-use criticd::snapshot::Ask;
-use criticd::transition::{Batch, Rows};
+use criticd_learner::math::returns::Returns;
+use criticd_learner::model::Model;
+use criticd_learner::refit;
+use criticd_learner::sim::pendulum::Pendulum;
+use criticd_learner::sim::{self, Step, walk};
+use criticd_learner::snapshot::Ask;
+use criticd_learner::transition::{Batch, Rows};
+use criticd_learner::window::Window;
+use criticd_learner::{Learner, Settings, VarianceKind, Verdict};
 use nalgebra::DMatrix;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,18 +1,18 @@
 //! Model selection finds what is known to be best on a recorded gridworld, and says which bounds hold it.
 
-use criticd::math::dense::Matrix;
-use criticd::math::evidence::{self, Problem, parameter_names};
-use criticd::math::exact::exact_fixed_point;
-use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd::math::optimise::{Ascent, Bounds, Budget, Outcome, maximise, starts};
-use criticd::math::returns::Returns;
-use criticd::transition::Rows;
+use criticd_learner::math::dense::Matrix;
+use criticd_learner::math::evidence::{self, Problem, parameter_names};
+use criticd_learner::math::exact::exact_fixed_point;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::math::optimise::{Ascent, Bounds, Budget, Outcome, maximise, starts};
+use criticd_learner::math::returns::Returns;
+use criticd_learner::transition::Rows;
 use serde_json::Value;
 
 const GO: evidence::KeepGoing<'static> = &|| true;
 
 fn path(name: &str) -> String {
-    format!("{}/tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../../tests/data/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn gridworld() -> Rows {

@@ -1,13 +1,13 @@
 //! State variables that are angles or categories, from the settings to the values: refits find models in which they are what
 //! they are said to be, under either profile.
 
-use criticd::learner::refit::{self, Candidate, RefitError, RefitReason};
-use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Learner, Settings};
-use criticd::math::embedding::StateKind::{self, Category, Periodic, Real};
-use criticd::math::kernel::Profile;
-use criticd::snapshot::Snapshot;
-use criticd::transition::{Batch, BatchParts};
+use criticd_learner::math::embedding::StateKind::{self, Category, Periodic, Real};
+use criticd_learner::math::kernel::Profile;
+use criticd_learner::refit::{self, Candidate, RefitError, RefitReason};
+use criticd_learner::snapshot::Snapshot;
+use criticd_learner::transition::{Batch, BatchParts};
+use criticd_learner::window::Window;
+use criticd_learner::{KernelKind, Learner, Settings};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::f64::consts::{PI, TAU};
@@ -72,7 +72,7 @@ fn refitted(settings: Settings, window: &Window) -> Result<Candidate, RefitError
 }
 
 fn value(snapshot: &Snapshot, state: [f64; 4]) -> (f64, f64) {
-    let found = snapshot.evaluate(&state, criticd::snapshot::Ask::VARIANCE).unwrap();
+    let found = snapshot.evaluate(&state, criticd_learner::snapshot::Ask::VARIANCE).unwrap();
     (found.mean[(0, 0)], found.variance.unwrap()[0])
 }
 

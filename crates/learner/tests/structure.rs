@@ -1,12 +1,12 @@
 //! Model selection finds the structure that the values have.
 
-use criticd::learner::refit::Verdict;
-use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Learner, Settings, refit};
-use criticd::math::kernel::Metric;
-use criticd::sim::gridworld::Gridworld;
-use criticd::sim::{self, Step};
-use criticd::transition::{Batch, BatchParts};
+use criticd_learner::math::kernel::Metric;
+use criticd_learner::refit::Verdict;
+use criticd_learner::sim::gridworld::Gridworld;
+use criticd_learner::sim::{self, Step};
+use criticd_learner::transition::{Batch, BatchParts};
+use criticd_learner::window::Window;
+use criticd_learner::{KernelKind, Learner, Settings, refit};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
