@@ -603,7 +603,7 @@ fn read_table<T>(
 /// The nearest of the table's keys, or the same key in another table.
 fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) -> Option<String> {
     let sections = ["limits", "critic"].into_iter().filter(|_| prefix.is_empty());
-    let nearest = keys.chain(sections).map(|known| (edit_distance(key, known), known)).min()?;
+    let nearest = keys.chain(sections).map(|known| (strsim::levenshtein(key, known), known)).min()?;
     if nearest.0 <= 1.max(key.len() / 3) {
         return Some(format!("`{}`", nearest.1));
     }
@@ -613,21 +613,6 @@ fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) 
         ("under [[critic]]", CRITIC.iter().any(|setting| setting.key == key)),
     ];
     elsewhere.into_iter().find(|(_, there)| *there).map(|(place, _)| format!("`{key}` {place}"))
-}
-
-/// Insertions, deletions and substitutions that turn `a` into `b` (Levenshtein).
-fn edit_distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Settings from the environment, over those of the file. A variable that is empty is as good as none.

@@ -12,6 +12,7 @@ pub mod picture;
 pub mod state;
 pub mod table;
 pub mod transport;
+pub mod whole_file;
 pub mod wire;
 
 pub use criticd_learner as learner;

@@ -722,5 +722,5 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
-    std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path)).map_err(|e| in_file(path, e))
+    criticd::whole_file::write(path, &part, 0o666, bytes).map_err(|e| in_file(path, e))
 }

@@ -231,10 +231,8 @@ fn mib(bytes: u64) -> String {
 
 /// One line, for logs.
 fn line(status: &wire::Status) -> String {
-    let mut out = format!(
-        "{} rows, {:.0} per second, {} streams",
-        status.offset, status.rows_per_second, status.streams
-    );
+    let mut out =
+        format!("{} rows, {:.0} per second, {} streams", status.offset, status.rows_per_second, status.streams);
     for critic in &status.critics {
         let model = critic.model.as_ref();
         let selected = match model.and_then(|model| model.log_evidence) {
@@ -443,7 +441,8 @@ fn variables(model: &ModelStatus, found: Option<&RefitFound>) -> String {
             StateKind::Periodic(period) => Some(period / std::f64::consts::TAU),
             StateKind::Category => None,
         };
-        let name = inputs.names.as_ref().and_then(|names| names.get(i).cloned()).unwrap_or_else(|| format!("state_{i}"));
+        let name =
+            inputs.names.as_ref().and_then(|names| names.get(i).cloned()).unwrap_or_else(|| format!("state_{i}"));
         let length = match unit.map(|unit| unit / (own + directions).sqrt()) {
             Some(length) if length.is_finite() => digits(length),
             _ if own > 0.0 => "category".into(),
@@ -533,8 +532,9 @@ mod tests {
         assert_eq!(sparkline(&[0.0, 3.5, 7.0, f64::NAN].into()), "▁▅█ ");
         assert_eq!(sparkline(&[2.0, 2.0].into()), "▄▄");
         let mut past = Past::default();
-        (0..100)
-            .for_each(|k| past.push(&of(json!({"rows_per_second": k, "critics": [{"name": "a", "score_recent": null}]}))));
+        (0..100).for_each(|k| {
+            past.push(&of(json!({"rows_per_second": k, "critics": [{"name": "a", "score_recent": null}]})))
+        });
         assert_eq!((past.rows.len(), past.rows[0], past.critics.len()), (PAST, 40.0, 1));
     }
 }

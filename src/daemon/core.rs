@@ -704,9 +704,8 @@ mod tests {
             core.step(now);
             crate::learner::FAULT.set(None);
         }
-        let transitions = |core: &Core, critic: usize| {
-            core.status(now).critics[critic].model.as_ref().map(|model| model.transitions)
-        };
+        let transitions =
+            |core: &Core, critic: usize| core.status(now).critics[critic].model.as_ref().map(|model| model.transitions);
         let status = core.status(now);
         assert_eq!((&status.critics[0].failed, status.quarantined_rows), (&None, 20));
         assert_eq!((status.critics[0].learned, transitions(&core, 0)), (200, Some(180)));
@@ -781,7 +780,10 @@ mod tests {
         assert_eq!(wholes, [1, 2]);
         let drift = core.status(now).critics.remove(0).model.unwrap().drift;
         assert_eq!((drift.sensitivity.as_str(), drift.alarms, drift.forked), ("normal", 1, false));
-        assert_eq!((drift.kept_models, json!(drift.changed_at)), (vec!["generation-1".to_owned()], swapped["from"].clone()));
+        assert_eq!(
+            (drift.kept_models, json!(drift.changed_at)),
+            (vec!["generation-1".to_owned()], swapped["from"].clone())
+        );
         assert_eq!(json!(drift.last.unwrap().offset), alarm["offset"]);
         let state = core.checkpoint(now).encode();
         drop(core);

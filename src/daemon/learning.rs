@@ -3,9 +3,10 @@
 use super::core::{Call, Core, Now, Output, RefitDone};
 use super::ledger::CheckpointDone;
 use super::quarantine::Quarantine;
+use super::refit_thread::Task;
 use super::telemetry::{Feed, Restarts, Stage, Timings};
 use super::warm_start::{Fed, Feeding};
-use super::{CALLS, Command, DRAIN, NAP, TICK, Task, notify_systemd};
+use super::{CALLS, Command, DRAIN, NAP, TICK, notify_systemd};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::journal::checkpoint::Checkpoint;

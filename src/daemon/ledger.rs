@@ -332,7 +332,7 @@ impl Ledger {
         // A commit that failed may have gone through all the same.
         let is_there = last.is_some() && last == stuck;
         if !is_there && last != before {
-            return Err(StoreError::Injected("groups that were acknowledged are missing; restart the daemon"));
+            return Err(StoreError::AcknowledgedMissing);
         }
         if let Some(group) = &self.stuck {
             if !is_there {

@@ -236,14 +236,10 @@ const CRITIC_GAUGES: [CriticGauge; 14] = [
         c.held_out_error
     }),
     ("score_nats", "Prequential log score per transition since the adoption", |c| c.model.as_ref()?.score),
-    ("score_recent_nats", "Prequential log score per transition, recent average", |c| {
-        c.model.as_ref()?.score_recent
-    }),
+    ("score_recent_nats", "Prequential log score per transition, recent average", |c| c.model.as_ref()?.score_recent),
     ("lambda", "What the weights are learned with, 0 to 1", |c| c.model.as_ref()?.lambda),
     ("return_factor", "Factor on deviations of returns that verification has found", |c| Some(returns(c)?.factor)),
-    ("return_pairs", "Verified pairs of prediction and return behind that factor", |c| {
-        Some(returns(c)?.pairs as f64)
-    }),
+    ("return_pairs", "Verified pairs of prediction and return behind that factor", |c| Some(returns(c)?.pairs as f64)),
     ("return_coverage", "Share of their returns in the 90 % interval before that factor", |c| returns(c)?.coverage),
     ("noise_variance", "Noise variance, squared unit of the reward", |c| Some(c.model.as_ref()?.noise.variance)),
     ("signal_variance", "Signal variance of the kernel, squared unit of the value", |c| {

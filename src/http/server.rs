@@ -18,7 +18,6 @@ use futures_util::stream::{Stream, StreamExt, unfold};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use serde_json::Value;
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;

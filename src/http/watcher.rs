@@ -210,8 +210,7 @@ impl Watcher {
         // The first status after an adoption has the kernel that was adopted.
         for mark in self.marks.iter_mut().filter(|m| m["event"] == "adopted" && !m.contains_key("kernel_after")) {
             let critic = mark["critic"].as_str().and_then(|name| status.critic(name));
-            if let Some(kernel) =
-                critic.filter(|c| Some(c.generation) >= mark["generation"].as_u64()).and_then(kernel)
+            if let Some(kernel) = critic.filter(|c| Some(c.generation) >= mark["generation"].as_u64()).and_then(kernel)
             {
                 mark.insert("kernel_after".into(), kernel);
                 self.changed.push(mark["number"].as_u64().unwrap_or(0));
@@ -362,7 +361,6 @@ const CRITIC_SERIES: [Series<CriticStatus>; 7] = [
 /// The kernel of a critic's model, if it is small enough to be remembered.
 fn kernel(critic: &CriticStatus) -> Option<Value> {
     let ModelStatus { kernel, noise, inputs, dictionary_size, .. } = critic.model.as_ref()?;
-    (inputs.scale.len() <= KERNEL_DIM).then(|| {
-        json!({"kernel": kernel, "noise": noise, "scale": inputs.scale, "dictionary_size": dictionary_size})
-    })
+    (inputs.scale.len() <= KERNEL_DIM)
+        .then(|| json!({"kernel": kernel, "noise": noise, "scale": inputs.scale, "dictionary_size": dictionary_size}))
 }

@@ -832,7 +832,8 @@ mod tests {
             if sections.iter().any(|section| section.name == name) {
                 continue;
             }
-            let required: Vec<&str> = map["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let required: Vec<&str> =
+                map["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             let keys = properties.iter().map(|(key, schema)| Key {
                 name: key.clone(),
                 about: words(schema),
@@ -936,7 +937,8 @@ mod tests {
             write!(out, "\n## {name}\n\n{about}\n\n| key | type | meaning |\n| --- | --- | --- |\n").unwrap();
             for Key { name, about, optional, schema } in keys {
                 let mark = if optional { "?" } else { "" };
-                writeln!(out, "| `{name}`{mark} | {} | {} |", WORDS.write(&schema, &root), about.replace('|', "\\|")).unwrap();
+                writeln!(out, "| `{name}`{mark} | {} | {} |", WORDS.write(&schema, &root), about.replace('|', "\\|"))
+                    .unwrap();
             }
         }
         out
@@ -997,8 +999,10 @@ mod tests {
     #[test]
     fn a_status_comes_back_as_it_was_sent() {
         let model = ModelStatus { dictionary_size: 2, score: Some(-1.5), lambda: Some(0.5), ..ModelStatus::default() };
-        let found = RefitFound { trigger: "rows".into(), support: vec![None, Some(0.1 + 0.2)], ..RefitFound::default() };
-        let last = RefitOutcome { outcome: RefitOutcome::ADOPTED.into(), found: Some(found), ..RefitOutcome::default() };
+        let found =
+            RefitFound { trigger: "rows".into(), support: vec![None, Some(0.1 + 0.2)], ..RefitFound::default() };
+        let last =
+            RefitOutcome { outcome: RefitOutcome::ADOPTED.into(), found: Some(found), ..RefitOutcome::default() };
         let refit = RefitStatus { last: Some(last), ..RefitStatus::default() };
         let critics = vec![
             CriticStatus { name: "a".into(), refit, model: Some(model), ..CriticStatus::default() },

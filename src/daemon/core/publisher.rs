@@ -7,6 +7,7 @@ use crate::panics;
 use crate::snapshot::{Evaluator, Snapshot};
 use crate::state::State;
 use crate::transport::Publication;
+use crate::wire::status::ReturnsStatus;
 use crate::wire::{self, ArrayForm, ErrorCode, WireError};
 use parking_lot::RwLock;
 use std::collections::BTreeSet;

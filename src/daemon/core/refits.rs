@@ -233,10 +233,8 @@ impl RefitDesk {
         let desk = &mut self.desks[critic];
         let (name, generation) = (&learner.settings().name, learner.generation());
         log::info!("event=refit_rejected critic={name} generation={generation} seq={} why={why:?}", learner.learned());
-        let outcome = RefitOutcome {
-            reason: Some(why.to_owned()),
-            ..desk.outcome(RefitOutcome::REJECTED, learner, report)
-        };
+        let outcome =
+            RefitOutcome { reason: Some(why.to_owned()), ..desk.outcome(RefitOutcome::REJECTED, learner, report) };
         desk.seconds = 0.0;
         let rejected = Optimised::Rejected { generation, reason: why.to_owned() };
         answer(&mut desk.waiting_for_running, &rejected, out);
@@ -293,12 +291,7 @@ impl RefitDesk {
         pauses.sort_by(f64::total_cmp);
         let quantile =
             |q: f64| (!pauses.is_empty()).then(|| 1000.0 * pauses[((pauses.len() - 1) as f64 * q).round() as usize]);
-        PauseStatus {
-            count: pauses.len() as u64,
-            p50: quantile(0.5),
-            p99: quantile(0.99),
-            max: quantile(1.0),
-        }
+        PauseStatus { count: pauses.len() as u64, p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) }
     }
 }
 
