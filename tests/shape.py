@@ -23,6 +23,9 @@ WIDE_STRUCTS: dict[str, str] = {
     "src/wire/status.rs Status": "a message: its fields are its keys",
     "src/wire/status.rs RefitFound": "a message: its fields are its keys",
     "src/config.rs ConfigParts": "a table: its fields are the settings",
+    "src/commands/fit.rs Fit": "a command: its fields are its options",
+    "crates/learner/src/settings.rs Settings": "a table: its fields are the settings of a critic",
+    "crates/learner/src/report.rs RefitReport": "a report: its fields are what is told of a refit",
 }
 # Files that use one another, in the order of the alphabet.
 CIRCLES: dict[tuple[str, ...], str] = {}
@@ -125,15 +128,18 @@ def imports(module: Module, modules: dict[tuple[str, ...], Module]) -> set[tuple
     used += [match.group().split("::") for match in NAMED.finditer(module.code)]
     found = set()
     for path in used:
-        place = resolve(path, module.place)
+        place = resolve(path, module.place, modules)
         while place is not None and len(place) > 1 and place not in modules:
             place = place[:-1]
-        if place is not None and place in modules and place != module.place:
+        # A file and the module that it is a part of are one: what its parts share stands there.
+        if place is not None and place in modules and place != module.place[: len(place)]:
             found.add(place)
     return found
 
 
-def resolve(path: list[str], here: tuple[str, ...]) -> tuple[str, ...] | None:
+def resolve(
+    path: list[str], here: tuple[str, ...], modules: dict[tuple[str, ...], Module]
+) -> tuple[str, ...] | None:
     """The place that a path means, seen from a module; none if it is of another crate."""
     if not path:
         return None
@@ -152,6 +158,8 @@ def resolve(path: list[str], here: tuple[str, ...]) -> tuple[str, ...] | None:
         while path and path[0] == "super":
             place, path = place[:-1], path[1:]
         return (*place, *path)
+    if (*here, first) in modules:
+        return (*here, *path)
     if first in CRATES:
         return (first, *rest)
     return None
@@ -207,7 +215,7 @@ def main() -> int:
             # The program beside the library is a crate of its own, which uses the library.
             if path == ROOT / "src" / "main.rs" or path.is_relative_to(ROOT / "src" / "commands"):
                 module = Module(crate, path, path.read_text())
-                module.place = ("commands", *module.place[1:])
+                module.place = ("program", *module.place[1:])
             else:
                 module = Module(crate, path, path.read_text())
             modules[module.place] = module

@@ -23,12 +23,12 @@ mod status;
 
 pub use caller::Caller;
 pub use ports::{Call, Now, Output, RefitDone};
-pub use publisher::Board;
 pub use refusals::Refused;
 
 use super::ledger::{CheckpointDone, Ledger};
 use super::memory::Footprint;
 use super::recovery::{self, Progress, RecoverError};
+use crate::board::Board;
 use crate::config::Config;
 use crate::journal::GroupWriter;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints};

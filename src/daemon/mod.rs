@@ -20,7 +20,6 @@ mod queries;
 pub mod recovery;
 mod refit_thread;
 pub mod survey;
-pub mod telemetry;
 pub mod warm_start;
 
 use self::core::Core;
@@ -29,7 +28,6 @@ use self::ledger::CheckpointDone;
 use self::queries::{AtOnce, Control, Ports};
 use self::recovery::RecoverError;
 use self::refit_thread::Refits;
-use self::telemetry::{Feed, Pulse, Restarts, Timings};
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -37,6 +35,7 @@ use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
 use crate::keys::{KeyError, KeyPair};
+use crate::telemetry::{self, Feed, Pulse, Restarts, Timings};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
 use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};

@@ -1,11 +1,11 @@
 //! The thread that selects models: one task at a time, and models that are dropped elsewhere than on the core's thread.
 
 use super::core::RefitDone;
-use super::telemetry::{ProcessorTime, Restarts};
 use crate::learner::model::Model;
 use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::panics;
+use crate::telemetry::{ProcessorTime, Restarts};
 use crossbeam_channel::{Receiver, Sender, select};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -10,9 +10,9 @@
 //! table it was, and, once all of it is durable, up to which offset: the same table is then left alone, another refused.
 
 use super::core::Core;
-use super::telemetry::Pulse;
 use crate::config::Config;
 use crate::table::{self, Columns, LargeTable, Reading, TableError};
+use crate::telemetry::Pulse;
 use crate::transition::Batch;
 use crate::whole_file;
 use crate::wire::WireError;

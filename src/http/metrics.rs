@@ -1,7 +1,7 @@
 //! What Prometheus reads.
 
 use super::watcher::Frame;
-use crate::daemon::telemetry::{Pulse, Stage, Stages, Timings, thread_seconds};
+use crate::telemetry::{Pulse, Stage, Stages, Timings, resident_bytes, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
 use crate::wire::Status;
 use crate::wire::status::{CriticStatus, ModelMemoryStatus, QueueStatus, RefitStatus, ReturnsStatus};
@@ -350,13 +350,6 @@ impl Scrape {
     }
 }
 
-/// Bytes of this process that are in memory, where the system tells.
-pub(super) fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| 1024 * kib)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,10 +395,5 @@ mod tests {
         assert!(!text.contains("criticd_score_nats{"));
         let open = metrics.text(true);
         assert!(open.contains("# TYPE criticd_transitions counter\n") && open.ends_with("# EOF\n"));
-    }
-
-    #[test]
-    fn the_process_knows_its_size() {
-        assert!(resident_bytes().is_none_or(|bytes| bytes > 1 << 20));
     }
 }

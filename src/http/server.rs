@@ -5,7 +5,7 @@ use super::map::View;
 use super::metrics::Metrics;
 use super::watcher::{Ask, Frame, Refusal};
 use crate::access::{Access, Right};
-use crate::daemon::telemetry::Pulse;
+use crate::telemetry::Pulse;
 use axum::Router;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};

@@ -3,12 +3,12 @@
 use super::calibration::Calibration;
 use super::history::{History, number};
 use super::map::View;
-use crate::daemon::core::Board;
-use crate::daemon::telemetry::Notice;
+use crate::board::Board;
 use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::picture::Colours;
 use crate::snapshot::Snapshot;
+use crate::telemetry::{self, Notice};
 use crate::transport::Endpoints;
 use crate::wire::status::{CriticStatus, ModelStatus};
 use crate::wire::{self, Status};
@@ -344,7 +344,7 @@ const SERIES: [Series<Status>; 7] = [
     ("queue_ingest", |status| Some(status.queues.ingest.waiting as f64)),
     ("queue_calls", |status| Some(status.queues.calls.waiting as f64)),
     ("window_bytes", |status| Some(status.window.bytes as f64)),
-    ("resident_bytes", |_| super::metrics::resident_bytes().map(|bytes| bytes as f64)),
+    ("resident_bytes", |_| telemetry::resident_bytes().map(|bytes| bytes as f64)),
 ];
 
 /// The same for each critic.

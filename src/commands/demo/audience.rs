@@ -1,6 +1,6 @@
 //! A subscriber that puts the published models together and compares each with the truth, on a thread of its own.
 
-use super::report::{Kernel, lengthscale};
+use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
 use criticd::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
 use criticd::transport::Endpoints;

@@ -4,6 +4,7 @@
 //! a subscriber follows the published models and compares them with the truth.
 
 mod audience;
+mod chart;
 mod producers;
 mod report;
 mod show;

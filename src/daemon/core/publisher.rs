@@ -1,15 +1,15 @@
 //! Snapshots: when they are taken, what queries are answered from, and what subscribers get.
 
 use super::ports::{Now, Output};
+use crate::board::Board;
 use crate::config::Config;
 use crate::learner::Learner;
 use crate::panics;
-use crate::snapshot::{Evaluator, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::transport::Publication;
 use crate::wire::status::ReturnsStatus;
-use crate::wire::{self, ArrayForm, ErrorCode, WireError};
-use parking_lot::RwLock;
+use crate::wire::{self, ArrayForm};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,50 +20,6 @@ const REFRESH_SHARE: f64 = 0.25;
 const WANTED_MAX: usize = 1024;
 /// Least time between two `weights` publications, seconds.
 const WEIGHTS_INTERVAL_S: f64 = 0.1;
-
-/// The snapshots that queries are answered from, laid out for that: one slot per critic, replaced whole.
-#[derive(Debug, Default)]
-pub struct Board {
-    slots: Vec<(String, RwLock<Option<Arc<Evaluator>>>)>,
-}
-
-impl Board {
-    fn new(names: impl Iterator<Item = String>) -> Self {
-        Self { slots: names.map(|name| (name, RwLock::new(None))).collect() }
-    }
-
-    /// Index of the critic called `name`; the first one if no name is given.
-    ///
-    /// # Errors
-    /// `unknown_critic`, with those there are.
-    pub fn critic(&self, name: Option<&str>) -> Result<usize, WireError> {
-        let Some(name) = name else { return Ok(0) };
-        self.slots.iter().position(|(known, _)| known == name).ok_or_else(|| {
-            let known: Vec<&str> = self.slots.iter().map(|(known, _)| known.as_str()).collect();
-            let message = format!("there is no critic \"{name}\"; there is {}", known.join(", "));
-            WireError::of(ErrorCode::UnknownCritic, "critic", message)
-        })
-    }
-
-    /// The present snapshot of a critic, if it has one.
-    pub fn get(&self, critic: usize) -> Option<Arc<Snapshot>> {
-        self.slots[critic].1.read().as_ref().map(|evaluator| Arc::clone(evaluator.snapshot()))
-    }
-
-    /// What evaluates it.
-    pub fn evaluator(&self, critic: usize) -> Option<Arc<Evaluator>> {
-        self.slots[critic].1.read().clone()
-    }
-
-    /// Replace it.
-    pub(crate) fn set(&self, critic: usize, snapshot: Snapshot) {
-        // Laid out here, once, and not by the first who asks: that one would wait for it.
-        let evaluator = Arc::new(Evaluator::new(snapshot));
-        // The old one is dropped after the lock is given back.
-        let old = self.slots[critic].1.write().replace(evaluator);
-        drop(old);
-    }
-}
 
 /// What `status` says of the snapshot on the board.
 #[derive(Clone, Copy, Debug)]

@@ -262,6 +262,13 @@ pub fn thread_seconds() -> BTreeMap<String, f64> {
     seconds
 }
 
+/// Bytes of this process that are in memory, where the system tells.
+pub fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| 1024 * kib)
+}
+
 /// Processor time of the threads that a model is selected on, counted from one moment: other work on the machine costs no part of
 /// a budget that is measured so.
 #[derive(Debug)]
@@ -339,6 +346,11 @@ mod tests {
         assert!(thread_seconds().contains_key("a-thread-of-man"), "{:?}", thread_seconds());
         drop(stop);
         thread.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn the_process_knows_its_size() {
+        assert!(resident_bytes().is_none_or(|bytes| bytes > 1 << 20));
     }
 
     #[test]
