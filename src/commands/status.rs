@@ -8,7 +8,7 @@ use console::Term;
 use criticd::math::embedding::StateKind;
 use criticd::wire;
 use criticd::wire::status::{
-    CriticStatus, LambdaFound, MemoryStatus, ModelMemoryStatus, ModelStatus, RefitFound, RefitOutcome, RefitStatus,
+    CriticStatus, LambdaFound, MemoryStatus, ModelMemoryStatus, ModelStatus, RefitFound, LastRefit, RefitStatus,
     ReturnsStatus, SelectionFound,
 };
 use serde_json::json;
@@ -329,7 +329,7 @@ fn describe(critic: &CriticStatus) -> String {
         lines.push(said("pauses", format!("{median} ms (median), {most} ms (longest) at an adoption")));
     }
     // Those of a candidate that was rejected are not those of the model in use.
-    let found = critic.refit.last.as_ref().and_then(RefitOutcome::adopted);
+    let found = critic.refit.last.as_ref().and_then(LastRefit::adopted);
     if let Some(found) = found {
         lines.extend(found.selection.iter().flat_map(selected));
         lines.extend(found.relevance_report.iter().chain(&found.findings).map(|words| said("finding", words)));
@@ -345,7 +345,7 @@ fn refits(refit: &RefitStatus) -> Vec<(String, String)> {
     };
     let RefitStatus { adopted, rejected, failed, .. } = refit;
     let mut lines = vec![said("refits", format!("{adopted} adopted, {rejected} rejected, {failed} failed; {next}"))];
-    if let Some(RefitOutcome { outcome, reason, found, .. }) = &refit.last {
+    if let Some(LastRefit { outcome, reason, found, .. }) = &refit.last {
         let evidence = found.as_ref().and_then(|found| found.evidence_before.zip(found.evidence_after));
         let gain = evidence.map(|(before, after)| format!(", evidence {:+.1} nats", after - before));
         let why = reason.as_ref().map(|why| format!(": {why}"));

@@ -275,7 +275,7 @@ pub struct RefitStatus {
     /// Refits that found no model.
     pub failed: u64,
     /// How the last one ended; nil before that.
-    pub last: Option<RefitOutcome>,
+    pub last: Option<LastRefit>,
 }
 
 /// For how long adoptions held up the learner, of the last adoptions since the start.
@@ -543,7 +543,7 @@ pub struct InputsStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
-pub struct RefitOutcome {
+pub struct LastRefit {
     /// `adopted` or `rejected`.
     pub outcome: String,
     /// Name of the critic.
@@ -570,7 +570,7 @@ pub struct RefitOutcome {
     pub found: Option<RefitFound>,
 }
 
-impl RefitOutcome {
+impl LastRefit {
     /// The model of the refit took over.
     pub const ADOPTED: &str = "adopted";
     /// The model before stays.
@@ -1002,7 +1002,7 @@ mod tests {
         let found =
             RefitFound { trigger: "rows".into(), support: vec![None, Some(0.1 + 0.2)], ..RefitFound::default() };
         let last =
-            RefitOutcome { outcome: RefitOutcome::ADOPTED.into(), found: Some(found), ..RefitOutcome::default() };
+            LastRefit { outcome: LastRefit::ADOPTED.into(), found: Some(found), ..LastRefit::default() };
         let refit = RefitStatus { last: Some(last), ..RefitStatus::default() };
         let critics = vec![
             CriticStatus { name: "a".into(), refit, model: Some(model), ..CriticStatus::default() },

@@ -4,7 +4,7 @@ use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
 use criticd::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
 use criticd::transport::Endpoints;
-use criticd::wire::status::{RefitFound, RefitOutcome};
+use criticd::wire::status::{RefitFound, LastRefit};
 use criticd::wire::{self, Status};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,7 +104,7 @@ struct Member {
     truth: Arc<Truth>,
     models: Models,
     /// An adoption whose model has not arrived yet.
-    adopted: Option<RefitOutcome>,
+    adopted: Option<LastRefit>,
     /// The dictionary has been full.
     full: bool,
     view: Arc<Mutex<View>>,
@@ -214,7 +214,7 @@ impl Member {
 }
 
 /// One line on what an adoption changed: evidence, lengthscales, error.
-fn adoption(event: &RefitOutcome, before: &View, kernel: &Kernel, rms: f64) -> String {
+fn adoption(event: &LastRefit, before: &View, kernel: &Kernel, rms: f64) -> String {
     let found = event.found.as_ref();
     let evidence = |read: fn(&RefitFound) -> Option<f64>| found.and_then(read);
     let evidence = match (evidence(|found| found.evidence_before), evidence(|found| found.evidence_after)) {

@@ -7,7 +7,7 @@ use crate::learner::{Judgement, Learner};
 use crate::panics;
 use crate::state::State;
 use crate::state::record::Record;
-use crate::wire::status::{PauseStatus, RefitFound, RefitOutcome, RefitStatus};
+use crate::wire::status::{PauseStatus, RefitFound, LastRefit, RefitStatus};
 use crate::wire::{self, Optimised, WireError};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ struct Desk {
     /// Seconds that the running refit has taken so far.
     seconds: f64,
     /// How the last one ended; none before that.
-    last: Option<RefitOutcome>,
+    last: Option<LastRefit>,
     /// Held-out error that the model in use was selected with, if this run of the daemon has selected it by that.
     held_out_error: Option<f64>,
     /// Seconds that the learner stood still for each adoption, the newest last.
@@ -197,10 +197,10 @@ impl RefitDesk {
         let (desk, learner) = (&mut self.desks[critic], &state.critics()[critic]);
         desk.counts.adopted += 1;
         desk.held_out_error = report.selection.as_ref().map(|selection| selection.score);
-        let outcome = RefitOutcome {
+        let outcome = LastRefit {
             score_before: scores.map(|(before, _)| before),
             score_after: scores.map(|(_, after)| after),
-            ..desk.outcome(RefitOutcome::ADOPTED, learner, Some(&report))
+            ..desk.outcome(LastRefit::ADOPTED, learner, Some(&report))
         };
         let nats = |evidence: Option<f64>| evidence.map_or("none".into(), |e| format!("{e:.1}"));
         log::info!(
@@ -234,7 +234,7 @@ impl RefitDesk {
         let (name, generation) = (&learner.settings().name, learner.generation());
         log::info!("event=refit_rejected critic={name} generation={generation} seq={} why={why:?}", learner.learned());
         let outcome =
-            RefitOutcome { reason: Some(why.to_owned()), ..desk.outcome(RefitOutcome::REJECTED, learner, report) };
+            LastRefit { reason: Some(why.to_owned()), ..desk.outcome(LastRefit::REJECTED, learner, report) };
         desk.seconds = 0.0;
         let rejected = Optimised::Rejected { generation, reason: why.to_owned() };
         answer(&mut desk.waiting_for_running, &rejected, out);
@@ -297,15 +297,15 @@ impl RefitDesk {
 
 impl Desk {
     /// How the refit ended whose `report` this is, if it found something.
-    fn outcome(&self, outcome: &str, learner: &Learner, report: Option<&RefitReport>) -> RefitOutcome {
-        RefitOutcome {
+    fn outcome(&self, outcome: &str, learner: &Learner, report: Option<&RefitReport>) -> LastRefit {
+        LastRefit {
             outcome: outcome.to_owned(),
             critic: learner.settings().name.clone(),
             generation: learner.generation(),
             offset: report.map(|_| learner.learned()),
             seconds: report.map(|_| self.seconds),
             found: report.map(RefitFound::from),
-            ..RefitOutcome::default()
+            ..LastRefit::default()
         }
     }
 }
