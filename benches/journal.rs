@@ -136,7 +136,7 @@ fn main() {
             checkpoint.bytes, checkpoint.seconds, figures.bytes, figures.rows
         );
         for _ in 0..if test { 1 } else { 10 } {
-            requester.ask("optimise", json!({"wait": true}), PATIENCE).unwrap();
+            requester.ask("refit", json!({"wait": true}), PATIENCE).unwrap();
         }
         let critic = requester.status(PATIENCE).unwrap().critics.remove(0);
         let size = critic.model.unwrap().dictionary_size;

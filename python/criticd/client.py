@@ -71,7 +71,7 @@ class Appended:
 
 
 @dataclass(frozen=True)
-class Optimised:
+class RefitOutcome:
     """What model selection came to: `outcome` is "started", "adopted" or "rejected", the latter with a `reason`."""
 
     outcome: str
@@ -134,9 +134,9 @@ def appended_of(reply: Message) -> Appended:
     return Appended(reply["accepted"], reply["duplicates"], reply["next_seq"], reply["offset"])
 
 
-def optimised_of(reply: Message) -> Optimised:
-    """The reply to `optimise`."""
-    return Optimised(reply["outcome"], reply.get("generation"), reply.get("reason"))
+def refit_outcome_of(reply: Message) -> RefitOutcome:
+    """The reply to `refit`."""
+    return RefitOutcome(reply["outcome"], reply.get("generation"), reply.get("reason"))
 
 
 def query(
@@ -246,9 +246,11 @@ class Client:
                 model: Snapshot = done.value
                 return model
 
-    def optimise(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> Optimised:
-        """Start model selection now; with `wait`, answer when it is over (allow for that with `timeout_s`)."""
-        return optimised_of(self.request("optimise", timeout_s, wait=wait, **optional(critic=critic)))
+    def refit(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> RefitOutcome:
+        """Start a refit now. With `wait`, return when it has ended; `timeout_s` must allow for that."""
+        return refit_outcome_of(self.request("refit", timeout_s, wait=wait, **optional(critic=critic)))
+
+    optimise = refit  # its former name
 
     def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
         """From the next row on another policy acts, `policy` if it has a name: the number of rows before it.

@@ -25,7 +25,7 @@ pub mod warm_start;
 use self::core::Core;
 use self::learning::{Inbox, Learning, Outlets};
 use self::ledger::CheckpointDone;
-use self::queries::{AtOnce, Control, Ports};
+use self::queries::{Control, FastPath, Ports};
 use self::recovery::RecoverError;
 use self::refit_thread::Refits;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
@@ -35,7 +35,7 @@ use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
 use crate::keys::{KeyError, KeyPair};
-use crate::telemetry::{self, Feed, Pulse, Restarts, Timings};
+use crate::telemetry::{self, EventBus, Heartbeat, Restarts, Timings};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
 use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};
@@ -61,7 +61,7 @@ const GARBAGE: usize = 4;
 /// Between two status publications.
 const TICK: Duration = Duration::from_secs(1);
 /// Most that the core goes without looking at its clock.
-const NAP: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// At a stop, messages already taken are learned for at most so long.
 const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
@@ -152,7 +152,7 @@ impl std::error::Error for StartError {
     }
 }
 
-/// What the core is told from outside besides messages.
+/// Commands to the core, besides messages.
 enum Command {
     Reload(Arc<Config>),
     /// Learn what has been taken, publish a last time, end.
@@ -166,13 +166,13 @@ pub struct Daemon {
     /// Where its sockets are bound.
     pub endpoints: Endpoints,
     http: Option<Http>,
-    pulse: Arc<Pulse>,
+    pulse: Arc<Heartbeat>,
     config: Mutex<Arc<Config>>,
     transport: Option<Transport>,
     commands: Sender<Command>,
     stop_refits: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    warm_start: Option<(Arc<warm_start::Told>, JoinHandle<()>)>,
+    warm_start: Option<(Arc<warm_start::WarmStartProgress>, JoinHandle<()>)>,
     endpoints_file: PathBuf,
 }
 
@@ -181,8 +181,8 @@ struct CoreStart {
     core: Core,
     clock: Clock,
     timings: Timings,
-    /// None where nobody watches.
-    feed: Option<Feed>,
+    /// None without a dashboard.
+    feed: Option<EventBus>,
     http_restarts: Restarts,
     warm: Option<Feeding>,
     lock: std::fs::File,
@@ -190,7 +190,7 @@ struct CoreStart {
 
 /// What a start is doing before the sockets are bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Beginning {
+pub enum StartupProgress {
     /// Rows of the journal are learned again.
     Recovering {
         /// So many have been.
@@ -219,7 +219,7 @@ impl Daemon {
     pub fn start_with(
         config: Config,
         warm_start: Option<&WarmStart>,
-        progress: &mut dyn FnMut(Beginning),
+        progress: &mut dyn FnMut(StartupProgress),
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let (lock, endpoints_file) = claim(&config.data_dir)?;
@@ -227,18 +227,18 @@ impl Daemon {
         // Asked for first: what is wrong there is wrong whatever the journal holds.
         let keys = if config.curve_endpoints().next().is_some() { config.curve_secret_key.as_deref() } else { None };
         let keys = keys.map(KeyPair::load).transpose().map_err(StartError::Keys)?;
-        let core = open_core(&config, clock, &mut |rows, of| progress(Beginning::Recovering { rows, of }))?;
-        let mut checking = |done| progress(Beginning::Checking(done));
+        let core = open_core(&config, clock, &mut |rows, of| progress(StartupProgress::Recovering { rows, of }))?;
+        let mut checking = |done| progress(StartupProgress::Checking(done));
         let plan = match warm_start {
             Some(warm) => warm_start::plan(warm, &config, &core, &mut checking).map_err(StartError::WarmStart)?,
             None => None,
         };
         let (board, timings) = (core.board(), Timings::default());
-        let mut at_once = AtOnce::new(Arc::clone(&board), &config, timings.clone());
+        let mut at_once = FastPath::new(Arc::clone(&board), &config, timings.clone());
         let settings = transport_settings(&config, keys.as_ref())?;
         let transport = transport::start_answering(settings, move |request| at_once.answer(request));
         let transport = transport.map_err(StartError::Transport)?;
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(Heartbeat::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
         let http_restarts = Restarts::default();
         let sources = http::Sources {
@@ -351,7 +351,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The name of a thread that has ended although nobody asked it to: a bug. The daemon should be stopped.
+    /// The name of a thread that ended without a request: a bug. The daemon should be stopped.
     pub fn dead_thread(&self) -> Option<String> {
         // The core comes last: where it has ended, others end as well.
         let own = self.threads.iter().rev().find(|t| t.is_finished()).and_then(|t| t.thread().name());
@@ -388,7 +388,7 @@ impl Daemon {
         // are left to end by themselves. They own nothing but copies.
         let wait = |thread: &JoinHandle<()>, longest: Duration| {
             while !thread.is_finished() && started.elapsed() < longest {
-                std::thread::sleep(NAP);
+                std::thread::sleep(POLL_INTERVAL);
             }
         };
         let mut threads: HashMap<String, JoinHandle<()>> = self
@@ -401,7 +401,7 @@ impl Daemon {
             drop(core.join());
         }
         if let Some((_, reader)) = self.warm_start.take() {
-            // Nobody takes what it reads any more, so that it ends with its next batch.
+            // Its queue has no receiver any more, so it ends with its next batch.
             wait(&reader, DRAIN);
         }
         if let Some(control) = threads.get("control") {
@@ -486,7 +486,7 @@ fn claim(directory: &Path) -> Result<(std::fs::File, PathBuf), StartError> {
     }
 }
 
-/// Tell systemd, where it has started us and asks to be told (`Type=notify`).
+/// Notify systemd, if it started us with `Type=notify`.
 fn notify_systemd(state: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(state) {
         log::debug!("event=notify_failed why={:?}", e.to_string());
@@ -532,7 +532,7 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
              torn_bytes={torn_bytes} seconds={:.3}",
             started.elapsed().as_secs_f64()
         );
-        faults.iter().for_each(|fault| log::warn!("event=checkpoint_passed_over why={fault:?}"));
+        faults.iter().for_each(|fault| log::warn!("event=checkpoint_skipped why={fault:?}"));
     }
     Ok(core)
 }
@@ -541,13 +541,13 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
 fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, written: &Sender<CheckpointDone>) {
     for checkpoint in queue {
         let started = Instant::now();
-        let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+        let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
         let bytes = checkpoint.encode();
         drop(checkpoint);
         let result = directory.write(group, &bytes).map(|()| bytes.len() as u64).map_err(|e| e.to_string());
         let seconds = started.elapsed().as_secs_f64();
         // A core that has ended has no use for it.
-        drop(written.send(CheckpointDone { group, offset, needs_from, result, seconds }));
+        drop(written.send(CheckpointDone { group, offset, replay_from, result, seconds }));
     }
 }
 
@@ -616,10 +616,10 @@ mod tests {
             }
             // Others may be seen to end before it, as they wait for it.
             while daemon.dead_thread().as_deref() != Some(thread) {
-                std::thread::sleep(NAP);
+                std::thread::sleep(POLL_INTERVAL);
             }
             daemon.stop();
-            // Whoever has the journal open has the lock.
+            // The process that has the journal open holds the lock.
             drop(lock(directory.path()).unwrap());
             let daemon = start();
             let status = connect(&daemon).ask("status", json!({}), long).unwrap();

@@ -40,7 +40,7 @@ impl Refits {
     pub(super) fn run(self) {
         // Learning and answering go before what this thread does. Without that things are only slower.
         if let Err(e) = rustix::process::nice(5) {
-            log::debug!("event=priority_kept why={e}");
+            log::debug!("event=priority_unchanged why={e}");
         }
         self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
     }
@@ -50,7 +50,7 @@ impl Refits {
         loop {
             select! {
                 recv(self.tasks) -> task => match task {
-                    Ok(task) => self.carry_out(task, pool.as_ref()),
+                    Ok(task) => self.dispatch(task, pool.as_ref()),
                     Err(_) => break,
                 },
                 recv(self.garbage) -> model => match model {
@@ -72,7 +72,7 @@ impl Refits {
         })
     }
 
-    fn carry_out(&self, task: Task, pool: Option<&ThreadPool>) {
+    fn dispatch(&self, task: Task, pool: Option<&ThreadPool>) {
         let started = Instant::now();
         let critic = match &task {
             Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
@@ -138,14 +138,14 @@ mod tests {
                 window: Window::new(2, 1, 10),
                 current: snapshot,
                 names: None,
-                reason: refit::RefitReason::Requested,
+                trigger: refit::RefitTrigger::Requested,
                 dictionary_share: 1.0,
                 from: 0,
                 seed: 0,
             };
             tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
             let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
-            // A time budget below zero is a bug of whoever made the job: it panics.
+            // A negative time budget is a bug of the caller: it panics.
             assert!(done.result.unwrap_err().contains("panicked"));
         }
         drop(tasks);

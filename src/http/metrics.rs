@@ -1,7 +1,7 @@
 //! What Prometheus reads.
 
 use super::watcher::Frame;
-use crate::telemetry::{Pulse, Stage, Stages, Timings, resident_bytes, thread_seconds};
+use crate::telemetry::{Heartbeat, Stage, Stages, Timings, resident_bytes, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
 use crate::wire::Status;
 use crate::wire::status::{CriticStatus, ModelMemoryStatus, QueueStatus, RefitStatus, ReturnsStatus};
@@ -24,7 +24,7 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn new(
         timings: Timings,
-        pulse: Arc<Pulse>,
+        pulse: Arc<Heartbeat>,
         counters: Arc<Counters>,
         frame: watch::Receiver<Arc<Frame>>,
     ) -> Self {
@@ -67,9 +67,9 @@ fn classic(open_metrics: &str) -> String {
     text
 }
 
-/// What is read when somebody asks.
+/// The values read at a scrape.
 struct Scrape {
-    pulse: Arc<Pulse>,
+    pulse: Arc<Heartbeat>,
     stages: Arc<Stages>,
     counters: Arc<Counters>,
     frame: watch::Receiver<Arc<Frame>>,
@@ -171,12 +171,12 @@ fn whole(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         .per("version")
         .gauge(to, std::iter::once((status.version.clone(), 1.0)))?;
     metric("uptime", "Time since the daemon started").in_unit(Unit::Seconds).gauge(to, only(Some(status.uptime_s)))?;
-    metric("transitions", "Transitions taken in").counter(to, only(Some(status.offset)))?;
+    metric("rows", "Transitions taken in").counter(to, only(Some(status.offset)))?;
     metric("duplicates", "Transitions that were known already").counter(to, only(Some(status.duplicates)))?;
     metric("rejected", "Messages refused on ingest, by error code")
         .per("code")
         .counter(to, status.rejected.iter().map(|(code, count)| (code.clone(), *count)))?;
-    metric("streams", "Streams that are told apart").gauge(to, only(Some(status.streams as f64)))?;
+    metric("streams", "Streams that the daemon keeps").gauge(to, only(Some(status.streams as f64)))?;
     metric("window_rows", "Transitions kept for model selection").gauge(to, only(Some(status.window.rows as f64)))?;
     metric("window", "Memory of the transitions kept")
         .in_unit(Unit::Bytes)
@@ -271,7 +271,7 @@ fn critics(critics: &[CriticStatus], to: &mut DescriptorEncoder<'_>) -> fmt::Res
     let counts = |read: fn(&CriticStatus) -> Option<u64>| {
         critics.iter().filter_map(move |critic| Some((critic.name.clone(), read(critic)?)))
     };
-    metric("learned_transitions", "Transitions learned")
+    metric("learned_rows", "Transitions learned")
         .per("critic")
         .counter(to, counts(|critic| Some(critic.learned)))?;
     metric("drift_alarms", "Changes of the world that were called one")
@@ -300,7 +300,7 @@ impl Scrape {
             .per("stage")
             .in_unit(Unit::Seconds)
             .seconds(to, stages().map(|stage| (name(stage), self.stages.seconds(stage))))?;
-        metric("stage_transitions", "Transitions that have passed a stage of the core's thread")
+        metric("stage_rows", "Transitions that have passed a stage of the core's thread")
             .per("stage")
             .counter(to, stages().map(|stage| (name(stage), self.stages.rows(stage))))?;
         metric("received_messages", "Messages and requests that have passed the gate and their socket")
@@ -344,7 +344,7 @@ impl Scrape {
             .counter(to, of(|s| s.bytes_out.get()).into_iter())?;
         let cut =
             |reason: &Reason| sockets.iter().map(|socket| self.counters.socket(*socket).cut(*reason)).sum::<u64>();
-        metric("cut_peers", "Peers that were refused or cut off, by reason")
+        metric("disconnected_peers", "Peers that were refused or cut off, by reason")
             .per("reason")
             .counter(to, Reason::ALL.iter().map(|reason| (reason.name().to_owned(), cut(reason))))
     }
@@ -372,8 +372,8 @@ mod tests {
         let metrics = metrics(&status);
         let text = metrics.text(false);
         for line in [
-            "# TYPE criticd_transitions_total counter",
-            "criticd_transitions_total 12",
+            "# TYPE criticd_rows_total counter",
+            "criticd_rows_total 12",
             "criticd_rejected_total{code=\"not_finite\"} 3",
             "criticd_dictionary_size{critic=\"main\"} 7.0",
             "criticd_log_evidence_nats{critic=\"main\"} -1.5",
@@ -385,7 +385,7 @@ mod tests {
             "criticd_build_info{version=\"1\"} 1.0",
             "# TYPE criticd_stage_seconds_total counter",
             "criticd_stage_seconds_total{stage=\"learn\"} 0.0",
-            "criticd_stage_transitions_total{stage=\"decode\"} 0",
+            "criticd_stage_rows_total{stage=\"decode\"} 0",
             "criticd_received_messages_total{socket=\"ingest\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
@@ -394,6 +394,6 @@ mod tests {
         // What there is no number for is left out.
         assert!(!text.contains("criticd_score_nats{"));
         let open = metrics.text(true);
-        assert!(open.contains("# TYPE criticd_transitions counter\n") && open.ends_with("# EOF\n"));
+        assert!(open.contains("# TYPE criticd_rows counter\n") && open.ends_with("# EOF\n"));
     }
 }

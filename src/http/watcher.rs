@@ -8,7 +8,7 @@ use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::picture::Colours;
 use crate::snapshot::Snapshot;
-use crate::telemetry::{self, Notice};
+use crate::telemetry::{self, BusEvent};
 use crate::transport::Endpoints;
 use crate::wire::status::{CriticStatus, ModelStatus};
 use crate::wire::{self, Status};
@@ -47,7 +47,7 @@ pub(super) struct Frame {
     pub(super) number: u64,
     /// The `status` of the daemon; none before the first.
     pub(super) status: Option<Arc<Status>>,
-    /// What an open page is told.
+    /// A message to an open page.
     pub(super) news: String,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Watcher {
     names: Vec<String>,
     endpoints: Endpoints,
     board: Arc<Board>,
-    notices: Receiver<Notice>,
+    notices: Receiver<BusEvent>,
     asks: Receiver<Ask>,
     frames: watch::Sender<Arc<Frame>>,
     frame: Arc<Frame>,
@@ -104,7 +104,7 @@ pub(super) struct Watcher {
 /// Let this thread be nicer than the others: what learns and answers goes first. Without it things are only slower.
 pub(super) fn step_back() {
     if let Err(e) = rustix::process::nice(NICE) {
-        log::debug!("event=priority_kept why={e}");
+        log::debug!("event=priority_unchanged why={e}");
     }
 }
 
@@ -113,7 +113,7 @@ impl Watcher {
         critics: &[Settings],
         endpoints: Endpoints,
         board: Arc<Board>,
-        notices: Receiver<Notice>,
+        notices: Receiver<BusEvent>,
         asks: Receiver<Ask>,
         frames: watch::Sender<Arc<Frame>>,
     ) -> Self {
@@ -158,13 +158,13 @@ impl Watcher {
         }
     }
 
-    fn hear(&mut self, notice: Notice) {
+    fn hear(&mut self, notice: BusEvent) {
         match notice {
-            Notice::Rows(window) => self.rows(&window),
-            Notice::Event(payload) => self.event(&payload),
-            Notice::Status(status) => self.status(status),
+            BusEvent::Rows(window) => self.rows(&window),
+            BusEvent::Event(payload) => self.event(&payload),
+            BusEvent::Status(status) => self.status(status),
             #[cfg(test)]
-            Notice::Panic => panic!("injected"),
+            BusEvent::Panic => panic!("injected"),
         }
     }
 
@@ -265,7 +265,7 @@ impl Watcher {
     }
 
     fn answer(&mut self, ask: Ask) {
-        // Whoever has left gets no answer.
+        // A page that has closed needs no answer.
         match ask {
             Ask::History(reply) => drop(reply.send(self.beginning())),
             Ask::Map(view, reply) if !reply.is_closed() => drop(reply.send(self.picture(view))),

@@ -6,9 +6,10 @@ use super::job::{Column, Job};
 use super::roles::{self, Role, Source};
 use super::{Fault, Format};
 
-/// Decoded arrays of one file may take this many bytes, whatever its size ...
+/// Bytes that the decoded arrays of one file may always take.
 const BYTES_MIN: u64 = 1 << 30;
-/// ... or this many for each byte of the file: more is no compression of measurements but a file made to fill memory.
+/// Larger arrays may take this many bytes for each byte of the file: compressed measurements stay below it, a file made to fill
+/// memory does not.
 const BYTES_PER_BYTE: u64 = 64;
 
 /// What one element of an array is.

@@ -150,7 +150,7 @@ impl Header {
             (None, None, Some(_)) => Ok(()),
             (None, None, None) if reading.assume_terminated.is_some() => Ok(()),
             (None, None, None) if self.has_ends() => Ok(()),
-            // Whoever tells truncations apart has seen no termination.
+            // A program that records truncations would have recorded terminations.
             (None, None, None) if position(Column::Truncated).is_some() => Ok(()),
             (None, None, None) => {
                 let message = "missing, so nothing says where episodes terminate; say what to assume: \

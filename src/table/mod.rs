@@ -334,7 +334,7 @@ impl Table {
         Self::read_as(path, reading, &Columns::default(), progress)
     }
 
-    /// As [`Table::read`], of somebody whose columns have other names.
+    /// As [`Table::read`], for a table whose columns have other names.
     ///
     /// # Errors
     /// As there; among them a column that is named and not in the file.
@@ -580,7 +580,7 @@ impl LargeTable {
         Self::check_as(path, reading, &Columns::default(), progress)
     }
 
-    /// As [`LargeTable::check`], of somebody whose columns have other names. Its rows must be in the order of their
+    /// As [`LargeTable::check`], for a table whose columns have other names. Its rows must be in the order of their
     /// episodes.
     ///
     /// # Errors
@@ -1041,7 +1041,7 @@ mod tests {
             };
             large.for_each_batch(&name, "run", 5, &mut few).unwrap();
             assert_eq!(left, 0);
-            // Somebody writes to the file meanwhile.
+            // Another program writes to the file meanwhile.
             std::fs::write(&path, text.replace("s1,", "s0,")).unwrap();
             let refused = large.for_each_batch(&name, "run", 5, &mut |_| true).unwrap_err().to_string();
             assert!(refused.contains("changed") || refused.contains("must rise"), "{refused}");

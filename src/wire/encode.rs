@@ -57,8 +57,8 @@ pub enum Reply<'a> {
     Status(&'a Status),
     /// To `streams`: by name of the stream.
     Streams(&'a BTreeMap<String, StreamPosition>),
-    /// To `optimise`.
-    Optimise(&'a Optimised),
+    /// To `refit`.
+    Refit(&'a RefitOutcome),
     /// To `new_policy`.
     NewPolicy {
         /// Offset of the first row under the policy.
@@ -110,10 +110,10 @@ pub struct StreamPosition {
     pub last_seen: f64,
 }
 
-/// What became of an `optimise` request.
+/// The outcome of a `refit` request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Optimised {
-    /// The refit runs; nobody waits for it.
+pub enum RefitOutcome {
+    /// The refit runs, and the caller does not wait.
     Started,
     /// A new model has taken over.
     Adopted {
@@ -140,7 +140,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
         Reply::Status(status) => status_body(status),
         Reply::Streams(streams) => to_map(&BTreeMap::from([("streams", streams)])),
-        Reply::Optimise(outcome) => to_map(&OptimiseBody::from(outcome)),
+        Reply::Refit(outcome) => to_map(&RefitBody::from(outcome)),
         Reply::NewPolicy { offset } | Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),
         Reply::Hello(greeting) => to_map(&HelloBody::from(greeting)),
@@ -545,7 +545,7 @@ impl<'a> From<&'a Greeting<'a>> for HelloBody<'a> {
 }
 
 #[derive(Serialize)]
-struct OptimiseBody<'a> {
+struct RefitBody<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u64>,
@@ -553,14 +553,14 @@ struct OptimiseBody<'a> {
     reason: Option<&'a str>,
 }
 
-impl<'a> From<&'a Optimised> for OptimiseBody<'a> {
-    fn from(outcome: &'a Optimised) -> Self {
+impl<'a> From<&'a RefitOutcome> for RefitBody<'a> {
+    fn from(outcome: &'a RefitOutcome) -> Self {
         match outcome {
-            Optimised::Started => Self { outcome: "started", generation: None, reason: None },
-            Optimised::Adopted { generation } => {
+            RefitOutcome::Started => Self { outcome: "started", generation: None, reason: None },
+            RefitOutcome::Adopted { generation } => {
                 Self { outcome: "adopted", generation: Some(*generation), reason: None }
             }
-            Optimised::Rejected { generation, reason } => {
+            RefitOutcome::Rejected { generation, reason } => {
                 Self { outcome: "rejected", generation: Some(*generation), reason: Some(reason) }
             }
         }

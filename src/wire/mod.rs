@@ -16,9 +16,10 @@ mod report;
 pub mod status;
 mod tensor;
 mod v1;
+mod wording;
 
 pub use encode::{
-    Greeting, Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
+    Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
     encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
 pub use model::{
@@ -28,6 +29,7 @@ pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
 pub use status::Status;
 pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
+pub use wording::{diagnostic, relevance};
 
 use crate::access::{Right, Rights};
 use crate::snapshot::Ask;
@@ -156,7 +158,7 @@ impl ErrorCode {
     }
 }
 
-/// Why a message is refused, as it is told to the peer: the `error` map of a reply.
+/// Why a message is refused: the `error` map of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WireError {
     /// Kind of fault.
@@ -313,7 +315,7 @@ pub enum Op {
     /// Where each stream stands.
     Streams,
     /// Start a refit now.
-    Optimise {
+    Refit {
         /// Which critic; the first one if none is named.
         critic: Option<String>,
         /// Answer only when the refit was adopted or rejected.
@@ -343,7 +345,7 @@ impl Op {
             Self::Snapshot { .. } => "snapshot",
             Self::Status => "status",
             Self::Streams => "streams",
-            Self::Optimise { .. } => "optimise",
+            Self::Refit { .. } => "refit",
             Self::NewPolicy { .. } => "new_policy",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
@@ -351,7 +353,7 @@ impl Op {
         }
     }
 
-    /// The rights of which a peer needs one to ask for it. Whoever may append may ask for what a producer needs to find
+    /// The rights of which a peer needs one. The right to append includes the requests that a producer needs to find
     /// its place again.
     pub fn needs(&self) -> &'static [Right] {
         match self {
@@ -359,7 +361,7 @@ impl Op {
             Self::NewPolicy { .. } => &[Right::Append, Right::Administer],
             Self::Value { .. } | Self::Snapshot { .. } | Self::Status => &[Right::Query],
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
-            Self::Optimise { .. } | Self::Checkpoint => &[Right::Administer],
+            Self::Refit { .. } | Self::Checkpoint => &[Right::Administer],
         }
     }
 

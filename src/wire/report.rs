@@ -3,6 +3,7 @@
 use super::status::{
     CandidateFound, DirectionFound, LambdaFound, RefitFound, SelectionFound, StructureFound, VariableFound,
 };
+use super::wording::{diagnostic, relevance};
 use crate::learner::refit::{RefitReport, SelectionReport, StructureReport, VariableReport};
 use crate::math::kernel::Direction;
 use serde_json::{Map, Value};
@@ -29,14 +30,14 @@ impl From<&RefitReport> for RefitFound {
         };
         let direction = |d: &Direction| DirectionFound { strength: d.strength, direction: d.vector.clone() };
         Self {
-            trigger: report.reason.name().to_owned(),
+            trigger: report.trigger.name().to_owned(),
             rows: report.rows,
             rows_effective: report.rows_effective,
             evidence: report.evidence.name().to_owned(),
             evidence_rows: report.evidence_rows as u64,
             evidence_before: report.evidence_before.and_then(finite),
             evidence_after: report.evidence_after.and_then(finite),
-            given_up: report.given_up.and_then(finite),
+            evidence_loss: report.evidence_loss.and_then(finite),
             fit_ratio: report.fit_ratio.and_then(finite),
             evaluations: report.evaluations as u64,
             active_bounds: report.active_bounds.clone(),
@@ -49,10 +50,10 @@ impl From<&RefitReport> for RefitFound {
             structures: report.structures.iter().map(structure).collect(),
             variables: report.variables.iter().map(VariableFound::from).collect(),
             directions: report.directions.iter().map(direction).collect(),
-            support: report.variables.iter().map(|v| v.support.and_then(finite)).collect(),
-            support_evidence: report.support_evidence.map(|by| by.name().to_owned()),
-            relevance_report: report.relevance(),
-            findings: report.findings.clone(),
+            evidence_drop: report.variables.iter().map(|v| v.evidence_drop.and_then(finite)).collect(),
+            evidence_drop_by: report.evidence_drop_by.map(|by| by.name().to_owned()),
+            relevance_report: relevance(report),
+            findings: report.findings.iter().map(diagnostic).collect(),
             selection: report.selection.as_ref().map(SelectionFound::from),
         }
     }
@@ -66,7 +67,7 @@ impl From<&VariableReport> for VariableFound {
             relevance: variable.relevance,
             lengthscale: variable.lengthscale.and_then(finite),
             lengthscale_in_deviations: variable.lengthscale_in_deviations.and_then(finite),
-            support: variable.support.and_then(finite),
+            evidence_drop: variable.evidence_drop.and_then(finite),
         }
     }
 }
@@ -76,7 +77,7 @@ impl From<&SelectionReport> for SelectionFound {
         let candidates = report.candidates.iter().map(|candidate| CandidateFound {
             name: candidate.name.clone(),
             lambda: candidate.lambda,
-            ratio: candidate.ratio,
+            ridge: candidate.ridge,
             score: candidate.score,
             elements: candidate.elements as u64,
         });
@@ -90,9 +91,9 @@ impl From<&SelectionReport> for SelectionFound {
             standard_error: report.standard_error.and_then(finite),
             present_stays: report.present_stays,
             candidates: candidates.collect(),
-            lambdas: lambdas.map(|l| LambdaFound { lambda: l.lambda, ratio: l.ratio, score: l.score }).collect(),
+            lambdas: lambdas.map(|l| LambdaFound { lambda: l.lambda, ridge: l.ridge, score: l.score }).collect(),
             out_of_time: report.out_of_time,
-            findings: report.findings.clone(),
+            findings: report.findings.iter().map(diagnostic).collect(),
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct Status {
     /// The table that is learned before live rows; nil when there is none, or when it is learned.
     pub warm_start: Option<WarmStartStatus>,
     /// Rows that critics left out since the start because a learner failed on them.
-    pub quarantined_rows: u64,
+    pub skipped_rows: u64,
     /// Times that the refit thread had to be started again.
     pub refit_restarts: u64,
     /// Times that the dashboard's threads had to be started again.
@@ -606,9 +606,9 @@ pub struct RefitFound {
     /// Log evidence of the hyperparameters found, nats, on the same rows and targets.
     #[serde(default)]
     pub evidence_after: Option<f64>,
-    /// Exact evidence given up for what the dictionary can carry, nats; nil if only one evidence was used.
+    /// Exact evidence lost for what the dictionary can carry, nats; nil if only one evidence was used.
     #[serde(default)]
-    pub given_up: Option<f64>,
+    pub evidence_loss: Option<f64>,
     /// Share of the noise that the targets account for: 1 at an optimum that no bound holds.
     #[serde(default)]
     pub fit_ratio: Option<f64>,
@@ -647,10 +647,10 @@ pub struct RefitFound {
     pub directions: Vec<DirectionFound>,
     /// Evidence lost without each state variable, nats; nil where it could not be computed.
     #[serde(default)]
-    pub support: Vec<Option<f64>>,
-    /// `exact` or `sparse`: the evidence of `support`; nil without one.
+    pub evidence_drop: Vec<Option<f64>>,
+    /// `exact` or `sparse`: the evidence of `evidence_drop`; nil without one.
     #[serde(default)]
-    pub support_evidence: Option<String>,
+    pub evidence_drop_by: Option<String>,
     /// Which state variables matter, a sentence each.
     #[serde(default)]
     pub relevance_report: Vec<String>,
@@ -691,7 +691,7 @@ pub struct VariableFound {
     /// The same distance in standard deviations of the variable.
     pub lengthscale_in_deviations: Option<f64>,
     /// Evidence lost without the variable and its copies, nats.
-    pub support: Option<f64>,
+    pub evidence_drop: Option<f64>,
 }
 
 /// A direction of a factor model.
@@ -744,7 +744,7 @@ pub struct CandidateFound {
     /// Its best lambda.
     pub lambda: f64,
     /// Its best ridge: noise variance over signal variance.
-    pub ratio: f64,
+    pub ridge: f64,
     /// Its error.
     pub score: f64,
     /// Elements of its dictionary.
@@ -759,7 +759,7 @@ pub struct LambdaFound {
     /// The lambda.
     pub lambda: f64,
     /// Its best ridge: noise variance over signal variance.
-    pub ratio: f64,
+    pub ridge: f64,
     /// Its error over that of the best lambda: 1 for the best.
     pub score: f64,
 }
@@ -1000,7 +1000,7 @@ mod tests {
     fn a_status_comes_back_as_it_was_sent() {
         let model = ModelStatus { dictionary_size: 2, score: Some(-1.5), lambda: Some(0.5), ..ModelStatus::default() };
         let found =
-            RefitFound { trigger: "rows".into(), support: vec![None, Some(0.1 + 0.2)], ..RefitFound::default() };
+            RefitFound { trigger: "rows".into(), evidence_drop: vec![None, Some(0.1 + 0.2)], ..RefitFound::default() };
         let last =
             LastRefit { outcome: LastRefit::ADOPTED.into(), found: Some(found), ..LastRefit::default() };
         let refit = RefitStatus { last: Some(last), ..RefitStatus::default() };

@@ -4,7 +4,7 @@ use super::contest::Foretold;
 use super::verification::{Pace, Verification, Verified};
 use super::watch::{Alarm, Watch, Watched};
 use super::{Settings, VarianceKind};
-use crate::math::backfill::{Crossing, Observed, Recent, difference_residual};
+use crate::math::backfill::{BackfillBuffer, Crossing, Observed, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
@@ -130,7 +130,7 @@ pub struct Model {
     scale: Scale,
     dictionary: Dictionary,
     statistics: Statistics,
-    recent: Recent,
+    recent: BackfillBuffer,
     chains: Vec<Chain>,
     slots: Vec<Slot>,
     /// Slot of each stream number; `u32::MAX` where it has none.
@@ -166,7 +166,7 @@ pub struct Model {
     steady_tunings: u32,
     score: Score,
     counts: Counts,
-    /// Whether its errors are still what they were; none where nobody asks.
+    /// Detector of drift in its errors; none if drift detection is off.
     #[serde(default)]
     watch: Option<Box<Watch>>,
     /// What it states of rows before it learns them, where somebody asks.
@@ -338,7 +338,7 @@ impl Model {
             noise: hyperparameters.noise,
             scale: Scale::of_noise(hyperparameters.noise_variance),
             statistics: Statistics::new(m, rewards, room),
-            recent: Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, rewards),
+            recent: BackfillBuffer::new(settings.backfill_rows, settings.refresh_rows, room, width, rewards),
             lambda: 1.0,
             td_square: 0.0,
             spread: None,
@@ -415,8 +415,8 @@ impl Model {
 
     /// Rows up to which a solution gains those since the last one, where rows are followed; 0 where refreshes are too rare, and
     /// where rows are forgotten, since each then moves all of M.
-    fn gains_followed(&self) -> usize {
-        let most = Posterior::gains_most(self.dictionary.len());
+    fn updates_followed(&self) -> usize {
+        let most = Posterior::max_incremental_rows(self.dictionary.len());
         let followed = self.statistics.follows_rows && !self.statistics.forgets();
         if followed && self.refresh_interval() <= most as u64 { most } else { 0 }
     }
@@ -439,21 +439,21 @@ impl Model {
 
     /// Whether everything has the size that everything else expects: what is read from a file is asked this, since a model
     /// that does not hold together would panic at some later row.
-    pub fn holds_together(&self) -> bool {
+    pub fn is_consistent(&self) -> bool {
         let (m, rewards, dim) = (self.dictionary.len(), self.settings.rewards.len(), self.inputs.dim());
         let slots = self.slots.len();
-        self.settings.are_sound()
-            && self.dictionary.holds_together(dim)
+        self.settings.are_valid()
+            && self.dictionary.is_consistent(dim)
             && self.inputs.scale.len() == dim
-            && self.statistics.holds_together(m, rewards)
+            && self.statistics.is_consistent(m, rewards)
             && self.steady_tunings <= TUNE_STEADY_MAX
             && (0.0..=1.0).contains(&self.lambda)
             && (self.lambda == 1.0 || self.statistics.follows_rows)
-            && self.spread.as_ref().is_none_or(|spread| spread.holds_together(m, rewards))
+            && self.spread.as_ref().is_none_or(|spread| spread.is_consistent(m, rewards))
             && self.value_covariance.as_ref().is_none_or(|cov| cov.rows() == cov.cols() && cov.rows() <= m)
-            && self.verification.holds_together(rewards, slots)
+            && self.verification.is_consistent(rewards, slots)
             && (!self.recent.is_settled() || self.dictionary.is_full())
-            && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
+            && self.recent.is_consistent(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
             && self.chains.len() == slots
             && self.chains.iter().all(|chain| chain.trace.len() == m && chain.weighted_target.len() == rewards)
             && self.slot_of_stream.iter().all(|&slot| slot == u32::MAX || (slot as usize) < slots)
@@ -466,9 +466,9 @@ impl Model {
                     && (slot.next_state.len() == dim || (chain.rows == 0 && slot.next_state.is_empty()))
                     && (!self.clusters() || scores)
             })
-            && self.posterior.as_ref().is_none_or(|posterior| posterior.holds_together(m, rewards))
-            && self.arrivals.holds_together(m, rewards)
-            && self.watch.as_ref().is_none_or(|watch| watch.holds_together(rewards, dim, slots))
+            && self.posterior.as_ref().is_none_or(|posterior| posterior.is_consistent(m, rewards))
+            && self.arrivals.is_consistent(m, rewards)
+            && self.watch.as_ref().is_none_or(|watch| watch.is_consistent(rewards, dim, slots))
     }
 
     /// Dictionary size m.
@@ -623,10 +623,10 @@ impl Model {
         self.work = Some(work);
         if self.dictionary.is_full() && !self.recent.is_settled() {
             // From here on the rows since the last refresh are of use, where its factor may gain them, and no others.
-            let few = Posterior::gains_most(self.dictionary.len());
+            let few = Posterior::max_incremental_rows(self.dictionary.len());
             let gains =
                 !self.statistics.follows_rows && !self.statistics.forgets() && self.settings.refresh_rows <= few;
-            self.recent.settle(if gains { few } else { 0 });
+            self.recent.freeze_dictionary(if gains { few } else { 0 });
         }
     }
 
@@ -954,7 +954,7 @@ impl Model {
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         let point = |node: usize| node * width..(node + 1) * width;
         let diagonal = self.dictionary.kernel().diagonal();
-        let (gains, unit) = (self.gains_followed(), self.statistics.unit());
+        let (gains, unit) = (self.updates_followed(), self.statistics.unit());
         let mut prior_trace = 0.0;
         let mut rewards = std::mem::take(&mut work.rewards);
         let mut gathered = std::mem::take(&mut work.gathered);
@@ -1140,7 +1140,7 @@ impl Model {
     /// What a block has gathered goes into B and into the scatter of scores, where refreshes are frequent some rows later.
     fn absorb_gathered(&mut self, gathered: &Gathered) {
         // Many at once cost less; where there are blocks of many rows these need not wait.
-        let wait = self.gains_followed() > 0 || self.statistics.forgets();
+        let wait = self.updates_followed() > 0 || self.statistics.forgets();
         if !gathered.revisits {
             self.statistics.absorb_boundaries(&gathered.boundaries, wait);
         }
@@ -1312,9 +1312,9 @@ impl Model {
         running
     }
 
-    /// Refresh the weights that score incoming rows, and noise and scale where the dictionary or the rows have grown: by an
-    /// eighth, and by more the less that has moved them. A solve that fails leaves the last weights in place (their factor may
-    /// have gained the rows since).
+    /// Recompute the weights that score incoming rows. Re-estimate noise and scale too if the dictionary grew, or if rows grew
+    /// by 1/8 since the last estimate; that step doubles after each estimate that changed little. A failed solve leaves the last
+    /// weights in place (their factor may have been updated).
     pub fn refresh(&mut self) {
         self.rows_since_refresh = 0;
         self.counts.refreshes += 1;
@@ -1333,27 +1333,27 @@ impl Model {
 
     fn resolve(&mut self, work: &mut Work) {
         let Work { running, running_states, points, covariances, solve, spare, .. } = work;
-        solve.inverts = self.gains_followed() > 0;
+        solve.inverts = self.updates_followed() > 0;
         self.close_running(running, running_states, points, covariances);
         let (rows, features) = (self.statistics.rows, self.dictionary.len());
         // Rows that are forgotten are replaced by others long before rows in all have grown by their share.
         let known = self.rows_at_tuning.min(self.statistics.effective_rows() as u64);
         let due = self.rows_at_tuning.saturating_add(known >> (TUNE_STEADY_MAX - self.steady_tunings));
         let tunes =
-            self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
-        // A few rows since the last refresh are gained by it. More, or other circumstances, ask for a solution from the
-        // beginning; so does tuning, which may fail: what is there is taken apart where it gains, and must not be lost then.
+            self.settings.estimate_scale && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
+        // Few new rows: update incrementally. Otherwise solve afresh. Tuning may fail and updating consumes the old posterior, so
+        // tuning never updates.
         let (statistics, scale, arrivals) = (&self.statistics, self.scale, &mut self.arrivals);
         arrivals.settle_running(running);
         let gained = self.posterior.as_mut().filter(|_| !tunes).is_some_and(|before| {
-            if before.can_gain_followed(arrivals, statistics, scale) {
-                return spare.gain_followed(before, arrivals, statistics, solve).is_ok();
+            if before.can_update_followed(arrivals, statistics, scale) {
+                return spare.update_followed(before, arrivals, statistics, solve).is_ok();
             }
-            let can = !statistics.follows_rows && before.can_gain(statistics, scale);
+            let can = !statistics.follows_rows && before.can_update(statistics, scale);
             let rows = can.then(|| self.recent.last(rows - before.rows())).flatten();
-            rows.is_some_and(|rows| spare.gain(before, rows, statistics, running, solve).is_ok())
+            rows.is_some_and(|rows| spare.update(before, rows, statistics, running, solve).is_ok())
         });
-        // Until there is a solution from the beginning nothing can be gained.
+        // After a failed update only a full solution helps.
         if !gained {
             arrivals.miss();
         }
@@ -1412,7 +1412,7 @@ impl Model {
         self.flush_scores();
         let weights = self.posterior.take()?.feature_weights().clone();
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
-        self.recent = Recent::new(0, 1, 0, width, self.settings.rewards.len());
+        self.recent = BackfillBuffer::new(0, 1, 0, width, self.settings.rewards.len());
         (self.chains, self.slots, self.slot_of_stream) = Default::default();
         self.verification.forget();
         self.arrivals = Self::unknown_arrivals();
@@ -1425,7 +1425,8 @@ impl Model {
     pub(super) fn wake(&mut self) {
         let (room, settings) = (self.dictionary.max(), &self.settings);
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
-        self.recent = Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
+        self.recent =
+            BackfillBuffer::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
         if self.statistics.forgets() {
             self.recent.forget();
         }

@@ -72,7 +72,7 @@ pub struct Snapshot {
     pub dictionary: DMatrix<f64>,
     /// (m, H).
     pub weights: DMatrix<f64>,
-    /// C (m, m), symmetric: Var V(x) = k(z, z) - k_m(z)' C k_m(z); left out where nobody asked for it.
+    /// C (m, m), symmetric: Var V(x) = k(z, z) - k_m(z)' C k_m(z); none unless requested.
     pub variance: Option<DMatrix<f64>>,
     /// Log evidence of the model on the rows that its statistics hold, nats.
     pub log_evidence: Option<f64>,
@@ -159,7 +159,7 @@ impl Snapshot {
     }
 
     /// Mean of V and what else is asked for and carried, at states (n, D), row-major. The model is laid out anew on
-    /// each call, which takes as long as some ten states: whoever asks again and again keeps an [`Evaluator`].
+    /// each call, which takes as long as some ten states: keep an [`Evaluator`] for repeated calls.
     ///
     /// # Errors
     /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.

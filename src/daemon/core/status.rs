@@ -25,7 +25,7 @@ pub(super) struct Figures {
     /// What the start found; none without a journal.
     pub(super) recovered: Option<RecoveredStatus>,
     /// Rows that critics leave out since the start.
-    pub(super) quarantined_rows: u64,
+    pub(super) skipped_rows: u64,
     pub(super) refit_restarts: u64,
     pub(super) http_restarts: u64,
     pub(super) queues: QueuesStatus,
@@ -47,7 +47,7 @@ impl Figures {
     pub(super) fn new(recovered: Option<RecoveredStatus>, rows: u64) -> Self {
         Self {
             recovered,
-            quarantined_rows: 0,
+            skipped_rows: 0,
             refit_restarts: 0,
             http_restarts: 0,
             queues: QueuesStatus::default(),
@@ -73,7 +73,7 @@ impl Figures {
         (status.uptime_s, status.time) = (now.uptime, now.unix);
         status.recovered = self.recovered.clone();
         status.warm_start = self.warm_start.map(|(rows, of)| WarmStartStatus { rows, of });
-        status.quarantined_rows = self.quarantined_rows;
+        status.skipped_rows = self.skipped_rows;
         (status.refit_restarts, status.http_restarts) = (self.refit_restarts, self.http_restarts);
         status.rows_per_second = self.rate.per_second;
         status.queues = self.queues.clone();
