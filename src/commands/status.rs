@@ -524,7 +524,7 @@ mod tests {
         }
         assert_eq!(line(&status).lines().count(), 1);
         assert!(line(&status).starts_with("5 rows, 0 per second, 3 streams; a: generation 3, "));
-        assert!(line(&status).contains("dictionary 0, held-out error 0.381, score –"), "{}", line(&status));
+        assert!(line(&status).contains("dictionary 7, held-out error 0.381, score –"), "{}", line(&status));
     }
 
     #[test]
