@@ -713,7 +713,7 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
             return fault(key, message);
         }
         if parts.allow.is_empty() {
-            return fault(key, "can be reached from other machines, but allow says of none what it may do");
+            return fault(key, "can be reached from other machines, but allow grants no right to any of them");
         }
     }
     endpoints.extend(curve_endpoints(parts));
@@ -1008,7 +1008,7 @@ mod tests {
             assert!(error(&bind).starts_with("line 1: `ingest` can be reached from other machines, where"), "{remote}");
             assert!(error(&format!("{bind}\n{allow}")).contains("insecure = true"), "{remote}");
             let nobody = error(&format!("{bind}\ninsecure = true"));
-            assert!(nobody.contains("but allow says of none what it may do"), "{nobody}");
+            assert!(nobody.contains("but allow grants no right to any of them"), "{nobody}");
             let config = Config::from_toml(&format!("{bind}\ninsecure = true\n{allow}")).unwrap();
             let rights = |address: &str| Vec::from(config.access().rights(Some(address.parse().unwrap())));
             assert_eq!((rights("10.0.0.1"), rights("11.0.0.1")), (vec![Right::Append], vec![]));

@@ -308,7 +308,7 @@ class Sender:
 
     @property
     def counters(self) -> Counters:
-        """What became of the rows so far, a copy."""
+        """A copy of the counters of the rows so far."""
         return self._inner.counters
 
     @property

@@ -62,7 +62,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Appended:
-    """What became of appended rows: `accepted` and learned, known before (`duplicates`), and where to go on."""
+    """The result of an append: rows `accepted`, rows known before (`duplicates`), and the next position."""
 
     accepted: int
     duplicates: int
@@ -72,7 +72,7 @@ class Appended:
 
 @dataclass(frozen=True)
 class RefitOutcome:
-    """What model selection came to: `outcome` is "started", "adopted" or "rejected", the latter with a `reason`."""
+    """The outcome of a refit: "started", "adopted" or "rejected", the last with a `reason`."""
 
     outcome: str
     generation: int | None
@@ -232,7 +232,7 @@ class Client:
         return value_of(self.request("value", timeout_s, **fields))
 
     def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
-        """The present model, of any size: it is fetched in pages. `timeout_s` of the client holds for each of them."""
+        """The current model, fetched in pages. The client's `timeout_s` applies to each page."""
         pages = model_pages(critic, variance)
         fields = next(pages)
         while True:
@@ -253,15 +253,15 @@ class Client:
     optimise = refit  # its former name
 
     def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
-        """From the next row on another policy acts, `policy` if it has a name: the number of rows before it.
+        """Announce that another policy acts from the next row on, named `policy` if given. Returns the rows before it.
 
-        What critics do with what they have learned is their setting `on_new_policy`. Without `critic` all do it.
-        Nothing changes if that policy acts already. Rows of a `Sender` with `policy` announce it themselves.
+        The setting `on_new_policy` of each critic decides the effect; without `critic` it applies to all. Nothing
+        changes if that policy acts already. Rows of a `Sender` with `policy` announce the change themselves.
         """
         return int(self.request("new_policy", **optional(policy=policy, critic=critic))["offset"])
 
     def checkpoint(self) -> int:
-        """Make the daemon write a checkpoint: how many rows it covers."""
+        """Make the daemon write a checkpoint and return the number of rows that it covers."""
         return int(self.request("checkpoint")["offset"])
 
     def append(self, *, timeout_s: float | None = None, **rows: Any) -> Appended:

@@ -107,7 +107,7 @@ class ReturnSpread:
 
     `level` and `floor` are (H,), `weights` (m, H). `factor` multiplies deviations of returns: what predictions and the
     returns that followed, of which there were `pairs`, have shown them to lack; 1 while there are too few. `coverage`,
-    from 0 to 1, is the share of these returns in the 90 % interval before `factor`; None where nobody says.
+    from 0 to 1, is the share of these returns in the 90 % interval before `factor`; None if unknown.
     """
 
     level: Array
@@ -124,7 +124,7 @@ class Values:
 
     `mean` of V is (n,), or (n, H) with several rewards; `variance` (n,) is that of V, `return_variance`, shaped like
     `mean`, that of the return to come: what is not known of V and how returns scatter about it, together. `known` (n,)
-    is how much of V data have told, from 0 to 1; `extrapolates` (n,) is true where no state that the model keeps is
+    is the share of V's prior variance that data removed; `extrapolates` (n,) is true where no dictionary state is
     near. For a single state all of them have one axis less.
     """
 

@@ -430,11 +430,11 @@ impl Fit {
         let name = |d: usize| names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
         let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(name).collect();
         if constant.len() == rows.dim {
-            let message = "every transition starts in the same state: there is nothing to tell values apart by";
+            let message = "every transition starts in the same state, so values cannot differ";
             return Err(in_file(&self.table.table, message));
         }
         if !constant.is_empty() {
-            eprintln!("criticd: {} never changes: nothing is learned about what it means", constant.join(", "));
+            eprintln!("criticd: {} never changes: its effect cannot be learned", constant.join(", "));
         }
         let noise = self.noise.map_or(NoiseModel::Correlated, NoiseChoice::model);
         self.check_noise(noise, rows)?;
@@ -476,7 +476,7 @@ impl Fit {
         let run = || refit::run(&job, &|| true, &|| time.spent() < budget);
         let candidate = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         let candidate = candidate.map_err(|e| match e {
-            RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
+            RefitError::NotEnough(what) => in_file(&self.table.table, format!("cannot select a model: {what}")),
             other => self.unsolved(rows, other),
         })?;
         let mut model = *candidate.model;

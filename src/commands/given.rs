@@ -258,8 +258,8 @@ impl TableOptions {
         let ends = |(what, _): &(String, String)| matches!(what.as_str(), "terminated" | "done" | "terminal state");
         if !said.iter().any(ends) {
             let text = match self.reading.assume_terminated {
-                Some(Assume::Last) => "in the last row of every episode, as --assume-terminated says",
-                Some(Assume::Never) => "nowhere, as --assume-terminated says",
+                Some(Assume::Last) => "in the last row of every episode (--assume-terminated)",
+                Some(Assume::Never) => "nowhere (--assume-terminated)",
                 None => "nowhere: only truncated is recorded",
             };
             said.push(("terminated".to_owned(), text.to_owned()));
@@ -432,7 +432,7 @@ pub(super) fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictiona
     let dim = given.inputs.dim();
     let states = given.inputs.normalise(&read_states_of(path, dim, "table")?);
     Dictionary::from_elements(given.hyperparameters.kernel.clone(), dim, &states).map_err(|i| {
-        let message = format!("state {} is a copy of, or spanned by, those before it; leave it out", i + 1);
+        let message = format!("state {} is a copy of, or spanned by, those before it; omit it", i + 1);
         in_file(path, message)
     })
 }

@@ -65,9 +65,9 @@ impl Inspect {
             return print_json(&directory_document(&found));
         }
         let next = match &found.fault {
-            None => "Next: criticd serve goes on from here.".to_owned(),
+            None => "Next: criticd serve continues from here.".to_owned(),
             Some(_) => {
-                format!("Next: criticd repair --truncate {} says what cutting it would cost.", directory.display())
+                format!("Next: criticd repair --truncate {} shows what truncating it would cost.", directory.display())
             }
         };
         print(&format!("{}\n{next}\n", describe_directory(&found)))
@@ -206,7 +206,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
             "log evidence".to_owned(),
             match snapshot.log_evidence {
                 Some(nats) => format!("{} nats, of the rows through the dictionary", number(nats)),
-                None => "none: with lambda below 1, or a ridge chosen by held-out returns, targets are the model's own"
+                None => "none: with lambda below 1, or a ridge selected by held-out returns, the targets contain the model's own values"
                     .into(),
             },
         ),

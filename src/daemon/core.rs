@@ -268,7 +268,7 @@ impl Core {
     }
 
     fn check_writable(&self) -> Result<(), WireError> {
-        let message = "what is received cannot be stored just now; queries are answered";
+        let message = "the daemon cannot store rows now; it still answers queries";
         self.read_only().map_or(Ok(()), |_| Err(WireError::new(ErrorCode::ReadOnly, message)))
     }
 

@@ -32,7 +32,7 @@ impl Metrics {
         let histograms = [
             ("criticd_append", "Time from an append's arrival until its acknowledgement is sent", timings.append),
             ("criticd_query", "Time from taking a query up until its answer is sent", timings.query),
-            ("criticd_adoption_pause", "Time for which learning stands still at an adoption", timings.adoption_pause),
+            ("criticd_adoption_pause", "Pause of learning at an adoption", timings.adoption_pause),
         ];
         for (name, help, histogram) in histograms {
             registry.register_with_unit(name, help, Unit::Seconds, histogram);

@@ -216,7 +216,7 @@ async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
 /// Whether the daemon is alive: it starts, or its core has spoken lately.
 async fn healthz(State(shared): Here) -> Response {
     match shared.site.pulse.silence().filter(|silence| *silence > SILENCE) {
-        Some(silence) => busy(&format!("the core has said nothing for {} s", silence.as_secs())),
+        Some(silence) => busy(&format!("the core has not answered for {} s", silence.as_secs())),
         None => "ok\n".into_response(),
     }
 }

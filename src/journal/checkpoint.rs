@@ -138,7 +138,7 @@ impl Checkpoint {
         let version = word(MAGIC.len());
         let length = u64::from_le_bytes(header[MAGIC.len() + 4..HEADER - 4].try_into().expect("eight bytes"));
         if length != body.len() as u64 {
-            return Err(CheckpointError::Damaged("it is not as long as it says"));
+            return Err(CheckpointError::Damaged("its length differs from its header"));
         }
         if checksum(version, body) != word(HEADER - 4) {
             return Err(CheckpointError::Damaged("its checksum is wrong"));

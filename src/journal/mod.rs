@@ -172,7 +172,7 @@ impl StoredGroup {
             records.push(record);
         }
         if rows != self.rows {
-            return Err(unreadable(format!("it says that it has {} rows, and has {rows}", self.rows)));
+            return Err(unreadable(format!("its header claims {} rows, and it holds {rows}", self.rows)));
         }
         Ok((time, records))
     }
@@ -447,7 +447,7 @@ impl<'a> Bytes<'a> {
             }
             _ => return Err(format!("a record of the unknown kind {kind}")),
         };
-        if payload.0.is_empty() { Ok(record) } else { Err("bytes are left behind a record".into()) }
+        if payload.0.is_empty() { Ok(record) } else { Err("a record has trailing bytes".into()) }
     }
 
     fn packed<T: Deserialize<'a>>(&mut self) -> Result<T, String> {

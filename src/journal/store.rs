@@ -451,7 +451,7 @@ impl Storage for SqliteStorage {
                 Ok(Some(mark))
             }
             None => {
-                let source = io::Error::new(ErrorKind::InvalidData, "none of its two copies is whole");
+                let source = io::Error::new(ErrorKind::InvalidData, "both of its copies are damaged");
                 Err(self.mark_error(source))
             }
         }

@@ -181,7 +181,7 @@ impl Streams {
         }
         // Where the batch brings its own number this has been checked with it.
         let Some(end) = seq.checked_add(batch.len() as u64) else {
-            return Err(WireError::of(ErrorCode::OutOfRange, "seq", "the stream has no sequence numbers left"));
+            return Err(WireError::of(ErrorCode::OutOfRange, "seq", "the stream has used all sequence numbers"));
         };
         let duplicates = stream.next_seq.saturating_sub(seq).min(batch.len() as u64) as usize;
         for i in 0..duplicates {

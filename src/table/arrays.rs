@@ -62,7 +62,7 @@ impl Array {
             Values::Texts(v) => v.len(),
         };
         if product(&shape) != Some(found as u64) {
-            return Err(format!("has {found} elements, its shape {shape:?} says otherwise"));
+            return Err(format!("has {found} elements, which does not match its shape {shape:?}"));
         }
         Ok(Self { name: name.to_owned(), shape, values })
     }

@@ -287,7 +287,7 @@ impl Builder {
         match self.row.next.iter().position(|v| v.is_nan()) {
             Some(i) => {
                 let name = self.header.name_of(Column::NextState(i));
-                let message = "only terminated rows may leave all of their successor out";
+                let message = "only terminated rows may omit their whole next state";
                 Err(self.fault(place, &name, format!("{}; {message}", self.blank())))
             }
             None => Ok(()),
@@ -548,7 +548,7 @@ impl Builder {
     fn check_needed(&self, rows: &Rows, out: &[bool]) -> Result<(), Fault> {
         for i in (0..out.len()).filter(|&i| out[i]) {
             let blank = |column: Column| {
-                let message = format!("{}; only a row that is no transition may leave it out", self.blank());
+                let message = format!("{}; only a row that gives just its state may omit it", self.blank());
                 self.fault(self.places[i], &self.header.name_of(column), message)
             };
             if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()) {

@@ -884,7 +884,7 @@ mod tests {
         assert_eq!(message("state_0,reward\n1,2\n1,x\n2,1\n"), ", line 3, column reward: \"x\" is not a number");
         assert_eq!(
             message("state_0,reward\n1,\n2,1\n"),
-            ", line 2, column reward: empty; only a row that is no transition may leave it out"
+            ", line 2, column reward: empty; only a row that gives just its state may omit it"
         );
         assert!(message("state_0,next_state_0,reward\n1,,3\n").contains("line 2, column next_state_0: empty"));
         assert!(message("state_0,next_state_0,reward\n1,nan,3\n").contains("not a finite number"));
@@ -1056,7 +1056,7 @@ mod tests {
         };
         for (text, words) in [
             (rows("20000,x,0,0"), ", line 20002, column reward: \"x\" is not a number"),
-            (rows("20000,,0,0"), ", line 20002, column reward: empty; only a row that is no transition"),
+            (rows("20000,,0,0"), ", line 20002, column reward: empty; only a row that gives just its state"),
             ("state_0,reward,terminated\n1,2,0\n".to_owned(), ": the table holds no transition"),
         ] {
             let (_directory, path) = file("table.csv", &text);

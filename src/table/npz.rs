@@ -68,7 +68,7 @@ fn array(name: &str, source: &mut impl Read, budget: &mut Budget) -> Result<Arra
     }
     let more = source.read(&mut [0]).map_err(cut)?;
     if more > 0 {
-        return Err(format!("goes on after the {expected} bytes of its shape {shape:?}"));
+        return Err(format!("is longer than the {expected} bytes of its shape {shape:?}"));
     }
     if fortran && shape.len() > 2 {
         return Err(format!("has shape {shape:?}, must hold rows of numbers; flatten what has more axes"));

@@ -48,12 +48,12 @@ impl fmt::Display for ConnectionError {
         match self {
             Self::NoAnswer(endpoint) => write!(f, "no daemon answers at {endpoint}: is `criticd serve` running?"),
             Self::Lost(endpoint) => {
-                write!(f, "the connection to {endpoint} has gone; what was under way may be lost: connect again")
+                write!(f, "the connection to {endpoint} is lost, perhaps with pending messages: connect again")
             }
             Self::NotWritten(endpoint) => {
-                write!(f, "the daemon at {endpoint} did not take everything in time; what was still waiting is lost")
+                write!(f, "the daemon at {endpoint} did not accept everything in time; the remaining messages are lost")
             }
-            Self::Internal(e) => write!(f, "the connection could not be made: {e}"),
+            Self::Internal(e) => write!(f, "cannot connect: {e}"),
         }
     }
 }

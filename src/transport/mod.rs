@@ -492,12 +492,12 @@ impl fmt::Display for StartError {
                 write!(f, "{socket}: {endpoint} is in use: is another criticd running? choose another with --{socket}")
             }
             Self::NotASocket { socket, path } => {
-                write!(f, "{socket}: {} exists and is no socket; it is left alone", path.display())
+                write!(f, "{socket}: {} exists and is not a socket; it is not replaced", path.display())
             }
             Self::Bind { socket, endpoint, source } => write!(f, "{socket}: {endpoint} cannot be bound: {source}"),
             Self::Internal { what, source } => write!(
                 f,
-                "the transport could not make its {what}: {source}; what is private lies in {}, which TMPDIR sets",
+                "the transport could not create its {what}: {source}; private files are in {}, which TMPDIR sets",
                 std::env::temp_dir().display()
             ),
         }

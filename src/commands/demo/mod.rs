@@ -109,7 +109,7 @@ impl Demo {
             show.update(&audience, producers.sent(), started.elapsed());
         }
         let seconds = started.elapsed().as_secs_f64();
-        show.message("learning what is under way");
+        show.message("learning the remaining rows");
         let (sent, recent) = producers.finish(CATCH_UP)?;
         if sent < warmup {
             let message = format!(
