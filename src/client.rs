@@ -16,7 +16,7 @@
 //! sender.close(patience)?;
 //!
 //! let mut requester = Requester::connect("tcp://127.0.0.1:5751", patience)?;
-//! println!("{:#}", requester.ask("status", serde_json::json!({}), patience)?);
+//! println!("{} rows", requester.status(patience)?.offset);
 //! # Ok::<(), criticd::client::ClientError>(())
 //! ```
 //!
@@ -30,7 +30,7 @@ use crate::snapshot::Snapshot;
 use crate::transition::Batch;
 use crate::transport::client::{Dealer, Push, Subscription};
 use crate::transport::{Endpoint, EndpointError};
-use crate::wire::{self, WireError};
+use crate::wire::{self, Status, WireError};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -231,6 +231,15 @@ impl Requester {
     pub fn ask(&mut self, op: &str, fields: Value, timeout: Duration) -> Result<Value, ClientError> {
         let id = self.post(op, fields)?;
         Ok(wire::to_json(&self.reply(id, timeout)?)?)
+    }
+
+    /// What the daemon knows about itself.
+    ///
+    /// # Errors
+    /// As [`Requester::ask`]; if what comes is no status.
+    pub fn status(&mut self, timeout: Duration) -> Result<Status, ClientError> {
+        let reply = self.ask("status", Value::Object(Map::new()), timeout)?;
+        Ok(Status::from_json(&reply)?)
     }
 
     /// The present model of a critic, of the first one if none is named, with its variance.

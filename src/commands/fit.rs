@@ -6,7 +6,6 @@ use super::held_out::{self, HeldOut, Like};
 use super::inspect::{describe, names};
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
-use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::improve::{Improved, Improvement};
@@ -19,6 +18,7 @@ use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
 use criticd::math::sensitivity::total_indices;
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
+use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
 use criticd::wire::{self, ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Value, json};
@@ -829,5 +829,5 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
-    std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path)).map_err(|e| in_file(path, e))
+    criticd::whole_file::write(path, &part, 0o666, bytes).map_err(|e| in_file(path, e))
 }

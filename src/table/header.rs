@@ -1,8 +1,8 @@
 //! The columns of a table, understood: which there are, whether they go together, and what they leave open.
 
-use super::build::{Column, Job, Want};
 use super::columns::Understood;
 use super::extras::{Extras, Wide};
+use super::job::{Column, Job, Want};
 use super::roles::{Reckoned, Roles};
 use super::{Done, Fault, Format, Reading};
 

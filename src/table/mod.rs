@@ -63,7 +63,9 @@ mod extras;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod header;
+mod job;
 mod jsonl;
+mod names;
 mod npz;
 mod order;
 #[cfg(feature = "parquet")]
@@ -76,8 +78,9 @@ pub use self::csv::TableWriter;
 pub use self::sidecar::{Values, write_columns};
 use crate::learner::action::{ActionColumns, Column as ActionColumn};
 use crate::transition::{Batch, BatchParts, Rows};
-use build::{Builder, Column, Job, Pieces, Want};
+use build::Builder;
 use extras::{Extras, Wide};
+use job::{Column, Job, Pieces, Want};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::ffi::OsStr;
 use std::fs::File;

@@ -14,6 +14,7 @@ mod model;
 mod reader;
 mod reply;
 mod report;
+pub mod status;
 mod tensor;
 mod v1;
 mod wording;
@@ -27,6 +28,7 @@ pub use model::{
 };
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
+pub use status::Status;
 pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
 pub use wording::{diagnostic, relevance};
 

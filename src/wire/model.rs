@@ -1,11 +1,11 @@
 //! Models as data: reading snapshots (messages and MODEL files) and hyperparameter files.
 
 use super::actions::actions;
-use super::encode::{InputsBody, NoiseBody};
 use super::reader::{Field, Fields, Head};
+use super::status::{InputsStatus, KernelStatus, NoiseStatus, Relevance};
 use super::tensor::Shape;
 use super::v1::check_version;
-use super::{ArrayForm, ErrorCode, WireError, excerpt};
+use super::{ErrorCode, WireError, excerpt};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use crate::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
@@ -230,32 +230,51 @@ pub fn hyperparameters_from_str(text: &str) -> Result<HyperparameterFile, WireEr
 
 /// The content of a hyperparameter file, as JSON.
 pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option<&Inputs>) -> Value {
-    let Kernel { signal_variance, bias_variance, metric, profile, kinds } = &hyperparameters.kernel;
-    let mut kernel = json!({
-        "kind": metric.kind(),
-        "profile": profile.name(),
-        "signal_variance": signal_variance,
-        "bias_variance": bias_variance,
-    });
-    if !kinds.is_empty() {
-        kernel["kinds"] = json!(kinds);
-    }
-    match metric {
-        Metric::Isotropic(h) => kernel["relevance"] = json!(h),
-        Metric::Ard(relevance) => kernel["relevance"] = json!(relevance),
-        Metric::Factor { relevance, factors } => {
-            kernel["relevance"] = json!(relevance);
-            kernel["factors"] = json!(factors);
-            let directions = metric.directions(relevance.len());
-            kernel["directions"] = directions.iter().map(|d| json!(d.vector)).collect();
-            kernel["strengths"] = directions.iter().map(|d| d.strength).collect();
-        }
-    }
-    let mut file = json!({"kernel": kernel, "noise": NoiseBody::from(hyperparameters)});
+    let (kernel, noise) = (KernelStatus::from(&hyperparameters.kernel), NoiseStatus::from(hyperparameters));
+    let mut file = json!({"kernel": kernel, "noise": noise});
     if let Some(inputs) = inputs {
-        file["inputs"] = json!(InputsBody::new(inputs, ArrayForm::List));
+        file["inputs"] = json!(InputsStatus::from(inputs));
     }
     file
+}
+
+impl From<&Kernel> for KernelStatus {
+    fn from(kernel: &Kernel) -> Self {
+        let Kernel { signal_variance, bias_variance, metric, profile, kinds } = kernel;
+        let relevance = match metric {
+            Metric::Isotropic(relevance) => Relevance::Common(*relevance),
+            Metric::Ard(relevance) | Metric::Factor { relevance, .. } => Relevance::Each(relevance.clone()),
+        };
+        let mut status = Self {
+            kind: metric.kind().to_owned(),
+            profile: profile.name().to_owned(),
+            signal_variance: *signal_variance,
+            bias_variance: *bias_variance,
+            kinds: kinds.clone(),
+            relevance,
+            ..Self::default()
+        };
+        if let Metric::Factor { relevance, factors } = metric {
+            let directions = metric.directions(relevance.len());
+            status.factors = Some(factors.clone());
+            status.strengths = Some(directions.iter().map(|direction| direction.strength).collect());
+            status.directions = Some(directions.into_iter().map(|direction| direction.vector).collect());
+        }
+        status
+    }
+}
+
+impl From<&Hyperparameters> for NoiseStatus {
+    fn from(hyperparameters: &Hyperparameters) -> Self {
+        Self { model: hyperparameters.noise.name().to_owned(), variance: hyperparameters.noise_variance }
+    }
+}
+
+impl From<&Inputs> for InputsStatus {
+    fn from(inputs: &Inputs) -> Self {
+        let Inputs { shift, scale, names } = inputs;
+        Self { dim: inputs.dim() as u64, shift: shift.clone(), scale: scale.clone(), names: names.clone() }
+    }
 }
 
 pub(super) fn out_of_range(field: &'static str, message: impl Into<String>) -> WireError {
