@@ -51,6 +51,7 @@
 
 pub mod batch;
 mod contest;
+pub mod heads;
 mod learner;
 pub mod math;
 pub mod model;

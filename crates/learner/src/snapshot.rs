@@ -1,5 +1,6 @@
 //! A published value function: plain data, and how anybody evaluates it.
 
+use crate::heads::HeadsSnapshot;
 use crate::math::dense::dot;
 use crate::math::form::{QuadraticForm, stride};
 use crate::math::kernel::{Hyperparameters, Points};
@@ -84,6 +85,8 @@ pub struct Snapshot {
     pub returns: Option<ReturnSpread>,
     /// Whether model selection has not chosen this model yet: its deviations are the prior's.
     pub provisional: bool,
+    /// The critic's heads; none where it has none.
+    pub heads: Option<HeadsSnapshot>,
 }
 
 /// M_h(x) = max(floor_h, level_h + k_m(x)' weights_h): variance of the return to come about V_h(x), reward^2.
@@ -388,7 +391,7 @@ impl Default for Evaluation {
     }
 }
 
-fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
+pub(crate) fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
     if !states.len().is_multiple_of(dim) {
         let message = format!("states must have rows of {dim} numbers");
         return Err(Invalid::new(InvalidCode::WrongDimension, "states", message));
@@ -454,6 +457,7 @@ mod tests {
                 coverage: Some(0.8),
             }),
             provisional: false,
+            heads: None,
         }
     }
 

@@ -41,6 +41,7 @@ pub mod exact;
 pub mod exp;
 pub mod forgetting;
 pub mod form;
+pub mod heads;
 pub mod kernel;
 pub mod optimise;
 pub mod posterior;
