@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from criticd import _onnx, _plot
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
+from criticd.heads import HeadModels, Heads
 
 _CELLS = 1 << 20
 """Kernel values held at a time, so that many states need no more memory than a few."""
@@ -164,7 +165,8 @@ class Snapshot:
     noise, `log_evidence` and `score` say how well the model explains what it has seen. `weights` is (m, H) for H
     rewards, `dictionary` (m, D), `covariance` the (m, m) matrix C of the protocol or None, in which case there is no
     standard deviation to be had. `lambda_` in [0, 1] is what the weights were learned with, `returns` how returns
-    scatter, where that is known. While it is `provisional`, model selection has not chosen it yet.
+    scatter, where that is known. While it is `provisional`, model selection has not chosen it yet. `heads` has the
+    critic's other predictions by name.
     """
 
     critic: str
@@ -188,6 +190,12 @@ class Snapshot:
     lambda_: float = 1.0
     returns: ReturnSpread | None = None
     provisional: bool = False
+    head_models: HeadModels | None = None
+
+    @property
+    def heads(self) -> Heads:
+        """The critic's heads by name, each a `Snapshot`: `snapshot.heads["contact"](states)`. It may be empty."""
+        return Heads(self, self.head_models)
 
     @overload
     def __call__(self, states: npt.ArrayLike, std: Literal[False] = False) -> Array: ...
@@ -448,6 +456,7 @@ class Snapshot:
                 names=None if names is None else tuple(names),
                 dictionary=dictionary,
                 covariance=_covariance(message),
+                head_models=HeadModels.of(message["heads"], len(dictionary)) if "heads" in message else None,
                 **_learned(message),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -477,6 +486,7 @@ class Snapshot:
                 kernel=kernel,
                 dictionary=dictionary,
                 covariance=covariance,
+                head_models=None,
                 **_learned(message),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -537,6 +547,8 @@ class Snapshot:
                 message["returns"]["coverage"] = self.returns.coverage
         if self.provisional:
             message["provisional"] = True
+        if self.head_models is not None:
+            message["heads"] = self.head_models.message()
         return message
 
     def _check(self, states: Array) -> None:

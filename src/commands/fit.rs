@@ -1,5 +1,7 @@
 //! `criticd fit`.
 
+mod heads;
+
 use super::given::{self, DictionaryOptions, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::inspect::{describe, names};
@@ -7,6 +9,7 @@ use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
 use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::batch::{Given, Selection};
+use criticd::learner::heads::HeadSelection;
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
 use criticd::learner::window::Window;
@@ -38,7 +41,7 @@ const SHOWN: usize = 12;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
+        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit arm.npz --heads heads.toml --out arm.msgpack\n  criticd fit points.csv --state x --target y --out points.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
     )
 )]
 pub(crate) struct Fit {
@@ -64,6 +67,12 @@ pub(crate) struct Fit {
     /// selects by evidence with lambda 1) [default: correlated]
     #[arg(long, value_name = "NOISE")]
     noise: Option<NoiseChoice>,
+    #[command(flatten)]
+    heads: heads::HeadOptions,
+    /// Learn what this column is where the state is, and nothing of the future: Gaussian-process regression. Rows need no
+    /// order, no end and no successor. Same as reward COLUMN, discount 0, --selection evidence, --variance model
+    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["discount", "selection", "lambda", "reward"])]
+    target: Option<String>,
     /// Discount of transitions that carry none
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
@@ -192,6 +201,8 @@ pub(super) struct Fitted {
     pub(super) model: Model,
     selected: Option<(Selection, f64)>,
     report: Option<RefitReport>,
+    /// How the kernel was chosen, where heads have chosen it.
+    chosen_by_heads: Option<HeadSelection>,
 }
 
 /// What is said of a model in the words of those who have the table.
@@ -202,7 +213,13 @@ struct Answer {
 }
 
 impl Fit {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if let Some(target) = &self.target {
+            self.table.regress_on(target);
+            self.discount = 0.0;
+            self.selection = SelectionChoice::Evidence;
+            self.variance = self.variance.or(Some(VarianceChoice::Model));
+        }
         if self.table.dry(self.json)? {
             return Ok(());
         }
@@ -220,12 +237,10 @@ impl Fit {
         if exact {
             given::check_exact(&rows)?;
         }
-        let settings = self.settings(&rows)?;
+        let mut settings = self.settings(&rows)?;
+        settings.heads = self.heads.read(&rows, self.discount, &self.table.table)?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
-        let fitted = match &self.hyperparameters {
-            Some(path) => self.take(path, &rows, &settings, names)?,
-            None => self.search(&rows, settings, names)?,
-        };
+        let fitted = self.fit(&rows, settings, names)?;
         let model = &fitted.model;
         let hyperparameters = model.hyperparameters();
         let given = Given {
@@ -261,10 +276,27 @@ impl Fit {
             if let Some(held_out) = &answer.held_out {
                 document["held_out"] = held_out.document();
             }
+            heads::add_to(&mut document, &fitted, &snapshot)?;
             return print_json(&document);
         }
         let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
-        print(&(self.answer(&answer, &snapshot, &fitted) + &details))
+        let heads = heads::text(&fitted.model, &snapshot)?;
+        print(&(self.answer(&answer, &snapshot, &fitted) + &heads + &details))
+    }
+
+    /// The model that the options ask for.
+    fn fit(&self, rows: &Rows, settings: Settings, names: Option<Vec<String>>) -> Result<Fitted, Failure> {
+        let heads = !settings.heads.is_empty();
+        let white = || Failure::usage("--heads: white noise knows no returns, heads want correlated noise");
+        if heads && self.noise == Some(NoiseChoice::White) {
+            return Err(white());
+        }
+        let fitted = match &self.hyperparameters {
+            Some(path) => self.take(path, rows, &settings, names)?,
+            None if heads => heads::select(self, rows, settings, names)?,
+            None => self.search(rows, settings, names)?,
+        };
+        if heads && fitted.model.heads().is_none() { Err(white()) } else { Ok(fitted) }
     }
 
     /// What is learned and how, before anything is selected.
@@ -418,7 +450,7 @@ impl Fit {
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
-        Ok(Fitted { model, selected: chosen.selected, report: None })
+        Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: None })
     }
 
     /// Model selection, by the code that the daemon runs in the background.
@@ -490,7 +522,7 @@ impl Fit {
             model = given.model(chosen.dictionary, &|| true)?;
             finish(&mut model, rows);
         }
-        Ok(Fitted { model, selected: None, report: Some(candidate.report) })
+        Ok(Fitted { model, selected: None, report: Some(candidate.report), chosen_by_heads: None })
     }
 
     /// A failure to solve for values, and what may be behind it.

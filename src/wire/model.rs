@@ -1,6 +1,7 @@
 //! Models as data: reading snapshots (messages and MODEL files) and hyperparameter files.
 
 use super::encode::{InputsBody, NoiseBody};
+use super::heads;
 use super::reader::{Field, Fields, Head};
 use super::tensor::Shape;
 use super::v1::check_version;
@@ -11,7 +12,7 @@ use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 20] = [
+const SNAPSHOT_KEYS: [&str; 21] = [
     "v",
     "type",
     "critic",
@@ -32,6 +33,7 @@ const SNAPSHOT_KEYS: [&str; 20] = [
     "lambda",
     "returns",
     "provisional",
+    "heads",
 ];
 const WEIGHTS_KEYS: [&str; 19] = [
     "v",
@@ -128,6 +130,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         lambda: lambda(map.get("lambda"))?,
         returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
+        heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
     })
 }
 
@@ -193,6 +196,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         lambda: lambda(map.get("lambda"))?,
         returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
+        heads: None,
     }))
 }
 
@@ -257,7 +261,7 @@ fn out_of_range(field: &'static str, message: impl Into<String>) -> WireError {
 }
 
 /// The map that is the value of `field`.
-fn nested<'a, const N: usize>(
+pub(super) fn nested<'a, const N: usize>(
     field: Field<'a>,
     names: &'static [&'static str; N],
     prefix: &'static str,
@@ -283,7 +287,7 @@ fn check_finite(field: &'static str, values: &[f64], width: usize) -> Result<(),
     }
 }
 
-fn check_count(field: &'static str, found: usize, wanted: usize) -> Result<(), WireError> {
+pub(super) fn check_count(field: &'static str, found: usize, wanted: usize) -> Result<(), WireError> {
     if found != wanted {
         return Err(WireError::of(ErrorCode::WrongShape, field, format!("must have {wanted} rows, has {found}")));
     }
@@ -317,14 +321,14 @@ fn positive(field: Field<'_>) -> Result<f64, WireError> {
     if value > 0.0 { Ok(value) } else { Err(out_of_range(field.name, format!("must be positive, is {value}"))) }
 }
 
-fn finite_vector(field: Field<'_>) -> Result<Vec<f64>, WireError> {
+pub(super) fn finite_vector(field: Field<'_>) -> Result<Vec<f64>, WireError> {
     let values = field.vector(Vec::new())?;
     check_finite(field.name, &values, 1)?;
     Ok(values)
 }
 
 /// (n, width); an empty list will do for no rows.
-fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireError> {
+pub(super) fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireError> {
     let (rows, found, values) = field.matrix(Vec::new())?;
     if rows > 0 && found != width {
         let message = format!("must have {width} numbers per row, has {found}");

@@ -5,10 +5,12 @@
 
 mod bank;
 mod published;
+mod selection;
 
 pub(crate) use bank::Block;
 pub use bank::{Bank, Solution};
 pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot};
+pub use selection::{HeadSelection, select, targets};
 
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
@@ -174,7 +176,11 @@ impl Continuation {
 
     fn check(&self, columns: Columns) -> Result<(), String> {
         let share = |name: &str, value: f64| {
-            if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(format!("{name}: lies in [0, 1], this one is {value}")) }
+            if (0.0..=1.0).contains(&value) {
+                Ok(())
+            } else {
+                Err(format!("{name}: lies in [0, 1], this one is {value}"))
+            }
         };
         match *self {
             Self::Constant(value) => share("continuation.value", value),

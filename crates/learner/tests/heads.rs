@@ -127,7 +127,15 @@ fn assert_close(told: &str, found: &[f64], expected: &Value) {
 }
 
 /// The sums and weights of a bank against what is expected of each head.
-fn assert_bank(told: &str, bank: &Bank, unit: f64, solution: &Solution, model: &Model, query: &[f64], expected: &Value) {
+fn assert_bank(
+    told: &str,
+    bank: &Bank,
+    unit: f64,
+    solution: &Solution,
+    model: &Model,
+    query: &[f64],
+    expected: &Value,
+) {
     let features = model.dictionary().features(&model.dictionary().kernel().project(model.inputs().dim(), query));
     let (energies, evidence) = (bank.closed_energy(solution), bank.log_evidence(solution));
     for (h, head) in bank.heads().iter().enumerate() {
@@ -236,9 +244,14 @@ fn chains_can_be_taken_out_and_pieces_put_together() {
         model.cut_running_chains();
         model
     };
-    let chains: Vec<Vec<usize>> =
-        case["chains"].as_array().unwrap().iter().map(|rows| numbers(rows).iter().map(|&i| i as usize).collect()).collect();
-    let mut gone: Vec<usize> = numbers(&case["remove"]).iter().flat_map(|&chain| chains[chain as usize].clone()).collect();
+    let chains: Vec<Vec<usize>> = case["chains"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rows| numbers(rows).iter().map(|&i| i as usize).collect())
+        .collect();
+    let mut gone: Vec<usize> =
+        numbers(&case["remove"]).iter().flat_map(|&chain| chains[chain as usize].clone()).collect();
     gone.sort_unstable();
     let begins = |i: usize, starts: bool| starts || chains.iter().any(|rows| rows[0] == i);
     let whole = learned(&rows(&case));
@@ -360,4 +373,55 @@ fn faults_name_head_and_field() {
     let heavy = [Head { weight: Some(0), ..good[0].clone() }];
     let negative = (0..rows.len()).find(|&i| rows.reward(i)[0] < 0.0).unwrap();
     assert!(check_row(&heavy, &rows, negative).unwrap_err().contains("weight"));
+}
+
+#[test]
+fn returns_are_closed_by_the_heads_themselves() {
+    for name in ["discounts_11", "gvf_12", "remove_merge_15"] {
+        let case = read(name);
+        let expected = if name.starts_with("remove") { &case["expected"]["merged"] } else { &case["expected"] };
+        let (rows, asked) = (rows(&case), heads(&case));
+        let mut model = empty(&case, Settings { heads: asked.clone(), ..settings(&case) });
+        learn(&mut model, &rows, 60);
+        let found = criticd_learner::heads::targets(&asked, &rows, &model.snapshot(false).unwrap());
+        for (h, head) in asked.iter().enumerate() {
+            let of = &expected[head.name.as_str()];
+            assert_close(&format!("{name}, {}: targets", head.name), found.col(h), &of["targets"]);
+        }
+    }
+}
+
+/// Two heads, each of one variable of three, in units that differ by six decades: the third variable means nothing.
+#[test]
+fn a_kernel_that_heads_choose_has_the_union_of_what_matters() {
+    let mut rows = Rows::new(3, 1);
+    let number = |i: u64| {
+        let mut x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        x ^= x >> 29;
+        x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((x >> 11) as f64) / (1u64 << 53) as f64
+    };
+    for i in 0..160u64 {
+        let state: Vec<f64> = (0..3).map(|d| 4.0 * number(3 * i + d) - 2.0).collect();
+        rows.next_states.extend(&state);
+        rows.rewards.push(1e-3 * ((2.0 * state[0]).sin() + 0.1 * number(7919 * i)));
+        rows.states.extend(state);
+        rows.discounts.push(f64::NAN);
+        rows.ratios.push(1.0);
+        rows.streams.push(0);
+        rows.terminated.push(true);
+        rows.truncated.push(false);
+        rows.starts_chain.push(true);
+    }
+    let crossing = Cumulant::Event { index: 1, above: 0.0 };
+    let asked = vec![
+        Head::new("now", Cumulant::State(1), Rate::Discount(0.0)),
+        Head::new("event", crossing, Rate::Discount(0.5)),
+    ];
+    let settings = Settings { discount: 0.0, heads: asked, starts: 2, ..Settings::default() };
+    let chosen = criticd_learner::heads::select(&settings, &rows, None, &|| true, &|| true).unwrap();
+    let relevance = chosen.hyperparameters.kernel.metric.relevance(3);
+    assert!(relevance[0] > 10.0 * relevance[2] && relevance[1] > 10.0 * relevance[2], "{relevance:?}");
+    // An event that never happens in any row says nothing, and is left out.
+    assert_eq!((chosen.heads, chosen.rows), (2, 160));
 }

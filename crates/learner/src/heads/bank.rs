@@ -119,9 +119,8 @@ impl Bank {
             let signal = position(&mut signals, head.cumulant);
             let gram = position(&mut weightings, head.weight);
             let column = Column { signal, terminal_reward: head.terminal_reward, head: number };
-            let same = |rule: &&mut Rule| {
-                (rule.rate, rule.continuation, rule.gram) == (head.rate, head.continuation, gram)
-            };
+            let same =
+                |rule: &&mut Rule| (rule.rate, rule.continuation, rule.gram) == (head.rate, head.continuation, gram);
             match rules.iter_mut().find(same) {
                 Some(rule) => rule.columns.push(column),
                 None => {

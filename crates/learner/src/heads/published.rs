@@ -1,7 +1,7 @@
 //! Heads as they are published: plain data, and how anybody evaluates them.
 
-use super::bank::{Bank, Solution};
 use super::Head;
+use super::bank::{Bank, Solution};
 use crate::math::dense::{Matrix, Op, View, ViewMut, dot, multiply, solve_lower_transposed};
 use crate::math::dictionary::Dictionary;
 use crate::math::form::stride;

@@ -10,9 +10,7 @@
 //! g is the discount of the row before in the chain. Chains that are cut are closed as those of a critic are ([`Closing`]), each
 //! head with its own weights. With w = 1 and one head this is [`super::statistics::Statistics::absorb`].
 
-use super::dense::{
-    Matrix, Op, Singular, View, axpy, dot, multiply, product, rank_k, solve_general, symmetric_eigen,
-};
+use super::dense::{Matrix, Op, Singular, View, axpy, dot, multiply, product, rank_k, solve_general, symmetric_eigen};
 use super::posterior::{Scale, SolveError};
 use super::raw;
 use super::statistics::{Chain, Closing, Cut, Running};
@@ -241,11 +239,6 @@ impl Group {
         for (chain, &trace) in self.chains.iter_mut().zip(traces) {
             chain.trace.push(if chain.rows > 0 { trace } else { 0.0 });
         }
-    }
-
-    /// P, B, h, E and a of the newest feature, which [`Group::grow`] has made room for.
-    pub(crate) fn newest(&mut self) -> (&mut Matrix, &mut Closing) {
-        (&mut self.response, &mut self.closed)
     }
 
     fn combine(&mut self, other: &Self, sign: f64) {

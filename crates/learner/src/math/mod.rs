@@ -45,6 +45,7 @@ pub mod heads;
 pub mod kernel;
 pub mod optimise;
 pub mod posterior;
+mod profiled;
 pub(crate) mod raw;
 pub mod returns;
 pub mod sensitivity;
