@@ -2,14 +2,17 @@
 
 mod heads;
 
+use super::actions::{ActionOptions, Learned, OfActions};
 use super::given::{self, DictionaryOptions, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::inspect::{describe, names};
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
 use criticd::daemon::telemetry::ProcessorTime;
+use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::heads::HeadSelection;
+use criticd::learner::improve::{Improved, Improvement};
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
 use criticd::learner::window::Window;
@@ -31,6 +34,8 @@ const HOLD_OUT: f64 = 0.1;
 const SAMPLES: usize = 2000;
 /// Trace gap, in nats, from which a dictionary is coarse for its table.
 const TRACE_GAP: f64 = 5.0;
+/// Randomised copies of an improved Q, by which Thompson sampling acts.
+const COPIES: usize = 8;
 /// Variables that are named with their shares.
 const SHOWN: usize = 12;
 
@@ -87,6 +92,8 @@ pub(crate) struct Fit {
     /// Smallest noise variance, relative to that of the targets; lower it only for deterministic transitions
     #[arg(long, value_name = "F", default_value_t = Settings::default().noise_floor, value_parser = given::positive)]
     noise_floor: f64,
+    #[command(flatten)]
+    action: ActionOptions,
     #[command(flatten)]
     dictionary: DictionaryOptions,
     /// lambda of the lambda-returns that values are learned from: 0 (one reward and the value of the successor) to 1
@@ -225,10 +232,12 @@ impl Fit {
         }
         self.check()?;
         let started = Instant::now();
-        let table = self.table.read()?;
-        let names = given::names(&table);
-        let episodes = table.episodes().to_vec();
-        let rows = table.into_rows();
+        let learned = Learned::of(&self.action, &self.table.table, self.table.read()?, self.rho_max)?;
+        let Learned { mut rows, episodes, names, of_actions } = learned;
+        let asked = self.lambda;
+        if let Some(actions) = &of_actions {
+            self.lambda = self.action.lambda(&actions.of, &actions.columns, asked)?;
+        }
         let exact = match self.evidence {
             EvidenceChoice::Exact => true,
             EvidenceChoice::Sparse => false,
@@ -238,9 +247,29 @@ impl Fit {
             given::check_exact(&rows)?;
         }
         let mut settings = self.settings(&rows)?;
+        settings.action_value = of_actions.as_ref().map(|actions| actions.of.clone());
         settings.heads = self.heads.read(&rows, self.discount, &self.table.table)?;
+        self.check_heads(&settings)?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
-        let fitted = self.fit(&rows, settings, names)?;
+        let mut fitted = match (&self.hyperparameters, &of_actions) {
+            (Some(path), _) => self.take(path, &rows, &settings, names)?,
+            (None, Some(OfActions { of, acted: Some(acted), .. })) => {
+                let forced = std::mem::replace(&mut self.lambda, asked);
+                settings.action_value = Some(of.on_policy());
+                let selected = self.search(acted, settings, names)?;
+                self.relearn(selected, &rows, of, forced)?
+            }
+            (None, _) if !settings.heads.is_empty() => heads::select(&self, &rows, settings, names)?,
+            (None, _) => self.search(&rows, settings, names)?,
+        };
+        let improved = match &of_actions {
+            Some(actions) if actions.of.successor == Successor::Improve => {
+                let improved = self.improve(&mut fitted, &rows, &actions.of)?;
+                rows.clone_from(&improved.rows);
+                Some(improved)
+            }
+            _ => None,
+        };
         let model = &fitted.model;
         let hyperparameters = model.hyperparameters();
         let given = Given {
@@ -256,16 +285,21 @@ impl Fit {
         let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let offset = rows.len() as u64;
-        let snapshot = Snapshot {
+        let mut snapshot = Snapshot {
             generation: 1,
             offset,
             time,
             ..model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?
         };
+        if let Some(improved) = &improved {
+            improved.act_by(&mut snapshot);
+        }
         let bytes = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
         write(self.out(), &bytes)?;
+        // Returns are there for the policy that acted, and for no other.
+        let acted = of_actions.as_ref().is_none_or(|actions| actions.acted.is_none());
         let answer = Answer {
-            held_out: self.held_out(&fitted.model, &rows, &episodes),
+            held_out: if acted { self.held_out(&fitted.model, &rows, &episodes) } else { None },
             shares: shares(&snapshot, &rows.states, self.seed),
         };
         drop(progress);
@@ -276,27 +310,33 @@ impl Fit {
             if let Some(held_out) = &answer.held_out {
                 document["held_out"] = held_out.document();
             }
+            if let Some(actions) = &of_actions {
+                actions.describe(&mut document);
+            }
+            if let Some(improved) = &improved {
+                document["improvement"] = improvement(improved);
+            }
             heads::add_to(&mut document, &fitted, &snapshot)?;
             return print_json(&document);
         }
         let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
+        let said = improved.as_ref().map(improvement_text).unwrap_or_default();
         let heads = heads::text(&fitted.model, &snapshot)?;
-        print(&(self.answer(&answer, &snapshot, &fitted) + &heads + &details))
+        print(&(said + &self.answer(&answer, &snapshot, &fitted) + &heads + &details))
     }
 
-    /// The model that the options ask for.
-    fn fit(&self, rows: &Rows, settings: Settings, names: Option<Vec<String>>) -> Result<Fitted, Failure> {
-        let heads = !settings.heads.is_empty();
-        let white = || Failure::usage("--heads: white noise knows no returns, heads want correlated noise");
-        if heads && self.noise == Some(NoiseChoice::White) {
-            return Err(white());
+    /// What heads rule out.
+    fn check_heads(&self, settings: &Settings) -> Result<(), Failure> {
+        if settings.heads.is_empty() {
+            return Ok(());
         }
-        let fitted = match &self.hyperparameters {
-            Some(path) => self.take(path, rows, &settings, names)?,
-            None if heads => heads::select(self, rows, settings, names)?,
-            None => self.search(rows, settings, names)?,
-        };
-        if heads && fitted.model.heads().is_none() { Err(white()) } else { Ok(fitted) }
+        if self.noise == Some(NoiseChoice::White) {
+            return Err(Failure::usage("--heads: white noise knows no returns, heads want correlated noise"));
+        }
+        if settings.action_value.is_some() {
+            return Err(Failure::usage("--heads: heads are of states, they cannot be learned beside values of actions"));
+        }
+        Ok(())
     }
 
     /// What is learned and how, before anything is selected.
@@ -313,7 +353,7 @@ impl Fit {
             rho_max: self.rho_max,
             forgetting: self.forgetting,
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
-            state_kinds: self.state_kinds.clone(),
+            state_kinds: self.action.kinds(&self.state_kinds, rows.dim),
             ..given::settings(rows, self.discount)
         };
         settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
@@ -451,6 +491,59 @@ impl Fit {
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
         Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: None })
+    }
+
+    /// The value of another policy, or of a better one, under the kernel that was selected by the returns of the one that acted.
+    fn relearn(
+        &self,
+        selected: Fitted,
+        rows: &Rows,
+        of: &ActionValue,
+        lambda: Option<Lambda>,
+    ) -> Result<Fitted, Failure> {
+        let (inputs, hyperparameters) = (selected.model.inputs(), selected.model.hyperparameters());
+        let lambda = match lambda {
+            Some(Lambda::Fixed(lambda)) => lambda,
+            _ => selected.model.lambda(),
+        };
+        let settings = Settings {
+            action_value: Some(of.clone()),
+            lambda: Lambda::Fixed(lambda),
+            tune_noise: false,
+            ..selected.model.settings().clone()
+        };
+        let given = Given { settings: &settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
+        let mut model = given.model(self.dictionary.choose(&given)?.dictionary, &|| true)?;
+        finish(&mut model, rows);
+        Ok(Fitted { model, ..selected })
+    }
+
+    /// Sweeps of improvement; the model becomes the one that follows the actions they prefer, which says how sure values are.
+    fn improve(&self, fitted: &mut Fitted, rows: &Rows, of: &ActionValue) -> Result<Improved, Failure> {
+        if rows.rewards_per_row > 1 {
+            return Err(Failure::usage(
+                "--successor improve: the best action is that of one reward, the table has several",
+            ));
+        }
+        if self.forgetting.is_finite() {
+            return Err(Failure::usage("--successor improve learns from all rows alike: leave out --forgetting"));
+        }
+        let model = &fitted.model;
+        let improvement = Improvement { model, rows, space: &of.space, before: None, copies: COPIES, seed: self.seed };
+        let improved = improvement.run(&|| true)?;
+        let hyperparameters = model.hyperparameters();
+        let given = Given {
+            settings: model.settings(),
+            rows: &improved.rows,
+            inputs: model.inputs(),
+            hyperparameters: &hyperparameters,
+            lambda: 0.0,
+            first: 0,
+        };
+        let mut better = given.model(model.dictionary().clone(), &|| true)?;
+        finish(&mut better, &improved.rows);
+        fitted.model = better;
+        Ok(improved)
     }
 
     /// Model selection, by the code that the daemon runs in the background.
@@ -747,6 +840,25 @@ impl NoiseChoice {
 fn finish(model: &mut Model, rows: &Rows) {
     model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model.reset_score();
+}
+
+/// How improvement went.
+fn improvement(improved: &Improved) -> Value {
+    json!({
+        "sweeps": improved.sweeps,
+        "settled": improved.settled(),
+        "change": improved.change,
+        "clipped": improved.clipped,
+    })
+}
+
+fn improvement_text(improved: &Improved) -> String {
+    let how = if improved.settled() {
+        "and values no longer change"
+    } else {
+        "and values still change: what is written is the mean of the last 5"
+    };
+    format!("improvement: {} sweeps, {how}\n", improved.sweeps)
 }
 
 /// All of the file or nothing.

@@ -1,5 +1,6 @@
 //! Models as data: reading snapshots (messages and MODEL files) and hyperparameter files.
 
+use super::actions::actions;
 use super::encode::{InputsBody, NoiseBody};
 use super::heads;
 use super::reader::{Field, Fields, Head};
@@ -8,11 +9,11 @@ use super::v1::check_version;
 use super::{ArrayForm, ErrorCode, WireError, excerpt};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
-use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
+use crate::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 21] = [
+const SNAPSHOT_KEYS: [&str; 22] = [
     "v",
     "type",
     "critic",
@@ -33,6 +34,7 @@ const SNAPSHOT_KEYS: [&str; 21] = [
     "lambda",
     "returns",
     "provisional",
+    "actions",
     "heads",
 ];
 const WEIGHTS_KEYS: [&str; 19] = [
@@ -110,6 +112,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
             Some(variance)
         }
     };
+    let actions = map.get("actions").map(|field| actions(field, size, dim)).transpose()?;
     let uint = |name| map.require(name)?.uint();
     let discount = share(map.require("discount")?)?;
     Ok(Snapshot {
@@ -130,6 +133,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         lambda: lambda(map.get("lambda"))?,
         returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
+        actions,
         heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
     })
 }
@@ -196,6 +200,8 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         lambda: lambda(map.get("lambda"))?,
         returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
+        // Copies are of weights that are no more.
+        actions: before.actions.as_ref().map(|actions| Actions::of(actions.space.clone())),
         heads: None,
     }))
 }
@@ -256,7 +262,7 @@ pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option
     file
 }
 
-fn out_of_range(field: &'static str, message: impl Into<String>) -> WireError {
+pub(super) fn out_of_range(field: &'static str, message: impl Into<String>) -> WireError {
     WireError::of(ErrorCode::OutOfRange, field, message)
 }
 
@@ -339,7 +345,7 @@ pub(super) fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64
 }
 
 /// (m,) or (m, H).
-fn weights(field: Field<'_>, size: usize) -> Result<DMatrix<f64>, WireError> {
+pub(super) fn weights(field: Field<'_>, size: usize) -> Result<DMatrix<f64>, WireError> {
     let tensor = field.tensor(Vec::new())?;
     let (rows, width) = tensor.shape.rows_and_width();
     if tensor.shape == Shape::Scalar || width == 0 {

@@ -43,6 +43,7 @@ pub mod forgetting;
 pub mod form;
 pub mod heads;
 pub mod kernel;
+pub mod mixture;
 pub mod optimise;
 pub mod posterior;
 mod profiled;
