@@ -364,6 +364,7 @@ mod tests {
             returns: None,
             provisional: false,
             actions: None,
+            heads: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Messages from the daemon, and those that the command line sends to one.
 
 use super::actions::ActionsBody;
+use super::heads::HeadsBody;
 use super::reader::{Field, Head, Reader};
 use super::status::Status;
 use super::tensor::{Flags, Written};
@@ -597,6 +598,7 @@ struct SnapshotBody<'a> {
     provisional: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     actions: Option<ActionsBody<'a>>,
+    heads: Option<HeadsBody<'a>>,
 }
 
 impl<'a> SnapshotBody<'a> {
@@ -622,6 +624,7 @@ impl<'a> SnapshotBody<'a> {
             returns: ReturnsBody::new(snapshot, form),
             provisional: snapshot.provisional,
             actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
+            heads: snapshot.heads.as_ref().map(|heads| HeadsBody::new(heads, form, variance)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Models as data: reading snapshots (messages and MODEL files) and hyperparameter files.
 
 use super::actions::actions;
+use super::heads;
 use super::reader::{Field, Fields, Head};
 use super::status::{InputsStatus, KernelStatus, NoiseStatus, Relevance};
 use super::tensor::Shape;
@@ -12,7 +13,7 @@ use crate::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 21] = [
+const SNAPSHOT_KEYS: [&str; 22] = [
     "v",
     "type",
     "critic",
@@ -34,6 +35,7 @@ const SNAPSHOT_KEYS: [&str; 21] = [
     "returns",
     "provisional",
     "actions",
+    "heads",
 ];
 const WEIGHTS_KEYS: [&str; 19] = [
     "v",
@@ -132,6 +134,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
         actions,
+        heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
     })
 }
 
@@ -199,6 +202,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
         // Copies are of weights that are no more.
         actions: before.actions.as_ref().map(|actions| Actions::of(actions.space.clone())),
+        heads: None,
     }))
 }
 
@@ -349,7 +353,7 @@ pub(super) fn finite_vector(field: Field<'_>) -> Result<Vec<f64>, WireError> {
 }
 
 /// (n, width); an empty list will do for no rows.
-fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireError> {
+pub(super) fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireError> {
     let (rows, found, values) = field.matrix(Vec::new())?;
     if rows > 0 && found != width {
         let message = format!("must have {width} numbers per row, has {found}");
