@@ -3,11 +3,11 @@
 //!
 //! `cargo bench --bench refit` (some minutes); `-- --test` runs it once on few rows.
 
-use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::refit::{self, Candidate};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, Settings, Verdict};
 use criticd::sim::{self, Step, pendulum::Pendulum};
+use criticd::telemetry::ProcessorTime;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
