@@ -10,6 +10,8 @@ use serde::Serialize;
 const TOLD_APART: f64 = 3.0;
 /// ... and the variance of the targets that it has to lose: small losses are the dictionary's.
 const MATTERS: f64 = 0.005;
+/// Mean of the importance ratios above which something is wrong with them.
+const TOO_MUCH: f64 = 1.1;
 /// Share of the rows that weighted ones are worth, below which somebody should know.
 const WORTH_LITTLE: f64 = 0.1;
 
@@ -140,6 +142,13 @@ impl About<'_> {
         if worth < WORTH_LITTLE * *rows as f64 {
             out.push(format!(
                 "importance ratios differ so much that {rows} rows are worth {worth:.0}: a lower rho_max makes values surer, and biased"
+            ));
+        }
+        if let Some((mean, error)) = self.jury.pieces.mean_ratio()
+            && mean - TOLD_APART * error > TOO_MUCH
+        {
+            out.push(format!(
+                "importance ratios average {mean:.3e}, but those of two policies average 1: check behavior_prob and target_prob"
             ));
         }
         if let Some((loss, error)) = self.one_step
