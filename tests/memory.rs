@@ -55,11 +55,20 @@ impl Producer {
 }
 
 /// Of rows through `states` (n + 1, D).
-fn message(stream: &str, states: Vec<f64>, truncated: Option<Vec<bool>>) -> Vec<u8> {
-    let rewards = states.chunks_exact(DIM).take(states.len() / DIM - 1).map(|s| s[0].sin() + s[1]).collect();
-    let stream = stream.to_owned();
-    let parts =
-        BatchParts { stream, dim: DIM, rewards_per_row: 1, states, rewards, truncated, ..BatchParts::default() };
+fn message(stream: &str, mut states: Vec<f64>, truncated: Option<Vec<bool>>) -> Vec<u8> {
+    let next_states = states.split_off(states.len() - DIM);
+    let next_states = states.iter().skip(DIM).copied().chain(next_states).collect();
+    let rewards = states.chunks_exact(DIM).map(|s| s[0].sin() + s[1]).collect();
+    let parts = BatchParts {
+        stream: stream.to_owned(),
+        dim: DIM,
+        rewards_per_row: 1,
+        states,
+        next_states: Some(next_states),
+        rewards,
+        truncated,
+        ..BatchParts::default()
+    };
     wire::encode_ingest(&Batch::new(parts).unwrap())
 }
 
