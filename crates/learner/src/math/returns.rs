@@ -156,7 +156,7 @@ impl FollowedBy {
         let (mut out, mut flowing) = (vec![0.0; rows.len()], vec![0.0; rows.len()]);
         for (i, next) in successor.iter().enumerate() {
             let ratio = rows.ratios[i].min(self.rho_max);
-            out[i] = carry(self.lambda, ratio, flowing[i]);
+            out[i] = carry(self.lambda * rows.carry(i, self.rho_max), ratio, flowing[i]);
             if let Some(next) = *next {
                 flowing[next] = rows.discount(i, self.discount) * (flowing[i] * out[i] + ratio);
             }

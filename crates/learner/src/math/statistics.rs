@@ -35,11 +35,10 @@ use serde::{Deserialize, Serialize};
 /// rows with a probability of at most n over this (docs/mathematics.md (S13)).
 const REACH_MAX: f64 = 1e12;
 
-/// c of docs/mathematics.md (S13): how much of a trace flows into a row of importance ratio `ratio`, where weights that sum up to
-/// `flowing` would. It is lambda `ratio`, or 0 where the sum would exceed all that ratios of probabilities come to.
-pub fn carry(lambda: f64, ratio: f64, flowing: f64) -> f64 {
-    let carry = lambda * ratio;
-    if flowing * carry + ratio > REACH_MAX { 0.0 } else { carry }
+/// c of docs/mathematics.md (S13): how much of a trace flows into a row of this weight, where weights that sum up to `flowing` would.
+/// It is `offered`, lambda rho for V, or 0 where the sum would exceed what ratios of probabilities come to.
+pub fn carry(offered: f64, weight: f64, flowing: f64) -> f64 {
+    if flowing * offered + weight > REACH_MAX { 0.0 } else { offered }
 }
 
 /// Running sums of one chain: all zero at its start.
@@ -65,9 +64,9 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// c of the next row, of importance ratio `ratio` ([`carry`]).
-    pub fn carry(&self, lambda: f64, ratio: f64) -> f64 {
-        carry(lambda, ratio, self.discount * self.reach)
+    /// c of the next row, of this weight ([`carry`]).
+    pub fn carry(&self, offered: f64, weight: f64) -> f64 {
+        carry(offered, weight, self.discount * self.reach)
     }
 
     /// A chain that has not started, for m features and H rewards.

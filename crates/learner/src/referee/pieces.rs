@@ -158,7 +158,7 @@ impl Pieces {
             let mut flowing = 0.0;
             for node in piece.clone() {
                 let weight = self.weight[node];
-                out[node] = carry(lambda, weight, flowing);
+                out[node] = carry(lambda * weight, weight, flowing);
                 flowing = self.discount[node] * (flowing * out[node] + weight);
             }
         }
