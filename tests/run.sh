@@ -26,6 +26,15 @@ count() {
     { grep -E "$2" "$1" || true; } | { grep -oE "[0-9]+ $3" || true; } | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
+echo "== tests/shape.py"
+if ! command -v python3 >"$logs/which"; then
+    skip 1 "the shape of the sources: there is no python3"
+elif python3 tests/shape.py 2>&1 | tee "$logs/shape"; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+fi
+
 echo "== cargo test --release --workspace"
 status=0
 cargo test --release --workspace --exclude criticd-fuzz --no-fail-fast 2>&1 | tee "$logs/cargo" || status=$?

@@ -8,7 +8,7 @@ use console::Term;
 use criticd::math::embedding::StateKind;
 use criticd::wire;
 use criticd::wire::status::{
-    CriticStatus, LambdaFound, MemoryStatus, ModelMemoryStatus, ModelStatus, RefitFound, LastRefit, RefitStatus,
+    CriticStatus, LambdaFound, LastRefit, MemoryStatus, ModelMemoryStatus, ModelStatus, RefitFound, RefitStatus,
     ReturnsStatus, SelectionFound,
 };
 use serde_json::json;

@@ -271,9 +271,7 @@ fn critics(critics: &[CriticStatus], to: &mut DescriptorEncoder<'_>) -> fmt::Res
     let counts = |read: fn(&CriticStatus) -> Option<u64>| {
         critics.iter().filter_map(move |critic| Some((critic.name.clone(), read(critic)?)))
     };
-    metric("learned_rows", "Transitions learned")
-        .per("critic")
-        .counter(to, counts(|critic| Some(critic.learned)))?;
+    metric("learned_rows", "Transitions learned").per("critic").counter(to, counts(|critic| Some(critic.learned)))?;
     metric("drift_alarms", "Changes of the world that were called one")
         .per("critic")
         .counter(to, counts(|critic| Some(critic.model.as_ref()?.drift.alarms)))?;

@@ -1001,8 +1001,7 @@ mod tests {
         let model = ModelStatus { dictionary_size: 2, score: Some(-1.5), lambda: Some(0.5), ..ModelStatus::default() };
         let found =
             RefitFound { trigger: "rows".into(), evidence_drop: vec![None, Some(0.1 + 0.2)], ..RefitFound::default() };
-        let last =
-            LastRefit { outcome: LastRefit::ADOPTED.into(), found: Some(found), ..LastRefit::default() };
+        let last = LastRefit { outcome: LastRefit::ADOPTED.into(), found: Some(found), ..LastRefit::default() };
         let refit = RefitStatus { last: Some(last), ..RefitStatus::default() };
         let critics = vec![
             CriticStatus { name: "a".into(), refit, model: Some(model), ..CriticStatus::default() },

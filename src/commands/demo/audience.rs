@@ -4,7 +4,7 @@ use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
 use criticd::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
 use criticd::transport::Endpoints;
-use criticd::wire::status::{RefitFound, LastRefit};
+use criticd::wire::status::{LastRefit, RefitFound};
 use criticd::wire::{self, Status};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,7 +7,7 @@ use crate::learner::{Judgement, Learner};
 use crate::panics;
 use crate::state::State;
 use crate::state::record::Record;
-use crate::wire::status::{PauseStatus, RefitFound, LastRefit, RefitStatus};
+use crate::wire::status::{LastRefit, PauseStatus, RefitFound, RefitStatus};
 use crate::wire::{self, RefitOutcome, WireError};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -232,9 +232,11 @@ impl RefitDesk {
     ) {
         let desk = &mut self.desks[critic];
         let (name, generation) = (&learner.settings().name, learner.generation());
-        log::info!("event=refit_rejected critic={name} generation={generation} offset={} why={why:?}", learner.learned());
-        let outcome =
-            LastRefit { reason: Some(why.to_owned()), ..desk.outcome(LastRefit::REJECTED, learner, report) };
+        log::info!(
+            "event=refit_rejected critic={name} generation={generation} offset={} why={why:?}",
+            learner.learned()
+        );
+        let outcome = LastRefit { reason: Some(why.to_owned()), ..desk.outcome(LastRefit::REJECTED, learner, report) };
         desk.seconds = 0.0;
         let rejected = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         answer(&mut desk.waiting_for_running, &rejected, out);
