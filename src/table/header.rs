@@ -103,10 +103,11 @@ impl Header {
 
     /// The columns of the rows' extras, without rows.
     fn extras(&self) -> Result<Extras, Fault> {
+        let logarithm = self.columns.contains(&Column::BehaviorLogProb);
         let one = |column| Wide::new(usize::from(self.columns.contains(&column)));
         let extras = Extras {
             actions: Wide::new(self.width("action", |c| if let Column::Action(k) = c { Some(k) } else { None })?),
-            behavior_probs: one(Column::BehaviorProb),
+            behavior_probs: one(if logarithm { Column::BehaviorLogProb } else { Column::BehaviorProb }),
             target_probs: one(Column::TargetProb),
             next_actions: Wide::new(
                 self.width("next_action", |c| if let Column::NextAction(k) = c { Some(k) } else { None })?,
@@ -114,6 +115,7 @@ impl Header {
             next_action_probs: Wide::new(
                 self.width("next_action_probs", |c| if let Column::NextActionProb(k) = c { Some(k) } else { None })?,
             ),
+            times: Wide::new(usize::from(self.columns.iter().any(|c| matches!(c, Column::Time | Column::Order)))),
         };
         let (action, next) = (extras.actions.width, extras.next_actions.width);
         if action > 0 && next > 0 && action != next {
@@ -125,6 +127,9 @@ impl Header {
 
     /// Whether it is known where episodes terminate, once and not twice.
     fn check_ends(&self, reading: Reading) -> Result<(), Fault> {
+        if reading.independent {
+            return Ok(());
+        }
         let position = |column| self.columns.iter().position(|&c| c == column);
         let done = position(Column::Done).map(|k| &self.names[k]);
         let told = match reading.done {

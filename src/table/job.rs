@@ -19,6 +19,8 @@ pub(super) enum Column {
     Time,
     Seq,
     BehaviorProb,
+    /// Its logarithm.
+    BehaviorLogProb,
     TargetProb,
     NextAction(usize),
     NextActionProb(usize),
@@ -61,7 +63,9 @@ impl Column {
             "discount" => Self::Discount,
             "time" => Self::Time,
             "seq" => Self::Seq,
-            "behavior_prob" => Self::BehaviorProb,
+            // RLlib's, obp's and VW's names of it are ours, too.
+            "behavior_prob" | "action_prob" | "pscore" | "propensity_score" | "probability" => Self::BehaviorProb,
+            "behavior_logp" | "action_logp" => Self::BehaviorLogProb,
             "target_prob" => Self::TargetProb,
             "next_action" => Self::NextAction(0),
             "starts_chain" => Self::StartsChain,

@@ -1,5 +1,7 @@
 //! Messages from the daemon, and those that the command line sends to one.
 
+use super::actions::ActionsBody;
+use super::heads::HeadsBody;
 use super::reader::{Field, Head, Reader};
 use super::status::Status;
 use super::tensor::{Flags, Written};
@@ -594,6 +596,9 @@ struct SnapshotBody<'a> {
     returns: Option<ReturnsBody<'a>>,
     #[serde(skip_serializing_if = "is_false")]
     provisional: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actions: Option<ActionsBody<'a>>,
+    heads: Option<HeadsBody<'a>>,
 }
 
 impl<'a> SnapshotBody<'a> {
@@ -618,6 +623,8 @@ impl<'a> SnapshotBody<'a> {
             lambda: snapshot.lambda,
             returns: ReturnsBody::new(snapshot, form),
             provisional: snapshot.provisional,
+            actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
+            heads: snapshot.heads.as_ref().map(|heads| HeadsBody::new(heads, form, variance)),
         }
     }
 }

@@ -8,7 +8,9 @@
 //! claimed length is compared with the bytes that are left before anything is allocated, nesting is limited, and what
 //! decoding allocates stays below twenty times the message (a list of one-byte integers, whose successors are copied).
 
+mod actions;
 mod encode;
+mod heads;
 mod model;
 mod reader;
 mod reply;
@@ -22,6 +24,7 @@ pub use encode::{
     Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
     encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
+pub use heads::{HeadForm, heads_from_str};
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };

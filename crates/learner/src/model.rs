@@ -4,14 +4,17 @@ use super::contest::Foretold;
 use super::verification::{Pace, Verification, Verified};
 use super::watch::{Alarm, Watch, Watched};
 use super::{Settings, VarianceKind};
+use crate::action::ActionValue;
+use crate::heads::{Bank, Block};
 use crate::math::backfill::{BackfillBuffer, Crossing, Observed, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
+use crate::math::mixture::Mixtures;
 use crate::math::posterior::{Arrivals, Posterior, Scale, SolveError, SolveWork, add_scores};
 use crate::math::spread::{Spread, Spreading};
 use crate::math::statistics::{Boundaries, Chain, Followed, Running, Statistics, WAITING_MAX};
-use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
+use crate::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
@@ -166,6 +169,9 @@ pub struct Model {
     steady_tunings: u32,
     score: Score,
     counts: Counts,
+    /// What it has learned for its heads; none if it has no heads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    heads: Option<Box<Bank>>,
     /// Detector of drift in its errors; none if drift detection is off.
     #[serde(default)]
     watch: Option<Box<Watch>>,
@@ -191,6 +197,7 @@ struct Work {
     features: Matrix,
     /// Scratch of features.
     covariances: Matrix,
+    mixtures: Mixtures,
     residuals: Vec<f64>,
     /// Whether what the block's rows observe stands in `observed`, and not in `features`.
     observed_apart: bool,
@@ -286,21 +293,25 @@ enum Successor {
 
 /// Where a row's states stand among the nodes of its block.
 #[derive(Clone, Copy, Debug, Default)]
-struct RowNodes {
-    slot: usize,
+pub(crate) struct RowNodes {
+    pub(crate) slot: usize,
     /// Successor of the chain that a gap before this row cuts.
-    gap: Option<usize>,
+    pub(crate) gap: Option<usize>,
     /// What the row before it in its chain led to, where rows are followed and that is another state than its own.
     before: Option<usize>,
-    state: usize,
+    pub(crate) state: usize,
     /// Next state, where it is needed: white noise, or a chain cut after this row.
-    next: Option<usize>,
+    pub(crate) next: Option<usize>,
 }
 
 impl Work {
     /// Bytes held, for reports of memory.
     fn bytes(&self) -> usize {
-        self.features.bytes() + self.covariances.bytes() + self.observed.bytes() + self.gathered.bytes()
+        self.features.bytes()
+            + self.covariances.bytes()
+            + self.mixtures.bytes()
+            + self.observed.bytes()
+            + self.gathered.bytes()
     }
 
     /// Features of what the block's rows observe (m, rows).
@@ -357,12 +368,14 @@ impl Model {
             steady_tunings: 0,
             score: Score::default(),
             counts: Counts::default(),
+            heads: None,
             watch: None,
             foretold: None,
             work: None,
             dictionary,
             settings,
         };
+        model.start_heads();
         model.statistics.forget(model.settings.forgetting);
         if model.statistics.forgets() {
             model.recent.forget();
@@ -372,6 +385,41 @@ impl Model {
         }
         model.set_lambda(lambda);
         model
+    }
+
+    /// Begin with the heads of the settings. White noise, which has no returns, knows none.
+    fn start_heads(&mut self) {
+        if !self.settings.heads.is_empty() && self.noise == NoiseModel::Correlated {
+            let (heads, half_life) = (self.settings.heads.clone(), self.settings.forgetting);
+            self.heads = Some(Box::new(Bank::new(heads, self.dictionary.len(), half_life, self.scale)));
+        }
+    }
+
+    /// What it has learned for its heads; none where it has none.
+    pub fn heads(&self) -> Option<&Bank> {
+        self.heads.as_deref()
+    }
+
+    /// Choose noise and scale of each head that does not name its own, from what has been learned so far.
+    ///
+    /// # Errors
+    /// If a system cannot be solved; the scales are then as they were.
+    pub fn tune_heads(&mut self) -> Result<(), SolveError> {
+        let running = self.running();
+        let (diagonal, floor) = (self.dictionary.kernel().diagonal(), self.settings.noise_floor);
+        if let Some(heads) = &mut self.heads {
+            heads.tune(&running, diagonal, floor)?;
+        }
+        Ok(())
+    }
+
+    /// Log evidence of each head, nats; empty where there is none.
+    ///
+    /// # Errors
+    /// If a system cannot be solved.
+    pub fn head_evidence(&self) -> Result<Vec<f64>, SolveError> {
+        let Some(heads) = &self.heads else { return Ok(Vec::new()) };
+        Ok(heads.log_evidence(&heads.solve(&self.running())?))
     }
 
     /// A model with the inputs, kernel, dictionary, lambda, scale and noise of this one that has learned nothing: for rows
@@ -401,7 +449,8 @@ impl Model {
         }
         self.lambda = lambda;
         // Where held-out returns choose the ridge, no evidence of returns may tune it, at lambda = 1 either.
-        if lambda < 1.0 || self.settings.selects_by_returns() {
+        let leaves_chain = self.settings.action_value.as_ref().is_some_and(ActionValue::leaves_chain);
+        if lambda < 1.0 || self.settings.selects_by_returns() || leaves_chain {
             self.follow_rows();
         }
     }
@@ -437,6 +486,11 @@ impl Model {
         if self.noise == NoiseModel::White { 1.0 } else { rows.ratios[i].min(self.settings.rho_max) }
     }
 
+    /// c of row i: how much of the trace flows into it.
+    fn carry(&self, rows: &Rows, i: usize) -> f64 {
+        if self.noise == NoiseModel::White { 1.0 } else { self.lambda * rows.carry(i, self.settings.rho_max) }
+    }
+
     /// Whether everything has the size that everything else expects: what is read from a file is asked this, since a model
     /// that does not hold together would panic at some later row.
     pub fn is_consistent(&self) -> bool {
@@ -468,6 +522,7 @@ impl Model {
             })
             && self.posterior.as_ref().is_none_or(|posterior| posterior.is_consistent(m, rewards))
             && self.arrivals.is_consistent(m, rewards)
+            && self.heads.as_ref().is_none_or(|heads| heads.is_consistent(m, slots, dim))
             && self.watch.as_ref().is_none_or(|watch| watch.is_consistent(rewards, dim, slots))
     }
 
@@ -519,6 +574,8 @@ impl Model {
             lambda: kept.lambda,
             rho_max: kept.rho_max,
             forgetting: kept.forgetting,
+            action_value: kept.action_value,
+            heads: kept.heads,
             ..settings.clone()
         };
     }
@@ -551,6 +608,7 @@ impl Model {
             + self.arrivals.bytes()
             + self.waiting_scores.bytes()
             + self.watch.as_ref().map_or(0, |watch| watch.bytes())
+            + self.heads.as_ref().map_or(0, |heads| heads.bytes())
             + self.chains.len() * chain * size_of::<f64>()
     }
 
@@ -609,7 +667,8 @@ impl Model {
     }
 
     fn learn_block(&mut self, rows: &Rows, block: Range<usize>, offset: u64) {
-        if !self.statistics.follows_rows && block.clone().any(|i| self.ratio(rows, i) != 1.0) {
+        let weighted = |i: usize| self.ratio(rows, i) != 1.0 || self.carry(rows, i) != self.lambda;
+        if !self.statistics.follows_rows && block.clone().any(weighted) {
             self.follow_rows();
         }
         self.age(offset);
@@ -619,6 +678,10 @@ impl Model {
         self.admit_novel(&mut work);
         self.observe(rows, block.clone(), &mut work);
         self.score_rows(rows, block.clone(), offset, &mut work);
+        if let Some(heads) = &mut self.heads {
+            let (nodes, features) = (&work.nodes, &work.features);
+            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features });
+        }
         self.absorb(rows, block, offset, &mut work);
         self.work = Some(work);
         if self.dictionary.is_full() && !self.recent.is_settled() {
@@ -740,10 +803,35 @@ impl Model {
         }
         work.features.resize(self.dictionary.len(), nodes);
         if !self.recall_features(work) {
-            self.dictionary.features_into(&work.points, &mut work.covariances, work.features.view_mut());
+            let Work { states, points, covariances, mixtures, features, .. } = work;
+            self.features_into(states, points, covariances, mixtures, features.view_mut());
         }
         work.residuals.clear();
         work.residuals.extend((0..nodes).map(|k| self.dictionary.residual(work.features.col(k))));
+    }
+
+    /// out (m, n) <- features of normalised `states` (n, D), whose `points` are projected already; successors may be
+    /// distributions over actions.
+    fn features_into(
+        &self,
+        states: &[f64],
+        points: &[f64],
+        covariances: &mut Matrix,
+        mixtures: &mut Mixtures,
+        out: ViewMut<'_>,
+    ) {
+        if self.settings.mixes_successors() {
+            mixtures.features_into(&self.dictionary, self.settings.choices(), states, out);
+        } else {
+            self.dictionary.features_into(points, covariances, out);
+        }
+    }
+
+    /// [`Model::features_into`] in a matrix of its own (m, n).
+    fn features(&self, states: &[f64], points: &[f64]) -> Matrix {
+        let mut out = Matrix::zeros(self.dictionary.len(), states.len() / self.inputs.dim());
+        self.features_into(states, points, &mut Matrix::default(), &mut Mixtures::default(), out.view_mut());
+        out
     }
 
     /// Take the features of a few nodes from the last refresh, if it has looked at all of them: a row begins where the one before
@@ -765,7 +853,8 @@ impl Model {
     /// their new coordinate.
     fn admit_novel(&mut self, work: &mut Work) {
         for node in 0..work.node_rows.len() {
-            if work.residuals[node] <= self.dictionary.tolerance() {
+            // Backfill knows no successor that is a distribution: with these a dictionary is chosen from all rows at once.
+            if self.settings.mixes_successors() || work.residuals[node] <= self.dictionary.tolerance() {
                 continue;
             }
             if self.dictionary.is_full() {
@@ -859,7 +948,8 @@ impl Model {
         next_points.clear();
         kernel.project_into(dim, &work.successors, next_points);
         next.resize(m, work.successors.len() / dim);
-        self.dictionary.features_into(next_points, &mut work.covariances, next.view_mut());
+        let (covariances, mixtures) = (&mut work.covariances, &mut work.mixtures);
+        self.features_into(&work.successors, next_points, covariances, mixtures, next.view_mut());
         let follows = self.statistics.follows_rows;
         // Features admitted since the refresh have their prior variance of one.
         let known = posterior.feature_weights().rows();
@@ -961,6 +1051,8 @@ impl Model {
         // A row may end the chain before it, continue one and be the last of its own.
         gathered.clear(self.dictionary.len(), 2 * block.len(), self.statistics.follows_rows, self.scatters_rows());
         let asks = !white && self.asks_for_errors(&gathered);
+        // At lambda = 1, with the variance of the model, nothing waits for a row's successor.
+        let settles = asks || self.statistics.follows_rows;
         let dim = self.inputs.dim();
         for (k, i) in block.clone().enumerate() {
             let nodes = work.nodes[k];
@@ -977,11 +1069,11 @@ impl Model {
                 self.close_chain(slot, row, work.features.col(node), &work.points[point(node)], &mut gathered);
             }
             let (ratio, decay) = (self.ratio(rows, i), self.chains[slot].discount);
-            let carry = self.lambda * ratio;
+            let carry = self.chains[slot].carry(self.carry(rows, i), ratio);
             let weight = self.statistics.weight_at(offset + k as u64);
             let features = work.features.col(nodes.state);
             let continues = self.chains[slot].rows > 0;
-            if continues && !white {
+            if continues && settles {
                 self.settle_row(slot, Some(work.features.col(nodes.before.unwrap_or(nodes.state))), &mut gathered);
             }
             let crossing = self.statistics.follows_rows.then(|| {
@@ -1105,7 +1197,10 @@ impl Model {
         for slot in 0..self.chains.len() {
             if self.chains[slot].rows > 0 {
                 let point = self.dictionary.kernel().project(self.inputs.dim(), &self.slots[slot].next_state);
-                let features = self.dictionary.features(&point);
+                let features = self.features(&self.slots[slot].next_state, &point);
+                if let Some(heads) = &mut self.heads {
+                    heads.cut(slot, features.col(0));
+                }
                 self.close_chain(slot, self.recent.end(), features.col(0), &point, &mut gathered);
             }
         }
@@ -1116,6 +1211,9 @@ impl Model {
     pub fn discount(&mut self, factor: f64) {
         self.cut_running_chains();
         self.statistics.discount(factor);
+        if let Some(heads) = &mut self.heads {
+            heads.discount(factor);
+        }
         self.recent.discount(factor);
         self.scale_scores(factor);
         self.rows_at_tuning = self.rows_at_tuning.min(self.statistics.rows);
@@ -1293,7 +1391,7 @@ impl Model {
         points.clear();
         self.dictionary.kernel().project_into(self.inputs.dim(), states, points);
         running.features.resize(self.dictionary.len(), states.len() / self.inputs.dim());
-        self.dictionary.features_into(points, covariances, running.features.view_mut());
+        self.features_into(states, points, covariances, &mut Mixtures::default(), running.features.view_mut());
         running.close(chains(), self.settings.rewards.len());
     }
 
@@ -1414,6 +1512,9 @@ impl Model {
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         self.recent = BackfillBuffer::new(0, 1, 0, width, self.settings.rewards.len());
         (self.chains, self.slots, self.slot_of_stream) = Default::default();
+        if let Some(heads) = &mut self.heads {
+            heads.drop_chains();
+        }
         self.verification.forget();
         self.arrivals = Self::unknown_arrivals();
         self.watch = self.watch.take().and_then(|watch| watch.into_healthy());
@@ -1442,8 +1543,8 @@ impl Model {
     /// Append what weights (m, H) state of rows `range` and their successors.
     pub(super) fn foretell(&self, rows: &Rows, range: Range<usize>, weights: &Matrix, foretold: &mut Foretold) {
         let features = |states: &[f64]| {
-            let points = self.dictionary.kernel().project(self.inputs.dim(), &self.inputs.normalise(states));
-            self.dictionary.features(&points)
+            let states = self.inputs.normalise(states);
+            self.features(&states, &self.dictionary.kernel().project(self.inputs.dim(), &states))
         };
         let states = |of: &[f64]| features(&of[range.start * rows.dim..range.end * rows.dim]);
         let (here, next) = (states(&rows.states), states(&rows.next_states));
@@ -1640,6 +1741,10 @@ impl Model {
         } else {
             None
         };
+        let heads = match &self.heads {
+            None => None,
+            Some(heads) => Some(heads.publish(&heads.solve(&running)?, &self.dictionary, signal, variance.is_some())),
+        };
         let (m, dim) = (self.dictionary.len(), self.inputs.dim());
         Ok(Snapshot {
             critic: self.settings.name.clone(),
@@ -1659,6 +1764,8 @@ impl Model {
             lambda: self.lambda,
             returns: self.spread.as_ref().map(|spread| self.return_spread(spread)),
             provisional: false,
+            actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
+            heads,
         })
     }
 }

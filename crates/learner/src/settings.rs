@@ -1,5 +1,7 @@
 //! What one critic learns and how: plain data that is fixed while it runs.
 
+use crate::action::{ActionValue, Successor};
+use crate::heads::Head;
 use crate::learner::OnNewPolicy;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
@@ -82,6 +84,9 @@ pub struct Settings {
     pub kernel: KernelKind,
     /// How covariance falls with distance.
     pub profile: Profile,
+    /// What is learned of actions, whose coordinates are then the last ones of each state; none for values of states.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_value: Option<ActionValue>,
     /// What each state variable is (D,); empty if all are real. Of another length than states are, they cannot be used: the
     /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]).
     pub state_kinds: Vec<StateKind>,
@@ -113,7 +118,7 @@ pub struct Settings {
     /// Rows between two refreshes of the weights that score incoming rows; also the largest block learned at once.
     pub refresh_rows: usize,
     /// Re-estimate the scale of values at refreshes from the statistics; with selection by evidence also the noise.
-    #[serde(alias = "tune_noise")] // its name in journals and checkpoints before the rename
+    #[serde(alias = "estimate_scale")] // its name in journals and checkpoints before the rename
     pub estimate_scale: bool,
     /// Smallest noise variance relative to the variance of the targets; lower only for deterministic streams.
     pub noise_floor: f64,
@@ -142,6 +147,9 @@ pub struct Settings {
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,
+    /// What is predicted besides values of rewards, under the same kernel and dictionary.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heads: Vec<Head>,
 }
 
 impl Default for Settings {
@@ -152,6 +160,7 @@ impl Default for Settings {
             rewards: vec![0],
             kernel: KernelKind::default(),
             profile: Profile::Matern52,
+            action_value: None,
             state_kinds: Vec::new(),
             noise: NoiseModel::default(),
             variance: VarianceKind::default(),
@@ -179,6 +188,7 @@ impl Default for Settings {
             search_starts: 4,
             refit_budget_s: 20.0,
             seed: 0,
+            heads: Vec::new(),
         }
     }
 }
@@ -218,6 +228,7 @@ impl Settings {
         let sound = |kind: &StateKind| !matches!(kind, StateKind::Periodic(period) if !positive(*period));
         (0.0..=1.0).contains(&self.discount)
             && !self.rewards.is_empty()
+            && self.action_value.as_ref().is_none_or(|of| of.space.is_sound())
             && self.state_kinds.iter().all(sound)
             && positive(self.tolerance)
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
@@ -248,6 +259,16 @@ impl Settings {
             kinds if kinds == dim => Ok(()),
             kinds => Err(format!("state_kinds is for {kinds} state variables, states have {dim}")),
         }
+    }
+
+    /// Discrete actions whose unit vectors are the last coordinates of each state; 0 where there are none.
+    pub fn choices(&self) -> usize {
+        self.action_value.as_ref().map_or(0, |of| of.space.choices())
+    }
+
+    /// Whether the successor of a row may be a distribution over actions.
+    pub fn mixes_successors(&self) -> bool {
+        self.action_value.as_ref().is_some_and(|of| of.successor == Successor::Expected) && self.choices() > 0
     }
 
     /// What each variable of states (`dim`,) is; empty for all real.

@@ -1,5 +1,7 @@
 //! A published value function: plain data, and how anybody evaluates it.
 
+use crate::action::ActionSpace;
+use crate::heads::HeadsSnapshot;
 use crate::math::dense::dot;
 use crate::math::form::{QuadraticForm, stride};
 use crate::math::kernel::{Hyperparameters, Points};
@@ -84,6 +86,26 @@ pub struct Snapshot {
     pub returns: Option<ReturnSpread>,
     /// Whether model selection has not chosen this model yet: its deviations are the prior's.
     pub provisional: bool,
+    /// What the last coordinates of its states are, where it is the value of actions.
+    pub actions: Option<Actions>,
+    /// The critic's heads; none where it has none.
+    pub heads: Option<HeadsSnapshot>,
+}
+
+/// Actions whose coordinates follow those of the state in what a snapshot is asked about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Actions {
+    /// The actions there are.
+    pub space: ActionSpace,
+    /// Weights (m, K) of K randomised copies of Q, by which Thompson sampling acts; K = 0 where there are none.
+    pub copies: DMatrix<f64>,
+}
+
+impl Actions {
+    /// Without copies.
+    pub fn of(space: ActionSpace) -> Self {
+        Self { space, copies: DMatrix::zeros(0, 0) }
+    }
 }
 
 /// M_h(x) = max(floor_h, level_h + k_m(x)' weights_h): variance of the return to come about V_h(x), reward^2.
@@ -388,7 +410,7 @@ impl Default for Evaluation {
     }
 }
 
-fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
+pub(crate) fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
     if !states.len().is_multiple_of(dim) {
         let message = format!("states must have rows of {dim} numbers");
         return Err(Invalid::new(InvalidCode::WrongDimension, "states", message));
@@ -454,6 +476,8 @@ mod tests {
                 coverage: Some(0.8),
             }),
             provisional: false,
+            actions: None,
+            heads: None,
         }
     }
 
