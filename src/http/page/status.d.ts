@@ -16,8 +16,6 @@ export interface Status {
   memory: MemoryStatus | null;
   /** Rows stored, of all streams. */
   offset: number;
-  /** Rows that critics left out since the start because a learner failed on them. */
-  quarantined_rows: number;
   /** The daemon's queues, as of the last second. */
   queues: QueuesStatus;
   /** Why nothing can be stored now; nil while rows are stored. */
@@ -34,6 +32,8 @@ export interface Status {
   rewards_per_row: number | null;
   /** Rows stored per second, averaged over a few seconds. */
   rows_per_second: number;
+  /** Rows that critics left out since the start because a learner failed on them. */
+  skipped_rows: number;
   /** Numbers in a state, D; nil before the first row. */
   state_dim: number | null;
   /** Streams that are told apart. */
@@ -317,7 +317,7 @@ export interface RefitStatus {
   /** Refits that found no model. */
   failed: number;
   /** How the last one ended; nil before that. */
-  last: RefitOutcome | null;
+  last: LastRefit | null;
   /** Offset of the row at which the next one is due; nil if refits run on request only. */
   next_at: number | null;
   /** Refits whose model was rejected. */
@@ -393,7 +393,7 @@ export interface DriftAlarm {
 }
 
 /** How a refit ended, as the events `adopted` and `refit_rejected` have it. */
-export interface RefitOutcome {
+export interface LastRefit {
   /** Bounds that hold the optimum, in words. */
   active_bounds?: string[];
   /** Name of the critic. */
@@ -410,6 +410,12 @@ export interface RefitOutcome {
   evidence_after?: number | null;
   /** Log evidence of the hyperparameters before, nats; nil if they fail on those rows, or held-out returns chose. */
   evidence_before?: number | null;
+  /** Evidence lost without each state variable, nats; nil where it could not be computed. */
+  evidence_drop?: (number | null)[];
+  /** `exact` or `sparse`: the evidence of `evidence_drop`; nil without one. */
+  evidence_drop_by?: string | null;
+  /** Exact evidence lost for what the dictionary can carry, nats; nil if only one evidence was used. */
+  evidence_loss?: number | null;
   /** Rows that this evidence was computed on. */
   evidence_rows?: number;
   /** What people should know of the search, a sentence each. */
@@ -418,8 +424,6 @@ export interface RefitOutcome {
   fit_ratio?: number | null;
   /** Number of the model in use afterwards. */
   generation: number;
-  /** Exact evidence given up for what the dictionary can carry, nats; nil if only one evidence was used. */
-  given_up?: number | null;
   /** Rows learned when the refit ended. */
   offset?: number | null;
   /** Whether the time budget ended the search. */
@@ -448,10 +452,6 @@ export interface RefitOutcome {
   structure?: string;
   /** The structures compared, in the order in which they were tried. */
   structures?: StructureFound[];
-  /** Evidence lost without each state variable, nats; nil where it could not be computed. */
-  support?: (number | null)[];
-  /** `exact` or `sparse`: the evidence of `support`; nil without one. */
-  support_evidence?: string | null;
   /** Tolerance of the new dictionary relative to the prior variance. */
   tolerance?: number | null;
   /** Evidence that the new dictionary may lack, nats. */
@@ -522,6 +522,8 @@ export interface StructureFound {
 
 /** What a state variable means to the value. */
 export interface VariableFound {
+  /** Evidence lost without the variable and its copies, nats. */
+  evidence_drop: number | null;
   /** Distance over which the value changes, unit of the variable; nil if it is left out. */
   lengthscale: number | null;
   /** The same distance in standard deviations of the variable. */
@@ -530,8 +532,6 @@ export interface VariableFound {
   name: string;
   /** Entry of Omega on the diagonal; 0 if the variable is left out. */
   relevance: number;
-  /** Evidence lost without the variable and its copies, nats. */
-  support: number | null;
   /** `matters`, `matters_little`, `does_not_matter`, `removed`, `constant` or `copy`. */
   verdict: string;
 }
@@ -545,7 +545,7 @@ export interface CandidateFound {
   /** Where it comes from: `present`, `isotropic 0.3`, `ard 1 x 3.00`. */
   name: string;
   /** Its best ridge: noise variance over signal variance. */
-  ratio: number;
+  ridge: number;
   /** Its error. */
   score: number;
 }
@@ -555,7 +555,7 @@ export interface LambdaFound {
   /** The lambda. */
   lambda: number;
   /** Its best ridge: noise variance over signal variance. */
-  ratio: number;
+  ridge: number;
   /** Its error over that of the best lambda: 1 for the best. */
   score: number;
 }
