@@ -2,7 +2,6 @@
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
 use super::cell::{Cell, flag, number, position, stream};
-use super::columns::Columns;
 use super::extras::{Extras, Wide};
 use super::header::Header;
 use super::job::{Column, Job, Pieces, Want};

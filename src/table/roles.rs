@@ -469,7 +469,9 @@ impl Finder<'_> {
                 let lower = name.to_lowercase();
                 let reach = if lower.len() >= 8 { 2 } else { usize::from(lower.len() >= 4) };
                 let ends_named = self.columns.terminated.is_some() || self.columns.done.is_some();
-                if let Some(end) = ENDS.iter().find(|end| edits(&lower, end) <= reach).filter(|_| !ends_named) {
+                if let Some(end) =
+                    ENDS.iter().find(|end| strsim::levenshtein(&lower, end) <= reach).filter(|_| !ends_named)
+                {
                     let message = format!("not known; did you mean {end}? If not, ignore it: --ignore {name}");
                     return Err(Fault::column(name, message));
                 }

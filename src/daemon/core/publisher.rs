@@ -91,8 +91,9 @@ pub(super) struct Publisher {
 impl Publisher {
     /// Nothing has been published of the critics of these names.
     pub(super) fn new(names: impl Iterator<Item = String>) -> Self {
-        let board = Arc::new(Board::new(names));
-        let critics = board.slots.iter().map(|_| Published::default()).collect();
+        let names: Vec<String> = names.collect();
+        let critics = names.iter().map(|_| Published::default()).collect();
+        let board = Arc::new(Board::new(names.into_iter()));
         Self { board, critics, wanted: BTreeSet::new(), at_once: false, next: 0.0, offset: 0 }
     }
 

@@ -54,6 +54,8 @@ const remembered = {
 
 // ---------------------------------------------------------------------------------------------- what is known
 
+/** @type {{number: number, status: ?import('./status').Status, columns: string[], history: Record<string, (?number)[]>,
+ * marks: Map<number, any>, states: any, calibration: any[], endpoints?: any}} */
 const known = { number: 0, status: null, columns: [], history: {}, marks: new Map(), states: null, calibration: [] };
 const PAIRS = 400;
 const MARKS = 100;

@@ -317,7 +317,7 @@ export interface RefitStatus {
   /** Refits that found no model. */
   failed: number;
   /** How the last one ended; nil before that. */
-  last: RefitOutcome | null;
+  last: LastRefit | null;
   /** Offset of the row at which the next one is due; nil if refits run on request only. */
   next_at: number | null;
   /** Refits whose model was rejected. */
@@ -393,7 +393,7 @@ export interface DriftAlarm {
 }
 
 /** How a refit ended, as the events `adopted` and `refit_rejected` have it. */
-export interface RefitOutcome {
+export interface LastRefit {
   /** Bounds that hold the optimum, in words. */
   active_bounds?: string[];
   /** Name of the critic. */
