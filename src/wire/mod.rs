@@ -10,23 +10,29 @@
 
 mod actions;
 mod encode;
+mod heads;
 mod model;
 mod reader;
 mod reply;
 mod report;
+pub mod status;
 mod tensor;
 mod v1;
+mod wording;
 
 pub use encode::{
-    Greeting, Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
+    Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
     encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
+pub use heads::{HeadForm, heads_from_str};
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
+pub use status::Status;
 pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
+pub use wording::{diagnostic, relevance};
 
 use crate::access::{Right, Rights};
 use crate::snapshot::Ask;
@@ -155,7 +161,7 @@ impl ErrorCode {
     }
 }
 
-/// Why a message is refused, as it is told to the peer: the `error` map of a reply.
+/// Why a message is refused: the `error` map of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WireError {
     /// Kind of fault.
@@ -312,7 +318,7 @@ pub enum Op {
     /// Where each stream stands.
     Streams,
     /// Start a refit now.
-    Optimise {
+    Refit {
         /// Which critic; the first one if none is named.
         critic: Option<String>,
         /// Answer only when the refit was adopted or rejected.
@@ -342,7 +348,7 @@ impl Op {
             Self::Snapshot { .. } => "snapshot",
             Self::Status => "status",
             Self::Streams => "streams",
-            Self::Optimise { .. } => "optimise",
+            Self::Refit { .. } => "refit",
             Self::NewPolicy { .. } => "new_policy",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
@@ -350,7 +356,7 @@ impl Op {
         }
     }
 
-    /// The rights of which a peer needs one to ask for it. Whoever may append may ask for what a producer needs to find
+    /// The rights of which a peer needs one. The right to append includes the requests that a producer needs to find
     /// its place again.
     pub fn needs(&self) -> &'static [Right] {
         match self {
@@ -358,7 +364,7 @@ impl Op {
             Self::NewPolicy { .. } => &[Right::Append, Right::Administer],
             Self::Value { .. } | Self::Snapshot { .. } | Self::Status => &[Right::Query],
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
-            Self::Optimise { .. } | Self::Checkpoint => &[Right::Administer],
+            Self::Refit { .. } | Self::Checkpoint => &[Right::Administer],
         }
     }
 
