@@ -8,7 +8,7 @@ use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Hyperparameters, NoiseModel};
 use crate::math::returns::chains;
 use crate::model::{Model, effective_tolerance};
-use crate::refit::{RefitError, first_guess};
+use crate::refit::{RefitError, initial_hyperparameters};
 use crate::report::EvidenceKind;
 use crate::search::{Climb, Data, Search};
 use crate::settings::{SelectBy, Settings};
@@ -66,7 +66,7 @@ pub fn select(
         estimate_scale: true,
         ..settings.clone()
     };
-    let (inputs, mut hyperparameters) = first_guess(rows, &settings, names);
+    let (inputs, mut hyperparameters) = initial_hyperparameters(rows, &settings, names);
     let mut chosen = None;
     for _ in 0..ROUNDS {
         let model = learned(&settings, rows, &inputs, &hyperparameters, keep_going)?;
