@@ -3,7 +3,7 @@
 use criticd::config::{Config, ConfigParts};
 use criticd::daemon::core::{Core, Now};
 use criticd::daemon::memory::Footprint;
-use criticd::learner::Settings;
+use criticd::learner::{DriftSensitivity, Settings};
 use criticd::snapshot::{Ask, Evaluation, Scratch};
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire;
@@ -93,7 +93,8 @@ fn allocated() -> usize {
 #[test]
 fn a_full_daemon_takes_what_it_said() {
     let _alone = ALONE.lock();
-    let config = config(|_| {});
+    // The world seems to change below; what a fork takes is told apart.
+    let config = config(|parts| parts.critics[0].drift_sensitivity = DriftSensitivity::Off);
     let said = Footprint::of(&config, DIM, 1);
     let (mut producer, mut uptime) = (Producer::new(), 0.0);
     // The library that multiplies matrices keeps some mebibytes for each thread, whatever is multiplied.
