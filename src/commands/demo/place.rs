@@ -30,7 +30,7 @@ impl Place {
     pub(super) fn start(config: Config, directory: TemporaryDirectory) -> Result<Self, Failure> {
         let daemon = Daemon::start(config)?;
         let page = daemon.http_address().map(|address| address.to_string());
-        let (endpoints, status) = (daemon.endpoints.clone(), Self::ask(&daemon.endpoints)?);
+        let (endpoints, status) = (daemon.endpoints.clone(), Self::ask(&daemon.endpoints, "status")?);
         Self::of(endpoints, page, &status, Some(daemon), Some(directory))
     }
 
@@ -49,18 +49,19 @@ impl Place {
             control: find("control")?.parse().map_err(Failure::new)?,
             publish: find("publish")?.parse().map_err(Failure::new)?,
         };
-        let status = Self::ask(&endpoints)?;
-        if let Some(known) = status["state_dim"].as_u64().filter(|known| *known != dim as u64) {
+        let hello = Self::ask(&endpoints, "hello")?;
+        if let Some(known) = hello["state_dim"].as_u64().filter(|known| *known != dim as u64) {
             return Err(Failure::new(format!(
                 "the states of this daemon have {known} numbers, those of the simulator {dim}: start another one, with \
                  another --data-dir"
             )));
         }
+        let status = Self::ask(&endpoints, "status")?;
         Self::of(endpoints, connection.written("http"), &status, None, None)
     }
 
-    fn ask(endpoints: &Endpoints) -> Result<Value, Failure> {
-        Ok(Requester::connect(&endpoints.control.to_string(), CONNECT)?.ask("status", json!({}), CONNECT)?)
+    fn ask(endpoints: &Endpoints, op: &str) -> Result<Value, Failure> {
+        Ok(Requester::connect(&endpoints.control.to_string(), CONNECT)?.ask(op, json!({}), CONNECT)?)
     }
 
     fn of(
