@@ -139,7 +139,7 @@ fn main() {
             figures["checkpoint"]["bytes"], figures["checkpoint"]["seconds"], figures["bytes"], figures["rows"]
         );
         for _ in 0..if test { 1 } else { 10 } {
-            requester.ask("optimise", json!({"wait": true}), PATIENCE).unwrap();
+            requester.ask("refit", json!({"wait": true}), PATIENCE).unwrap();
         }
         let status = status(&mut requester);
         let critic = &status["critics"][0];

@@ -105,7 +105,7 @@ fn measure(rows: usize, kernel: KernelKind, seconds: f64) {
 fn adopt(learner: &mut Learner, candidate: Candidate, window: &Window) {
     let mut candidate = candidate;
     loop {
-        match learner.consider(candidate, window) {
+        match learner.try_adopt(candidate, window) {
             Verdict::Behind(behind) => {
                 candidate = behind;
                 candidate.catch_up(window, &|| true).expect("it never asks to stop");

@@ -1,7 +1,7 @@
 //! Pictures of value functions: heat maps, curves and bars side by side in one PNG or SVG file.
 //!
 //! Unvisited states show the prior mean, which for costs looks better than anything visited. So a heat map can fade where
-//! the standard deviation is high: pale means that nobody has been there.
+//! the standard deviation is high: pale means that no data are near.
 //!
 //! ```no_run
 //! use criticd::picture::{Axis, Figure, Heatmap, Panel};

@@ -76,11 +76,11 @@ impl Harness {
                     self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 });
                 }
                 Output::Checkpoint(checkpoint) => {
-                    let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+                    let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
                     let bytes = checkpoint.encode();
                     let result = self.checkpoints.write(group, &bytes).map(|()| bytes.len() as u64);
                     let result = result.map_err(|e| e.to_string());
-                    let done = CheckpointDone { group, offset, needs_from, result, seconds: 0.0 };
+                    let done = CheckpointDone { group, offset, replay_from, result, seconds: 0.0 };
                     self.core.checkpoint_done(&done, now);
                 }
                 Output::Publish(_) | Output::Garbage(_) => {}
@@ -169,7 +169,7 @@ fn live(harness: &mut Harness) {
             }
         }
         if k % 2 == 1 {
-            harness.call(Op::Optimise { critic: None, wait: false });
+            harness.call(Op::Refit { critic: None, wait: false });
             harness.turn();
         }
         if k == 1 || k == 2 {
@@ -560,7 +560,7 @@ fn a_changed_byte_anywhere_is_refused_or_does_no_harm() {
         harness.call(Op::Append(batch.clone()));
         harness.turn();
         match i {
-            10 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+            10 => drop(harness.ask(Op::Refit { critic: None, wait: true })),
             15 => {
                 drop(harness.ask(Op::Checkpoint));
                 drop(harness);
@@ -757,7 +757,8 @@ fn a_critic_whose_settings_change_goes_on_or_begins_anew_and_replay_does_the_sam
         }
     };
     append(&mut harness, 0..15);
-    let tuned = Arc::new(Config::from_toml(&first.print().replace("tune_noise = true", "tune_noise = false")).unwrap());
+    let tuned =
+        Arc::new(Config::from_toml(&first.print().replace("estimate_scale = true", "estimate_scale = false")).unwrap());
     harness.core.reload(Arc::clone(&tuned)).unwrap();
     append(&mut harness, 15..20);
     drop(harness);
@@ -855,9 +856,9 @@ fn a_directory_of_format_version_1_can_be_read() {
             harness.call(Op::Append(batch.clone()));
             harness.turn();
             match i {
-                10 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+                10 => drop(harness.ask(Op::Refit { critic: None, wait: true })),
                 15 => drop(harness.ask(Op::Checkpoint)),
-                20 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+                20 => drop(harness.ask(Op::Refit { critic: None, wait: true })),
                 _ => {}
             }
         }
@@ -942,7 +943,7 @@ fn a_directory_of_critics_and_streams_gives_the_model_that_it_gave() {
                 }
             }
             harness.turn();
-            let optimise = |critic: &str| Op::Optimise { critic: Some(critic.into()), wait: true };
+            let optimise = |critic: &str| Op::Refit { critic: Some(critic.into()), wait: true };
             match k {
                 0 => drop(harness.ask(optimise("main"))),
                 1 => {

@@ -279,8 +279,10 @@ fn requests() {
     assert_eq!(op(named), Op::NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()) });
     let snapshot = Op::Snapshot { critic: None, variance: false, page: None, revision: None };
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "snapshot"})), snapshot);
-    let optimise = json!({"v": 1, "id": 0, "op": "optimise", "wait": true, "critic": "c"});
-    assert_eq!(op(optimise), Op::Optimise { critic, wait: true });
+    for name in ["refit", "optimise"] {
+        let refit = json!({"v": 1, "id": 0, "op": name, "wait": true, "critic": "c"});
+        assert_eq!(op(refit), Op::Refit { critic: critic.clone(), wait: true });
+    }
     assert_eq!(request(&pack(&json!({"v": 1, "op": "ping"}))).unwrap().id, Id::nil());
 }
 
@@ -632,10 +634,10 @@ fn replies_read_as_the_contract_says() {
     let position = wire::StreamPosition { session: "s".into(), next_seq: 4, rows: 5, last_seen: 6.0 };
     let reply = read(list, Reply::Streams(&BTreeMap::from([("robot".to_owned(), position)])));
     assert_eq!(reply["streams"]["robot"], json!({"session": "s", "next_seq": 4, "rows": 5, "last_seen": 6.0}));
-    let outcome = wire::Optimised::Rejected { generation: 2, reason: "no better".into() };
-    let reply = read(list, Reply::Optimise(&outcome));
+    let outcome = wire::RefitOutcome::Rejected { generation: 2, reason: "no better".into() };
+    let reply = read(list, Reply::Refit(&outcome));
     assert_eq!((&reply["outcome"], &reply["reason"]), (&json!("rejected"), &json!("no better")));
-    assert_eq!(read(list, Reply::Optimise(&wire::Optimised::Started))["outcome"], "started");
+    assert_eq!(read(list, Reply::Refit(&wire::RefitOutcome::Started))["outcome"], "started");
 }
 
 #[test]
@@ -985,10 +987,10 @@ fn replies_encode_to_the_golden_bytes() {
         ("robot".to_owned(), position("7f", 43, 1036, 1.7e9 + 0.5)),
     ]);
     same("streams", tensor, Reply::Streams(&streams));
-    same("optimise_started", tensor, Reply::Optimise(&wire::Optimised::Started));
-    same("optimise_adopted", tensor, Reply::Optimise(&wire::Optimised::Adopted { generation: 4 }));
-    let rejected = wire::Optimised::Rejected { generation: 3, reason: "it predicts no better".into() };
-    same("optimise_rejected", tensor, Reply::Optimise(&rejected));
+    same("optimise_started", tensor, Reply::Refit(&wire::RefitOutcome::Started));
+    same("optimise_adopted", tensor, Reply::Refit(&wire::RefitOutcome::Adopted { generation: 4 }));
+    let rejected = wire::RefitOutcome::Rejected { generation: 3, reason: "it predicts no better".into() };
+    same("optimise_rejected", tensor, Reply::Refit(&rejected));
     same("checkpoint", tensor, Reply::Checkpoint { offset: 1043 });
     same("new_policy", tensor, Reply::NewPolicy { offset: 1043 });
     same("ping", tensor, Reply::Ping { version: "0.1.0", uptime_s: 2.5 });

@@ -21,7 +21,7 @@ from criticd._protocol import (
 )
 from criticd._refusals import Refusal
 from criticd._status import Status
-from criticd.client import Appended, Client, Optimised, Position, Value
+from criticd.client import Appended, Client, Position, RefitOutcome, Value
 from criticd.daemon import Daemon
 from criticd.keys import Keys
 from criticd.sender import Full, Sender
@@ -43,8 +43,8 @@ __all__ = [
     "Limits",
     "Malformed",
     "NoReply",
-    "Optimised",
     "Position",
+    "RefitOutcome",
     "Refusal",
     "Refused",
     "ReturnSpread",

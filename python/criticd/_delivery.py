@@ -114,7 +114,7 @@ class Batch:
 
 @dataclass
 class Counters:
-    """What became of the rows of a sender.
+    """Counts of the rows of a sender.
 
     `taken`: rows that `send` took. `dropped`: rows that it did not take, because its queue was full (only without
     `reliable`). `sent`: handed to a connection that stood. `acknowledged`: the daemon has them (only with `reliable`).
@@ -428,7 +428,7 @@ class Appending(Thread):
             return False
         self.pause_until = 0.0
         if isinstance(streams, Refused):
-            # Nothing is known of our streams then; each batch will be told where it stands.
+            # Our positions are unknown then; the reply to each batch gives them.
             return True
         known = positions_of(streams)
         for stream in self.sessions.values():

@@ -203,7 +203,7 @@ class Status(TypedDict):
     journal: JournalStatus | None
     recovered: RecoveredStatus | None
     warm_start: WarmStartStatus | None
-    quarantined_rows: int
+    skipped_rows: int
     refit_restarts: int
     http_restarts: int
     offset: int

@@ -1,14 +1,17 @@
 //! `criticd fit`.
 
+use super::actions::{ActionOptions, Learned, OfActions};
 use super::given::{self, DictionaryOptions, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::inspect::{describe, names};
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
 use criticd::daemon::telemetry::ProcessorTime;
+use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
+use criticd::learner::improve::{Improved, Improvement};
 use criticd::learner::model::Model;
-use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
+use criticd::learner::refit::{self, RefitError, RefitReport, RefitTrigger, SelectionReport};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Lambda, Learner, SelectBy, SelectionKind, Settings, VarianceKind};
 use criticd::math::embedding::StateKind;
@@ -17,7 +20,7 @@ use criticd::math::kernel::{Metric, NoiseModel, Profile};
 use criticd::math::sensitivity::total_indices;
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
 use criticd::transition::Rows;
-use criticd::wire::{ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
+use criticd::wire::{self, ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,13 +31,15 @@ const HOLD_OUT: f64 = 0.1;
 const SAMPLES: usize = 2000;
 /// Trace gap, in nats, from which a dictionary is coarse for its table.
 const TRACE_GAP: f64 = 5.0;
+/// Randomised copies of an improved Q, by which Thompson sampling acts.
+const COPIES: usize = 8;
 /// Variables that are named with their shares.
 const SHOWN: usize = 12;
 
 /// Learn a value function from a table of transitions: model selection, then the posterior
 ///
-/// Chains that are cut, or still run at the end of the table, are closed by the value of their last successor. The model
-/// written is the posterior through a dictionary; with all distinct states in the dictionary it is the exact one.
+/// A chain that is cut, or still runs at the end of the table, ends in the value of its last next state. The model is the
+/// posterior through a dictionary; with all distinct states in the dictionary it is the exact posterior.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
@@ -48,86 +53,85 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "MODEL", required_unless_present = "dry_run")]
     out: Option<PathBuf>,
     /// Kernel: isotropic (one lengthscale), ard (one for each state variable), factor or factor:K (directions across
-    /// them, K of them), or auto (whichever of these the data support, variables that do not matter left out) [default:
-    /// ard]
+    /// them, K of them), or auto (whichever of these the data support, without irrelevant variables) [default: ard]
     #[arg(long, value_name = "KERNEL", value_parser = kernel)]
     kernel: Option<KernelChoice>,
-    /// How the kernel falls with distance: matern52 (values that may bend) or gaussian (smooth values)
-    /// [default: matern52; with --no-optimise what the file says]
+    /// Decay of the kernel with distance: matern52 (value functions with kinks) or gaussian (smooth ones)
+    /// [default: matern52; with --no-optimise that of the file]
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     kernel_profile: Option<Profile>,
-    /// What each state variable is, separated by commas: real, periodic:P (the same again after P, in its own unit) or
-    /// category (equal or different, never near) [default: all real]
+    /// Kind of each state variable, separated by commas: real, periodic:P (repeats after P, in its own unit) or category
+    /// (equal or different, never near) [default: all real]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     state_kinds: Vec<StateKind>,
-    /// Noise of the returns (correlated) or of single rewards (white: only where transitions are deterministic; it
-    /// selects by evidence with lambda 1) [default: correlated]
+    /// Independent noise of returns (correlated) or of rewards (white: only for deterministic transitions; it selects by
+    /// evidence with lambda 1) [default: correlated]
     #[arg(long, value_name = "NOISE")]
     noise: Option<NoiseChoice>,
-    /// Discount of transitions that carry none
+    /// Discount of transitions without one of their own
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
-    /// With --selection evidence, which one to select by and to report: exact, of all transitions; sparse, the
-    /// variational bound of all transitions through a dictionary; auto, the exact one of at most --evidence-rows
-    /// transitions, and where there are more, the bound of all from where that has led
+    /// With --selection evidence, the evidence that selects: exact, of all transitions; sparse, the variational bound of
+    /// all transitions through a dictionary; auto, the exact evidence of at most --evidence-rows transitions, then, if there
+    /// are more, the bound of all
     #[arg(long, value_name = "WHICH", default_value = "auto")]
     evidence: EvidenceChoice,
-    /// Transitions that the exact evidence is computed on where --evidence is auto
+    /// With --evidence auto: transitions of the exact evidence
     #[arg(long, value_name = "N", default_value_t = Settings::default().evidence_rows, value_parser = given::at_least_one)]
     evidence_rows: usize,
     /// Smallest noise variance, relative to that of the targets; lower it only for deterministic transitions
     #[arg(long, value_name = "F", default_value_t = Settings::default().noise_floor, value_parser = given::positive)]
     noise_floor: f64,
     #[command(flatten)]
+    action: ActionOptions,
+    #[command(flatten)]
     dictionary: DictionaryOptions,
-    /// lambda of the lambda-returns that values are learned from: 0 (one reward and the value of the successor) to 1
-    /// (whole returns), or auto: chosen with the kernel [default: auto; with --no-optimise what the file says, else 1]
+    /// lambda of the lambda-returns: 0 (one reward and the value of the next state) to 1 (whole returns), or auto:
+    /// selected with the kernel [default: auto; with --no-optimise that of the file, else 1]
     #[arg(long, value_name = "L", value_parser = given::lambda)]
     lambda: Option<Lambda>,
-    /// Largest importance ratio: a transition counts target_prob / behavior_prob times, at most this often
+    /// Largest importance ratio: a transition has the weight target_prob / behavior_prob, clipped at this limit
     #[arg(long, value_name = "R", default_value = "inf", value_parser = given::limit)]
     rho_max: f64,
-    /// Forget: a transition that is k rows old, those of all streams counted, has the weight F^k, F above 0 and at most 1,
-    /// and what is known before any row keeps its own; off, or 1, for all alike. A model is selected on the last 8
-    /// half-lives. The evidence reported is that of weighted transitions: no probability, and not to be compared with
-    /// another F
+    /// Forget: the weight of a transition k rows ago, rows of all streams counted, is F^k, F above 0 and at most 1. The prior
+    /// keeps its weight. off, or 1, weights all rows equally. The last 8 half-lives select the model. The reported evidence
+    /// is that of weighted transitions: it is no probability, and values for different F cannot be compared
     #[arg(long, value_name = "F", default_value = "off", value_parser = given::forgetting)]
     forgetting: f64,
-    /// What chooses: returns (kernel, lambda and ridge together, by what they predict of held-out returns) or evidence
-    /// (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
+    /// Criterion of model selection: returns (kernel, lambda and ridge together, by their prediction of held-out returns) or
+    /// evidence (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
     #[arg(long, value_name = "WHICH", default_value = "returns")]
     selection: SelectionChoice,
     /// Variance of the value: rows (from the temporal-difference error of each transition), clustered (from pieces of
-    /// chains, where the state may hide something) or model (as the model states it, too small where transitions are
+    /// chains, if the state may hide something) or model (that of the Gaussian process, too small if transitions are
     /// noisy) [default: rows; with --no-optimise model]
     #[arg(long, value_name = "WHICH")]
     variance: Option<VarianceChoice>,
-    /// Seed of everything random in the search
+    /// Seed of the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Most processor time that the search may take on each of its threads; the best found by then counts
+    /// Processor time of the search on each of its threads; the best model found by then wins
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
-    /// Threads that the search computes on; what it finds does not depend on them, unless the time is used up
+    /// Threads of the search; the result does not depend on their number, unless the budget ends
     /// [default: one for each core]
     #[arg(long, value_name = "N", value_parser = given::threads)]
     threads: Option<usize>,
-    /// With --no-optimise: kernel and noise, a JSON or TOML file, in the coordinates of the table unless it has
+    /// With --no-optimise: a JSON or TOML file with kernel and noise, in the coordinates of the table unless it has
     /// `inputs`
     #[arg(long, value_name = "FILE", requires = "no_optimise")]
     hyperparameters: Option<PathBuf>,
-    /// Select nothing: take exactly the given hyperparameters
+    /// Use the given hyperparameters without model selection
     #[arg(long, requires = "hyperparameters")]
     no_optimise: bool,
-    /// Share of the episodes that values are predicted for without having learned from them; 0: none. The model that is
-    /// written has learned from all of them, and all of them have chosen kernel, noise and lambda [default: 0.1; with
-    /// --no-optimise 0]
+    /// Share of the episodes held out to test the predictions; 0 for none. The written model learns from all episodes, and
+    /// all episodes select kernel, noise and lambda [default: 0.1; with --no-optimise 0]
     #[arg(long, value_name = "F", value_parser = given::share)]
     hold_out: Option<f64>,
-    /// Print evidence, search and lengthscales, too
+    /// Also print evidence, search and lengthscales
     #[arg(long)]
     verbose: bool,
-    /// Print one JSON document; it is a hyperparameter file, too
+    /// Print one JSON document, which is also a hyperparameter file
     #[arg(long)]
     json: bool,
 }
@@ -202,16 +206,18 @@ struct Answer {
 }
 
 impl Fit {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
         if self.table.dry(self.json)? {
             return Ok(());
         }
         self.check()?;
         let started = Instant::now();
-        let table = self.table.read()?;
-        let names = given::names(&table);
-        let episodes = table.episodes().to_vec();
-        let rows = table.into_rows();
+        let learned = Learned::of(&self.action, &self.table.table, self.table.read()?, self.rho_max)?;
+        let Learned { mut rows, episodes, names, of_actions } = learned;
+        let asked = self.lambda;
+        if let Some(actions) = &of_actions {
+            self.lambda = self.action.lambda(&actions.of, &actions.columns, asked)?;
+        }
         let exact = match self.evidence {
             EvidenceChoice::Exact => true,
             EvidenceChoice::Sparse => false,
@@ -220,11 +226,26 @@ impl Fit {
         if exact {
             given::check_exact(&rows)?;
         }
-        let settings = self.settings(&rows)?;
+        let mut settings = self.settings(&rows)?;
+        settings.action_value = of_actions.as_ref().map(|actions| actions.of.clone());
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
-        let fitted = match &self.hyperparameters {
-            Some(path) => self.take(path, &rows, &settings, names)?,
-            None => self.search(&rows, settings, names)?,
+        let mut fitted = match (&self.hyperparameters, &of_actions) {
+            (Some(path), _) => self.take(path, &rows, &settings, names)?,
+            (None, Some(OfActions { of, acted: Some(acted), .. })) => {
+                let forced = std::mem::replace(&mut self.lambda, asked);
+                settings.action_value = Some(of.on_policy());
+                let selected = self.search(acted, settings, names)?;
+                self.relearn(selected, &rows, of, forced)?
+            }
+            (None, _) => self.search(&rows, settings, names)?,
+        };
+        let improved = match &of_actions {
+            Some(actions) if actions.of.successor == Successor::Improve => {
+                let improved = self.improve(&mut fitted, &rows, &actions.of)?;
+                rows.clone_from(&improved.rows);
+                Some(improved)
+            }
+            _ => None,
         };
         let model = &fitted.model;
         let hyperparameters = model.hyperparameters();
@@ -241,16 +262,21 @@ impl Fit {
         let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let offset = rows.len() as u64;
-        let snapshot = Snapshot {
+        let mut snapshot = Snapshot {
             generation: 1,
             offset,
             time,
             ..model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?
         };
+        if let Some(improved) = &improved {
+            improved.act_by(&mut snapshot);
+        }
         let bytes = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
         write(self.out(), &bytes)?;
+        // Returns are there for the policy that acted, and for no other.
+        let acted = of_actions.as_ref().is_none_or(|actions| actions.acted.is_none());
         let answer = Answer {
-            held_out: self.held_out(&fitted.model, &rows, &episodes),
+            held_out: if acted { self.held_out(&fitted.model, &rows, &episodes) } else { None },
             shares: shares(&snapshot, &rows.states, self.seed),
         };
         drop(progress);
@@ -261,10 +287,17 @@ impl Fit {
             if let Some(held_out) = &answer.held_out {
                 document["held_out"] = held_out.document();
             }
+            if let Some(actions) = &of_actions {
+                actions.describe(&mut document);
+            }
+            if let Some(improved) = &improved {
+                document["improvement"] = improvement(improved);
+            }
             return print_json(&document);
         }
         let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
-        print(&(self.answer(&answer, &snapshot, &fitted) + &details))
+        let said = improved.as_ref().map(improvement_text).unwrap_or_default();
+        print(&(said + &self.answer(&answer, &snapshot, &fitted) + &details))
     }
 
     /// What is learned and how, before anything is selected.
@@ -281,7 +314,7 @@ impl Fit {
             rho_max: self.rho_max,
             forgetting: self.forgetting,
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
-            state_kinds: self.state_kinds.clone(),
+            state_kinds: self.action.kinds(&self.state_kinds, rows.dim),
             ..given::settings(rows, self.discount)
         };
         settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
@@ -315,7 +348,7 @@ impl Fit {
         let mut text = match &answer.held_out {
             Some(held_out) => held_out.text(),
             None if self.hold_out == Some(0.0) || (self.no_optimise && self.hold_out.is_none()) => String::new(),
-            None => "how well it predicts is not known: there are too few episodes to hold one out\n".to_owned(),
+            None => "prediction error unknown: there are too few episodes to hold one out\n".to_owned(),
         };
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by(|&a, &b| answer.shares[b].total_cmp(&answer.shares[a]));
@@ -323,7 +356,7 @@ impl Fit {
         let shown: Vec<String> = order.iter().take(SHOWN).map(share).collect();
         let more =
             if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
-        text += &format!("what the value varies with: {}{more}\n", shown.join(", "));
+        text += &format!("value depends on: {}{more}\n", shown.join(", "));
         let idle: Vec<&str> =
             (0..names.len()).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
         let mut advice = Vec::new();
@@ -334,7 +367,8 @@ impl Fit {
                 );
             }
             if head.correlation < 0.5 {
-                advice.push("it predicts little: check reward, --discount and --dry-run, or add state variables");
+                advice
+                    .push("the model predicts little: check reward, --discount and --dry-run, or add state variables");
             }
         }
         let full =
@@ -346,7 +380,7 @@ impl Fit {
             advice.push("the search ran out of time: a larger --budget may find a better model");
         }
         let idle = (!idle.is_empty() && idle.len() < names.len())
-            .then(|| format!("{} could be left out: the value does not vary with it", idle.join(", ")));
+            .then(|| format!("{} could be removed: the value does not depend on it", idle.join(", ")));
         for line in advice.into_iter().map(str::to_owned).chain(idle) {
             text += &format!("advice: {line}\n");
         }
@@ -399,26 +433,79 @@ impl Fit {
             }
         };
         if !same_kernel {
-            let message = format!("--kernel says otherwise than {}: leave it out", path.display());
+            let message = format!("--kernel contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }
         let kernel = &hyperparameters.kernel;
         if self.kernel_profile.is_some_and(|profile| profile != kernel.profile) {
-            let message = format!("--kernel-profile says otherwise than {}: leave it out", path.display());
+            let message = format!("--kernel-profile contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }
         if !self.state_kinds.is_empty() && (0..rows.dim).any(|d| self.state_kinds[d] != kernel.kind_of(d)) {
-            let message = format!("--state-kinds says otherwise than {}: leave it out", path.display());
+            let message = format!("--state-kinds contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }
         if self.noise.is_some_and(|noise| noise.model() != hyperparameters.noise) {
-            return Err(Failure::usage(format!("--noise says otherwise than {}: leave it out", path.display())));
+            return Err(Failure::usage(format!("--noise contradicts {}: omit it", path.display())));
         }
         let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
         Ok(Fitted { model, selected: chosen.selected, report: None })
+    }
+
+    /// The value of another policy, or of a better one, under the kernel that was selected by the returns of the one that acted.
+    fn relearn(
+        &self,
+        selected: Fitted,
+        rows: &Rows,
+        of: &ActionValue,
+        lambda: Option<Lambda>,
+    ) -> Result<Fitted, Failure> {
+        let (inputs, hyperparameters) = (selected.model.inputs(), selected.model.hyperparameters());
+        let lambda = match lambda {
+            Some(Lambda::Fixed(lambda)) => lambda,
+            _ => selected.model.lambda(),
+        };
+        let settings = Settings {
+            action_value: Some(of.clone()),
+            lambda: Lambda::Fixed(lambda),
+            estimate_scale: false,
+            ..selected.model.settings().clone()
+        };
+        let given = Given { settings: &settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
+        let mut model = given.model(self.dictionary.choose(&given)?.dictionary, &|| true)?;
+        finish(&mut model, rows);
+        Ok(Fitted { model, ..selected })
+    }
+
+    /// Sweeps of improvement; the model becomes the one that follows the actions they prefer, which says how sure values are.
+    fn improve(&self, fitted: &mut Fitted, rows: &Rows, of: &ActionValue) -> Result<Improved, Failure> {
+        if rows.rewards_per_row > 1 {
+            return Err(Failure::usage(
+                "--successor improve: the best action is that of one reward, the table has several",
+            ));
+        }
+        if self.forgetting.is_finite() {
+            return Err(Failure::usage("--successor improve learns from all rows alike: leave out --forgetting"));
+        }
+        let model = &fitted.model;
+        let improvement = Improvement { model, rows, space: &of.space, before: None, copies: COPIES, seed: self.seed };
+        let improved = improvement.run(&|| true)?;
+        let hyperparameters = model.hyperparameters();
+        let given = Given {
+            settings: model.settings(),
+            rows: &improved.rows,
+            inputs: model.inputs(),
+            hyperparameters: &hyperparameters,
+            lambda: 0.0,
+            first: 0,
+        };
+        let mut better = given.model(model.dictionary().clone(), &|| true)?;
+        finish(&mut better, &improved.rows);
+        fitted.model = better;
+        Ok(improved)
     }
 
     /// Model selection, by the code that the daemon runs in the background.
@@ -432,11 +519,11 @@ impl Fit {
         let name = |d: usize| names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
         let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(name).collect();
         if constant.len() == rows.dim {
-            let message = "every transition starts in the same state: there is nothing to tell values apart by";
+            let message = "every transition starts in the same state, so values cannot differ";
             return Err(in_file(&self.table.table, message));
         }
         if !constant.is_empty() {
-            eprintln!("criticd: {} never changes: nothing is learned about what it means", constant.join(", "));
+            eprintln!("criticd: {} never changes: its effect cannot be learned", constant.join(", "));
         }
         let noise = self.noise.map_or(NoiseModel::Correlated, NoiseChoice::model);
         self.check_noise(noise, rows)?;
@@ -445,7 +532,7 @@ impl Fit {
             kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
             noise,
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
-            tune_noise: true,
+            estimate_scale: true,
             lambda: self.lambda.unwrap_or_default(),
             selection: match self.selection {
                 SelectionChoice::Returns => SelectionKind::Returns,
@@ -469,7 +556,7 @@ impl Fit {
         window.extend(rows, 0..rows.len());
         let mut learner = Learner::new(settings.clone(), names);
         learner.step(&window);
-        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| self.unsolved(rows, e))?;
+        let mut job = learner.refit_job(&window, RefitTrigger::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -478,7 +565,7 @@ impl Fit {
         let run = || refit::run(&job, &|| true, &|| time.spent() < budget);
         let candidate = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         let candidate = candidate.map_err(|e| match e {
-            RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
+            RefitError::NotEnough(what) => in_file(&self.table.table, format!("cannot select a model: {what}")),
             other => self.unsolved(rows, other),
         })?;
         let mut model = *candidate.model;
@@ -600,15 +687,16 @@ impl Fit {
     ) -> String {
         let nats = |value: f64| format!("{} nats", number(value));
         let path = self.out().display();
-        let next =
-            format!("Next: criticd value {path} STATES.csv evaluates it, criticd plot {path} --out value.png draws it");
+        let next = format!(
+            "Next: criticd value {path} STATES.csv evaluates the model, criticd plot {path} --out value.png draws it"
+        );
         if !self.verbose {
             let mut lines = vec![("table".to_owned(), given::extent(rows))];
             for bound in fitted.report.iter().flat_map(|report| &report.active_bounds) {
-                lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
+                lines.push(("bound".to_owned(), format!("{bound} is active: the data call for a value beyond it")));
             }
             lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
-            return format!("{}\n{next}, --verbose says how it came about.\n", facts(&lines));
+            return format!("{}\n{next}, --verbose shows evidence and search.\n", facts(&lines));
         }
         let mut lines = vec![
             ("table".to_owned(), given::extent(rows)),
@@ -633,7 +721,7 @@ impl Fit {
                         "score {} at lambda {}, ridge {}, {} elements",
                         number(c.score),
                         c.lambda,
-                        number(c.ratio),
+                        number(c.ridge),
                         c.elements
                     );
                     lines.push((c.name.clone(), text));
@@ -658,10 +746,10 @@ impl Fit {
                 let rest = std::iter::repeat(String::new());
                 std::iter::once(heading.to_owned()).chain(rest).zip(sentences).collect::<Vec<_>>()
             };
-            lines.extend(told("variables", report.relevance()));
-            lines.extend(told("findings", report.findings.clone()));
+            lines.extend(told("variables", wire::relevance(report)));
+            lines.extend(told("findings", report.findings.iter().map(wire::diagnostic).collect()));
             for bound in &report.active_bounds {
-                lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
+                lines.push(("bound".to_owned(), format!("{bound} is active: the data call for a value beyond it")));
             }
         }
         lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
@@ -715,6 +803,25 @@ impl NoiseChoice {
 fn finish(model: &mut Model, rows: &Rows) {
     model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model.reset_score();
+}
+
+/// How improvement went.
+fn improvement(improved: &Improved) -> Value {
+    json!({
+        "sweeps": improved.sweeps,
+        "settled": improved.settled(),
+        "change": improved.change,
+        "clipped": improved.clipped,
+    })
+}
+
+fn improvement_text(improved: &Improved) -> String {
+    let how = if improved.settled() {
+        "and values no longer change"
+    } else {
+        "and values still change: what is written is the mean of the last 5"
+    };
+    format!("improvement: {} sweeps, {how}\n", improved.sweeps)
 }
 
 /// All of the file or nothing.

@@ -9,12 +9,12 @@ use criticd::math::evidence::{parameter_names, to_parameters};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Log evidence of hyperparameters on a table, and its gradient; nothing is fitted
+/// Score given hyperparameters on a table (log evidence and gradient), without fitting
 ///
-/// The evidence is the log density of the rewards, constants included: higher is better. Chains that are cut, or still run
-/// at the end of the table, are closed by the value of their last successor, at the fixed point for these hyperparameters;
-/// in the gradient these targets are held fixed. `sparse` is the variational bound of a dictionary: never above what is
-/// exact for the same targets. Returns are whole ones: a lambda in the file of hyperparameters does not count.
+/// The evidence is the log density of the rewards, constants included: higher is better. A chain that is cut, or still runs at
+/// the end of the table, ends in the value of its last next state, at the fixed point for these hyperparameters; the gradient
+/// holds these targets fixed. `sparse` is the variational lower bound with a dictionary. The targets are whole returns: the
+/// command ignores a lambda in the hyperparameter file.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd score walk.csv --hyperparameters h.json\n  criticd score walk.csv --hyperparameters h.json --discount 0.95 --json\n  criticd score long.csv --hyperparameters h.json --evidence sparse --dictionary-max 500\n\nA hyperparameter file, JSON or TOML; without `inputs` it is in the coordinates of the table:\n  {\"kernel\": {\"kind\": \"ard\", \"signal_variance\": 2.0, \"bias_variance\": 1.0, \"relevance\": [1.0, 0.25]},\n   \"noise\": {\"model\": \"correlated\", \"variance\": 0.05}}"
@@ -22,13 +22,13 @@ use std::path::PathBuf;
 pub(crate) struct Score {
     #[command(flatten)]
     table: TableOptions,
-    /// Kernel and noise: what `fit --json` prints, or a file of your own
+    /// Kernel and noise: the output of `fit --json`, or a file of your own
     #[arg(long, value_name = "FILE")]
     hyperparameters: PathBuf,
-    /// Discount of transitions that carry none
+    /// Discount of transitions without one of their own
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
-    /// Which evidence [default: exact, or sparse where a dictionary is given]
+    /// Which evidence [default: exact, or sparse with a given dictionary]
     #[arg(long, value_name = "WHICH")]
     evidence: Option<Which>,
     #[command(flatten)]
@@ -144,7 +144,7 @@ impl Score {
         let table: Vec<Vec<String>> = (0..names.len())
             .map(|i| vec![called(&names[i], &variables), number(parameters[i]), number(evidence.gradient[i])])
             .collect();
-        let next = "\nNext: criticd fit TABLE --out MODEL looks for better ones, or takes these with --no-optimise.\n";
+        let next = "\nNext: criticd fit TABLE --out MODEL selects better ones, or uses these with --no-optimise.\n";
         print(&format!("{}\n{}{next}", facts(&lines), columns(&["parameter", "value", "gradient, nats"], &table)))
     }
 }

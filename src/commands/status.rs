@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 /// Numbers of a sparkline.
 const PAST: usize = 60;
-/// How often it is looked whether somebody wants to end the view.
+/// Interval of the check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 /// Streams that are shown.
 const STREAMS: usize = 8;
 
-/// Show what a running daemon knows about itself
+/// Show the state of a running daemon
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd status\n  criticd status --watch\n  criticd status --watch > log.txt        a line a second\n  criticd status --json | jq '.critics[0].dictionary_size'"
@@ -29,13 +29,13 @@ const STREAMS: usize = 8;
 pub(crate) struct Status {
     #[command(flatten)]
     connection: Connection,
-    /// Go on showing it until Ctrl-C: a view on a terminal, a line each time elsewhere
+    /// Update until Ctrl-C: a view on a terminal, otherwise one line each time
     #[arg(long, short)]
     watch: bool,
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, value_name = "S", default_value_t = 1.0, requires = "watch", value_parser = interval)]
     interval: f64,
-    /// Print all of it as JSON; with --watch, a document on each line
+    /// Print the whole status as JSON; with --watch, one document per line
     #[arg(long)]
     json: bool,
 }
@@ -100,7 +100,7 @@ impl Status {
     }
 }
 
-/// Wait until the next look is due, or somebody wants to end.
+/// Wait until the next update is due, or until Ctrl-C.
 fn pause(next: &mut Instant, interval: f64, over: &AtomicBool) {
     *next = (*next + Duration::from_secs_f64(interval)).max(Instant::now());
     while Instant::now() < *next && !over.load(Ordering::Relaxed) {
@@ -374,7 +374,7 @@ fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
             (None, Some(_)) => {
                 said("held-out error", format!("{}; 1 is that of a constant", short(&critic["held_out_error"])))
             }
-            (None, None) => said("held-out error", "none: no model has been selected since the start".into()),
+            (None, None) => said("held-out error", "none: no refit has selected a model since the start".into()),
         },
         said("score", format!("{} nats per row, recently {}", short(&critic["score"]), short(&critic["score_recent"]))),
         said("discount", discount(critic)),
@@ -436,10 +436,10 @@ fn selected(selection: &Value) -> Vec<(String, String)> {
         said("lambda", each("lambdas").map(of_lambda).collect::<Vec<String>>().join(", ")),
     ];
     lines.extend(each("candidates").map(|candidate| {
-        let [score, lambda, ratio] = ["score", "lambda", "ratio"].map(|key| short(&candidate[key]));
+        let [score, lambda, ridge] = ["score", "lambda", "ridge"].map(|key| short(&candidate[key]));
         let name = candidate["name"].as_str().unwrap_or("?");
         let elements = uint(&candidate["elements"]);
-        said("compared", format!("{name}: error {score} at lambda {lambda}, ridge {ratio}, {elements} states"))
+        said("compared", format!("{name}: error {score} at lambda {lambda}, ridge {ridge}, {elements} states"))
     }));
     if selection["gain"].is_number() {
         let [gain, error] = ["gain", "standard_error"].map(|key| short(&selection[key]));
@@ -461,7 +461,7 @@ fn discount(critic: &Value) -> String {
 fn variables(critic: &Value) -> String {
     let (kernel, inputs) = (&critic["kernel"], &critic["inputs"]);
     let last = &critic["refit"]["last"];
-    let support = if last["outcome"] == "adopted" { &last["support"] } else { &Value::Null };
+    let support = if last["outcome"] == "adopted" { &last["evidence_drop"] } else { &Value::Null };
     let factors = kernel["factors"].as_array();
     let rows: Vec<Vec<String>> = inputs["scale"]
         .as_array()
@@ -491,7 +491,7 @@ fn variables(critic: &Value) -> String {
     if rows.is_empty() {
         String::new()
     } else {
-        columns(&["variable", "relevance", "lengthscale", "support, nats"], &rows)
+        columns(&["variable", "relevance", "lengthscale", "evidence drop, nats"], &rows)
     }
 }
 
@@ -521,17 +521,17 @@ mod tests {
         "critics": [
             {"name": "a", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
              "inputs": {"scale": [2.0], "names": ["angle"]}, "generation": 3,
-             "refit": {"last": {"outcome": "rejected", "reason": "too late", "support": [99.5]}}},
+             "refit": {"last": {"outcome": "rejected", "reason": "too late", "evidence_drop": [99.5]}}},
             {"name": "b"},
             {"name": "c", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
-             "inputs": {"scale": [2.0]}, "refit": {"last": {"outcome": "adopted", "support": [12.5]}}},
+             "inputs": {"scale": [2.0]}, "refit": {"last": {"outcome": "adopted", "evidence_drop": [12.5]}}},
             {"name": "d", "kernel": {"kind": "ard", "profile": "matern52", "relevance": [4.0], "signal_variance": 1.0,
              "bias_variance": 0.0}, "held_out_error": 0.381, "log_evidence": null,
              "returns": {"factor": 1.25, "pairs": 431, "coverage": 0.82},
              "refit": {"last": {"outcome": "adopted", "selection": {"rows": 900, "pieces": 12, "score": 0.381,
               "gain": 0.002, "standard_error": 0.003, "present_stays": true,
               "lambdas": [{"lambda": 0.5, "score": 1.0}, {"lambda": 1.0, "score": 1.121}],
-              "candidates": [{"name": "ard 1", "lambda": 0.5, "ratio": 0.3, "score": 0.379, "elements": 270}]}}}},
+              "candidates": [{"name": "ard 1", "lambda": 0.5, "ridge": 0.3, "score": 0.379, "elements": 270}]}}}},
         ]});
         let text = summary(&status, "tcp://h:1");
         for words in [
@@ -540,7 +540,7 @@ mod tests {
             "state_0           4            1           12.5",
             "refused  2 not_finite",
             "rejected: too late",
-            "held-out error  none: no model has been selected since the start",
+            "held-out error  none: no refit has selected a model since the start",
             "held-out error  0.381; 1 is that of a constant",
             "lambda          0.5 best, 1 +12.1 %",
             "ard 1: error 0.379 at lambda 0.5, ridge 0.3, 270 states",

@@ -1,6 +1,7 @@
 //! `criticd value`.
 
 use super::Failure;
+use super::actions::{read_inputs, shown, shown_names};
 use super::given::{read_columns, read_states_as, without_unit};
 use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
@@ -10,23 +11,23 @@ use nalgebra::DMatrix;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
-/// The value at the states of a file, and how well it is known
+/// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone, or with\ncolumns called as the variables of the model, among others; or the observations of a file that another program has\nwritten. They are in the unit of the table that was fitted.\n\nsd is that of the value, return sd that of the return to come: 90 % of returns should lie within 1.645 of them. known\nis the share of the uncertainty there was before any row that data have taken away. A state is marked as extrapolated\nwhere no state that the model keeps is near. --json has mean, variance (of the value), return_variance, known and\nextrapolates, without those that the model cannot tell."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Where to evaluate it: a table of states, see below
+    /// A table of states, see below
     #[arg(value_name = "STATES")]
     states: PathBuf,
-    /// Columns of the states, in the order of the model's variables [default: those called as the variables, if all are
-    /// there, and then other columns are left alone]
+    /// Columns of the states, in the order of the model's variables [default: those named like the variables, if all are
+    /// there; other columns are then ignored]
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     state: Vec<String>,
-    /// TOML file that says which columns they are, as for `fit`
+    /// TOML file with the columns, as for `fit`
     #[arg(long, value_name = "FILE")]
     columns: Option<PathBuf>,
     /// Print one JSON document
@@ -38,13 +39,17 @@ impl Value {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let snapshot = read_model(&self.model)?;
         let dim = snapshot.dim();
-        let named = snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
+        let named: Vec<String> =
+            snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
         let said = Columns { state: self.state.clone(), ..Columns::default() };
         let said = match &self.columns {
             Some(path) => said.or(Columns { state: read_columns(path)?.state, ..Columns::default() }),
             None => said,
         };
-        let states = read_states_as(&self.states, &Columns { names: named, ..said }, dim, "model")?;
+        let states = match &snapshot.actions {
+            None => read_states_as(&self.states, &Columns { names: named, ..said }, dim, "model")?,
+            Some(actions) => read_inputs(&self.states, &said.state, &named, dim, &actions.space)?,
+        };
         let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
             eprintln!("criticd: {} carries no variance; models that `fit` writes do", self.model.display());
@@ -59,7 +64,11 @@ impl Value {
             }
             return print_json(&document);
         }
-        let (heads, rows) = table(&names(&snapshot), &states, &found);
+        let (names, shown) = match &snapshot.actions {
+            None => (names(&snapshot), states),
+            Some(actions) => (shown_names(&names(&snapshot), &actions.space), shown(&states, dim, &actions.space)),
+        };
+        let (heads, rows) = table(&names, &shown, &found);
         print(&columns(&heads.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
     }
 }

@@ -36,9 +36,9 @@ use crate::journal::store::Storage;
 use crate::learner::window::Window;
 use crate::learner::{Event, Learner};
 use crate::state::State;
-use crate::state::record::{Configured, Group, Mark, Quarantined, Record};
+use crate::state::record::{Configured, Group, Mark, Record, SkippedRows};
 use crate::transition::Batch;
-use crate::wire::{self, ErrorCode, Op, Optimised, WireError};
+use crate::wire::{self, ErrorCode, Op, RefitOutcome, WireError};
 use checkpoints::CheckpointDesk;
 use drift::DriftDesk;
 use intake::{Admitted, Intake};
@@ -129,9 +129,9 @@ impl Core {
         let ledger = Ledger::new(storage, checkpoints, config.ledger(), &recovered)?;
         let said = status::recovered(&recovered, ledger.torn_bytes());
         let mut core = Self::with(Arc::clone(&config), Some(ledger), recovered.state, said);
-        for quarantined in recovered.quarantined {
-            core.report_quarantined(&quarantined, now);
-            core.intake.decide(Record::Quarantined(quarantined));
+        for skipped in recovered.skipped {
+            core.report_skipped(&skipped, now);
+            core.intake.decide(Record::Skipped(skipped));
         }
         let wanted = configured(&config, core.state.window().map_or(0, Window::start));
         let same = |known: &Configured| (&known.critics, &known.names) == (&wanted.critics, &wanted.names);
@@ -267,7 +267,7 @@ impl Core {
     }
 
     fn check_writable(&self) -> Result<(), WireError> {
-        let message = "what is received cannot be stored just now; queries are answered";
+        let message = "the daemon cannot store rows now; it still answers queries";
         self.read_only().map_or(Ok(()), |_| Err(WireError::new(ErrorCode::ReadOnly, message)))
     }
 
@@ -288,7 +288,7 @@ impl Core {
                 let positions = self.state.streams().positions();
                 Ok(Some(caller.reply(&wire::Reply::Streams(&positions))))
             }
-            Op::Optimise { critic, wait } => self.optimise(critic.as_deref(), wait, &caller),
+            Op::Refit { critic, wait } => self.refit(critic.as_deref(), wait, &caller),
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
             Op::NewPolicy { critic, policy } => self.new_policy(critic, policy, &caller).map(|()| None),
             Op::Value { .. } | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
@@ -309,7 +309,7 @@ impl Core {
         Ok(())
     }
 
-    fn optimise(
+    fn refit(
         &mut self,
         critic: Option<&str>,
         wait: bool,
@@ -329,7 +329,7 @@ impl Core {
             self.refits.wait(critic, caller.clone())?;
         }
         self.state.request_refit(critic);
-        Ok((!wait).then(|| caller.reply(&wire::Reply::Optimise(&Optimised::Started))))
+        Ok((!wait).then(|| caller.reply(&wire::Reply::Refit(&RefitOutcome::Started))))
     }
 
     /// A refit has come back. It is judged in this turn, behind the rows that were taken in before.
@@ -337,7 +337,7 @@ impl Core {
         self.refits.came_back(done);
     }
 
-    /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
+    /// A query waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
     pub fn want(&mut self, offset: u64) {
         self.publisher.want(offset);
     }
@@ -417,18 +417,18 @@ impl Core {
                 _ => report_event(learner, event, now, &mut self.out),
             }
         }
-        self.to_rebuild.extend(applied.quarantined.into_iter().map(|quarantined| quarantined.critic));
+        self.to_rebuild.extend(applied.skipped.into_iter().map(|skipped| skipped.critic));
         if self.refits.applied(&self.state, now, &mut self.out) {
             self.publisher.hurry();
         }
         for failed in applied.failed {
-            self.quarantine(failed, now);
+            self.skip(failed, now);
         }
     }
 
     /// A critic has failed on the rows of the last group, and is halted. With a journal it is recorded that it leaves them out,
     /// and it is rebuilt; without one it is given up.
-    fn quarantine(&mut self, failed: Quarantined, now: Now) {
+    fn skip(&mut self, failed: SkippedRows, now: Now) {
         let index = self.state.critics().iter().position(|learner| learner.settings().name == failed.critic);
         let index = index.expect("a critic has failed");
         if self.ledger.is_none() {
@@ -436,17 +436,17 @@ impl Core {
         } else if failed.from >= failed.to {
             self.give_up(index, &format!("{} (not restored: it fails without new rows)", failed.why), now);
         } else {
-            self.report_quarantined(&failed, now);
-            self.intake.decide(Record::Quarantined(failed));
+            self.report_skipped(&failed, now);
+            self.intake.decide(Record::Skipped(failed));
         }
     }
 
-    fn report_quarantined(&mut self, quarantined: &Quarantined, now: Now) {
-        let Quarantined { critic, from, to, why } = quarantined;
-        log::error!("event=quarantined critic={critic} from={from} to={to} why={why:?}");
-        self.figures.quarantined_rows += to - from;
+    fn report_skipped(&mut self, skipped: &SkippedRows, now: Now) {
+        let SkippedRows { critic, from, to, why } = skipped;
+        log::error!("event=rows_skipped critic={critic} from={from} to={to} why={why:?}");
+        self.figures.skipped_rows += to - from;
         let details = map(json!({"critic": critic, "from": from, "to": to, "reason": why}));
-        self.out.push(event("quarantined", now, &details));
+        self.out.push(event("rows_skipped", now, &details));
         let message = format!("critic {critic} leaves out rows {from} to {to}: {why}");
         let (code, payload) = ("learner_failed", Vec::new());
         self.refusals.keep(Refused { time: now.unix, code, field: None, index: None, message, payload });
@@ -551,7 +551,7 @@ impl Core {
         let checkpoint = Checkpoint::of(&self.state, now.unix);
         ledger.checkpoints().write(checkpoint.group, &checkpoint.encode()).map_err(|e| e.to_string())?;
         log::info!("event=checkpoint offset={}", checkpoint.offset);
-        ledger.tidy()
+        ledger.compact()
     }
 
     /// Everything that a start behind the last group needs.
@@ -646,7 +646,7 @@ fn configured(config: &Config, from: u64) -> Configured {
 fn report_event(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Output>) {
     let name = &learner.settings().name;
     match happened {
-        Event::FirstModel => log::info!("event=first_model critic={name} seq={}", learner.learned()),
+        Event::FirstModel => log::info!("event=first_model critic={name} offset={}", learner.learned()),
         Event::DictionaryFull => {
             let size = learner.model().map_or(0, |model| model.dictionary().len());
             let generation = learner.generation();
@@ -705,14 +705,14 @@ mod tests {
             crate::learner::FAULT.set(None);
         }
         let status = core.status(now);
-        assert_eq!((&status["critics"][0]["failed"], &status["quarantined_rows"]), (&Value::Null, &json!(20)));
+        assert_eq!((&status["critics"][0]["failed"], &status["skipped_rows"]), (&Value::Null, &json!(20)));
         assert_eq!(
             (&status["critics"][0]["learned"], &status["critics"][0]["transitions"]),
             (&json!(200), &json!(180))
         );
         assert_eq!(status["critics"][1]["transitions"], 200);
         let told =
-            core.take_outputs().filter(|o| matches!(o, Output::Publish(p) if p.topic == "event.quarantined")).count();
+            core.take_outputs().filter(|o| matches!(o, Output::Publish(p) if p.topic == "event.rows_skipped")).count();
         assert_eq!((told, core.take_refused().len()), (1, 1));
         let state = core.checkpoint(now).encode();
         drop(core);
@@ -802,7 +802,7 @@ mod tests {
         core.step(now);
         let ask = |core: &mut Core, connection| {
             let peer = Peer { connection, delimiter: false };
-            let op = Op::Optimise { critic: None, wait: true };
+            let op = Op::Refit { critic: None, wait: true };
             let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
             core.call(Call { caller, op }, now);
         };

@@ -3,9 +3,9 @@
 use super::core::{Call, Core, Now, Output, Queues, RefitDone};
 use super::ledger::CheckpointDone;
 use super::quarantine::Quarantine;
-use super::telemetry::{Feed, Restarts, Stage, Timings};
-use super::warm_start::{Fed, Feeding};
-use super::{CALLS, Command, DRAIN, NAP, TICK, Task, notify_systemd};
+use super::telemetry::{EventBus, Restarts, Stage, Timings};
+use super::warm_start::{Feeding, WarmStartInput};
+use super::{CALLS, Command, DRAIN, POLL_INTERVAL, TICK, Task, notify_systemd};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::journal::checkpoint::Checkpoint;
@@ -18,13 +18,13 @@ use sd_notify::NotifyState;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
+/// Target learning time of one group: large enough to amortise a sync, small enough to bound latency.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
-/// But at least so many, where there are.
+/// Rows of a group at least, if so many wait.
 const GROUP_ROWS_MIN: u64 = 256;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
 const GROUP_BYTES: usize = 4 << 20;
-/// What whoever appends is told to wait while a table is learned first, milliseconds.
+/// Retry time of appends during a warm start, milliseconds.
 const WARMING_MS: u64 = 1000;
 
 /// Where things come from.
@@ -57,8 +57,8 @@ pub(super) struct Learning {
     core: Core,
     /// A table that is learned before anything that producers send.
     pub(super) warm: Option<Feeding>,
-    /// None where nobody watches.
-    pub(super) feed: Option<Feed>,
+    /// None without a dashboard.
+    pub(super) feed: Option<EventBus>,
     pub(super) timings: Timings,
     pub(super) refit_restarts: Restarts,
     pub(super) http_restarts: Restarts,
@@ -112,7 +112,7 @@ impl Learning {
     pub(super) fn run(mut self) {
         // The first status says that the daemon is ready.
         let mut next_tick = Instant::now();
-        // Fed by the one thread that matters: where it hangs systemd starts the daemon again.
+        // The watchdog is fed by the one thread that matters: where it hangs systemd starts the daemon again.
         let watchdog = sd_notify::watchdog_enabled().map(|interval| interval / 3);
         let mut next_feed = Instant::now();
         self.core.set_warm_start(self.warm.as_ref().map(Feeding::rows));
@@ -122,7 +122,7 @@ impl Learning {
                 if !self.receive() {
                     break;
                 }
-                self.take_what_waits();
+                self.drain_inbox();
             }
             self.turn();
             if let Some(interval) = watchdog
@@ -137,7 +137,7 @@ impl Learning {
                 self.tick();
                 self.quarantine.keep(&self.core.take_refused());
             }
-            self.carry_out();
+            self.dispatch();
             let over = (self.ingest_ended || self.warm.is_some()) && self.calls_ended;
             if self.deadline.is_some_and(|deadline| over || Instant::now() >= deadline) {
                 break;
@@ -147,7 +147,7 @@ impl Learning {
         drop(self.lock);
     }
 
-    /// Wait for something, not for long. Returns false when nobody is left who could ask for a stop.
+    /// Wait for something, not for long. Returns false when all senders of commands are gone.
     fn receive(&mut self) -> bool {
         // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
         let storable = self.core.read_only().is_none();
@@ -188,10 +188,10 @@ impl Learning {
                 #[cfg(test)]
                 Ok(Command::Panic) => panic!("injected"),
                 Ok(Command::Stop) => self.deadline = self.deadline.or(Some(Instant::now() + DRAIN)),
-                // Dropped without a stop: nobody listens any more.
+                // Dropped without a stop: no caller is left.
                 Err(_) => return false,
             },
-            default(NAP) => {}
+            default(POLL_INTERVAL) => {}
         }
         true
     }
@@ -203,7 +203,7 @@ impl Learning {
         let (since, rows) = (Instant::now(), self.core.waiting_rows());
         let stored = self.core.commit(clock.now(), &uptime);
         // Acknowledged before it is learned.
-        self.carry_out();
+        self.dispatch();
         let since = self.timings.stages.passed(Stage::Journal, since, if stored { rows } else { 0 });
         if stored {
             self.core.apply(clock.now());
@@ -233,10 +233,10 @@ impl Learning {
     }
 
     /// Rows of the table that is learned first.
-    fn warm_start(&mut self, fed: Option<Fed>, now: Now) {
+    fn warm_start(&mut self, fed: Option<WarmStartInput>, now: Now) {
         let Some(feeding) = &mut self.warm else { return };
         match fed {
-            Some(Fed::Rows(batch)) => {
+            Some(WarmStartInput::Rows(batch)) => {
                 let rows = batch.len();
                 match self.core.warm_start(batch, now) {
                     Ok(()) => {
@@ -246,8 +246,8 @@ impl Learning {
                     Err(error) => feeding.fail(&error.to_string()),
                 }
             }
-            Some(Fed::Last) => feeding.end(),
-            Some(Fed::Fault(why)) => feeding.fail(&why),
+            Some(WarmStartInput::Last) => feeding.end(),
+            Some(WarmStartInput::Fault(why)) => feeding.fail(&why),
             None => feeding.fail("the thread that reads the table ended unexpectedly; please report this with the log"),
         }
     }
@@ -315,7 +315,7 @@ impl Learning {
 
     /// More of what is there already, up to one group: rows are learned together, which is faster. Messages are counted too:
     /// not every one brings a row.
-    fn take_what_waits(&mut self) {
+    fn drain_inbox(&mut self) {
         let since = Instant::now();
         let now = self.clock.now();
         let storable = self.core.read_only().is_none();
@@ -364,7 +364,7 @@ impl Learning {
         }
     }
 
-    fn carry_out(&mut self) {
+    fn dispatch(&mut self) {
         for output in self.core.take_outputs() {
             match output {
                 // The transport never waits for a peer here.
@@ -405,9 +405,9 @@ impl Learning {
             log::error!("event=not_closed why={why:?}");
         }
         self.core.publish_last(now);
-        self.carry_out();
+        self.dispatch();
         self.quarantine.keep(&self.core.take_refused());
-        log::info!("event=stopped seq={}", self.core.offset());
+        log::info!("event=stopped offset={}", self.core.offset());
     }
 }
 
@@ -436,7 +436,7 @@ mod tests {
         let (sender, receiver) = bounded(10_000);
         (0..10_000).for_each(|_| sender.send(Bytes::from_static(b"garbage")).unwrap());
         let mut learning = learning(receiver);
-        learning.take_what_waits();
+        learning.drain_inbox();
         let most = Config::default().batch_rows_max;
         assert!(
             most < 9000 && learning.inbox.ingest.len() >= 10_000 - most,

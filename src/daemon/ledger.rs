@@ -4,7 +4,7 @@
 use super::recovery::{Recovered, group_of};
 use crate::clock::Now;
 use crate::journal::checkpoint::Checkpoints;
-use crate::journal::store::{Head, Mark, Storage, StoreError};
+use crate::journal::store::{GroupHeader, Mark, Storage, StoreError};
 use crate::journal::{GroupWriter, StoredGroup};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -88,7 +88,7 @@ pub struct CheckpointDone {
     /// Offset behind it.
     pub offset: u64,
     /// Offset of the oldest row that a start from it needs.
-    pub needs_from: u64,
+    pub replay_from: u64,
     /// Bytes of its file, or why there is none.
     pub result: Result<u64, String>,
     /// Seconds that encoding and writing took.
@@ -108,7 +108,7 @@ pub struct Ledger {
     synced_at: f64,
     last_sync_s: f64,
     /// The oldest group; none while there is none.
-    first: Option<Head>,
+    first: Option<GroupHeader>,
     bytes: u64,
     /// The group that could not be written.
     stuck: Option<StoredGroup>,
@@ -136,19 +136,19 @@ impl Ledger {
         recovered: &Recovered,
     ) -> Result<Self, StoreError> {
         let mut kept = Vec::new();
-        for &(_, needs_from) in &recovered.checkpoints {
-            kept.push((recovered.from_checkpoint.unwrap_or(0), group_of(storage.as_mut(), needs_from)?));
+        for &(_, replay_from) in &recovered.checkpoints {
+            kept.push((recovered.from_checkpoint.unwrap_or(0), group_of(storage.as_mut(), replay_from)?));
         }
         let (mut bytes, mut next) = (0, 0);
         let first = storage.bounds()?.map(|(first, _)| first);
         let head = match first {
-            Some(first) => storage.heads(first, 1)?.pop(),
+            Some(first) => storage.headers(first, 1)?.pop(),
             None => None,
         };
         loop {
-            let heads = storage.heads(next, 4096)?;
-            bytes += heads.iter().map(|head| head.bytes).sum::<u64>();
-            let Some(last) = heads.last() else { break };
+            let headers = storage.headers(next, 4096)?;
+            bytes += headers.iter().map(|head| head.bytes).sum::<u64>();
+            let Some(last) = headers.last() else { break };
             next = last.id + 1;
         }
         // What a start finds is written once more before it is built upon: a sync before the start may have failed.
@@ -196,11 +196,11 @@ impl Ledger {
         self.storage.torn_bytes()
     }
 
-    /// Leave one file, for whoever opens the journal with other tools.
+    /// Leave a single file, so that other tools can open the journal.
     ///
     /// # Errors
     /// What went wrong; the journal is whole all the same.
-    pub fn tidy(&mut self) -> Result<(), String> {
+    pub fn compact(&mut self) -> Result<(), String> {
         self.storage.reopen().map_err(|e| e.to_string())
     }
 
@@ -236,8 +236,8 @@ impl Ledger {
     }
 
     fn append(&mut self, group: &StoredGroup) -> Result<(), StoreError> {
-        let drop_below = self.drop_below(group)?;
-        self.storage.append(group, drop_below, self.settings.sync == SyncMode::Always)
+        let truncate_before = self.truncate_before(group)?;
+        self.storage.append(group, truncate_before, self.settings.sync == SyncMode::Always)
     }
 
     fn written(&mut self, group: &StoredGroup, uptime: f64) {
@@ -246,7 +246,7 @@ impl Ledger {
         if self.first.is_none() {
             let bytes = group.body.len() as u64;
             let StoredGroup { id, first_offset, rows, kinds, .. } = *group;
-            self.first = Some(Head { id, first_offset, rows, kinds, bytes });
+            self.first = Some(GroupHeader { id, first_offset, rows, kinds, bytes });
         }
         if self.settings.sync == SyncMode::Always {
             self.synced(uptime);
@@ -273,7 +273,7 @@ impl Ledger {
 
     /// Number below which groups may be dropped with the next commit: oldest first, while there are more rows or bytes than are
     /// kept, and never what a start from one of the checkpoints needs.
-    fn drop_below(&mut self, group: &StoredGroup) -> Result<u64, StoreError> {
+    fn truncate_before(&mut self, group: &StoredGroup) -> Result<u64, StoreError> {
         const AT_ONCE: usize = 8;
         let LedgerSettings { rows_max, bytes_max, .. } = self.settings;
         let needed = match self.kept.iter().map(|&(_, oldest)| oldest).min() {
@@ -288,14 +288,14 @@ impl Ledger {
             return Ok(0);
         }
         let mut below = first.id;
-        for head in self.storage.heads(first.id, AT_ONCE)? {
+        for head in self.storage.headers(first.id, AT_ONCE)? {
             if head.id >= needed || !excess(head.first_offset, self.bytes) {
                 break;
             }
             below = head.id + 1;
             self.bytes -= head.bytes;
         }
-        self.first = self.storage.heads(below, 1)?.pop();
+        self.first = self.storage.headers(below, 1)?.pop();
         Ok(below)
     }
 
@@ -403,7 +403,7 @@ impl Ledger {
         match &done.result {
             Ok(bytes) => {
                 log::info!("event=checkpoint offset={} bytes={bytes} seconds={:.3}", done.offset, done.seconds);
-                let oldest = group_of(self.storage.as_mut(), done.needs_from);
+                let oldest = group_of(self.storage.as_mut(), done.replay_from);
                 // If that cannot be read now nothing is forgotten.
                 self.kept.insert(0, (done.offset, oldest.unwrap_or(0)));
                 self.kept.truncate(crate::journal::checkpoint::KEPT);

@@ -137,7 +137,7 @@ impl Footprint {
         })
     }
 
-    /// Tell it to whoever reads the log.
+    /// Log it.
     pub fn log(&self) {
         let Self { row, window, stream, streams, queues, models } = self;
         log::info!(

@@ -25,9 +25,9 @@ pub mod warm_start;
 use self::core::{Core, RefitDone};
 use self::learning::{Inbox, Learning, Outlets};
 use self::ledger::CheckpointDone;
-use self::queries::{AtOnce, Control, Ports};
+use self::queries::{Control, FastPath, Ports};
 use self::recovery::RecoverError;
-use self::telemetry::{Feed, ProcessorTime, Pulse, Restarts, Timings};
+use self::telemetry::{EventBus, Heartbeat, ProcessorTime, Restarts, Timings};
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -65,7 +65,7 @@ const GARBAGE: usize = 4;
 /// Between two status publications.
 const TICK: Duration = Duration::from_secs(1);
 /// Most that the core goes without looking at its clock.
-const NAP: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// At a stop, messages already taken are learned for at most so long.
 const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
@@ -156,7 +156,7 @@ impl std::error::Error for StartError {
     }
 }
 
-/// What the core is told from outside besides messages.
+/// Commands to the core, besides messages.
 enum Command {
     Reload(Arc<Config>),
     /// Learn what has been taken, publish a last time, end.
@@ -176,13 +176,13 @@ pub struct Daemon {
     /// Where its sockets are bound.
     pub endpoints: Endpoints,
     http: Option<Http>,
-    pulse: Arc<Pulse>,
+    pulse: Arc<Heartbeat>,
     config: Mutex<Arc<Config>>,
     transport: Option<Transport>,
     commands: Sender<Command>,
     stop_refits: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    warm_start: Option<(Arc<warm_start::Told>, JoinHandle<()>)>,
+    warm_start: Option<(Arc<warm_start::WarmStartProgress>, JoinHandle<()>)>,
     endpoints_file: PathBuf,
 }
 
@@ -191,8 +191,8 @@ struct CoreStart {
     core: Core,
     clock: Clock,
     timings: Timings,
-    /// None where nobody watches.
-    feed: Option<Feed>,
+    /// None without a dashboard.
+    feed: Option<EventBus>,
     http_restarts: Restarts,
     warm: Option<Feeding>,
     lock: std::fs::File,
@@ -200,7 +200,7 @@ struct CoreStart {
 
 /// What a start is doing before the sockets are bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Beginning {
+pub enum StartupProgress {
     /// Rows of the journal are learned again.
     Recovering {
         /// So many have been.
@@ -229,7 +229,7 @@ impl Daemon {
     pub fn start_with(
         config: Config,
         warm_start: Option<&WarmStart>,
-        progress: &mut dyn FnMut(Beginning),
+        progress: &mut dyn FnMut(StartupProgress),
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let (lock, endpoints_file) = claim(&config.data_dir)?;
@@ -237,18 +237,18 @@ impl Daemon {
         // Asked for first: what is wrong there is wrong whatever the journal holds.
         let keys = if config.curve_endpoints().next().is_some() { config.curve_secret_key.as_deref() } else { None };
         let keys = keys.map(KeyPair::load).transpose().map_err(StartError::Keys)?;
-        let core = open_core(&config, clock, &mut |rows, of| progress(Beginning::Recovering { rows, of }))?;
-        let mut checking = |done| progress(Beginning::Checking(done));
+        let core = open_core(&config, clock, &mut |rows, of| progress(StartupProgress::Recovering { rows, of }))?;
+        let mut checking = |done| progress(StartupProgress::Checking(done));
         let plan = match warm_start {
             Some(warm) => warm_start::plan(warm, &config, &core, &mut checking).map_err(StartError::WarmStart)?,
             None => None,
         };
         let (board, timings) = (core.board(), Timings::default());
-        let mut at_once = AtOnce::new(Arc::clone(&board), &config, timings.clone());
+        let mut at_once = FastPath::new(Arc::clone(&board), &config, timings.clone());
         let settings = transport_settings(&config, keys.as_ref())?;
         let transport = transport::start_answering(settings, move |request| at_once.answer(request));
         let transport = transport.map_err(StartError::Transport)?;
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(Heartbeat::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
         let http_restarts = Restarts::default();
         let sources = http::Sources {
@@ -361,7 +361,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The name of a thread that has ended although nobody asked it to: a bug. The daemon should be stopped.
+    /// The name of a thread that ended without a request: a bug. The daemon should be stopped.
     pub fn dead_thread(&self) -> Option<String> {
         // The core comes last: where it has ended, others end as well.
         let own = self.threads.iter().rev().find(|t| t.is_finished()).and_then(|t| t.thread().name());
@@ -398,7 +398,7 @@ impl Daemon {
         // are left to end by themselves. They own nothing but copies.
         let wait = |thread: &JoinHandle<()>, longest: Duration| {
             while !thread.is_finished() && started.elapsed() < longest {
-                std::thread::sleep(NAP);
+                std::thread::sleep(POLL_INTERVAL);
             }
         };
         let mut threads: HashMap<String, JoinHandle<()>> = self
@@ -411,7 +411,7 @@ impl Daemon {
             drop(core.join());
         }
         if let Some((_, reader)) = self.warm_start.take() {
-            // Nobody takes what it reads any more, so that it ends with its next batch.
+            // Its queue has no receiver any more, so it ends with its next batch.
             wait(&reader, DRAIN);
         }
         if let Some(control) = threads.get("control") {
@@ -496,7 +496,7 @@ fn claim(directory: &Path) -> Result<(std::fs::File, PathBuf), StartError> {
     }
 }
 
-/// Tell systemd, where it has started us and asks to be told (`Type=notify`).
+/// Notify systemd, if it started us with `Type=notify`.
 fn notify_systemd(state: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(state) {
         log::debug!("event=notify_failed why={:?}", e.to_string());
@@ -545,7 +545,7 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
         started.elapsed().as_secs_f64()
     );
     for fault in recovered["faults"].as_array().into_iter().flatten() {
-        log::warn!("event=checkpoint_passed_over why={fault}");
+        log::warn!("event=checkpoint_skipped why={fault}");
     }
     Ok(core)
 }
@@ -554,13 +554,13 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
 fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, written: &Sender<CheckpointDone>) {
     for checkpoint in queue {
         let started = Instant::now();
-        let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+        let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
         let bytes = checkpoint.encode();
         drop(checkpoint);
         let result = directory.write(group, &bytes).map(|()| bytes.len() as u64).map_err(|e| e.to_string());
         let seconds = started.elapsed().as_secs_f64();
         // A core that has ended has no use for it.
-        drop(written.send(CheckpointDone { group, offset, needs_from, result, seconds }));
+        drop(written.send(CheckpointDone { group, offset, replay_from, result, seconds }));
     }
 }
 
@@ -614,7 +614,7 @@ impl Refits {
     fn run(self) {
         // Learning and answering go before what this thread does. Without that things are only slower.
         if let Err(e) = rustix::process::nice(5) {
-            log::debug!("event=priority_kept why={e}");
+            log::debug!("event=priority_unchanged why={e}");
         }
         self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
     }
@@ -624,7 +624,7 @@ impl Refits {
         loop {
             select! {
                 recv(self.tasks) -> task => match task {
-                    Ok(task) => self.carry_out(task, pool.as_ref()),
+                    Ok(task) => self.dispatch(task, pool.as_ref()),
                     Err(_) => break,
                 },
                 recv(self.garbage) -> model => match model {
@@ -646,7 +646,7 @@ impl Refits {
         })
     }
 
-    fn carry_out(&self, task: Task, pool: Option<&ThreadPool>) {
+    fn dispatch(&self, task: Task, pool: Option<&ThreadPool>) {
         let started = Instant::now();
         let critic = match &task {
             Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
@@ -712,14 +712,14 @@ mod tests {
                 window: Window::new(2, 1, 10),
                 current: snapshot,
                 names: None,
-                reason: refit::RefitReason::Requested,
+                trigger: refit::RefitTrigger::Requested,
                 dictionary_share: 1.0,
                 from: 0,
                 seed: 0,
             };
             tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
             let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
-            // A time budget below zero is a bug of whoever made the job: it panics.
+            // A negative time budget is a bug of the caller: it panics.
             assert!(done.result.unwrap_err().contains("panicked"));
         }
         drop(tasks);
@@ -761,10 +761,10 @@ mod tests {
             }
             // Others may be seen to end before it, as they wait for it.
             while daemon.dead_thread().as_deref() != Some(thread) {
-                std::thread::sleep(NAP);
+                std::thread::sleep(POLL_INTERVAL);
             }
             daemon.stop();
-            // Whoever has the journal open has the lock.
+            // The process that has the journal open holds the lock.
             drop(lock(directory.path()).unwrap());
             let daemon = start();
             let status = connect(&daemon).ask("status", json!({}), long).unwrap();

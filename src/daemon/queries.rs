@@ -31,7 +31,7 @@ const AT_ONCE_BYTES: usize = 4096;
 const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// What a client is told to wait when the core's queue is full, milliseconds.
+/// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
 const FEATURES: [&str; 7] = ["hello", "pages", "kernels", "returns", "policies", "new_policy", "journal"];
@@ -39,7 +39,7 @@ const FEATURES: [&str; 7] = ["hello", "pages", "kernels", "returns", "policies",
 /// Answers small queries where they arrive, on the transport's thread: that takes no longer than handing them over, and
 /// spares them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
 /// whatever is wrong with a query.
-pub(super) struct AtOnce {
+pub(super) struct FastPath {
     board: Arc<Board>,
     limits: wire::Limits,
     timings: Timings,
@@ -47,7 +47,7 @@ pub(super) struct AtOnce {
     evaluation: Evaluation,
 }
 
-impl AtOnce {
+impl FastPath {
     pub(super) fn new(board: Arc<Board>, config: &Config, timings: Timings) -> Self {
         let limits = config.limits.wire();
         Self { board, limits, timings, scratch: Scratch::default(), evaluation: Evaluation::default() }
@@ -521,7 +521,7 @@ mod tests {
         let config = Config::default();
         let mut core = Core::new(Arc::new(config.clone()));
         let board = core.board();
-        let mut at_once = AtOnce::new(Arc::clone(&board), &config, Timings::default());
+        let mut at_once = FastPath::new(Arc::clone(&board), &config, Timings::default());
         let mut ask = |op: &str, fields: Value, rights: Rights| {
             let payload = wire::encode_request(7, op, fields.as_object().unwrap()).into();
             let peer = Peer { connection: transport::peer_number(1, rights), delimiter: false };

@@ -25,53 +25,53 @@ const ROWS_WAITING: usize = 8;
 
 /// Something to watch.
 #[derive(Clone, Debug)]
-pub enum Notice {
+pub enum BusEvent {
     /// A publication under `status`.
     Status(Bytes),
     /// A publication under `event.<kind>`.
     Event(Bytes),
     /// Retained rows, among them all that have arrived since the notice before.
     Rows(Window),
-    /// Whoever hears of it panics.
+    /// The receiver panics.
     #[cfg(test)]
     Panic,
 }
 
 /// The end at which the daemon's threads speak.
 #[derive(Debug)]
-pub struct Feed {
-    notices: Sender<Notice>,
-    pulse: Arc<Pulse>,
+pub struct EventBus {
+    notices: Sender<BusEvent>,
+    pulse: Arc<Heartbeat>,
     /// Rows before this offset have been handed over.
     rows_from: u64,
 }
 
 /// A feed and the end at which it is heard.
-pub fn feed(pulse: Arc<Pulse>) -> (Feed, Receiver<Notice>) {
+pub fn feed(pulse: Arc<Heartbeat>) -> (EventBus, Receiver<BusEvent>) {
     let (notices, receiver) = bounded(NOTICES);
-    (Feed { notices, pulse, rows_from: 0 }, receiver)
+    (EventBus { notices, pulse, rows_from: 0 }, receiver)
 }
 
-impl Feed {
+impl EventBus {
     /// Pass a publication on, if it is of a kind that is watched.
     pub fn publication(&mut self, topic: &str, payload: &Bytes) {
         if topic == "status" {
             self.pulse.beat();
-            self.offer(Notice::Status(payload.clone()));
+            self.offer(BusEvent::Status(payload.clone()));
         } else if topic.starts_with("event.") {
-            self.offer(Notice::Event(payload.clone()));
+            self.offer(BusEvent::Event(payload.clone()));
         }
     }
 
     /// Hand over the rows that have arrived since the last time. If there is no room they come with the next ones.
     pub fn rows(&mut self, window: &Window) {
         if self.rows_from < window.end() && self.notices.len() <= ROWS_WAITING {
-            self.offer(Notice::Rows(window.from_offset(self.rows_from)));
+            self.offer(BusEvent::Rows(window.from_offset(self.rows_from)));
             self.rows_from = window.end();
         }
     }
 
-    fn offer(&self, notice: Notice) {
+    fn offer(&self, notice: BusEvent) {
         // A watcher that has ended or does not keep up misses it; there is another status in a second.
         if let Err(TrySendError::Full(_)) = self.notices.try_send(notice) {
             self.pulse.missed.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl Feed {
 
 /// Whether the core is alive.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct Heartbeat {
     started: Instant,
     /// Milliseconds after the start at which the core last published its status; 0 before the first.
     beat_ms: AtomicU64,
@@ -90,7 +90,7 @@ pub struct Pulse {
     missed: AtomicU64,
 }
 
-impl Default for Pulse {
+impl Default for Heartbeat {
     fn default() -> Self {
         Self {
             started: Instant::now(),
@@ -102,7 +102,7 @@ impl Default for Pulse {
     }
 }
 
-impl Pulse {
+impl Heartbeat {
     fn beat(&self) {
         self.beat_ms.store((self.started.elapsed().as_millis() as u64).max(1), Ordering::Relaxed);
     }
@@ -139,7 +139,7 @@ impl Pulse {
     }
 }
 
-/// How often something was begun again after a panic, shared by whoever clones it.
+/// Number of restarts after panics; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Restarts(Arc<AtomicU64>);
 
@@ -163,7 +163,7 @@ impl Restarts {
     }
 }
 
-/// How long things take, seconds: histograms that are shared by whoever clones them.
+/// Durations in seconds: histograms that clones share.
 #[derive(Clone, Debug)]
 pub struct Timings {
     /// From the arrival of an append until its acknowledgement is on its way.
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_watcher_that_does_not_keep_up_delays_nobody() {
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(Heartbeat::default());
         let (mut feed, heard) = feed(Arc::clone(&pulse));
         let payload = Bytes::from_static(b"x");
         assert_eq!(pulse.silence(), None);
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(heard.try_iter().count(), NOTICES);
         window.push(0, false, &batch, 0);
         feed.rows(&window);
-        let Ok(Notice::Rows(rows)) = heard.try_recv() else { panic!("rows were expected") };
+        let Ok(BusEvent::Rows(rows)) = heard.try_recv() else { panic!("rows were expected") };
         assert_eq!((rows.start(), rows.end()), (0, 2));
         feed.rows(&window);
         assert!(heard.is_empty());

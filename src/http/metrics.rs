@@ -1,7 +1,7 @@
 //! What Prometheus reads.
 
 use super::watcher::Frame;
-use crate::daemon::telemetry::{Pulse, Stage, Stages, Timings, thread_seconds};
+use crate::daemon::telemetry::{Heartbeat, Stage, Stages, Timings, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -23,7 +23,7 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn new(
         timings: Timings,
-        pulse: Arc<Pulse>,
+        pulse: Arc<Heartbeat>,
         counters: Arc<Counters>,
         frame: watch::Receiver<Arc<Frame>>,
     ) -> Self {
@@ -31,7 +31,7 @@ impl Metrics {
         let histograms = [
             ("criticd_append", "Time from an append's arrival until its acknowledgement is sent", timings.append),
             ("criticd_query", "Time from taking a query up until its answer is sent", timings.query),
-            ("criticd_adoption_pause", "Time for which learning stands still at an adoption", timings.adoption_pause),
+            ("criticd_adoption_pause", "Pause of learning at an adoption", timings.adoption_pause),
         ];
         for (name, help, histogram) in histograms {
             registry.register_with_unit(name, help, Unit::Seconds, histogram);
@@ -66,9 +66,9 @@ fn classic(open_metrics: &str) -> String {
     text
 }
 
-/// What is read when somebody asks.
+/// The values read at a scrape.
 struct Scrape {
-    pulse: Arc<Pulse>,
+    pulse: Arc<Heartbeat>,
     stages: Arc<Stages>,
     counters: Arc<Counters>,
     frame: watch::Receiver<Arc<Frame>>,
@@ -156,13 +156,13 @@ impl Collector for Scrape {
         metric("uptime", "Time since the daemon started")
             .in_unit(Unit::Seconds)
             .gauge(to, only(number("/uptime_s")))?;
-        metric("transitions", "Transitions taken in").counter(to, only(whole("/offset")))?;
+        metric("rows", "Transitions taken in").counter(to, only(whole("/offset")))?;
         metric("duplicates", "Transitions that were known already").counter(to, only(whole("/duplicates")))?;
         let rejected = status["rejected"].as_object().into_iter().flatten();
         metric("rejected", "Messages refused on ingest, by error code")
             .per("code")
             .counter(to, rejected.filter_map(|(code, count)| Some((code.clone(), count.as_u64()?))))?;
-        metric("streams", "Streams that are told apart").gauge(to, only(number("/streams")))?;
+        metric("streams", "Streams that the daemon keeps").gauge(to, only(number("/streams")))?;
         metric("window_rows", "Transitions kept for model selection").gauge(to, only(number("/window/rows")))?;
         metric("window", "Memory of the transitions kept")
             .in_unit(Unit::Bytes)
@@ -221,7 +221,7 @@ impl Scrape {
             .per("stage")
             .in_unit(Unit::Seconds)
             .seconds(to, stages().map(|stage| (name(stage), self.stages.seconds(stage))))?;
-        metric("stage_transitions", "Transitions that have passed a stage of the core's thread")
+        metric("stage_rows", "Transitions that have passed a stage of the core's thread")
             .per("stage")
             .counter(to, stages().map(|stage| (name(stage), self.stages.rows(stage))))?;
         metric("received_messages", "Messages and requests that have passed the gate and their socket")
@@ -278,7 +278,7 @@ impl Scrape {
             .per("critic")
             .gauge(to, critics().map(|critic| (name(critic), flag(critic["refit"]["running"] == true))))?;
         let counters = [
-            ("learned_transitions", "/learned", "Transitions learned"),
+            ("learned_rows", "/learned", "Transitions learned"),
             ("drift_alarms", "/drift/alarms", "Changes of the world that were called one"),
             ("novel_when_full", "/counts/novel_when_full", "Novel states that found the dictionary full"),
         ];
@@ -322,7 +322,7 @@ impl Scrape {
             .counter(to, of(|s| s.bytes_out.get()).into_iter())?;
         let cut =
             |reason: &Reason| sockets.iter().map(|socket| self.counters.socket(*socket).cut(*reason)).sum::<u64>();
-        metric("cut_peers", "Peers that were refused or cut off, by reason")
+        metric("disconnected_peers", "Peers that were refused or cut off, by reason")
             .per("reason")
             .counter(to, Reason::ALL.iter().map(|reason| (reason.name().to_owned(), cut(reason))))
     }
@@ -356,8 +356,8 @@ mod tests {
         let metrics = metrics(status);
         let text = metrics.text(false);
         for line in [
-            "# TYPE criticd_transitions_total counter",
-            "criticd_transitions_total 12",
+            "# TYPE criticd_rows_total counter",
+            "criticd_rows_total 12",
             "criticd_rejected_total{code=\"not_finite\"} 3",
             "criticd_dictionary_size{critic=\"main\"} 7.0",
             "criticd_log_evidence_nats{critic=\"main\"} -1.5",
@@ -369,7 +369,7 @@ mod tests {
             "criticd_build_info{version=\"1\"} 1.0",
             "# TYPE criticd_stage_seconds_total counter",
             "criticd_stage_seconds_total{stage=\"learn\"} 0.0",
-            "criticd_stage_transitions_total{stage=\"decode\"} 0",
+            "criticd_stage_rows_total{stage=\"decode\"} 0",
             "criticd_received_messages_total{socket=\"ingest\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
@@ -378,7 +378,7 @@ mod tests {
         // What there is no number for is left out.
         assert!(!text.contains("criticd_score_nats{"));
         let open = metrics.text(true);
-        assert!(open.contains("# TYPE criticd_transitions counter\n") && open.ends_with("# EOF\n"));
+        assert!(open.contains("# TYPE criticd_rows counter\n") && open.ends_with("# EOF\n"));
     }
 
     #[test]

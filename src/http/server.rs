@@ -5,7 +5,7 @@ use super::map::View;
 use super::metrics::Metrics;
 use super::watcher::{Ask, Frame, Refusal};
 use crate::access::{Access, Right};
-use crate::daemon::telemetry::Pulse;
+use crate::daemon::telemetry::Heartbeat;
 use axum::Router;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -32,7 +32,7 @@ use tokio::time::Sleep;
 
 /// Connections at a time.
 const CONNECTIONS: usize = 64;
-/// Pages that are told what happens, at a time.
+/// Open pages that receive frames, at most.
 const PAGES: usize = 16;
 /// Time for a request to arrive, and between two of them on one connection.
 const HEAD: Duration = Duration::from_secs(15);
@@ -52,7 +52,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub(super) struct Site {
     pub(super) asks: Sender<Ask>,
     pub(super) frame: watch::Receiver<Arc<Frame>>,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<Heartbeat>,
     pub(super) metrics: Metrics,
     pub(super) guard: Guard,
     pub(super) access: Access,
@@ -74,7 +74,7 @@ pub(super) async fn serve(
         loop {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
             match listener.accept().await {
-                // Closed at once: nobody can be told without a request, and those are for peers that may query.
+                // Closed at once: an answer needs a request, and requests need the right to query.
                 Ok((_, peer)) if !access.rights(Some(peer.ip())).has(Right::Query) => {
                     log::debug!("event=dashboard_unauthorised peer={}", peer.ip());
                 }
@@ -142,7 +142,7 @@ struct Shared {
 
 type Here = State<Arc<Shared>>;
 
-/// Somebody has to wait.
+/// The server is busy.
 fn busy(what: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], format!("{what}\n")).into_response()
 }
@@ -217,7 +217,7 @@ async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
 /// Whether the daemon is alive: it starts, or its core has spoken lately.
 async fn healthz(State(shared): Here) -> Response {
     match shared.site.pulse.silence().filter(|silence| *silence > SILENCE) {
-        Some(silence) => busy(&format!("the core has said nothing for {} s", silence.as_secs())),
+        Some(silence) => busy(&format!("the core has not answered for {} s", silence.as_secs())),
         None => "ok\n".into_response(),
     }
 }

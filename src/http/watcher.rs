@@ -4,7 +4,7 @@ use super::calibration::Calibration;
 use super::history::{History, number};
 use super::map::View;
 use crate::daemon::core::Board;
-use crate::daemon::telemetry::Notice;
+use crate::daemon::telemetry::BusEvent;
 use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::picture::Colours;
@@ -46,7 +46,7 @@ pub(super) struct Frame {
     pub(super) number: u64,
     /// The `status` of the daemon.
     pub(super) status: Value,
-    /// What an open page is told.
+    /// A message to an open page.
     pub(super) news: String,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Watcher {
     names: Vec<String>,
     endpoints: Endpoints,
     board: Arc<Board>,
-    notices: Receiver<Notice>,
+    notices: Receiver<BusEvent>,
     asks: Receiver<Ask>,
     frames: watch::Sender<Arc<Frame>>,
     frame: Arc<Frame>,
@@ -103,7 +103,7 @@ pub(super) struct Watcher {
 /// Let this thread be nicer than the others: what learns and answers goes first. Without it things are only slower.
 pub(super) fn step_back() {
     if let Err(e) = rustix::process::nice(NICE) {
-        log::debug!("event=priority_kept why={e}");
+        log::debug!("event=priority_unchanged why={e}");
     }
 }
 
@@ -112,7 +112,7 @@ impl Watcher {
         critics: &[Settings],
         endpoints: Endpoints,
         board: Arc<Board>,
-        notices: Receiver<Notice>,
+        notices: Receiver<BusEvent>,
         asks: Receiver<Ask>,
         frames: watch::Sender<Arc<Frame>>,
     ) -> Self {
@@ -157,13 +157,13 @@ impl Watcher {
         }
     }
 
-    fn hear(&mut self, notice: Notice) {
+    fn hear(&mut self, notice: BusEvent) {
         match notice {
-            Notice::Rows(window) => self.rows(&window),
-            Notice::Event(payload) => self.event(&payload),
-            Notice::Status(payload) => self.status(&payload),
+            BusEvent::Rows(window) => self.rows(&window),
+            BusEvent::Event(payload) => self.event(&payload),
+            BusEvent::Status(payload) => self.status(&payload),
             #[cfg(test)]
-            Notice::Panic => panic!("injected"),
+            BusEvent::Panic => panic!("injected"),
         }
     }
 
@@ -276,7 +276,7 @@ impl Watcher {
     }
 
     fn answer(&mut self, ask: Ask) {
-        // Whoever has left gets no answer.
+        // A page that has closed needs no answer.
         match ask {
             Ask::History(reply) => drop(reply.send(self.beginning())),
             Ask::Map(view, reply) if !reply.is_closed() => drop(reply.send(self.picture(view))),

@@ -31,6 +31,8 @@ pub(super) enum Column {
     Time,
     Seq,
     BehaviorProb,
+    /// Its logarithm.
+    BehaviorLogProb,
     TargetProb,
     NextAction(usize),
     NextActionProb(usize),
@@ -73,7 +75,9 @@ impl Column {
             "discount" => Self::Discount,
             "time" => Self::Time,
             "seq" => Self::Seq,
-            "behavior_prob" => Self::BehaviorProb,
+            // RLlib's, obp's and VW's names of it are ours, too.
+            "behavior_prob" | "action_prob" | "pscore" | "propensity_score" | "probability" => Self::BehaviorProb,
+            "behavior_logp" | "action_logp" => Self::BehaviorLogProb,
             "target_prob" => Self::TargetProb,
             "next_action" => Self::NextAction(0),
             "starts_chain" => Self::StartsChain,
@@ -131,7 +135,7 @@ impl Column {
     }
 }
 
-/// Names that are there for somebody else.
+/// Names that other programs use.
 pub(super) fn skipped(name: &str) -> bool {
     name.starts_with('_') || name.starts_with("info_")
 }
@@ -410,8 +414,9 @@ impl Builder {
             }
             Column::Time => drop(optional(f64::MAX)?),
             Column::Seq => said.seq = Some(position(cell)?),
-            Column::BehaviorProb => {
-                let value = optional(f64::MAX)?;
+            Column::BehaviorProb | Column::BehaviorLogProb => {
+                let given = optional(f64::MAX)?;
+                let value = if column == Column::BehaviorLogProb { given.exp() } else { given };
                 if !value.is_nan() {
                     probability::check_behavior(value)?;
                 }
@@ -445,7 +450,7 @@ impl Builder {
         match self.next.iter().position(|v| v.is_nan()) {
             Some(i) => {
                 let name = self.header.name_of(Column::NextState(i));
-                let message = "only terminated rows may leave all of their successor out";
+                let message = "only terminated rows may omit their whole next state";
                 Err(self.fault(place, &name, format!("{}; {message}", self.blank())))
             }
             None => Ok(()),
@@ -705,7 +710,7 @@ impl Builder {
     fn check_needed(&self, rows: &Rows, out: &[bool]) -> Result<(), Fault> {
         for i in (0..out.len()).filter(|&i| out[i]) {
             let blank = |column: Column| {
-                let message = format!("{}; only a row that is no transition may leave it out", self.blank());
+                let message = format!("{}; only a row that gives just its state may omit it", self.blank());
                 self.fault(self.places[i], &self.header.name_of(column), message)
             };
             if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()) {

@@ -49,7 +49,7 @@ impl Sum {
                 () if parser.take('-') => -1.0,
                 () => {
                     return Err(format!(
-                        "{:?} does not go on a sum; write + or -, or * and / with numbers",
+                        "{:?} cannot continue a sum; write + or -, or * and / with numbers",
                         parser.rest
                     ));
                 }

@@ -19,7 +19,7 @@ fn damaged(e: Error) -> Fault {
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let file = File::open(path).map_err(Fault::Io)?;
-    // Not a memory map: a file that somebody shortens meanwhile would end the program.
+    // Not a memory map: if another program shortened the file, this one would crash.
     let storage = FileStorage::from_file(file).map_err(damaged)?;
     let bytes = hdf5_reader::Storage::len(&storage);
     let options = OpenOptions::default();

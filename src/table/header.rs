@@ -80,7 +80,7 @@ impl Header {
             }
         }
         if header.dim == 0 {
-            let message = "missing; a state has at least one coordinate (--state says which columns it is)";
+            let message = "missing; a state has at least one coordinate (name its columns with --state)";
             return Err(Fault::column(format.name(Column::State(0)), message));
         }
         if header.has_next && next != header.dim {
@@ -93,7 +93,7 @@ impl Header {
         }
         if let Want::Transitions(reading) = want {
             if header.rewards_per_row == 0 {
-                let message = "missing; a transition has at least one reward (--reward says which column, such as --reward=-cost)";
+                let message = "missing; a transition has at least one reward (name its column, such as --reward=-cost)";
                 return Err(Fault::column(format.name(Column::Reward(0)), message));
             }
             header.check_ends(reading)?;
@@ -103,10 +103,11 @@ impl Header {
 
     /// The columns of the rows' extras, without rows.
     fn extras(&self) -> Result<Extras, Fault> {
+        let logarithm = self.columns.contains(&Column::BehaviorLogProb);
         let one = |column| Wide::new(usize::from(self.columns.contains(&column)));
         let extras = Extras {
             actions: Wide::new(self.width("action", |c| if let Column::Action(k) = c { Some(k) } else { None })?),
-            behavior_probs: one(Column::BehaviorProb),
+            behavior_probs: one(if logarithm { Column::BehaviorLogProb } else { Column::BehaviorProb }),
             target_probs: one(Column::TargetProb),
             next_actions: Wide::new(
                 self.width("next_action", |c| if let Column::NextAction(k) = c { Some(k) } else { None })?,
@@ -134,10 +135,10 @@ impl Header {
         let twice = position(told).map(|k| &self.names[k]);
         match (done, reading.done, twice) {
             (Some(done), Some(_), Some(twice)) => {
-                Err(Fault::column(done, format!("{twice} says the same already; leave --done out and this one, too")))
+                Err(Fault::column(done, format!("{twice} has the same information; omit --done, and this column too")))
             }
             (Some(done), None, Some(twice)) => {
-                let message = format!("{twice} says already where episodes terminate; drop this one");
+                let message = format!("{twice} already marks where episodes terminate; omit this column");
                 Err(Fault::column(done, message))
             }
             (Some(done), None, None) => {
@@ -150,7 +151,7 @@ impl Header {
             (None, None, Some(_)) => Ok(()),
             (None, None, None) if reading.assume_terminated.is_some() => Ok(()),
             (None, None, None) if self.has_ends() => Ok(()),
-            // Whoever tells truncations apart has seen no termination.
+            // A program that records truncations would have recorded terminations.
             (None, None, None) if position(Column::Truncated).is_some() => Ok(()),
             (None, None, None) => {
                 let message = "missing, so nothing says where episodes terminate; say what to assume: \

@@ -74,9 +74,10 @@ mod sidecar;
 pub use self::columns::{Columns, Summary, Understood};
 pub use self::csv::TableWriter;
 pub use self::sidecar::{Values, write_columns};
+use crate::learner::action::{ActionColumns, Column as ActionColumn};
 use crate::transition::{Batch, BatchParts, Rows};
 use build::{Builder, Column, Job, Pieces, Want};
-use extras::Extras;
+use extras::{Extras, Wide};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -260,8 +261,8 @@ impl Format {
 #[cfg(not(all(feature = "parquet", feature = "hdf5")))]
 fn not_built(name: &str, feature: &str) -> Fault {
     Fault::Content(format!(
-        "this criticd was built without {name}; build it with cargo build --release --features {feature}, or convert the \
-         file to NPZ or CSV"
+        "this criticd was built without {name}; install one with it (cargo install --path . --features {feature}), or convert \
+         the file to NPZ or CSV"
     ))
 }
 
@@ -331,7 +332,7 @@ impl Table {
         Self::read_as(path, reading, &Columns::default(), progress)
     }
 
-    /// As [`Table::read`], of somebody whose columns have other names.
+    /// As [`Table::read`], for a table whose columns have other names.
     ///
     /// # Errors
     /// As there; among them a column that is named and not in the file.
@@ -442,6 +443,19 @@ impl Table {
     /// Actions (n, A), row-major, if the table has any.
     pub fn actions(&self) -> Option<&[f64]> {
         (self.extras.actions.width > 0).then_some(&self.extras.actions.values)
+    }
+
+    /// What the rows say of actions.
+    pub fn action_columns(&self) -> ActionColumns {
+        let column = |wide: &Wide| ActionColumn { width: wide.width, values: wide.values.clone() };
+        let Extras { actions, behavior_probs, target_probs, next_actions, next_action_probs } = &self.extras;
+        ActionColumns {
+            actions: column(actions),
+            behavior_probs: column(behavior_probs),
+            target_probs: column(target_probs),
+            next_actions: column(next_actions),
+            next_action_probs: column(next_action_probs),
+        }
     }
 
     /// The rows in file order as messages of the producer's run `session`: each batch is a run of consecutive rows of one
@@ -577,7 +591,7 @@ impl LargeTable {
         Self::check_as(path, reading, &Columns::default(), progress)
     }
 
-    /// As [`LargeTable::check`], of somebody whose columns have other names. Its rows must be in the order of their
+    /// As [`LargeTable::check`], for a table whose columns have other names. Its rows must be in the order of their
     /// episodes.
     ///
     /// # Errors
@@ -881,7 +895,7 @@ mod tests {
         assert_eq!(message("state_0,reward\n1,2\n1,x\n2,1\n"), ", line 3, column reward: \"x\" is not a number");
         assert_eq!(
             message("state_0,reward\n1,\n2,1\n"),
-            ", line 2, column reward: empty; only a row that is no transition may leave it out"
+            ", line 2, column reward: empty; only a row that gives just its state may omit it"
         );
         assert!(message("state_0,next_state_0,reward\n1,,3\n").contains("line 2, column next_state_0: empty"));
         assert!(message("state_0,next_state_0,reward\n1,nan,3\n").contains("not a finite number"));
@@ -1038,7 +1052,7 @@ mod tests {
             };
             large.for_each_batch(&name, "run", 5, &mut few).unwrap();
             assert_eq!(left, 0);
-            // Somebody writes to the file meanwhile.
+            // Another program writes to the file meanwhile.
             std::fs::write(&path, text.replace("s1,", "s0,")).unwrap();
             let refused = large.for_each_batch(&name, "run", 5, &mut |_| true).unwrap_err().to_string();
             assert!(refused.contains("changed") || refused.contains("must rise"), "{refused}");
@@ -1053,7 +1067,7 @@ mod tests {
         };
         for (text, words) in [
             (rows("20000,x,0,0"), ", line 20002, column reward: \"x\" is not a number"),
-            (rows("20000,,0,0"), ", line 20002, column reward: empty; only a row that is no transition"),
+            (rows("20000,,0,0"), ", line 20002, column reward: empty; only a row that gives just its state"),
             ("state_0,reward,terminated\n1,2,0\n".to_owned(), ": the table holds no transition"),
         ] {
             let (_directory, path) = file("table.csv", &text);

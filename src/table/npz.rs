@@ -31,7 +31,8 @@ pub(super) fn role(name: &str) -> Option<Column> {
         "streams" => Column::Stream,
         "times" => Column::Time,
         "seqs" => Column::Seq,
-        "behavior_probs" => Column::BehaviorProb,
+        "behavior_probs" | "action_prob" | "pscore" | "propensity_score" | "probability" => Column::BehaviorProb,
+        "behavior_logp" | "action_logp" => Column::BehaviorLogProb,
         "target_probs" => Column::TargetProb,
         "next_actions" => Column::NextAction(0),
         "next_action_probs" => Column::NextActionProb(0),
@@ -104,7 +105,7 @@ fn array(name: &str, source: &mut impl Read, budget: &mut Budget) -> Result<Arra
     }
     let more = source.read(&mut [0]).map_err(cut)?;
     if more > 0 {
-        return Err(format!("goes on after the {expected} bytes of its shape {shape:?}"));
+        return Err(format!("is longer than the {expected} bytes of its shape {shape:?}"));
     }
     if fortran && shape.len() > 2 {
         return Err(format!("has shape {shape:?}, must hold rows of numbers; flatten what has more axes"));

@@ -381,7 +381,7 @@ impl Finder<'_> {
         let at = self.place(&variable.name).expect("the sum was read over these names");
         let only = variable.only;
         if self.sources[at].width.is_some_and(|width| width != 1) && only.is_none() {
-            let message = format!("reward: a list; say which of its numbers: {}[0]", variable.name);
+            let message = format!("reward: a list; name one of its numbers: {}[0]", variable.name);
             return Err(Fault::Column { column: variable.name, message });
         }
         self.of[at].push(Role { column: Column::Term(self.terms.len()), only });
@@ -499,8 +499,7 @@ impl Finder<'_> {
                 let reach = if lower.len() >= 8 { 2 } else { usize::from(lower.len() >= 4) };
                 let ends_named = self.columns.terminated.is_some() || self.columns.done.is_some();
                 if let Some(end) = ENDS.iter().find(|end| edits(&lower, end) <= reach).filter(|_| !ends_named) {
-                    let message =
-                        format!("not known; did you mean {end}? If it is none, have it left alone: --ignore {name}");
+                    let message = format!("not known; did you mean {end}? If not, ignore it: --ignore {name}");
                     return Err(Fault::column(name, message));
                 }
                 continue;

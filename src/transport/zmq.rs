@@ -52,9 +52,9 @@ pub(super) struct Behind {
 
 /// Where the control socket's requests go and its replies come from.
 pub(super) struct ControlEnds<A, E> {
-    /// What it answers is not handed over ...
+    /// Answers small queries at once; these are not handed over.
     pub(super) at_once: A,
-    /// ... but put here.
+    /// Queue of these answers.
     pub(super) answers: Outbox<Reply>,
     pub(super) requests: Sender<Request>,
     pub(super) replies: mpsc::Receiver<Reply>,
@@ -167,7 +167,7 @@ impl Behind {
     }
 }
 
-/// Put `item` into a queue of the daemon, waiting while it is full; false if nobody will read it.
+/// Put `item` into a queue of the daemon, waiting while it is full; false if it has no reader.
 fn hand_over<T>(queue: &Sender<T>, item: T, closing: &Receiver<Never>, count: &Count) -> bool {
     let is_sent = match queue.try_send(item) {
         Ok(()) => true,
@@ -181,14 +181,14 @@ fn hand_over<T>(queue: &Sender<T>, item: T, closing: &Receiver<Never>, count: &C
     is_sent
 }
 
-/// The next item for a socket to send; none when nobody can hand one over any more, or at closing, when all that was handed
+/// The next item for a socket to send; none when all senders are gone, or at closing, when all that was handed
 /// over before has been taken.
 async fn next<T>(queue: &mut mpsc::Receiver<T>, phase: &mut watch::Receiver<Phase>) -> Option<T> {
     tokio::select! {
         biased;
         item = queue.recv() => item,
         () = closing(phase) => {
-            // Whoever waits for room is told that there will be none.
+            // Waiting senders learn that there will be no room.
             queue.close();
             queue.recv().await
         }

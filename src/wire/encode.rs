@@ -1,5 +1,6 @@
 //! Messages from the daemon, and those that the command line sends to one.
 
+use super::actions::ActionsBody;
 use super::reader::{Field, Head, Reader};
 use super::tensor::{Flags, Written};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
@@ -56,8 +57,8 @@ pub enum Reply<'a> {
     Status(&'a Map<String, Value>),
     /// To `streams`: by name of the stream.
     Streams(&'a BTreeMap<String, StreamPosition>),
-    /// To `optimise`.
-    Optimise(&'a Optimised),
+    /// To `refit`.
+    Refit(&'a RefitOutcome),
     /// To `new_policy`.
     NewPolicy {
         /// Offset of the first row under the policy.
@@ -107,10 +108,10 @@ pub struct StreamPosition {
     pub last_seen: f64,
 }
 
-/// What became of an `optimise` request.
+/// The outcome of a `refit` request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Optimised {
-    /// The refit runs; nobody waits for it.
+pub enum RefitOutcome {
+    /// The refit runs, and the caller does not wait.
     Started,
     /// A new model has taken over.
     Adopted {
@@ -129,7 +130,7 @@ pub enum Optimised {
 /// A reply to a request that went well.
 ///
 /// # Panics
-/// If a status uses a key of the envelope: that is a bug in whoever built it.
+/// If a status uses a key of the envelope: a bug of the caller.
 pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
     let body = match *reply {
         Reply::Append { accepted, duplicates, next_seq, offset } => {
@@ -140,7 +141,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
         Reply::Status(status) => status_body(status),
         Reply::Streams(streams) => to_map(&BTreeMap::from([("streams", streams)])),
-        Reply::Optimise(outcome) => to_map(&OptimiseBody::from(outcome)),
+        Reply::Refit(outcome) => to_map(&RefitBody::from(outcome)),
         Reply::NewPolicy { offset } | Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),
         Reply::Hello(greeting) => to_map(&HelloBody::from(greeting)),
@@ -548,7 +549,7 @@ impl<'a> From<&'a Greeting<'a>> for HelloBody<'a> {
 }
 
 #[derive(Serialize)]
-struct OptimiseBody<'a> {
+struct RefitBody<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u64>,
@@ -556,14 +557,14 @@ struct OptimiseBody<'a> {
     reason: Option<&'a str>,
 }
 
-impl<'a> From<&'a Optimised> for OptimiseBody<'a> {
-    fn from(outcome: &'a Optimised) -> Self {
+impl<'a> From<&'a RefitOutcome> for RefitBody<'a> {
+    fn from(outcome: &'a RefitOutcome) -> Self {
         match outcome {
-            Optimised::Started => Self { outcome: "started", generation: None, reason: None },
-            Optimised::Adopted { generation } => {
+            RefitOutcome::Started => Self { outcome: "started", generation: None, reason: None },
+            RefitOutcome::Adopted { generation } => {
                 Self { outcome: "adopted", generation: Some(*generation), reason: None }
             }
-            Optimised::Rejected { generation, reason } => {
+            RefitOutcome::Rejected { generation, reason } => {
                 Self { outcome: "rejected", generation: Some(*generation), reason: Some(reason) }
             }
         }
@@ -597,6 +598,8 @@ struct SnapshotBody<'a> {
     returns: Option<ReturnsBody<'a>>,
     #[serde(skip_serializing_if = "is_false")]
     provisional: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actions: Option<ActionsBody<'a>>,
 }
 
 impl<'a> SnapshotBody<'a> {
@@ -621,6 +624,7 @@ impl<'a> SnapshotBody<'a> {
             lambda: snapshot.lambda,
             returns: ReturnsBody::new(snapshot, form),
             provisional: snapshot.provisional,
+            actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
         }
     }
 }

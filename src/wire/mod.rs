@@ -8,6 +8,7 @@
 //! claimed length is compared with the bytes that are left before anything is allocated, nesting is limited, and what
 //! decoding allocates stays below twenty times the message (a list of one-byte integers, whose successors are copied).
 
+mod actions;
 mod encode;
 mod model;
 mod reader;
@@ -15,9 +16,10 @@ mod reply;
 mod report;
 mod tensor;
 mod v1;
+mod wording;
 
 pub use encode::{
-    Greeting, Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
+    Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
     encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
 pub use model::{
@@ -26,6 +28,7 @@ pub use model::{
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
 pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
+pub use wording::{diagnostic, relevance};
 
 use crate::access::{Right, Rights};
 use crate::snapshot::Ask;
@@ -154,7 +157,7 @@ impl ErrorCode {
     }
 }
 
-/// Why a message is refused, as it is told to the peer: the `error` map of a reply.
+/// Why a message is refused: the `error` map of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WireError {
     /// Kind of fault.
@@ -311,7 +314,7 @@ pub enum Op {
     /// Where each stream stands.
     Streams,
     /// Start a refit now.
-    Optimise {
+    Refit {
         /// Which critic; the first one if none is named.
         critic: Option<String>,
         /// Answer only when the refit was adopted or rejected.
@@ -341,7 +344,7 @@ impl Op {
             Self::Snapshot { .. } => "snapshot",
             Self::Status => "status",
             Self::Streams => "streams",
-            Self::Optimise { .. } => "optimise",
+            Self::Refit { .. } => "refit",
             Self::NewPolicy { .. } => "new_policy",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
@@ -349,7 +352,7 @@ impl Op {
         }
     }
 
-    /// The rights of which a peer needs one to ask for it. Whoever may append may ask for what a producer needs to find
+    /// The rights of which a peer needs one. The right to append includes the requests that a producer needs to find
     /// its place again.
     pub fn needs(&self) -> &'static [Right] {
         match self {
@@ -357,7 +360,7 @@ impl Op {
             Self::NewPolicy { .. } => &[Right::Append, Right::Administer],
             Self::Value { .. } | Self::Snapshot { .. } | Self::Status => &[Right::Query],
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
-            Self::Optimise { .. } | Self::Checkpoint => &[Right::Administer],
+            Self::Refit { .. } | Self::Checkpoint => &[Right::Administer],
         }
     }
 

@@ -192,7 +192,7 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
         }
         "status" => Op::Status,
         "streams" => Op::Streams,
-        "optimise" => Op::Optimise { critic: critic()?, wait: flag(field!(message, "wait"))? },
+        "refit" | "optimise" => Op::Refit { critic: critic()?, wait: flag(field!(message, "wait"))? },
         "new_policy" => {
             let policy = field!(message, "policy").map(|f| f.string()).transpose()?;
             policy.map_or(Ok(()), check_policy)?;

@@ -42,18 +42,23 @@
 //!
 //! Model selection is a function of its own, so that it can run in another thread: [`Learner::refit_due`] says that it is
 //! wanted, [`Learner::refit_job`] hands out the rows and settings, [`refit::run`] makes a [`refit::Candidate`], and
-//! [`Learner::consider`] judges and adopts it between two steps.
+//! [`Learner::try_adopt`] judges and adopts it between two steps.
 //!
 //! # Where to read on
 //!
 //! [`model`] is what one step does to one model. [`math`] holds the recursions, which know nothing of streams:
 //! [`math::dictionary`] (online incomplete Cholesky), [`math::statistics`], [`math::posterior`], [`math::evidence`].
 
+pub mod action;
 pub mod batch;
 mod contest;
+pub mod diagnostics;
+pub mod improve;
+pub mod judge;
 mod learner;
 pub mod math;
 pub mod model;
+pub mod random;
 mod referee;
 pub mod refit;
 mod report;

@@ -4,14 +4,16 @@ use super::contest::Foretold;
 use super::verification::{Pace, Verification, Verified};
 use super::watch::{Alarm, Watch, Watched};
 use super::{Settings, VarianceKind};
-use crate::math::backfill::{Crossing, Observed, Recent, difference_residual};
+use crate::action::ActionValue;
+use crate::math::backfill::{BackfillBuffer, Crossing, Observed, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
+use crate::math::mixture::Mixtures;
 use crate::math::posterior::{Arrivals, Posterior, Scale, SolveError, SolveWork, add_scores};
 use crate::math::spread::{Spread, Spreading};
 use crate::math::statistics::{Boundaries, Chain, Followed, Running, Statistics, WAITING_MAX};
-use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
+use crate::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
@@ -130,7 +132,7 @@ pub struct Model {
     scale: Scale,
     dictionary: Dictionary,
     statistics: Statistics,
-    recent: Recent,
+    recent: BackfillBuffer,
     chains: Vec<Chain>,
     slots: Vec<Slot>,
     /// Slot of each stream number; `u32::MAX` where it has none.
@@ -166,7 +168,7 @@ pub struct Model {
     steady_tunings: u32,
     score: Score,
     counts: Counts,
-    /// Whether its errors are still what they were; none where nobody asks.
+    /// Detector of drift in its errors; none if drift detection is off.
     #[serde(default)]
     watch: Option<Box<Watch>>,
     /// What it states of rows before it learns them, where somebody asks.
@@ -191,6 +193,7 @@ struct Work {
     features: Matrix,
     /// Scratch of features.
     covariances: Matrix,
+    mixtures: Mixtures,
     residuals: Vec<f64>,
     /// Whether what the block's rows observe stands in `observed`, and not in `features`.
     observed_apart: bool,
@@ -300,7 +303,11 @@ struct RowNodes {
 impl Work {
     /// Bytes held, for reports of memory.
     fn bytes(&self) -> usize {
-        self.features.bytes() + self.covariances.bytes() + self.observed.bytes() + self.gathered.bytes()
+        self.features.bytes()
+            + self.covariances.bytes()
+            + self.mixtures.bytes()
+            + self.observed.bytes()
+            + self.gathered.bytes()
     }
 
     /// Features of what the block's rows observe (m, rows).
@@ -338,7 +345,7 @@ impl Model {
             noise: hyperparameters.noise,
             scale: Scale::of_noise(hyperparameters.noise_variance),
             statistics: Statistics::new(m, rewards, room),
-            recent: Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, rewards),
+            recent: BackfillBuffer::new(settings.backfill_rows, settings.refresh_rows, room, width, rewards),
             lambda: 1.0,
             td_square: 0.0,
             spread: None,
@@ -401,7 +408,8 @@ impl Model {
         }
         self.lambda = lambda;
         // Where held-out returns choose the ridge, no evidence of returns may tune it, at lambda = 1 either.
-        if lambda < 1.0 || self.settings.selects_by_returns() {
+        let leaves_chain = self.settings.action_value.as_ref().is_some_and(ActionValue::leaves_chain);
+        if lambda < 1.0 || self.settings.selects_by_returns() || leaves_chain {
             self.follow_rows();
         }
     }
@@ -415,8 +423,8 @@ impl Model {
 
     /// Rows up to which a solution gains those since the last one, where rows are followed; 0 where refreshes are too rare, and
     /// where rows are forgotten, since each then moves all of M.
-    fn gains_followed(&self) -> usize {
-        let most = Posterior::gains_most(self.dictionary.len());
+    fn updates_followed(&self) -> usize {
+        let most = Posterior::max_incremental_rows(self.dictionary.len());
         let followed = self.statistics.follows_rows && !self.statistics.forgets();
         if followed && self.refresh_interval() <= most as u64 { most } else { 0 }
     }
@@ -437,23 +445,28 @@ impl Model {
         if self.noise == NoiseModel::White { 1.0 } else { rows.ratios[i].min(self.settings.rho_max) }
     }
 
+    /// c of row i: how much of the trace flows into it.
+    fn carry(&self, rows: &Rows, i: usize) -> f64 {
+        if self.noise == NoiseModel::White { 1.0 } else { self.lambda * rows.carry(i, self.settings.rho_max) }
+    }
+
     /// Whether everything has the size that everything else expects: what is read from a file is asked this, since a model
     /// that does not hold together would panic at some later row.
-    pub fn holds_together(&self) -> bool {
+    pub fn is_consistent(&self) -> bool {
         let (m, rewards, dim) = (self.dictionary.len(), self.settings.rewards.len(), self.inputs.dim());
         let slots = self.slots.len();
-        self.settings.are_sound()
-            && self.dictionary.holds_together(dim)
+        self.settings.are_valid()
+            && self.dictionary.is_consistent(dim)
             && self.inputs.scale.len() == dim
-            && self.statistics.holds_together(m, rewards)
+            && self.statistics.is_consistent(m, rewards)
             && self.steady_tunings <= TUNE_STEADY_MAX
             && (0.0..=1.0).contains(&self.lambda)
             && (self.lambda == 1.0 || self.statistics.follows_rows)
-            && self.spread.as_ref().is_none_or(|spread| spread.holds_together(m, rewards))
+            && self.spread.as_ref().is_none_or(|spread| spread.is_consistent(m, rewards))
             && self.value_covariance.as_ref().is_none_or(|cov| cov.rows() == cov.cols() && cov.rows() <= m)
-            && self.verification.holds_together(rewards, slots)
+            && self.verification.is_consistent(rewards, slots)
             && (!self.recent.is_settled() || self.dictionary.is_full())
-            && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
+            && self.recent.is_consistent(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
             && self.chains.len() == slots
             && self.chains.iter().all(|chain| chain.trace.len() == m && chain.weighted_target.len() == rewards)
             && self.slot_of_stream.iter().all(|&slot| slot == u32::MAX || (slot as usize) < slots)
@@ -466,9 +479,9 @@ impl Model {
                     && (slot.next_state.len() == dim || (chain.rows == 0 && slot.next_state.is_empty()))
                     && (!self.clusters() || scores)
             })
-            && self.posterior.as_ref().is_none_or(|posterior| posterior.holds_together(m, rewards))
-            && self.arrivals.holds_together(m, rewards)
-            && self.watch.as_ref().is_none_or(|watch| watch.holds_together(rewards, dim, slots))
+            && self.posterior.as_ref().is_none_or(|posterior| posterior.is_consistent(m, rewards))
+            && self.arrivals.is_consistent(m, rewards)
+            && self.watch.as_ref().is_none_or(|watch| watch.is_consistent(rewards, dim, slots))
     }
 
     /// Dictionary size m.
@@ -519,6 +532,7 @@ impl Model {
             lambda: kept.lambda,
             rho_max: kept.rho_max,
             forgetting: kept.forgetting,
+            action_value: kept.action_value,
             ..settings.clone()
         };
     }
@@ -609,7 +623,8 @@ impl Model {
     }
 
     fn learn_block(&mut self, rows: &Rows, block: Range<usize>, offset: u64) {
-        if !self.statistics.follows_rows && block.clone().any(|i| self.ratio(rows, i) != 1.0) {
+        let weighted = |i: usize| self.ratio(rows, i) != 1.0 || self.carry(rows, i) != self.lambda;
+        if !self.statistics.follows_rows && block.clone().any(weighted) {
             self.follow_rows();
         }
         self.age(offset);
@@ -623,10 +638,10 @@ impl Model {
         self.work = Some(work);
         if self.dictionary.is_full() && !self.recent.is_settled() {
             // From here on the rows since the last refresh are of use, where its factor may gain them, and no others.
-            let few = Posterior::gains_most(self.dictionary.len());
+            let few = Posterior::max_incremental_rows(self.dictionary.len());
             let gains =
                 !self.statistics.follows_rows && !self.statistics.forgets() && self.settings.refresh_rows <= few;
-            self.recent.settle(if gains { few } else { 0 });
+            self.recent.freeze_dictionary(if gains { few } else { 0 });
         }
     }
 
@@ -740,10 +755,35 @@ impl Model {
         }
         work.features.resize(self.dictionary.len(), nodes);
         if !self.recall_features(work) {
-            self.dictionary.features_into(&work.points, &mut work.covariances, work.features.view_mut());
+            let Work { states, points, covariances, mixtures, features, .. } = work;
+            self.features_into(states, points, covariances, mixtures, features.view_mut());
         }
         work.residuals.clear();
         work.residuals.extend((0..nodes).map(|k| self.dictionary.residual(work.features.col(k))));
+    }
+
+    /// out (m, n) <- features of normalised `states` (n, D), whose `points` are projected already; successors may be
+    /// distributions over actions.
+    fn features_into(
+        &self,
+        states: &[f64],
+        points: &[f64],
+        covariances: &mut Matrix,
+        mixtures: &mut Mixtures,
+        out: ViewMut<'_>,
+    ) {
+        if self.settings.mixes_successors() {
+            mixtures.features_into(&self.dictionary, self.settings.choices(), states, out);
+        } else {
+            self.dictionary.features_into(points, covariances, out);
+        }
+    }
+
+    /// [`Model::features_into`] in a matrix of its own (m, n).
+    fn features(&self, states: &[f64], points: &[f64]) -> Matrix {
+        let mut out = Matrix::zeros(self.dictionary.len(), states.len() / self.inputs.dim());
+        self.features_into(states, points, &mut Matrix::default(), &mut Mixtures::default(), out.view_mut());
+        out
     }
 
     /// Take the features of a few nodes from the last refresh, if it has looked at all of them: a row begins where the one before
@@ -765,7 +805,8 @@ impl Model {
     /// their new coordinate.
     fn admit_novel(&mut self, work: &mut Work) {
         for node in 0..work.node_rows.len() {
-            if work.residuals[node] <= self.dictionary.tolerance() {
+            // Backfill knows no successor that is a distribution: with these a dictionary is chosen from all rows at once.
+            if self.settings.mixes_successors() || work.residuals[node] <= self.dictionary.tolerance() {
                 continue;
             }
             if self.dictionary.is_full() {
@@ -859,7 +900,8 @@ impl Model {
         next_points.clear();
         kernel.project_into(dim, &work.successors, next_points);
         next.resize(m, work.successors.len() / dim);
-        self.dictionary.features_into(next_points, &mut work.covariances, next.view_mut());
+        let (covariances, mixtures) = (&mut work.covariances, &mut work.mixtures);
+        self.features_into(&work.successors, next_points, covariances, mixtures, next.view_mut());
         let follows = self.statistics.follows_rows;
         // Features admitted since the refresh have their prior variance of one.
         let known = posterior.feature_weights().rows();
@@ -954,7 +996,7 @@ impl Model {
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         let point = |node: usize| node * width..(node + 1) * width;
         let diagonal = self.dictionary.kernel().diagonal();
-        let (gains, unit) = (self.gains_followed(), self.statistics.unit());
+        let (gains, unit) = (self.updates_followed(), self.statistics.unit());
         let mut prior_trace = 0.0;
         let mut rewards = std::mem::take(&mut work.rewards);
         let mut gathered = std::mem::take(&mut work.gathered);
@@ -977,7 +1019,7 @@ impl Model {
                 self.close_chain(slot, row, work.features.col(node), &work.points[point(node)], &mut gathered);
             }
             let (ratio, decay) = (self.ratio(rows, i), self.chains[slot].discount);
-            let carry = self.lambda * ratio;
+            let carry = self.carry(rows, i);
             let weight = self.statistics.weight_at(offset + k as u64);
             let features = work.features.col(nodes.state);
             let continues = self.chains[slot].rows > 0;
@@ -1105,7 +1147,7 @@ impl Model {
         for slot in 0..self.chains.len() {
             if self.chains[slot].rows > 0 {
                 let point = self.dictionary.kernel().project(self.inputs.dim(), &self.slots[slot].next_state);
-                let features = self.dictionary.features(&point);
+                let features = self.features(&self.slots[slot].next_state, &point);
                 self.close_chain(slot, self.recent.end(), features.col(0), &point, &mut gathered);
             }
         }
@@ -1140,7 +1182,7 @@ impl Model {
     /// What a block has gathered goes into B and into the scatter of scores, where refreshes are frequent some rows later.
     fn absorb_gathered(&mut self, gathered: &Gathered) {
         // Many at once cost less; where there are blocks of many rows these need not wait.
-        let wait = self.gains_followed() > 0 || self.statistics.forgets();
+        let wait = self.updates_followed() > 0 || self.statistics.forgets();
         if !gathered.revisits {
             self.statistics.absorb_boundaries(&gathered.boundaries, wait);
         }
@@ -1293,7 +1335,7 @@ impl Model {
         points.clear();
         self.dictionary.kernel().project_into(self.inputs.dim(), states, points);
         running.features.resize(self.dictionary.len(), states.len() / self.inputs.dim());
-        self.dictionary.features_into(points, covariances, running.features.view_mut());
+        self.features_into(states, points, covariances, &mut Mixtures::default(), running.features.view_mut());
         running.close(chains(), self.settings.rewards.len());
     }
 
@@ -1312,9 +1354,9 @@ impl Model {
         running
     }
 
-    /// Refresh the weights that score incoming rows, and noise and scale where the dictionary or the rows have grown: by an
-    /// eighth, and by more the less that has moved them. A solve that fails leaves the last weights in place (their factor may
-    /// have gained the rows since).
+    /// Recompute the weights that score incoming rows. Re-estimate noise and scale too if the dictionary grew, or if rows grew
+    /// by 1/8 since the last estimate; that step doubles after each estimate that changed little. A failed solve leaves the last
+    /// weights in place (their factor may have been updated).
     pub fn refresh(&mut self) {
         self.rows_since_refresh = 0;
         self.counts.refreshes += 1;
@@ -1333,27 +1375,27 @@ impl Model {
 
     fn resolve(&mut self, work: &mut Work) {
         let Work { running, running_states, points, covariances, solve, spare, .. } = work;
-        solve.inverts = self.gains_followed() > 0;
+        solve.inverts = self.updates_followed() > 0;
         self.close_running(running, running_states, points, covariances);
         let (rows, features) = (self.statistics.rows, self.dictionary.len());
         // Rows that are forgotten are replaced by others long before rows in all have grown by their share.
         let known = self.rows_at_tuning.min(self.statistics.effective_rows() as u64);
         let due = self.rows_at_tuning.saturating_add(known >> (TUNE_STEADY_MAX - self.steady_tunings));
         let tunes =
-            self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
-        // A few rows since the last refresh are gained by it. More, or other circumstances, ask for a solution from the
-        // beginning; so does tuning, which may fail: what is there is taken apart where it gains, and must not be lost then.
+            self.settings.estimate_scale && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
+        // Few new rows: update incrementally. Otherwise solve afresh. Tuning may fail and updating consumes the old posterior, so
+        // tuning never updates.
         let (statistics, scale, arrivals) = (&self.statistics, self.scale, &mut self.arrivals);
         arrivals.settle_running(running);
         let gained = self.posterior.as_mut().filter(|_| !tunes).is_some_and(|before| {
-            if before.can_gain_followed(arrivals, statistics, scale) {
-                return spare.gain_followed(before, arrivals, statistics, solve).is_ok();
+            if before.can_update_followed(arrivals, statistics, scale) {
+                return spare.update_followed(before, arrivals, statistics, solve).is_ok();
             }
-            let can = !statistics.follows_rows && before.can_gain(statistics, scale);
+            let can = !statistics.follows_rows && before.can_update(statistics, scale);
             let rows = can.then(|| self.recent.last(rows - before.rows())).flatten();
-            rows.is_some_and(|rows| spare.gain(before, rows, statistics, running, solve).is_ok())
+            rows.is_some_and(|rows| spare.update(before, rows, statistics, running, solve).is_ok())
         });
-        // Until there is a solution from the beginning nothing can be gained.
+        // After a failed update only a full solution helps.
         if !gained {
             arrivals.miss();
         }
@@ -1412,7 +1454,7 @@ impl Model {
         self.flush_scores();
         let weights = self.posterior.take()?.feature_weights().clone();
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
-        self.recent = Recent::new(0, 1, 0, width, self.settings.rewards.len());
+        self.recent = BackfillBuffer::new(0, 1, 0, width, self.settings.rewards.len());
         (self.chains, self.slots, self.slot_of_stream) = Default::default();
         self.verification.forget();
         self.arrivals = Self::unknown_arrivals();
@@ -1425,7 +1467,8 @@ impl Model {
     pub(super) fn wake(&mut self) {
         let (room, settings) = (self.dictionary.max(), &self.settings);
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
-        self.recent = Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
+        self.recent =
+            BackfillBuffer::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
         if self.statistics.forgets() {
             self.recent.forget();
         }
@@ -1441,8 +1484,8 @@ impl Model {
     /// Append what weights (m, H) state of rows `range` and their successors.
     pub(super) fn foretell(&self, rows: &Rows, range: Range<usize>, weights: &Matrix, foretold: &mut Foretold) {
         let features = |states: &[f64]| {
-            let points = self.dictionary.kernel().project(self.inputs.dim(), &self.inputs.normalise(states));
-            self.dictionary.features(&points)
+            let states = self.inputs.normalise(states);
+            self.features(&states, &self.dictionary.kernel().project(self.inputs.dim(), &states))
         };
         let states = |of: &[f64]| features(&of[range.start * rows.dim..range.end * rows.dim]);
         let (here, next) = (states(&rows.states), states(&rows.next_states));
@@ -1658,6 +1701,7 @@ impl Model {
             lambda: self.lambda,
             returns: self.spread.as_ref().map(|spread| self.return_spread(spread)),
             provisional: false,
+            actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
         })
     }
 }

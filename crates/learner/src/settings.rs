@@ -1,5 +1,6 @@
 //! What one critic learns and how: plain data that is fixed while it runs.
 
+use crate::action::{ActionValue, Successor};
 use crate::learner::OnNewPolicy;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
@@ -82,6 +83,9 @@ pub struct Settings {
     pub kernel: KernelKind,
     /// How covariance falls with distance.
     pub profile: Profile,
+    /// What is learned of actions, whose coordinates are then the last ones of each state; none for values of states.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_value: Option<ActionValue>,
     /// What each state variable is (D,); empty if all are real. Of another length than states are, they cannot be used: the
     /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]).
     pub state_kinds: Vec<StateKind>,
@@ -112,8 +116,9 @@ pub struct Settings {
     pub backfill_rows: usize,
     /// Rows between two refreshes of the weights that score incoming rows; also the largest block learned at once.
     pub refresh_rows: usize,
-    /// Re-estimate noise and scale from the statistics at refreshes.
-    pub tune_noise: bool,
+    /// Re-estimate the scale of values at refreshes from the statistics; with selection by evidence also the noise.
+    #[serde(alias = "estimate_scale")] // its name in journals and checkpoints before the rename
+    pub estimate_scale: bool,
     /// Smallest noise variance relative to the variance of the targets; lower only for deterministic streams.
     pub noise_floor: f64,
     /// Rows before there is a first, data-driven model.
@@ -133,8 +138,9 @@ pub struct Settings {
     pub evidence: SelectBy,
     /// Rows that the exact evidence is computed on.
     pub evidence_rows: usize,
-    /// Starts of the optimiser.
-    pub starts: usize,
+    /// Starts of the optimiser in a search by evidence.
+    #[serde(alias = "starts")]
+    pub search_starts: usize,
     /// Most seconds of processor time that one refit should take on each of its threads; its search may use
     /// [`refit::SEARCH_SHARE`] of them.
     pub refit_budget_s: f64,
@@ -150,6 +156,7 @@ impl Default for Settings {
             rewards: vec![0],
             kernel: KernelKind::default(),
             profile: Profile::Matern52,
+            action_value: None,
             state_kinds: Vec::new(),
             noise: NoiseModel::default(),
             variance: VarianceKind::default(),
@@ -164,7 +171,7 @@ impl Default for Settings {
             dictionary_max: 300,
             backfill_rows: 1024,
             refresh_rows: 256,
-            tune_noise: true,
+            estimate_scale: true,
             noise_floor: 1e-3,
             warmup_rows: 32,
             refit_first_rows: 512,
@@ -174,7 +181,7 @@ impl Default for Settings {
             drift_sensitivity: DriftSensitivity::default(),
             evidence: SelectBy::Auto,
             evidence_rows: 1000,
-            starts: 4,
+            search_starts: 4,
             refit_budget_s: 20.0,
             seed: 0,
         }
@@ -211,11 +218,12 @@ impl Settings {
 
     /// Whether a learner can work with them. What the configuration says has been checked more closely; this is for what a
     /// file says.
-    pub fn are_sound(&self) -> bool {
+    pub fn are_valid(&self) -> bool {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let sound = |kind: &StateKind| !matches!(kind, StateKind::Periodic(period) if !positive(*period));
         (0.0..=1.0).contains(&self.discount)
             && !self.rewards.is_empty()
+            && self.action_value.as_ref().is_none_or(|of| of.space.is_sound())
             && self.state_kinds.iter().all(sound)
             && positive(self.tolerance)
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
@@ -232,7 +240,7 @@ impl Settings {
             && self.refit_growth >= 1.0
             && self.refit_score_drop.is_finite()
             && self.evidence_rows >= 2
-            && self.starts >= 1
+            && self.search_starts >= 1
             && positive(self.refit_budget_s)
     }
 
@@ -246,6 +254,16 @@ impl Settings {
             kinds if kinds == dim => Ok(()),
             kinds => Err(format!("state_kinds is for {kinds} state variables, states have {dim}")),
         }
+    }
+
+    /// Discrete actions whose unit vectors are the last coordinates of each state; 0 where there are none.
+    pub fn choices(&self) -> usize {
+        self.action_value.as_ref().map_or(0, |of| of.space.choices())
+    }
+
+    /// Whether the successor of a row may be a distribution over actions.
+    pub fn mixes_successors(&self) -> bool {
+        self.action_value.as_ref().is_some_and(|of| of.successor == Successor::Expected) && self.choices() > 0
     }
 
     /// What each variable of states (`dim`,) is; empty for all real.

@@ -233,7 +233,7 @@ fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Re
         let mut left = seconds / f64::from(ROUNDS);
         while left > 0.0 {
             let since = Instant::now();
-            let refit = requester.post("optimise", json!({"wait": true}))?;
+            let refit = requester.post("refit", json!({"wait": true}))?;
             while since.elapsed().as_secs_f64() < left && !requester.has_arrived(refit)? {
                 query(&mut requester, &states, SLICE, &mut selecting)?;
             }
@@ -274,7 +274,7 @@ fn flooded<T>(
             let mut messages = messages.iter().cycle();
             while !stop.load(Ordering::Relaxed) {
                 let message = messages.next().expect("there is always another").clone();
-                // The daemon has stopped early: whoever measures will be told by its own requests.
+                // The daemon has stopped early; the measuring side's requests will fail.
                 if sender.send(message).is_err() {
                     return;
                 }

@@ -33,7 +33,7 @@ pub(super) struct View {
     pub(super) after_first_refit: Option<f64>,
     /// Models received.
     pub(super) models: u64,
-    /// What happened, for people; taken by whoever shows it.
+    /// Events in words, taken by the display.
     pub(super) news: Vec<String>,
 }
 

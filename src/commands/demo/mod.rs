@@ -43,11 +43,11 @@ const LOOK: Duration = Duration::from_millis(100);
 const WINDOW_MIN: usize = 20_000;
 const WINDOW_MAX: usize = 200_000;
 
-/// Watch a value function being learned; nothing else needed
+/// Watch a value function being learned, without anything else
 ///
-/// Runs the daemon on free ports, simulators that stream to it over ZeroMQ, and a subscriber that compares every model it
-/// receives with what really follows from a state. Then it prints a table and draws a picture. On a terminal the dashboard
-/// stays until Ctrl-C. With --into the simulators stream to a daemon that runs already.
+/// The demo runs the daemon on free ports, simulators that stream to it over ZeroMQ, and a subscriber that compares every
+/// model with the true values. Then it prints a table and draws a picture. On a terminal the dashboard stays until Ctrl-C.
+/// With --into the simulators stream to a daemon that runs already.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd demo\n  criticd demo gridworld --seconds 10\n  criticd demo pendulum --copies 16 --rate 20000\n  criticd demo --open                    and show the dashboard in a browser\n  criticd demo --into                    into the daemon that `criticd serve` has started\n  criticd demo --json | jq .rms_error"
@@ -56,10 +56,10 @@ pub(crate) struct Demo {
     /// Which simulator
     #[arg(value_enum, default_value_t = World::Pendulum)]
     world: World,
-    /// Copies of it, each a stream of its own
+    /// Copies of the simulator, each with its own stream
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     copies: u64,
-    /// Rows per second of all copies together; 0 for as many as the daemon takes, where model selection hardly keeps up
+    /// Rows per second of all copies together; 0 for as many as the daemon learns, which leaves little time for refits
     #[arg(long, value_name = "HZ", default_value_t = 5000)]
     rate: u64,
     /// How long to stream [default: 20; on a terminal the dashboard then stays until Ctrl-C]
@@ -74,7 +74,7 @@ pub(crate) struct Demo {
     /// Stream to the daemon with this data directory [default: the usual one] instead of an own one
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, conflicts_with_all = ["set", "stay"])]
     into: Option<Option<PathBuf>>,
-    /// Where the picture goes [default: criticd-demo-<WORLD>.png]
+    /// File of the picture [default: criticd-demo-<WORLD>.png]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Change any setting of the daemon, as in `criticd serve`: `critic.dictionary_max=100`, say
@@ -141,7 +141,7 @@ impl Demo {
             show.update(&audience, producers.sent(), started.elapsed());
         }
         let seconds = started.elapsed().as_secs_f64();
-        show.message("learning what is under way");
+        show.message("learning the remaining rows");
         let (sent, recent) = producers.finish(CATCH_UP)?;
         if place.offset + sent < place.warmup_rows {
             let message = format!(

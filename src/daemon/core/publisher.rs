@@ -93,7 +93,7 @@ struct Published {
     whole_at: Option<f64>,
     /// Rows that it had learned.
     whole_offset: u64,
-    /// The board has what subscribers have not been told.
+    /// The board is newer than the last publication.
     unpublished: bool,
     shown: Option<Shown>,
     failed_snapshots: u64,
@@ -118,7 +118,7 @@ pub(super) enum Refreshed {
 pub(super) struct Publisher {
     board: Arc<Board>,
     critics: Vec<Published>,
-    /// Offsets that somebody waits for a snapshot to have learned.
+    /// Offsets that waiting queries need a snapshot to have learned.
     wanted: BTreeSet<u64>,
     /// A model has been adopted: the next refresh does not wait.
     at_once: bool,
@@ -152,7 +152,7 @@ impl Publisher {
         (revision, failed_snapshots, shown)
     }
 
-    /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
+    /// A query waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
     pub(super) fn want(&mut self, offset: u64) {
         self.wanted.insert(offset);
         if self.wanted.len() > WANTED_MAX {
@@ -165,9 +165,8 @@ impl Publisher {
         self.at_once = true;
     }
 
-    /// Whether it is time to refresh the answering snapshots: at once after an adoption or where somebody waits for what has
-    /// been learned, else within a share of the learner's time. Once more when no row follows a snapshot that was taken too
-    /// soon after a publication to be published itself.
+    /// Whether to rebuild the query snapshots: immediately after an adoption or for a waiting query; otherwise limited to a fixed
+    /// share of learning time; plus one trailing rebuild when the stream goes idle.
     pub(super) fn due(&self, state: &State, interval: f64, now: Now) -> bool {
         let learned = state.end().offset;
         let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= learned);
@@ -176,8 +175,8 @@ impl Publisher {
         self.at_once || (stale && (awaited || in_time)) || (in_time && self.publication_due(state, interval, now))
     }
 
-    /// Whether subscribers are owed something although no rows arrive: the weights after the last rows, and then a whole
-    /// snapshot of them. Where the stream pauses they would otherwise be withheld until it goes on.
+    /// Whether a publication is due although no rows arrive: the weights after the last rows, then a whole snapshot. Otherwise
+    /// a pause of the stream would withhold them.
     fn publication_due(&self, state: &State, interval: f64, now: Now) -> bool {
         let learns = |(index, learner): &(usize, &Learner)| !state.is_halted(*index) && learner.model().is_some();
         state.critics().iter().enumerate().filter(learns).any(|(index, learner)| {

@@ -2,12 +2,12 @@
 
 use super::caller::Caller;
 use super::ports::{Now, Output, RefitDone, event, map};
-use crate::learner::refit::{Candidate, RefitReason, RefitReport};
+use crate::learner::refit::{Candidate, RefitReport, RefitTrigger};
 use crate::learner::{Judgement, Learner};
 use crate::panics;
 use crate::state::State;
 use crate::state::record::Record;
-use crate::wire::{self, Optimised, WireError};
+use crate::wire::{self, RefitOutcome, WireError};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,7 @@ struct Desk {
     waiting: Vec<Caller>,
     /// Those who wait for the running one.
     waiting_for_running: Vec<Caller>,
-    /// Those who are told of an adoption as soon as answers come from the model that was adopted.
+    /// Callers that get the outcome once answers come from the adopted model.
     waiting_for_answers: Vec<Caller>,
 }
 
@@ -99,7 +99,7 @@ impl RefitDesk {
         Ok(())
     }
 
-    /// Start a refit, if one is due and none runs: those that somebody waits for come first. Returns what is to be recorded.
+    /// Start a refit, if one is due and none runs: requested ones first. Returns the records to store.
     pub(super) fn start(&mut self, state: &mut State, now: Now, out: &mut Vec<Output>) -> Option<Record> {
         let rows = state.window()?.len();
         if self.busy {
@@ -138,7 +138,7 @@ impl RefitDesk {
         let RefitDone { critic, result, seconds } = self.returned.take_if(ready)?;
         let learner = &state.critics()[critic];
         if let Some(why) = &given_up[critic] {
-            // Whoever waits is told, and the thread is free for the others.
+            // The waiting callers get the outcome, and the thread is free for other critics.
             self.busy = false;
             self.reject(critic, learner, why, None, now, out);
             return None;
@@ -204,7 +204,7 @@ impl RefitDesk {
         }
         let nats = |evidence: Option<f64>| evidence.map_or("none".into(), |e| format!("{e:.1}"));
         log::info!(
-            "event=adopted critic={} generation={} seq={} lambda={} evidence={} evidence_before={} dictionary={} seconds={:.2}",
+            "event=adopted critic={} generation={} offset={} lambda={} evidence={} evidence_before={} dictionary={} seconds={:.2}",
             learner.settings().name,
             learner.generation(),
             learner.learned(),
@@ -232,7 +232,10 @@ impl RefitDesk {
     ) {
         let desk = &mut self.desks[critic];
         let (name, generation) = (&learner.settings().name, learner.generation());
-        log::info!("event=refit_rejected critic={name} generation={generation} seq={} why={why:?}", learner.learned());
+        log::info!(
+            "event=refit_rejected critic={name} generation={generation} offset={} why={why:?}",
+            learner.learned()
+        );
         let mut details = report.map_or_else(
             || map(json!({"critic": name, "generation": generation})),
             |report| desk.details(learner, report),
@@ -241,19 +244,19 @@ impl RefitDesk {
         details.insert("reason".into(), why.into());
         desk.seconds = 0.0;
         desk.last = Value::Object(details.clone());
-        let rejected = Optimised::Rejected { generation, reason: why.to_owned() };
+        let rejected = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         answer(&mut desk.waiting_for_running, &rejected, out);
         out.push(event("refit_rejected", now, &details));
     }
 
-    /// Answers come from generation `generation` of a critic now: whoever waits for that is told.
+    /// Answers now come from `generation` of a critic: reply to the callers that wait for it.
     pub(super) fn answers_come_from(&mut self, critic: usize, generation: u64, out: &mut Vec<Output>) {
-        answer(&mut self.desks[critic].waiting_for_answers, &Optimised::Adopted { generation }, out);
+        answer(&mut self.desks[critic].waiting_for_answers, &RefitOutcome::Adopted { generation }, out);
     }
 
-    /// A critic is given up: whoever waits for one of its refits is told.
+    /// A critic has failed: reply to the callers that wait for its refits.
     pub(super) fn give_up(&mut self, critic: usize, generation: u64, why: &str, out: &mut Vec<Output>) {
-        let outcome = Optimised::Rejected { generation, reason: why.to_owned() };
+        let outcome = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         let desk = &mut self.desks[critic];
         for waiting in [&mut desk.waiting, &mut desk.waiting_for_running, &mut desk.waiting_for_answers] {
             answer(waiting, &outcome, out);
@@ -307,19 +310,19 @@ impl Desk {
     }
 }
 
-fn started(learner: &Learner, reason: RefitReason, rows: usize, now: Now) -> Output {
-    let (name, reason, generation) = (&learner.settings().name, reason.name(), learner.generation());
-    log::info!("event=refit_started critic={name} reason={reason} rows={rows} generation={generation}");
+fn started(learner: &Learner, trigger: RefitTrigger, rows: usize, now: Now) -> Output {
+    let (name, trigger, generation) = (&learner.settings().name, trigger.name(), learner.generation());
+    log::info!("event=refit_started critic={name} trigger={trigger} rows={rows} generation={generation}");
     let offset = learner.learned();
     let details = json!({
-        "critic": name, "reason": reason, "rows": rows, "generation": generation, "offset": offset,
+        "critic": name, "trigger": trigger, "rows": rows, "generation": generation, "offset": offset,
     });
     event("refit_started", now, &map(details))
 }
 
-/// Everybody who waited for a refit is told how it ended.
-fn answer(waiting: &mut Vec<Caller>, outcome: &Optimised, out: &mut Vec<Output>) {
-    out.extend(waiting.drain(..).map(|caller| Output::Reply(caller.reply(&wire::Reply::Optimise(outcome)))));
+/// Reply with the outcome to all callers that wait for a refit.
+fn answer(waiting: &mut Vec<Caller>, outcome: &RefitOutcome, out: &mut Vec<Output>) {
+    out.extend(waiting.drain(..).map(|caller| Output::Reply(caller.reply(&wire::Reply::Refit(outcome)))));
 }
 
 #[cfg(test)]

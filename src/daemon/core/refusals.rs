@@ -1,4 +1,4 @@
-//! Messages that were refused where nobody could be answered: counted, reported at a bounded rate, kept for the quarantine.
+//! Messages that ingest refused: counted, reported at a bounded rate, kept for the quarantine.
 
 use super::ports::{Now, Output, event, map};
 use crate::wire::WireError;
@@ -12,7 +12,7 @@ const KEPT: usize = 64;
 /// Bytes that are kept of a message.
 const BYTES: usize = 4096;
 
-/// A message that was refused where nobody could be answered.
+/// A message that ingest refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refused {
     /// Unix seconds.
@@ -75,7 +75,7 @@ impl Refusals {
             return None;
         }
         let last = self.last.take()?;
-        log::warn!("event=rejected rows={} last={last}", self.since_report);
+        log::warn!("event=rejected messages={} last={last}", self.since_report);
         let details = map(json!({
             "messages": self.since_report,
             "code": last.code.name(),

@@ -22,7 +22,7 @@ pub(super) struct Figures {
     /// What the start found.
     pub(super) recovered: Value,
     /// Rows that critics leave out since the start.
-    pub(super) quarantined_rows: u64,
+    pub(super) skipped_rows: u64,
     pub(super) refit_restarts: u64,
     pub(super) http_restarts: u64,
     pub(super) queues: Queues,
@@ -44,7 +44,7 @@ impl Figures {
     pub(super) fn new(recovered: Value, rows: u64) -> Self {
         Self {
             recovered,
-            quarantined_rows: 0,
+            skipped_rows: 0,
             refit_restarts: 0,
             http_restarts: 0,
             queues: Queues::default(),
@@ -73,7 +73,7 @@ impl Figures {
             "time": now.unix,
             "recovered": self.recovered,
             "warm_start": self.warm_start.map(|(rows, of)| json!({"rows": rows, "of": of})),
-            "quarantined_rows": self.quarantined_rows,
+            "skipped_rows": self.skipped_rows,
             "refit_restarts": self.refit_restarts,
             "http_restarts": self.http_restarts,
             "rows_per_second": self.rate.per_second,

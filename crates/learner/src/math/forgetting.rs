@@ -110,7 +110,7 @@ impl Forgetting {
     }
 
     /// Whether what was read from a file can be worked with.
-    pub(crate) fn holds_together(&self) -> bool {
+    pub(crate) fn is_consistent(&self) -> bool {
         self.half_life.is_finite() && self.half_life > 0.0 && self.reference <= self.newest && self.weight >= 0.0
     }
 }

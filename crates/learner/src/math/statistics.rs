@@ -5,7 +5,7 @@
 //! g = phi(x) - gamma phi(x') and every row a chain of its own.
 //!
 //! A chain that is cut is closed with the value V(x_cut) = phi(x_cut)' u of its last successor. Everything that depends on
-//! that value is linear or quadratic in u, so it is kept as coefficients ([`Closing`]) and no value is ever frozen in,
+//! that value is linear or quadratic in u, so it is kept as coefficients ([`BootstrapTerms`]) and no value is ever frozen in,
 //! (S4) and (S5) of `docs/mathematics.md`, which derives every sum that is kept here:
 //! ```text
 //! p(u) = p + B u        q(u) = q + 2 h' u + u' E u        sum of targets = t + a' u
@@ -72,7 +72,7 @@ impl Chain {
 
 /// Coefficients of what chains closed by a bootstrapped value add (module documentation).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Closing {
+pub struct BootstrapTerms {
     /// B (m, m), not symmetric.
     pub coupling: Matrix,
     /// h (m, H).
@@ -193,7 +193,7 @@ pub struct Followed<'a> {
     pub discount: f64,
 }
 
-/// The closing of one chain, as it enters [`Closing`].
+/// The closing of one chain, as it enters [`BootstrapTerms`].
 #[derive(Clone, Copy, Debug)]
 pub struct Cut<'a> {
     /// The chain just before it is closed.
@@ -202,7 +202,7 @@ pub struct Cut<'a> {
     pub features: &'a [f64],
 }
 
-impl Closing {
+impl BootstrapTerms {
     fn new(m: usize, rewards: usize, capacity: usize) -> Self {
         let grown = |cols| {
             let mut matrix = Matrix::with_capacity(capacity, if cols == 0 { capacity } else { cols });
@@ -246,7 +246,7 @@ impl Closing {
     }
 }
 
-/// What chains that still run would add to [`Closing`], were they closed where they stand: of low rank, so that it is kept as
+/// What chains that still run would add to [`BootstrapTerms`], were they closed where they stand: of low rank, so that it is kept as
 /// columns, one for each chain, docs/mathematics.md (S10).
 /// ```text
 /// B = Z F'        h = F C        E = F diag(w) F'        a = F e        F = (phi(x_cut), ...), Z = (gamma z, ...)
@@ -329,7 +329,7 @@ pub struct Statistics {
     /// Sum over rows of the prior variance of what was observed, trace(K), in units of the base kernel.
     pub prior_trace: f64,
     /// What closed chains add once u is known.
-    pub closed: Closing,
+    pub closed: BootstrapTerms,
     /// Whether rows come with lambda below 1 or with ratios. Then q, t, h, E and a stand still: there is no evidence.
     #[serde(default)]
     pub follows_rows: bool,
@@ -351,7 +351,7 @@ impl Statistics {
     /// Nothing absorbed, for m features (room for `capacity`) and H rewards.
     pub fn new(m: usize, rewards: usize, capacity: usize) -> Self {
         let capacity = capacity.max(m);
-        let closed = Closing::new(m, rewards, capacity);
+        let closed = BootstrapTerms::new(m, rewards, capacity);
         let (gram, response) = (closed.energy.clone(), closed.response.clone());
         Self {
             rows: 0,
@@ -417,7 +417,7 @@ impl Statistics {
 
     fn scale(&mut self, factor: f64) {
         self.flush();
-        let Closing { coupling, response, energy, sum, .. } = &mut self.closed;
+        let BootstrapTerms { coupling, response, energy, sum, .. } = &mut self.closed;
         for matrix in [&mut self.gram, &mut self.response, coupling, response, energy] {
             (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
         }
@@ -436,7 +436,7 @@ impl Statistics {
     }
 
     /// Whether its parts are of sizes that fit m features and H rewards.
-    pub(crate) fn holds_together(&self, m: usize, rewards: usize) -> bool {
+    pub(crate) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
         let shape = |matrix: &Matrix, cols| (matrix.rows(), matrix.cols()) == (m, cols);
         let closed = &self.closed;
         shape(&self.gram, m)
@@ -450,7 +450,7 @@ impl Statistics {
                 == (self.waiting.brackets.cols(), self.waiting.traces.rows())
             && (self.waiting.count() == 0 || self.waiting.traces.rows() == m)
             && self.feature_sum.len() == if self.follows_rows { m } else { 0 }
-            && self.forgetting.is_none_or(|forgetting| forgetting.holds_together())
+            && self.forgetting.is_none_or(|forgetting| forgetting.is_consistent())
     }
 
     /// Number of features m.

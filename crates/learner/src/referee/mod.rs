@@ -1,4 +1,4 @@
-//! The referee: kernel, lambda and ridge chosen together, by what the rest of the data predicts of a fold.
+//! The referee: select kernel, lambda and ridge together by cross-validation over folds of chains.
 //!
 //! Evidence of lambda-returns proposes kernels, a ladder of isotropic ones guards against what it cannot see, and all of them
 //! are compared out of fold, under every lambda and ridge, against one reference (`jury.rs`). The present model is one of them
@@ -16,7 +16,7 @@ use super::refit::RefitError;
 use super::report::StructureReport;
 use super::search::Structure;
 use super::{KernelKind, Settings};
-use crate::math::dictionary::{Dictionary, Enough, select_until};
+use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric};
 use crate::math::optimise::Ascent;
@@ -28,9 +28,9 @@ use pieces::{FOLDS, Pieces, Source};
 use proposals::{Evidence, Fitted, Round};
 pub use report::{CandidateReport, LambdaReport, SelectionReport};
 
-/// Lambdas that are compared where none is given ...
+/// Lambdas that are compared if none is given.
 const LAMBDAS: [f64; 5] = [0.0, 0.5, 0.8, 0.95, 1.0];
-/// ... and those of the reference, which are there in any case.
+/// Lambdas of the reference, which are always computed.
 const LAMBDAS_OF_REFERENCE: [f64; 3] = [0.5, 0.8, 0.95];
 /// Ridges sigma0^2 / v0 that are compared.
 const RATIOS: [f64; 6] = [3e-4, 3e-3, 0.03, 0.3, 3.0, 30.0];
@@ -42,11 +42,11 @@ const BEGIN: [f64; 2] = [0.3, 3.0];
 const ROUNDS: usize = 2;
 /// Kernels that join the pool in a round.
 const JOINING: usize = 2;
-/// Lambda of the targets that a round's reference follows the best by, ...
+/// Lambda of the targets by which a round's reference follows the best candidates.
 const FOLLOWING: f64 = 0.95;
-/// ... of those that the evidence is of, ...
+/// Lambda of the targets of the evidence.
 const FITTED: f64 = 0.8;
-/// ... and of those that decide: short targets follow the reference's errors, long ones are noisy.
+/// Lambdas of the deciding targets: short targets follow the reference's errors, long ones are noisy.
 const DECIDING: [f64; 3] = [0.8, 0.95, 1.0];
 /// Most elements of a dictionary of the comparison.
 const ELEMENTS: usize = 300;
@@ -54,9 +54,9 @@ const ELEMENTS: usize = 300;
 const CANDIDATES: usize = 3000;
 /// What it may leave out of V at any of them, relative to v0.
 const TOLERANCE: f64 = 1e-5;
-/// About as many rows are compared at most, over the number of rewards ...
+/// Most rows compared, divided by the number of rewards.
 const ROWS_MAX: usize = 40_000;
-/// ... but at least as many of this.
+/// Rows compared at least, however many rewards there are.
 const ROWS_OF_MANY_REWARDS: usize = 10_000;
 
 /// Told of every ascent: the round from 1, its structure, and how many rows it was made on.
@@ -237,10 +237,10 @@ impl<'a> Pool<'a> {
     fn add(&mut self, name: String, metric: Metric, ratio: Option<f64>) -> Result<(), RefitError> {
         let kernel = self.question.kernel(metric.clone());
         let (pieces, lambdas, keep_going) = (&self.pieces, &self.lambdas, self.keep_going);
-        let enough = Enough { tolerance: TOLERANCE, trace: 0.0 };
+        let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
         let room = self.question.room.clamp(1, ELEMENTS);
         let (dictionary, _) =
-            select_until(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
+            pivoted_cholesky(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
         let mut ratios = RATIOS.to_vec();
         if let Some(ratio) = ratio.filter(|&ratio| place(&ratios, ratio).is_none() && ratio.is_finite() && ratio > 0.0)
         {
