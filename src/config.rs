@@ -4,14 +4,16 @@
 //! whether it may change while the daemon runs. Reading, checking, printing and reloading all go by these tables, so
 //! that they cannot disagree.
 
+mod error;
 mod tables;
 
+pub use error::ConfigError;
+
 use crate::access::{Access, Allow, KnownClient};
-use crate::daemon::ledger::{LedgerSettings, SyncMode};
+use crate::journal::retention::{LedgerSettings, SyncMode};
 use crate::learner::Settings;
 use crate::wire;
 use std::ffi::OsString;
-use std::fmt::{self, Display};
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -253,85 +255,6 @@ pub struct Options {
     /// critic), `critic.NAME.tolerance=1e-4` (of one)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-}
-
-/// Why there is no [`Config`]. Lines count from 1; there is none for what came from the command line.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file cannot be read.
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The text is not TOML.
-    Syntax {
-        /// Where.
-        line: Option<usize>,
-        /// What is wrong.
-        message: String,
-    },
-    /// There is no such setting.
-    UnknownKey {
-        /// As it was written, with the table it stands in.
-        key: String,
-        /// Where.
-        line: Option<usize>,
-        /// The setting that was probably meant, in backquotes, and where it belongs.
-        suggestion: Option<String>,
-    },
-    /// A variable of the environment is not UTF-8.
-    Environment {
-        /// Which one.
-        variable: String,
-    },
-    /// A setting has a value that it may not have.
-    Invalid {
-        /// With the table it stands in.
-        key: String,
-        /// Where.
-        line: Option<usize>,
-        /// What it may be.
-        message: String,
-    },
-}
-
-impl ConfigError {
-    fn invalid(key: impl Into<String>, line: Option<usize>, message: impl Into<String>) -> Self {
-        Self::Invalid { key: key.into(), line, message: message.into() }
-    }
-}
-
-impl Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Syntax { line: Some(line), .. }
-        | Self::UnknownKey { line: Some(line), .. }
-        | Self::Invalid { line: Some(line), .. } = self
-        {
-            write!(f, "line {line}: ")?;
-        }
-        match self {
-            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
-            Self::Syntax { message, .. } => f.write_str(message.trim_end()),
-            Self::Environment { variable } => write!(f, "the environment variable {variable} is not UTF-8"),
-            Self::UnknownKey { key, suggestion: None, .. } => write!(f, "there is no setting `{key}`"),
-            Self::UnknownKey { key, suggestion: Some(other), .. } => {
-                write!(f, "there is no setting `{key}`, did you mean {other}?")
-            }
-            Self::Invalid { key, message, .. } => write!(f, "`{key}` {message}"),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// Settings that hold everything their documentation promises. Read through [`ConfigParts`].
@@ -608,7 +531,7 @@ fn today(key: &str) -> &str {
 /// The nearest of the table's keys, or the same key in another table.
 fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) -> Option<String> {
     let sections = ["limits", "critic"].into_iter().filter(|_| prefix.is_empty());
-    let nearest = keys.chain(sections).map(|known| (edit_distance(key, known), known)).min()?;
+    let nearest = keys.chain(sections).map(|known| (strsim::levenshtein(key, known), known)).min()?;
     if nearest.0 <= 1.max(key.len() / 3) {
         return Some(format!("`{}`", nearest.1));
     }
@@ -618,21 +541,6 @@ fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) 
         ("under [[critic]]", CRITIC.iter().any(|setting| setting.key == key)),
     ];
     elsewhere.into_iter().find(|(_, there)| *there).map(|(place, _)| format!("`{key}` {place}"))
-}
-
-/// Insertions, deletions and substitutions that turn `a` into `b` (Levenshtein).
-fn edit_distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Settings from the environment, over those of the file. A variable that is empty is as good as none.

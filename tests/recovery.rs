@@ -83,7 +83,7 @@ impl Harness {
                     let done = CheckpointDone { group, offset, replay_from, result, seconds: 0.0 };
                     self.core.checkpoint_done(&done, now);
                 }
-                Output::Publish(_) | Output::Garbage(_) => {}
+                Output::Publish(_) | Output::Status(_) | Output::Garbage(_) => {}
             }
         }
     }
@@ -215,8 +215,8 @@ fn what_comes_back_is_the_same_bit_for_bit_from_every_checkpoint_and_from_none()
     for left in [2, 1, 0] {
         let harness = Harness::open(&config, SqliteStorage::open(path).unwrap(), &checkpoints).unwrap();
         assert!(harness.state() == expected, "another state from {left} checkpoints");
-        let recovered = harness.core.recovered();
-        assert_eq!(recovered["from_checkpoint"].is_null(), left == 0, "{recovered}");
+        let recovered = harness.core.recovered().unwrap();
+        assert_eq!(recovered.from_checkpoint.is_none(), left == 0, "{recovered:?}");
         if let Some(newest) = checkpoints.list().unwrap().first() {
             fs::remove_file(Directory::new(path).file(*newest)).unwrap();
         }
@@ -878,8 +878,8 @@ fn a_directory_of_format_version_1_can_be_read() {
     restore(&image(&fixture), directory.path());
     let storage = SqliteStorage::open(directory.path()).unwrap();
     let mut harness = Harness::open(&config, storage, &checkpoints(directory.path())).unwrap();
-    let recovered = harness.core.recovered().clone();
-    assert_eq!((&recovered["offset"], &recovered["from_checkpoint"]), (&300.into(), &160.into()));
+    let recovered = harness.core.recovered().unwrap();
+    assert_eq!((recovered.offset, recovered.from_checkpoint), (300, Some(160)));
     let now = harness.at();
     harness.core.refresh(now, &|| now);
     // The rows behind the checkpoint are learned as today's program learns, which tunes noise and scale at other rows.
@@ -981,7 +981,7 @@ fn a_directory_of_critics_and_streams_gives_the_model_that_it_gave() {
     for left in [2, 1, 0] {
         let storage = SqliteStorage::open(directory.path()).unwrap();
         let mut harness = Harness::open(&tuned, storage, &checkpoints(directory.path())).unwrap();
-        assert_eq!(harness.core.recovered()["from_checkpoint"].is_null(), left == 0);
+        assert_eq!(harness.core.recovered().unwrap().from_checkpoint.is_none(), left == 0);
         let status = harness.ask(Op::Status);
         for critic in 0..2 {
             assert_eq!(status["critics"][critic]["generation"], expected["generations"][critic]);

@@ -377,7 +377,7 @@ impl World {
             match output {
                 Output::Reply(reply) => replies.push(wire::to_json(&reply.payload).unwrap()),
                 Output::Publish(publication) => self.adoptions += u32::from(publication.topic == "event.adopted"),
-                Output::Garbage(_) => {}
+                Output::Garbage(_) | Output::Status(_) => {}
                 task => self.tasks.push_back(task),
             }
         }

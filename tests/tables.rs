@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-const STRICT: Reading = Reading { assume_terminated: None, done: None };
-const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None };
-const LAST: Reading = Reading { assume_terminated: Some(AssumeTerminated::Last), done: None };
+const STRICT: Reading = Reading { assume_terminated: None, done: None, independent: false };
+const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None, independent: false };
+const LAST: Reading = Reading { assume_terminated: Some(AssumeTerminated::Last), done: None, independent: false };
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tables").join(name)

@@ -136,7 +136,11 @@ fn journals() -> io::Result<()> {
                     put("checkpoint", &format!("body_{group}"), &[&[1], &bytes[35..]].concat()).expect("a file");
                     put("checkpoint", &format!("file_{group}"), &[&[0], &bytes[..]].concat()).expect("a file");
                 }
-                Output::Reply(_) | Output::Publish(_) | Output::CatchUp { .. } | Output::Garbage(_) => {}
+                Output::Reply(_)
+                | Output::Publish(_)
+                | Output::Status(_)
+                | Output::CatchUp { .. }
+                | Output::Garbage(_) => {}
             }
         }
     };

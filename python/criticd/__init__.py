@@ -23,6 +23,7 @@ from criticd._refusals import Refusal
 from criticd._status import Status
 from criticd.client import Appended, Client, Position, RefitOutcome, Value
 from criticd.daemon import Daemon
+from criticd.heads import HeadModels, Heads
 from criticd.keys import Keys
 from criticd.sender import Full, Sender
 from criticd.snapshot import Kernel, ReturnSpread, Snapshot, Values
@@ -36,6 +37,8 @@ __all__ = [
     "Daemon",
     "Endpoints",
     "Full",
+    "HeadModels",
+    "Heads",
     "Hello",
     "Invalid",
     "Kernel",

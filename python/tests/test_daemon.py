@@ -134,7 +134,8 @@ def _check(value: object, wanted: object) -> None:
             _check(item, parts[1])
     elif parts:
         if value is not None or type(None) not in parts:
-            _check(value, next(part for part in parts if part is not type(None)))
+            kinds = [part for part in parts if part is not type(None)]
+            _check(value, next(part for part in kinds if (typing.get_origin(part) is list) == isinstance(value, list)))
     elif wanted is float:
         assert isinstance(value, float | int)
     elif wanted is not typing.Any:

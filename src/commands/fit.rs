@@ -1,14 +1,16 @@
 //! `criticd fit`.
 
+mod heads;
+
 use super::actions::{ActionOptions, Learned, OfActions};
 use super::given::{self, DictionaryOptions, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::inspect::{describe, names};
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
-use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
+use criticd::learner::heads::HeadSelection;
 use criticd::learner::improve::{Improved, Improvement};
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReport, RefitTrigger, SelectionReport};
@@ -19,6 +21,7 @@ use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
 use criticd::math::sensitivity::total_indices;
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
+use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
 use criticd::wire::{self, ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Value, json};
@@ -43,7 +46,7 @@ const SHOWN: usize = 12;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
+        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit arm.npz --heads heads.toml --out arm.msgpack\n  criticd fit points.csv --state x --target y --out points.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
     )
 )]
 pub(crate) struct Fit {
@@ -68,6 +71,12 @@ pub(crate) struct Fit {
     /// evidence with lambda 1) [default: correlated]
     #[arg(long, value_name = "NOISE")]
     noise: Option<NoiseChoice>,
+    #[command(flatten)]
+    heads: heads::HeadOptions,
+    /// Learn what this column is where the state is, and nothing of the future: Gaussian-process regression. Rows need no
+    /// order, no end and no successor. Same as reward COLUMN, discount 0, --selection evidence, --variance model
+    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["discount", "selection", "lambda", "reward"])]
+    target: Option<String>,
     /// Discount of transitions without one of their own
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
@@ -196,6 +205,8 @@ pub(super) struct Fitted {
     pub(super) model: Model,
     selected: Option<(Selection, f64)>,
     report: Option<RefitReport>,
+    /// How the kernel was chosen, where heads have chosen it.
+    chosen_by_heads: Option<HeadSelection>,
 }
 
 /// What is said of a model in the words of those who have the table.
@@ -207,6 +218,12 @@ struct Answer {
 
 impl Fit {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if let Some(target) = &self.target {
+            self.table.regress_on(target);
+            self.discount = 0.0;
+            self.selection = SelectionChoice::Evidence;
+            self.variance = self.variance.or(Some(VarianceChoice::Model));
+        }
         if self.table.dry(self.json)? {
             return Ok(());
         }
@@ -228,6 +245,8 @@ impl Fit {
         }
         let mut settings = self.settings(&rows)?;
         settings.action_value = of_actions.as_ref().map(|actions| actions.of.clone());
+        settings.heads = self.heads.read(&rows, self.discount, &self.table.table)?;
+        self.check_heads(&settings)?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
         let mut fitted = match (&self.hyperparameters, &of_actions) {
             (Some(path), _) => self.take(path, &rows, &settings, names)?,
@@ -237,6 +256,7 @@ impl Fit {
                 let selected = self.search(acted, settings, names)?;
                 self.relearn(selected, &rows, of, forced)?
             }
+            (None, _) if !settings.heads.is_empty() => heads::select(&self, &rows, settings, names)?,
             (None, _) => self.search(&rows, settings, names)?,
         };
         let improved = match &of_actions {
@@ -293,11 +313,29 @@ impl Fit {
             if let Some(improved) = &improved {
                 document["improvement"] = improvement(improved);
             }
+            heads::add_to(&mut document, &fitted, &snapshot)?;
             return print_json(&document);
         }
         let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
         let said = improved.as_ref().map(improvement_text).unwrap_or_default();
-        print(&(said + &self.answer(&answer, &snapshot, &fitted) + &details))
+        let heads = heads::text(&fitted.model, &snapshot)?;
+        print(&(said + &self.answer(&answer, &snapshot, &fitted) + &heads + &details))
+    }
+
+    /// What heads rule out.
+    fn check_heads(&self, settings: &Settings) -> Result<(), Failure> {
+        if settings.heads.is_empty() {
+            return Ok(());
+        }
+        if self.noise == Some(NoiseChoice::White) {
+            return Err(Failure::usage("--heads: white noise knows no returns, heads want correlated noise"));
+        }
+        if settings.action_value.is_some() {
+            return Err(Failure::usage(
+                "--heads: heads are of states, they cannot be learned beside values of actions",
+            ));
+        }
+        Ok(())
     }
 
     /// What is learned and how, before anything is selected.
@@ -452,7 +490,7 @@ impl Fit {
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
-        Ok(Fitted { model, selected: chosen.selected, report: None })
+        Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: None })
     }
 
     /// The value of another policy, or of a better one, under the kernel that was selected by the returns of the one that acted.
@@ -577,7 +615,7 @@ impl Fit {
             model = given.model(chosen.dictionary, &|| true)?;
             finish(&mut model, rows);
         }
-        Ok(Fitted { model, selected: None, report: Some(candidate.report) })
+        Ok(Fitted { model, selected: None, report: Some(candidate.report), chosen_by_heads: None })
     }
 
     /// A failure to solve for values, and what may be behind it.
@@ -829,5 +867,5 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
-    std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path)).map_err(|e| in_file(path, e))
+    criticd::whole_file::write(path, &part, 0o666, bytes).map_err(|e| in_file(path, e))
 }

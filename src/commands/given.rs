@@ -82,6 +82,9 @@ pub(super) struct ReadingOptions {
     /// Meaning of `done`, for a table that marks the ends of episodes with this column or array only
     #[arg(long, value_name = "MEANING")]
     done: Option<Done>,
+    /// Whether rows have nothing to do with each other.
+    #[arg(skip)]
+    independent: bool,
 }
 
 /// Which columns hold what.
@@ -204,11 +207,18 @@ impl ReadingOptions {
                 Done::Terminated => criticd::table::Done::Terminated,
                 Done::Truncated => criticd::table::Done::Truncated,
             }),
+            independent: self.independent,
         }
     }
 }
 
 impl TableOptions {
+    /// Take rows for pairs of a state and the number in column `target`, which have nothing to do with each other.
+    pub(super) fn regress_on(&mut self, target: &str) {
+        self.reading.independent = true;
+        self.reading.columns.reward = vec![target.to_owned()];
+    }
+
     /// The table. Where its columns have names that are not ours, what was understood goes to standard error.
     pub(super) fn read(&self) -> Result<Table, Failure> {
         let columns = self.reading.columns()?;

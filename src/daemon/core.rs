@@ -22,13 +22,13 @@ mod refusals;
 mod status;
 
 pub use caller::Caller;
-pub use ports::{Call, Now, Output, Queues, RefitDone};
-pub use publisher::Board;
+pub use ports::{Call, Now, Output, RefitDone};
 pub use refusals::Refused;
 
 use super::ledger::{CheckpointDone, Ledger};
 use super::memory::Footprint;
 use super::recovery::{self, Progress, RecoverError};
+use crate::board::Board;
 use crate::config::Config;
 use crate::journal::GroupWriter;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints};
@@ -38,7 +38,8 @@ use crate::learner::{Event, Learner};
 use crate::state::State;
 use crate::state::record::{Configured, Group, Mark, Record, SkippedRows};
 use crate::transition::Batch;
-use crate::wire::{self, ErrorCode, Op, RefitOutcome, WireError};
+use crate::wire::status::{CriticStatus, QueuesStatus, RecoveredStatus};
+use crate::wire::{self, ErrorCode, Op, RefitOutcome, Status, WireError};
 use checkpoints::CheckpointDesk;
 use drift::DriftDesk;
 use intake::{Admitted, Intake};
@@ -46,7 +47,7 @@ use ports::{event, map};
 use publisher::{Publisher, Refreshed};
 use refits::RefitDesk;
 use refusals::Refusals;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use status::Figures;
 use std::sync::Arc;
 
@@ -83,10 +84,10 @@ impl Core {
         let configured = Record::Configured(configured(&config, 0));
         let group = Group { end: Mark::default(), first_offset: 0, time: 0.0, records: vec![configured] };
         state.apply(group).expect("settings fit whatever was before");
-        Self::with(config, None, state, Value::Null)
+        Self::with(config, None, state, None)
     }
 
-    fn with(config: Arc<Config>, ledger: Option<Ledger>, state: State, recovered: Value) -> Self {
+    fn with(config: Arc<Config>, ledger: Option<Ledger>, state: State, recovered: Option<RecoveredStatus>) -> Self {
         let critics = config.critics.len();
         Self {
             intake: Intake::new(Arc::clone(&config), &state),
@@ -128,7 +129,7 @@ impl Core {
         }
         let ledger = Ledger::new(storage, checkpoints, config.ledger(), &recovered)?;
         let said = status::recovered(&recovered, ledger.torn_bytes());
-        let mut core = Self::with(Arc::clone(&config), Some(ledger), recovered.state, said);
+        let mut core = Self::with(Arc::clone(&config), Some(ledger), recovered.state, Some(said));
         for skipped in recovered.skipped {
             core.report_skipped(&skipped, now);
             core.intake.decide(Record::Skipped(skipped));
@@ -157,7 +158,7 @@ impl Core {
     }
 
     /// What `status` is to say of the queues around the core.
-    pub fn set_queues(&mut self, queues: Queues) {
+    pub fn set_queues(&mut self, queues: QueuesStatus) {
         self.figures.queues = queues;
     }
 
@@ -171,9 +172,9 @@ impl Core {
         (self.figures.refit_restarts, self.figures.http_restarts) = (refit, http);
     }
 
-    /// What the start found in the data directory, as `status` has it.
-    pub fn recovered(&self) -> &Value {
-        &self.figures.recovered
+    /// What the start found in the data directory; none without a journal.
+    pub fn recovered(&self) -> Option<&RecoveredStatus> {
+        self.figures.recovered.as_ref()
     }
 
     /// Rows taken in that are not stored yet.
@@ -599,42 +600,40 @@ impl Core {
     pub fn tick(&mut self, now: Now) {
         self.figures.note_rows(self.offset(), now);
         self.out.extend(self.refusals.report(false, now));
-        let payload = wire::encode_status(&self.status(now)).into();
-        self.out.push(Output::Publish(crate::transport::Publication { topic: "status".into(), payload }));
+        self.out.push(Output::Status(Arc::new(self.status(now))));
     }
 
-    /// The state of everything, for people and dashboards (`proto/README.md`).
-    pub fn status(&self, now: Now) -> Map<String, Value> {
-        let footprint = self.footprint().map(|footprint| footprint.to_json());
-        let mut status = self.figures.status(now);
-        status.extend(status::of_state(&self.state, self.config.window_rows));
-        let critics: Vec<Value> = (0..self.given_up.len()).map(|index| self.critic_status(index)).collect();
-        status.extend(map(json!({
-            "durable": self.ledger.is_some(),
-            "read_only": self.read_only(),
-            "journal": self.ledger.as_ref().map(Ledger::status),
-            "memory": footprint,
-            "rejected": self.refusals.by_code(),
-            "duplicates": self.intake.duplicates(),
-            "critics": critics,
-        })));
+    /// The state of everything, for people and dashboards.
+    pub fn status(&self, now: Now) -> Status {
+        let mut status = Status {
+            durable: self.ledger.is_some(),
+            read_only: self.read_only().map(str::to_owned),
+            journal: self.ledger.as_ref().map(Ledger::status),
+            memory: self.footprint().map(|footprint| footprint.status()),
+            rejected: self.refusals.by_code(),
+            duplicates: self.intake.duplicates(),
+            critics: (0..self.given_up.len()).map(|index| self.critic_status(index)).collect(),
+            ..Status::default()
+        };
+        self.figures.enter(&mut status, now);
+        status::enter_state(&mut status, &self.state, self.config.window_rows);
         status
     }
 
-    fn critic_status(&self, index: usize) -> Value {
+    fn critic_status(&self, index: usize) -> CriticStatus {
         let learner = &self.state.critics()[index];
         let (revision, failed_snapshots, shown) = self.publisher.published(index);
-        let mut status = status::of_learner(learner, revision, failed_snapshots);
-        status.insert("failed".into(), self.given_up[index].clone().into());
-        status.extend(self.refits.status(index, learner));
         // What a panic has left of a model is not to be looked into.
-        if !self.state.is_halted(index) {
-            status.extend(status::of_model(learner, shown));
-            if learner.model().is_some() {
-                status.insert("drift".into(), self.drift[index].status(learner));
-            }
+        let halted = self.state.is_halted(index);
+        let model = || status::of_model(learner, shown, self.drift[index].status(learner));
+        CriticStatus {
+            failed: self.given_up[index].clone(),
+            refit: self.refits.status(index, learner),
+            held_out_error: self.refits.held_out_error(index),
+            adoption_pause_ms: self.refits.pauses(index),
+            model: if halted { None } else { model() },
+            ..status::of_learner(learner, revision, failed_snapshots)
         }
-        Value::Object(status)
     }
 }
 
@@ -676,6 +675,7 @@ mod tests {
     use crate::wire::{ArrayForm, Id};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+    use serde_json::Value;
 
     fn pendulum(rows: usize) -> Vec<Batch> {
         let mut pendulum = Pendulum::new(1, 0.3);
@@ -704,13 +704,12 @@ mod tests {
             core.step(now);
             crate::learner::FAULT.set(None);
         }
+        let transitions =
+            |core: &Core, critic: usize| core.status(now).critics[critic].model.as_ref().map(|model| model.transitions);
         let status = core.status(now);
-        assert_eq!((&status["critics"][0]["failed"], &status["skipped_rows"]), (&Value::Null, &json!(20)));
-        assert_eq!(
-            (&status["critics"][0]["learned"], &status["critics"][0]["transitions"]),
-            (&json!(200), &json!(180))
-        );
-        assert_eq!(status["critics"][1]["transitions"], 200);
+        assert_eq!((&status.critics[0].failed, status.skipped_rows), (&None, 20));
+        assert_eq!((status.critics[0].learned, transitions(&core, 0)), (200, Some(180)));
+        assert_eq!(transitions(&core, 1), Some(200));
         let told =
             core.take_outputs().filter(|o| matches!(o, Output::Publish(p) if p.topic == "event.rows_skipped")).count();
         assert_eq!((told, core.take_refused().len()), (1, 1));
@@ -724,13 +723,12 @@ mod tests {
         crate::learner::FAULT.set(Some((666, 140)));
         let mut core = open();
         core.step(now);
-        let transitions = |core: &Core| core.status(now)["critics"][0]["transitions"].clone();
-        assert_eq!(transitions(&core), 160);
+        assert_eq!(transitions(&core, 0), Some(160));
         crate::learner::FAULT.set(None);
         let state = core.checkpoint(now).encode();
         drop(core);
         let again = open();
-        assert_eq!(transitions(&again), 160);
+        assert_eq!(transitions(&again, 0), Some(160));
         assert!(again.checkpoint(now).encode() == state);
     }
 
@@ -780,13 +778,13 @@ mod tests {
         assert_eq!((&swapped["kept"], &swapped["generation"]), (&json!("generation-1"), &json!(2)));
         // Subscribers get the model that answers now whole, although the last snapshot is not a second old.
         assert_eq!(wholes, [1, 2]);
-        let drift = core.status(now)["critics"][0]["drift"].clone();
+        let drift = core.status(now).critics.remove(0).model.unwrap().drift;
+        assert_eq!((drift.sensitivity.as_str(), drift.alarms, drift.forked), ("normal", 1, false));
         assert_eq!(
-            (&drift["sensitivity"], &drift["alarms"], &drift["forked"]),
-            (&json!("normal"), &json!(1), &json!(false))
+            (drift.kept_models, json!(drift.changed_at)),
+            (vec!["generation-1".to_owned()], swapped["from"].clone())
         );
-        assert_eq!((&drift["kept_models"], &drift["changed_at"]), (&json!(["generation-1"]), &swapped["from"]));
-        assert_eq!(drift["last"]["offset"], alarm["offset"]);
+        assert_eq!(json!(drift.last.unwrap().offset), alarm["offset"]);
         let state = core.checkpoint(now).encode();
         drop(core);
         assert!(open().checkpoint(now).encode() == state);
@@ -814,6 +812,6 @@ mod tests {
         let told = core.take_outputs().filter(|output| matches!(output, Output::Reply(_))).count();
         assert_eq!(told, 2);
         // What a panic has left of its model is not looked at again.
-        assert!(core.status(now)["critics"][0].get("dictionary_size").is_none());
+        assert!(core.status(now).critics[0].model.is_none());
     }
 }

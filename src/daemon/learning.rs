@@ -1,17 +1,19 @@
 //! The core's thread: it takes what waits in the queues, turns the core, and hands out what comes of it.
 
-use super::core::{Call, Core, Now, Output, Queues, RefitDone};
+use super::core::{Call, Core, Now, Output, RefitDone};
 use super::ledger::CheckpointDone;
 use super::quarantine::Quarantine;
-use super::telemetry::{EventBus, Restarts, Stage, Timings};
+use super::refit_thread::Task;
 use super::warm_start::{Feeding, WarmStartInput};
-use super::{CALLS, Command, DRAIN, POLL_INTERVAL, TICK, Task, notify_systemd};
+use super::{CALLS, Command, DRAIN, POLL_INTERVAL, TICK, notify_systemd};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
+use crate::telemetry::{EventBus, Restarts, Stage, Timings};
 use crate::transport::{Outbox, Publication, Reply};
-use crate::wire::{ErrorCode, Op, WireError};
+use crate::wire::status::{QueueStatus, QueuesStatus};
+use crate::wire::{self, ErrorCode, Op, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, never, select};
 use sd_notify::NotifyState;
@@ -48,6 +50,19 @@ pub(super) struct Outlets {
     pub(super) checkpoints: Sender<Box<Checkpoint>>,
     pub(super) replies: Outbox<Reply>,
     pub(super) publish: Outbox<Publication>,
+    pub(super) dropped_publications: u64,
+}
+
+impl Outlets {
+    /// Publish, unless too much waits to be published: then this is dropped, and a later publication replaces it.
+    fn offer(&mut self, publication: Publication) {
+        if let Err(TrySendError::Full(_)) = self.publish.try_send(publication) {
+            self.dropped_publications += 1;
+            if self.dropped_publications.is_power_of_two() {
+                log::warn!("event=publications_dropped count={}", self.dropped_publications);
+            }
+        }
+    }
 }
 
 /// The core's thread.
@@ -69,7 +84,6 @@ pub(super) struct Learning {
     appends: Vec<Instant>,
     config: Arc<Config>,
     clock: Clock,
-    dropped_publications: u64,
     /// Whether the log has what may be kept.
     footprint_told: bool,
     /// Seconds that learning a row takes, of late; 0 before the first.
@@ -99,7 +113,6 @@ impl Learning {
             appends: Vec::new(),
             config,
             clock,
-            dropped_publications: 0,
             footprint_told: false,
             row_seconds: 0.0,
             adopting: None,
@@ -277,10 +290,11 @@ impl Learning {
     }
 
     fn tick(&mut self) {
-        self.core.set_queues(Queues {
-            ingest: [self.inbox.ingest.len(), self.config.inbox_messages],
-            calls: [self.inbox.calls.len(), CALLS],
-            publish: [self.outlets.publish.len(), self.outlets.publish.capacity()],
+        let queue = |waiting: usize, max: usize| QueueStatus { waiting: waiting as u64, max: max as u64 };
+        self.core.set_queues(QueuesStatus {
+            ingest: queue(self.inbox.ingest.len(), self.config.inbox_messages),
+            calls: queue(self.inbox.calls.len(), CALLS),
+            publish: queue(self.outlets.publish.len(), self.outlets.publish.capacity()),
         });
         if !self.footprint_told
             && let Some(footprint) = self.core.footprint()
@@ -373,12 +387,14 @@ impl Learning {
                     if let Some(feed) = &mut self.feed {
                         feed.publication(&publication.topic, &publication.payload);
                     }
-                    if let Err(TrySendError::Full(_)) = self.outlets.publish.try_send(publication) {
-                        self.dropped_publications += 1;
-                        if self.dropped_publications.is_power_of_two() {
-                            log::warn!("event=publications_dropped count={}", self.dropped_publications);
-                        }
+                    self.outlets.offer(publication);
+                }
+                Output::Status(status) => {
+                    let payload = wire::encode_status(&status).into();
+                    if let Some(feed) = &mut self.feed {
+                        feed.status(status);
                     }
+                    self.outlets.offer(Publication { topic: "status".into(), payload });
                 }
                 // The refit thread holds one task at a time, and the core hands out one.
                 Output::Refit { critic, job } => drop(self.outlets.tasks.send(Task::Run { critic, job })),
@@ -427,6 +443,7 @@ mod tests {
             checkpoints: bounded(1).0,
             replies: Outbox::new(1).0,
             publish: Outbox::new(1).0,
+            dropped_publications: 0,
         };
         Learning::new(Core::new(Arc::clone(&config)), config, Clock::start(), inbox, outlets)
     }

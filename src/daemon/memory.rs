@@ -12,7 +12,7 @@ use crate::math::form::QuadraticForm;
 use crate::math::statistics::Chain;
 use crate::state::streams::Streams;
 use crate::transition::Rows;
-use serde_json::{Value, json};
+use crate::wire::status::{MemoryStatus, ModelMemoryStatus};
 
 const NUMBER: usize = size_of::<f64>();
 /// What a chain has beside its numbers: its entry, its stream's, and where they are found.
@@ -115,26 +115,22 @@ impl Footprint {
     }
 
     /// As `status` has it.
-    pub fn to_json(&self) -> Value {
-        let models: Vec<Value> = self
-            .models
-            .iter()
-            .map(|model| {
-                let ModelFootprint { critic, bytes, beside, .. } = model;
-                json!({
-                    "critic": critic, "element_bytes": model.element(), "bytes_max": bytes, "beside_bytes_max": beside,
-                })
-            })
-            .collect();
-        json!({
-            "row_bytes": self.row,
-            "window_bytes_max": self.window,
-            "stream_bytes": self.stream,
-            "streams_bytes_max": self.streams,
-            "queues_bytes_max": self.queues,
-            "models": models,
-            "kept_bytes_max": self.kept(),
-        })
+    pub fn status(&self) -> MemoryStatus {
+        let models = self.models.iter().map(|model| ModelMemoryStatus {
+            critic: model.critic.clone(),
+            element_bytes: model.element() as u64,
+            bytes_max: model.bytes as u64,
+            beside_bytes_max: model.beside as u64,
+        });
+        MemoryStatus {
+            row_bytes: self.row as u64,
+            stream_bytes: self.stream as u64,
+            window_bytes_max: self.window as u64,
+            streams_bytes_max: self.streams as u64,
+            queues_bytes_max: self.queues as u64,
+            kept_bytes_max: self.kept() as u64,
+            models: models.collect(),
+        }
     }
 
     /// Log it.

@@ -18,16 +18,16 @@ pub mod memory;
 pub mod quarantine;
 mod queries;
 pub mod recovery;
+mod refit_thread;
 pub mod survey;
-pub mod telemetry;
 pub mod warm_start;
 
-use self::core::{Core, RefitDone};
+use self::core::Core;
 use self::learning::{Inbox, Learning, Outlets};
 use self::ledger::CheckpointDone;
 use self::queries::{Control, FastPath, Ports};
 use self::recovery::RecoverError;
-use self::telemetry::{EventBus, Heartbeat, ProcessorTime, Restarts, Timings};
+use self::refit_thread::Refits;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -35,23 +35,19 @@ use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
 use crate::keys::{KeyError, KeyPair};
-use crate::learner::model::Model;
-use crate::learner::refit::{self, Candidate, RefitJob};
-use crate::learner::window::Window;
-use crate::panics;
+use crate::telemetry::{self, EventBus, Heartbeat, Restarts, Timings};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
 use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};
-use crossbeam_channel::{Receiver, Sender, bounded, select};
+use crate::whole_file;
+use crate::wire::status::RecoveredStatus;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use sd_notify::NotifyState;
 use serde_json::json;
 use std::collections::HashMap;
 use std::fmt;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -163,12 +159,6 @@ enum Command {
     Stop,
     #[cfg(test)]
     Panic,
-}
-
-/// Work of the refit thread.
-enum Task {
-    Run { critic: usize, job: Box<RefitJob> },
-    CatchUp { critic: usize, candidate: Box<Candidate>, window: Window },
 }
 
 /// A running daemon. Dropping it without [`Daemon::stop`] closes its sockets at once.
@@ -320,13 +310,13 @@ impl Daemon {
             commands,
         };
         let (replies, publish) = (transport.replies.clone(), transport.publish.clone());
-        let outlets = Outlets { tasks, garbage, fresh, checkpoints, replies, publish };
+        let outlets = Outlets { tasks, garbage, fresh, checkpoints, replies, publish, dropped_publications: 0 };
         self.transport = Some(transport);
         let mut learning = Learning::new(core, Arc::clone(&config), clock, inbox, outlets);
         (learning.warm, learning.lock) = (warm, Some(lock));
         (learning.feed, learning.timings, learning.http_restarts) = (feed, timings, http_restarts);
         let (stop, restarts) = (Arc::clone(&self.stop_refits), learning.refit_restarts.clone());
-        let threads = refit_threads(config.refit_threads);
+        let threads = refit_thread::threads(config.refit_threads);
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop, threads, restarts };
         let directory = Directory::new(&config.data_dir);
         self.spawn("refit", move || refits.run())?;
@@ -535,17 +525,14 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
     let core =
         Core::open(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), progress).map_err(refused)?;
-    let recovered = core.recovered();
-    log::info!(
-        "event=recovered offset={} from_checkpoint={} rows_replayed={} torn_bytes={} seconds={:.3}",
-        recovered["offset"],
-        recovered["from_checkpoint"],
-        recovered["rows_replayed"],
-        recovered["torn_bytes"],
-        started.elapsed().as_secs_f64()
-    );
-    for fault in recovered["faults"].as_array().into_iter().flatten() {
-        log::warn!("event=checkpoint_skipped why={fault}");
+    if let Some(RecoveredStatus { offset, from_checkpoint, rows_replayed, torn_bytes, faults, .. }) = core.recovered() {
+        let from = from_checkpoint.map_or_else(|| "null".to_owned(), |offset| offset.to_string());
+        log::info!(
+            "event=recovered offset={offset} from_checkpoint={from} rows_replayed={rows_replayed} \
+             torn_bytes={torn_bytes} seconds={:.3}",
+            started.elapsed().as_secs_f64()
+        );
+        faults.iter().for_each(|fault| log::warn!("event=checkpoint_skipped why={fault:?}"));
     }
     Ok(core)
 }
@@ -586,146 +573,14 @@ fn write_endpoints(
     if let Some(http) = http {
         text["http"] = http.to_string().into();
     }
-    let fresh = path.with_extension("json.new");
-    let mut file = std::fs::File::create(&fresh)?;
-    writeln!(file, "{text:#}")?;
-    file.sync_all()?;
-    std::fs::rename(fresh, path)
-}
-
-/// Threads that models are selected on: what the settings say, else all cores but one, which learns.
-fn refit_threads(setting: Option<usize>) -> usize {
-    setting.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1))
-}
-
-/// The thread that selects models.
-struct Refits {
-    tasks: Receiver<Task>,
-    garbage: Receiver<Box<Model>>,
-    done: Sender<RefitDone>,
-    stop: Arc<AtomicBool>,
-    /// Threads that a model is selected on.
-    threads: usize,
-    restarts: Restarts,
-}
-
-impl Refits {
-    /// Until the core has ended. A panic that no task has caught costs what was under way, and is counted.
-    fn run(self) {
-        // Learning and answering go before what this thread does. Without that things are only slower.
-        if let Err(e) = rustix::process::nice(5) {
-            log::debug!("event=priority_unchanged why={e}");
-        }
-        self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
-    }
-
-    fn work(&self) {
-        let pool = self.pool();
-        loop {
-            select! {
-                recv(self.tasks) -> task => match task {
-                    Ok(task) => self.dispatch(task, pool.as_ref()),
-                    Err(_) => break,
-                },
-                recv(self.garbage) -> model => match model {
-                    Ok(model) => drop(model),
-                    Err(_) => break,
-                },
-            }
-        }
-    }
-
-    /// The threads of model selection, if they are several.
-    fn pool(&self) -> Option<ThreadPool> {
-        // They inherit this thread's priority.
-        let threads = ThreadPoolBuilder::new().num_threads(self.threads).thread_name(|_| "refit".into());
-        let pool = (self.threads > 1).then(|| threads.build()).transpose();
-        pool.unwrap_or_else(|e| {
-            log::warn!("event=refit_threads_missing why=\"{e}\"");
-            None
-        })
-    }
-
-    fn dispatch(&self, task: Task, pool: Option<&ThreadPool>) {
-        let started = Instant::now();
-        let critic = match &task {
-            Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
-        };
-        let stop = &*self.stop;
-        let keep_going = || !stop.load(Ordering::Relaxed);
-        // A bug in model selection costs this candidate, not the daemon.
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            let settings = match &task {
-                Task::Run { job, .. } => &job.settings,
-                Task::CatchUp { candidate, .. } => candidate.model.settings(),
-            };
-            let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * settings.refit_budget_s);
-            let time = ProcessorTime::start(pool);
-            let time_left = || time.spent() < budget;
-            let run = || match task {
-                Task::Run { job, .. } => refit::run(&job, &keep_going, &time_left),
-                Task::CatchUp { candidate, window, .. } => candidate.follow(&window, &keep_going, &time_left),
-            };
-            let result = match pool {
-                Some(pool) => pool.install(run),
-                None => run(),
-            };
-            result.map_err(|e| e.to_string())
-        }));
-        let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", panics::message(&*panic))));
-        let seconds = started.elapsed().as_secs_f64();
-        drop(self.done.send(RefitDone { critic, result, seconds }));
-    }
+    whole_file::write(path, &path.with_extension("json.new"), 0o666, format!("{text:#}\n").as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::client::Requester;
-    use crate::clock::Now;
     use crate::sim::{self, Step, pendulum::Pendulum};
-    use crate::wire;
-    use crossbeam_channel::never;
-
-    #[test]
-    fn a_panic_of_the_refit_thread_costs_nothing_but_a_count() {
-        let (tasks, queue) = bounded(1);
-        let (done, results) = bounded(1);
-        let restarts = Restarts::default();
-        let (stop, threads) = (Arc::default(), 2);
-        let refits = Refits { tasks: queue, garbage: never(), done, stop, threads, restarts: restarts.clone() };
-        let thread = std::thread::spawn(move || refits.run());
-        // A window without the rows that a refit needs: whatever becomes of it, it is answered, and the thread goes on.
-        for _ in 0..2 {
-            let snapshot = {
-                let mut core = Core::new(Arc::new(Config::default()));
-                let mut pendulum = Pendulum::new(1, 0.3);
-                let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
-                let now = Now { uptime: 1.0, unix: 1e9 };
-                sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
-                core.step(now);
-                core.refresh(now, &|| now);
-                (*core.board().get(0).unwrap()).clone()
-            };
-            let job = RefitJob {
-                settings: crate::learner::Settings { refit_budget_s: -1.0, ..crate::learner::Settings::default() },
-                window: Window::new(2, 1, 10),
-                current: snapshot,
-                names: None,
-                trigger: refit::RefitTrigger::Requested,
-                dictionary_share: 1.0,
-                from: 0,
-                seed: 0,
-            };
-            tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
-            let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
-            // A negative time budget is a bug of the caller: it panics.
-            assert!(done.result.unwrap_err().contains("panicked"));
-        }
-        drop(tasks);
-        thread.join().unwrap();
-        assert_eq!(restarts.get(), 0, "a task's panic is caught with the task");
-    }
 
     #[test]
     fn a_thread_that_panics_is_named_and_the_journal_is_closed_with_all_that_was_acknowledged() {

@@ -2,11 +2,12 @@
 //! the core can answer.
 
 use super::TICK;
-use super::core::{Board, Call, Caller};
-use super::telemetry::Timings;
+use super::core::{Call, Caller};
+use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
+use crate::telemetry::Timings;
 use crate::transport::{Outbox, Reply, Request};
 use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};

@@ -176,7 +176,7 @@ pub fn truncate(directory: &Path, survey: &Survey, unix: u64) -> Result<PathBuf,
         new.sync()?;
         let end = new.bounds()?.map_or(0, |(_, last)| last);
         if end != survey.end.id {
-            return Err(StoreError::Injected("the good part of the journal could not be copied as a whole"));
+            return Err(StoreError::IncompleteCopy);
         }
         new.set_mark(survey.end)?;
         new.reopen()?;

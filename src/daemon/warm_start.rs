@@ -10,16 +10,17 @@
 //! table it was, and, once all of it is durable, up to which offset: the same table is then left alone, another refused.
 
 use super::core::Core;
-use super::telemetry::Heartbeat;
 use crate::config::Config;
 use crate::table::{self, Columns, LargeTable, Reading, TableError};
+use crate::telemetry::Heartbeat;
 use crate::transition::Batch;
+use crate::whole_file;
 use crate::wire::WireError;
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -198,12 +199,8 @@ impl Marker {
 
     /// Whole or not at all, and durable.
     fn write(&self, path: &Path) -> io::Result<()> {
-        let fresh = path.with_extension("json.new");
-        let mut file = std::fs::File::create(&fresh)?;
-        writeln!(file, "{}", serde_json::to_string_pretty(self)?)?;
-        file.sync_all()?;
-        std::fs::rename(fresh, path)?;
-        path.parent().map_or(Ok(()), |directory| std::fs::File::open(directory)?.sync_all())
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        whole_file::write(path, &path.with_extension("json.new"), 0o666, text.as_bytes())
     }
 }
 

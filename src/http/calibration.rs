@@ -249,6 +249,7 @@ mod tests {
             returns: None,
             provisional: false,
             actions: None,
+            heads: None,
         }))
     }
 

@@ -225,6 +225,7 @@ mod tests {
             returns: None,
             provisional: false,
             actions: None,
+            heads: None,
         }
     }
 

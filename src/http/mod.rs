@@ -30,9 +30,9 @@ mod metrics;
 mod server;
 mod watcher;
 
+use crate::board::Board;
 use crate::config::Config;
-use crate::daemon::core::Board;
-use crate::daemon::telemetry::{BusEvent, Heartbeat, Restarts, Timings};
+use crate::telemetry::{BusEvent, Heartbeat, Restarts, Timings};
 use crate::transport::{Counters, Endpoints};
 use crossbeam_channel::{Receiver, bounded};
 use std::fmt;

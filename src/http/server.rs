@@ -5,7 +5,7 @@ use super::map::View;
 use super::metrics::Metrics;
 use super::watcher::{Ask, Frame, Refusal};
 use crate::access::{Access, Right};
-use crate::daemon::telemetry::Heartbeat;
+use crate::telemetry::Heartbeat;
 use axum::Router;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -18,7 +18,6 @@ use futures_util::stream::{Stream, StreamExt, unfold};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use serde_json::Value;
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
@@ -154,8 +153,8 @@ fn in_json(text: String) -> Response {
 async fn status(State(shared): Here) -> Response {
     let frame = Arc::clone(&shared.site.frame.borrow());
     match &frame.status {
-        Value::Null => busy("the daemon is starting"),
-        status => in_json(status.to_string()),
+        None => busy("the daemon is starting"),
+        Some(status) => in_json(status.to_json().to_string()),
     }
 }
 

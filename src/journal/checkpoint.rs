@@ -11,11 +11,11 @@ use crate::learner::{Learner, Settings};
 use crate::state::State;
 use crate::state::record::Mark;
 use crate::state::streams::Streams;
+use crate::whole_file;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Version of the format that is written. Older ones are read, newer ones refused.
@@ -218,12 +218,7 @@ impl Checkpoints for Directory {
     }
 
     fn write(&self, group: u64, bytes: &[u8]) -> io::Result<()> {
-        let fresh = self.path.join("checkpoint.new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&fresh, self.file(group))?;
-        File::open(&self.path)?.sync_all()?;
+        whole_file::write(&self.file(group), &self.path.join("checkpoint.new"), 0o600, bytes)?;
         for old in self.list()?.into_iter().skip(KEPT) {
             fs::remove_file(self.file(old))?;
         }

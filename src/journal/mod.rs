@@ -16,6 +16,7 @@
 
 pub mod checkpoint;
 pub mod memory;
+pub mod retention;
 pub mod store;
 
 use crate::learner::{Adoption, Settings};

@@ -63,6 +63,14 @@ pub enum StoreError {
         /// Which one.
         path: PathBuf,
     },
+    /// The journal was closed after an error, and is not open yet.
+    Closed,
+    /// Another process uses the journal.
+    Busy,
+    /// Groups that were acknowledged are missing.
+    AcknowledgedMissing,
+    /// The good part of the journal could not be copied as a whole.
+    IncompleteCopy,
     /// A fault made on purpose, by [`super::memory`].
     Injected(&'static str),
 }
@@ -76,6 +84,10 @@ impl fmt::Display for StoreError {
                 write!(f, "it has format version {version}, and this program knows versions up to {SCHEMA}")
             }
             Self::Foreign { path } => write!(f, "{} is no journal of criticd", path.display()),
+            Self::Closed => f.write_str("the journal is closed after an error"),
+            Self::Busy => f.write_str("the journal is used by somebody else"),
+            Self::AcknowledgedMissing => f.write_str("groups that were acknowledged are missing; restart the daemon"),
+            Self::IncompleteCopy => f.write_str("the good part of the journal could not be copied as a whole"),
             Self::Injected(what) => f.write_str(what),
         }
     }
@@ -291,7 +303,7 @@ impl SqliteStorage {
     }
 
     fn database(&self) -> Result<&Connection, StoreError> {
-        self.database.as_ref().ok_or(StoreError::Injected("the journal is closed after an error"))
+        self.database.as_ref().ok_or(StoreError::Closed)
     }
 
     fn mark_error(&self, source: io::Error) -> StoreError {
@@ -299,7 +311,7 @@ impl SqliteStorage {
     }
 
     fn mark_file(&self) -> Result<&File, StoreError> {
-        self.mark.as_ref().ok_or(StoreError::Injected("the journal is closed after an error"))
+        self.mark.as_ref().ok_or(StoreError::Closed)
     }
 }
 
@@ -459,7 +471,7 @@ impl Storage for SqliteStorage {
         // A sync that failed may have thrown changes away that reading still shows, and the next sync would not tell. What is
         // read is therefore written once more, to another file, which is synced.
         let busy: bool = self.database()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
-        if busy { Err(StoreError::Injected("the journal is used by somebody else")) } else { Ok(()) }
+        if busy { Err(StoreError::Busy) } else { Ok(()) }
     }
 
     fn truncate(&mut self, from: u64) -> Result<(), StoreError> {

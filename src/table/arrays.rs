@@ -1,7 +1,8 @@
 //! Formats that keep whole arrays (NPZ, HDF5): numbers out of bytes, and rows out of arrays.
 
-use super::build::{Builder, Column, Job};
+use super::build::Builder;
 use super::cell::Cell;
+use super::job::{Column, Job};
 use super::roles::{self, Role, Source};
 use super::{Fault, Format};
 

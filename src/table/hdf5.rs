@@ -3,8 +3,9 @@
 
 use super::Fault;
 use super::arrays::{self, Array, Budget, Element, Kind, Piece};
-use super::build::{Builder, Column, Job, Want};
+use super::build::Builder;
 use super::header::Header;
+use super::job::{Column, Job, Want};
 use super::roles::{Roles, assign, may_be_state};
 use hdf5_reader::error::Error;
 use hdf5_reader::group::Group;

@@ -1,8 +1,8 @@
 //! The columns of a table, understood: which there are, whether they go together, and what they leave open.
 
-use super::build::{Column, Job, Want};
 use super::columns::Understood;
 use super::extras::{Extras, Wide};
+use super::job::{Column, Job, Want};
 use super::roles::{Reckoned, Roles};
 use super::{Done, Fault, Format, Reading};
 
@@ -115,6 +115,7 @@ impl Header {
             next_action_probs: Wide::new(
                 self.width("next_action_probs", |c| if let Column::NextActionProb(k) = c { Some(k) } else { None })?,
             ),
+            times: Wide::new(usize::from(self.columns.iter().any(|c| matches!(c, Column::Time | Column::Order)))),
         };
         let (action, next) = (extras.actions.width, extras.next_actions.width);
         if action > 0 && next > 0 && action != next {
@@ -126,6 +127,9 @@ impl Header {
 
     /// Whether it is known where episodes terminate, once and not twice.
     fn check_ends(&self, reading: Reading) -> Result<(), Fault> {
+        if reading.independent {
+            return Ok(());
+        }
         let position = |column| self.columns.iter().position(|&c| c == column);
         let done = position(Column::Done).map(|k| &self.names[k]);
         let told = match reading.done {

@@ -1,14 +1,16 @@
 //! Messages from the daemon, and those that the command line sends to one.
 
 use super::actions::ActionsBody;
+use super::heads::HeadsBody;
 use super::reader::{Field, Head, Reader};
+use super::status::Status;
 use super::tensor::{Flags, Written};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Metric, Profile};
 use crate::snapshot::{Evaluation, Inputs, Snapshot};
 use crate::transition::Batch;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -53,8 +55,8 @@ pub enum Reply<'a> {
         /// Bytes of this page: all pages, one after the other, are what an unpaged snapshot is published as.
         data: &'a [u8],
     },
-    /// To `status`: any keys but `v`, `id`, `ok` and `type`.
-    Status(&'a Map<String, Value>),
+    /// To `status`.
+    Status(&'a Status),
     /// To `streams`: by name of the stream.
     Streams(&'a BTreeMap<String, StreamPosition>),
     /// To `refit`.
@@ -96,7 +98,9 @@ pub struct Greeting<'a> {
 }
 
 /// Where a producer of one stream may go on.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
 pub struct StreamPosition {
     /// Its newest session.
     pub session: String,
@@ -128,9 +132,6 @@ pub enum RefitOutcome {
 }
 
 /// A reply to a request that went well.
-///
-/// # Panics
-/// If a status uses a key of the envelope: a bug of the caller.
 pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
     let body = match *reply {
         Reply::Append { accepted, duplicates, next_seq, offset } => {
@@ -263,10 +264,7 @@ pub fn encode_event(kind: &str, time: f64, details: &Map<String, Value>) -> Vec<
 }
 
 /// The payload under `status`.
-///
-/// # Panics
-/// As [`encode_reply`].
-pub fn encode_status(status: &Map<String, Value>) -> Vec<u8> {
+pub fn encode_status(status: &Status) -> Vec<u8> {
     join(&[version(), to_map(&BTreeMap::from([("type", "status")])), status_body(status)])
 }
 
@@ -378,9 +376,9 @@ fn assert_free(map: &Map<String, Value>, taken: &[&str]) {
     assert!(!taken.iter().any(|key| map.contains_key(*key)), "the message has these keys already: {taken:?}");
 }
 
-fn status_body(status: &Map<String, Value>) -> Vec<u8> {
-    assert_free(status, &["v", "id", "ok", "type"]);
-    to_map(status)
+/// By way of JSON: a number that is not finite becomes nil.
+fn status_body(status: &Status) -> Vec<u8> {
+    to_map(&status.to_json())
 }
 
 fn batch_body(batch: &Batch) -> Vec<u8> {
@@ -600,6 +598,7 @@ struct SnapshotBody<'a> {
     provisional: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     actions: Option<ActionsBody<'a>>,
+    heads: Option<HeadsBody<'a>>,
 }
 
 impl<'a> SnapshotBody<'a> {
@@ -625,6 +624,7 @@ impl<'a> SnapshotBody<'a> {
             returns: ReturnsBody::new(snapshot, form),
             provisional: snapshot.provisional,
             actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
+            heads: snapshot.heads.as_ref().map(|heads| HeadsBody::new(heads, form, variance)),
         }
     }
 }
@@ -666,7 +666,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 #[derive(Serialize)]
-pub(super) struct NoiseBody {
+struct NoiseBody {
     model: &'static str,
     variance: f64,
 }
@@ -728,7 +728,7 @@ impl<'a> KernelBody<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct InputsBody<'a> {
+struct InputsBody<'a> {
     dim: usize,
     shift: Written<'a>,
     scale: Written<'a>,
@@ -737,7 +737,7 @@ pub(super) struct InputsBody<'a> {
 }
 
 impl<'a> InputsBody<'a> {
-    pub(super) fn new(inputs: &'a Inputs, form: ArrayForm) -> Self {
+    fn new(inputs: &'a Inputs, form: ArrayForm) -> Self {
         Self {
             dim: inputs.dim(),
             shift: Written::vector(&inputs.shift, form),

@@ -10,10 +10,12 @@
 
 mod actions;
 mod encode;
+mod heads;
 mod model;
 mod reader;
 mod reply;
 mod report;
+pub mod status;
 mod tensor;
 mod v1;
 mod wording;
@@ -22,11 +24,13 @@ pub use encode::{
     Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
     encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
+pub use heads::{HeadForm, heads_from_str};
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
+pub use status::Status;
 pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
 pub use wording::{diagnostic, relevance};
 

@@ -53,6 +53,7 @@ pub mod action;
 pub mod batch;
 mod contest;
 pub mod diagnostics;
+pub mod heads;
 pub mod improve;
 pub mod judge;
 mod learner;

@@ -5,6 +5,7 @@ use super::verification::{Pace, Verification, Verified};
 use super::watch::{Alarm, Watch, Watched};
 use super::{Settings, VarianceKind};
 use crate::action::ActionValue;
+use crate::heads::{Bank, Block};
 use crate::math::backfill::{BackfillBuffer, Crossing, Observed, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
 use crate::math::dictionary::Dictionary;
@@ -168,6 +169,9 @@ pub struct Model {
     steady_tunings: u32,
     score: Score,
     counts: Counts,
+    /// What it has learned for its heads; none if it has no heads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    heads: Option<Box<Bank>>,
     /// Detector of drift in its errors; none if drift detection is off.
     #[serde(default)]
     watch: Option<Box<Watch>>,
@@ -289,15 +293,15 @@ enum Successor {
 
 /// Where a row's states stand among the nodes of its block.
 #[derive(Clone, Copy, Debug, Default)]
-struct RowNodes {
-    slot: usize,
+pub(crate) struct RowNodes {
+    pub(crate) slot: usize,
     /// Successor of the chain that a gap before this row cuts.
-    gap: Option<usize>,
+    pub(crate) gap: Option<usize>,
     /// What the row before it in its chain led to, where rows are followed and that is another state than its own.
     before: Option<usize>,
-    state: usize,
+    pub(crate) state: usize,
     /// Next state, where it is needed: white noise, or a chain cut after this row.
-    next: Option<usize>,
+    pub(crate) next: Option<usize>,
 }
 
 impl Work {
@@ -364,12 +368,14 @@ impl Model {
             steady_tunings: 0,
             score: Score::default(),
             counts: Counts::default(),
+            heads: None,
             watch: None,
             foretold: None,
             work: None,
             dictionary,
             settings,
         };
+        model.start_heads();
         model.statistics.forget(model.settings.forgetting);
         if model.statistics.forgets() {
             model.recent.forget();
@@ -379,6 +385,41 @@ impl Model {
         }
         model.set_lambda(lambda);
         model
+    }
+
+    /// Begin with the heads of the settings. White noise, which has no returns, knows none.
+    fn start_heads(&mut self) {
+        if !self.settings.heads.is_empty() && self.noise == NoiseModel::Correlated {
+            let (heads, half_life) = (self.settings.heads.clone(), self.settings.forgetting);
+            self.heads = Some(Box::new(Bank::new(heads, self.dictionary.len(), half_life, self.scale)));
+        }
+    }
+
+    /// What it has learned for its heads; none where it has none.
+    pub fn heads(&self) -> Option<&Bank> {
+        self.heads.as_deref()
+    }
+
+    /// Choose noise and scale of each head that does not name its own, from what has been learned so far.
+    ///
+    /// # Errors
+    /// If a system cannot be solved; the scales are then as they were.
+    pub fn tune_heads(&mut self) -> Result<(), SolveError> {
+        let running = self.running();
+        let (diagonal, floor) = (self.dictionary.kernel().diagonal(), self.settings.noise_floor);
+        if let Some(heads) = &mut self.heads {
+            heads.tune(&running, diagonal, floor)?;
+        }
+        Ok(())
+    }
+
+    /// Log evidence of each head, nats; empty where there is none.
+    ///
+    /// # Errors
+    /// If a system cannot be solved.
+    pub fn head_evidence(&self) -> Result<Vec<f64>, SolveError> {
+        let Some(heads) = &self.heads else { return Ok(Vec::new()) };
+        Ok(heads.log_evidence(&heads.solve(&self.running())?))
     }
 
     /// A model with the inputs, kernel, dictionary, lambda, scale and noise of this one that has learned nothing: for rows
@@ -481,6 +522,7 @@ impl Model {
             })
             && self.posterior.as_ref().is_none_or(|posterior| posterior.is_consistent(m, rewards))
             && self.arrivals.is_consistent(m, rewards)
+            && self.heads.as_ref().is_none_or(|heads| heads.is_consistent(m, slots, dim))
             && self.watch.as_ref().is_none_or(|watch| watch.is_consistent(rewards, dim, slots))
     }
 
@@ -533,6 +575,7 @@ impl Model {
             rho_max: kept.rho_max,
             forgetting: kept.forgetting,
             action_value: kept.action_value,
+            heads: kept.heads,
             ..settings.clone()
         };
     }
@@ -565,6 +608,7 @@ impl Model {
             + self.arrivals.bytes()
             + self.waiting_scores.bytes()
             + self.watch.as_ref().map_or(0, |watch| watch.bytes())
+            + self.heads.as_ref().map_or(0, |heads| heads.bytes())
             + self.chains.len() * chain * size_of::<f64>()
     }
 
@@ -634,6 +678,10 @@ impl Model {
         self.admit_novel(&mut work);
         self.observe(rows, block.clone(), &mut work);
         self.score_rows(rows, block.clone(), offset, &mut work);
+        if let Some(heads) = &mut self.heads {
+            let (nodes, features) = (&work.nodes, &work.features);
+            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features });
+        }
         self.absorb(rows, block, offset, &mut work);
         self.work = Some(work);
         if self.dictionary.is_full() && !self.recent.is_settled() {
@@ -1148,6 +1196,9 @@ impl Model {
             if self.chains[slot].rows > 0 {
                 let point = self.dictionary.kernel().project(self.inputs.dim(), &self.slots[slot].next_state);
                 let features = self.features(&self.slots[slot].next_state, &point);
+                if let Some(heads) = &mut self.heads {
+                    heads.cut(slot, features.col(0));
+                }
                 self.close_chain(slot, self.recent.end(), features.col(0), &point, &mut gathered);
             }
         }
@@ -1158,6 +1209,9 @@ impl Model {
     pub fn discount(&mut self, factor: f64) {
         self.cut_running_chains();
         self.statistics.discount(factor);
+        if let Some(heads) = &mut self.heads {
+            heads.discount(factor);
+        }
         self.recent.discount(factor);
         self.scale_scores(factor);
         self.rows_at_tuning = self.rows_at_tuning.min(self.statistics.rows);
@@ -1456,6 +1510,9 @@ impl Model {
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         self.recent = BackfillBuffer::new(0, 1, 0, width, self.settings.rewards.len());
         (self.chains, self.slots, self.slot_of_stream) = Default::default();
+        if let Some(heads) = &mut self.heads {
+            heads.drop_chains();
+        }
         self.verification.forget();
         self.arrivals = Self::unknown_arrivals();
         self.watch = self.watch.take().and_then(|watch| watch.into_healthy());
@@ -1682,6 +1739,10 @@ impl Model {
         } else {
             None
         };
+        let heads = match &self.heads {
+            None => None,
+            Some(heads) => Some(heads.publish(&heads.solve(&running)?, &self.dictionary, signal, variance.is_some())),
+        };
         let (m, dim) = (self.dictionary.len(), self.inputs.dim());
         Ok(Snapshot {
             critic: self.settings.name.clone(),
@@ -1702,6 +1763,7 @@ impl Model {
             returns: self.spread.as_ref().map(|spread| self.return_spread(spread)),
             provisional: false,
             actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
+            heads,
         })
     }
 }

@@ -346,6 +346,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             left_out: &left_out,
             room: job.room(),
             seed: job.seed,
+            profiled: None,
         };
         let search = Search::new(settings, &data)?;
         let mut note = |structure: &Structure, rows, found: &[Ascent]| {

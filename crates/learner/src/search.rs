@@ -84,6 +84,8 @@ pub(super) struct Data<'a> {
     /// Most elements of a dictionary.
     pub(super) room: usize,
     pub(super) seed: u64,
+    /// Least noise variance relative to that of the targets, where each column of them has its best noise and scale.
+    pub(super) profiled: Option<f64>,
 }
 
 /// The search of one round of targets, inside a box that the data give.
@@ -174,6 +176,10 @@ impl Search {
         let total = square_of_mean + variance;
         let (problem, chosen) = subset(settings, rows, inputs, targets, settings.evidence_rows, seed);
         let (screen, _) = subset(settings, rows, inputs, targets, SCREEN_ROWS, seed ^ 0x5eed);
+        let [problem, screen] = [problem, screen].map(|problem| match data.profiled {
+            Some(floor) => problem.profiled(floor),
+            None => problem,
+        });
         let wanted = match settings.evidence {
             SelectBy::Auto => rows.len() > settings.evidence_rows,
             SelectBy::Exact => false,

@@ -1,6 +1,7 @@
 //! What one critic learns and how: plain data that is fixed while it runs.
 
 use crate::action::{ActionValue, Successor};
+use crate::heads::Head;
 use crate::learner::OnNewPolicy;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
@@ -146,6 +147,9 @@ pub struct Settings {
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,
+    /// What is predicted besides values of rewards, under the same kernel and dictionary.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heads: Vec<Head>,
 }
 
 impl Default for Settings {
@@ -184,6 +188,7 @@ impl Default for Settings {
             search_starts: 4,
             refit_budget_s: 20.0,
             seed: 0,
+            heads: Vec::new(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A published value function: plain data, and how anybody evaluates it.
 
 use crate::action::ActionSpace;
+use crate::heads::HeadsSnapshot;
 use crate::math::dense::dot;
 use crate::math::form::{QuadraticForm, stride};
 use crate::math::kernel::{Hyperparameters, Points};
@@ -87,6 +88,8 @@ pub struct Snapshot {
     pub provisional: bool,
     /// What the last coordinates of its states are, where it is the value of actions.
     pub actions: Option<Actions>,
+    /// The critic's heads; none where it has none.
+    pub heads: Option<HeadsSnapshot>,
 }
 
 /// Actions whose coordinates follow those of the state in what a snapshot is asked about.
@@ -407,7 +410,7 @@ impl Default for Evaluation {
     }
 }
 
-fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
+pub(crate) fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
     if !states.len().is_multiple_of(dim) {
         let message = format!("states must have rows of {dim} numbers");
         return Err(Invalid::new(InvalidCode::WrongDimension, "states", message));
@@ -474,6 +477,7 @@ mod tests {
             }),
             provisional: false,
             actions: None,
+            heads: None,
         }
     }
 

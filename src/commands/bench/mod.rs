@@ -5,8 +5,8 @@ mod workload;
 
 use super::Failure;
 use super::output::{columns, print, print_json};
-use criticd::daemon::ledger::SyncMode;
-use criticd::daemon::telemetry::Stage;
+use criticd::journal::retention::SyncMode;
+use criticd::telemetry::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Answers, Latency, OneThread, Whole};
 use serde_json::{Value, json};

@@ -4,6 +4,7 @@
 //! simulators do, a subscriber follows the published models and compares them with the truth.
 
 mod audience;
+mod chart;
 mod place;
 mod producers;
 mod report;
@@ -155,7 +156,7 @@ impl Demo {
         let all = json!({"states": [truth.states[..2]], "min_offset": place.offset + sent});
         requester.ask("value", all, CATCH_UP)?;
         let snapshot = requester.snapshot(Some(&place.critic), CONNECT)?;
-        let status = requester.ask("status", json!({}), CONNECT)?;
+        let status = requester.status(CONNECT)?;
         show.message("drawing");
         let out = self.out.clone().unwrap_or_else(|| format!("criticd-demo-{}.png", self.world.name()).into());
         let figure = self.world.figure(&snapshot, recent);

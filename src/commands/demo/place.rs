@@ -6,7 +6,8 @@ use criticd::client::Requester;
 use criticd::config::Config;
 use criticd::daemon::Daemon;
 use criticd::transport::Endpoints;
-use serde_json::{Value, json};
+use criticd::wire::Status;
+use serde_json::json;
 use std::path::Path;
 
 /// A daemon, and what the demo has to know of it. Dropping it stops the demo's own one.
@@ -30,7 +31,8 @@ impl Place {
     pub(super) fn start(config: Config, directory: TemporaryDirectory) -> Result<Self, Failure> {
         let daemon = Daemon::start(config)?;
         let page = daemon.http_address().map(|address| address.to_string());
-        let (endpoints, status) = (daemon.endpoints.clone(), Self::ask(&daemon.endpoints, "status")?);
+        let endpoints = daemon.endpoints.clone();
+        let status = Requester::connect(&endpoints.control.to_string(), CONNECT)?.status(CONNECT)?;
         Self::of(endpoints, page, &status, Some(daemon), Some(directory))
     }
 
@@ -49,40 +51,35 @@ impl Place {
             control: find("control")?.parse().map_err(Failure::new)?,
             publish: find("publish")?.parse().map_err(Failure::new)?,
         };
-        let hello = Self::ask(&endpoints, "hello")?;
+        let mut requester = Requester::connect(&endpoints.control.to_string(), CONNECT)?;
+        let hello = requester.ask("hello", json!({}), CONNECT)?;
         if let Some(known) = hello["state_dim"].as_u64().filter(|known| *known != dim as u64) {
             return Err(Failure::new(format!(
                 "the states of this daemon have {known} numbers, those of the simulator {dim}: start another one, with \
                  another --data-dir"
             )));
         }
-        let status = Self::ask(&endpoints, "status")?;
-        Self::of(endpoints, connection.written("http"), &status, None, None)
-    }
-
-    fn ask(endpoints: &Endpoints, op: &str) -> Result<Value, Failure> {
-        Ok(Requester::connect(&endpoints.control.to_string(), CONNECT)?.ask(op, json!({}), CONNECT)?)
+        Self::of(endpoints, connection.written("http"), &requester.status(CONNECT)?, None, None)
     }
 
     fn of(
         endpoints: Endpoints,
         http: Option<String>,
-        status: &Value,
+        status: &Status,
         daemon: Option<Daemon>,
         directory: Option<TemporaryDirectory>,
     ) -> Result<Self, Failure> {
-        let critic = &status["critics"][0];
-        let (Some(name), Some(discount), Some(warmup_rows), Some(offset)) = (
-            critic["name"].as_str(),
-            critic["discount"].as_f64(),
-            critic["warmup_rows"].as_u64(),
-            status["offset"].as_u64(),
-        ) else {
-            return Err(Failure::new("the daemon's status lacks what the demo needs: it is of another version"));
-        };
-        let page = http.map(|address| format!("http://{address}/"));
-        let critic = name.to_owned();
-        Ok(Self { endpoints, page, critic, discount, warmup_rows, offset, daemon, _directory: directory })
+        let critic = status.critics.first().ok_or_else(|| Failure::new("the daemon has no critic"))?;
+        Ok(Self {
+            endpoints,
+            page: http.map(|address| format!("http://{address}/")),
+            critic: critic.name.clone(),
+            discount: critic.discount,
+            warmup_rows: critic.warmup_rows,
+            offset: status.offset,
+            daemon,
+            _directory: directory,
+        })
     }
 
     /// Whether the daemon ends with the demo.

@@ -1,14 +1,15 @@
 //! Snapshots: when they are taken, what queries are answered from, and what subscribers get.
 
 use super::ports::{Now, Output};
+use crate::board::Board;
 use crate::config::Config;
 use crate::learner::Learner;
 use crate::panics;
-use crate::snapshot::{Evaluator, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::transport::Publication;
-use crate::wire::{self, ArrayForm, ErrorCode, WireError};
-use parking_lot::RwLock;
+use crate::wire::status::ReturnsStatus;
+use crate::wire::{self, ArrayForm};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,63 +21,22 @@ const WANTED_MAX: usize = 1024;
 /// Least time between two `weights` publications, seconds.
 const WEIGHTS_INTERVAL_S: f64 = 0.1;
 
-/// The snapshots that queries are answered from, laid out for that: one slot per critic, replaced whole.
-#[derive(Debug, Default)]
-pub struct Board {
-    slots: Vec<(String, RwLock<Option<Arc<Evaluator>>>)>,
-}
-
-impl Board {
-    fn new(names: impl Iterator<Item = String>) -> Self {
-        Self { slots: names.map(|name| (name, RwLock::new(None))).collect() }
-    }
-
-    /// Index of the critic called `name`; the first one if no name is given.
-    ///
-    /// # Errors
-    /// `unknown_critic`, with those there are.
-    pub fn critic(&self, name: Option<&str>) -> Result<usize, WireError> {
-        let Some(name) = name else { return Ok(0) };
-        self.slots.iter().position(|(known, _)| known == name).ok_or_else(|| {
-            let known: Vec<&str> = self.slots.iter().map(|(known, _)| known.as_str()).collect();
-            let message = format!("there is no critic \"{name}\"; there is {}", known.join(", "));
-            WireError::of(ErrorCode::UnknownCritic, "critic", message)
-        })
-    }
-
-    /// The present snapshot of a critic, if it has one.
-    pub fn get(&self, critic: usize) -> Option<Arc<Snapshot>> {
-        self.slots[critic].1.read().as_ref().map(|evaluator| Arc::clone(evaluator.snapshot()))
-    }
-
-    /// What evaluates it.
-    pub fn evaluator(&self, critic: usize) -> Option<Arc<Evaluator>> {
-        self.slots[critic].1.read().clone()
-    }
-
-    /// Replace it.
-    pub(crate) fn set(&self, critic: usize, snapshot: Snapshot) {
-        // Laid out here, once, and not by the first who asks: that one would wait for it.
-        let evaluator = Arc::new(Evaluator::new(snapshot));
-        // The old one is dropped after the lock is given back.
-        let old = self.slots[critic].1.write().replace(evaluator);
-        drop(old);
-    }
-}
-
 /// What `status` says of the snapshot on the board.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     pub(super) lambda: f64,
     pub(super) provisional: bool,
-    /// Factor on deviations of returns, the pairs behind it, and the share of them that was covered without it, where the spread of
-    /// returns is known.
-    pub(super) returns: Option<(f64, u64, Option<f64>)>,
+    /// How well deviations of returns were verified, where the spread of returns is known.
+    pub(super) returns: Option<ReturnsStatus>,
 }
 
 impl Shown {
     fn of(snapshot: &Snapshot) -> Self {
-        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs, spread.coverage));
+        let returns = snapshot.returns.as_ref().map(|spread| ReturnsStatus {
+            factor: spread.factor,
+            pairs: spread.pairs,
+            coverage: spread.coverage,
+        });
         Self { lambda: snapshot.lambda, provisional: snapshot.provisional, returns }
     }
 }

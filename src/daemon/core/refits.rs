@@ -7,8 +7,9 @@ use crate::learner::{Judgement, Learner};
 use crate::panics;
 use crate::state::State;
 use crate::state::record::Record;
+use crate::wire::status::{LastRefit, PauseStatus, RefitFound, RefitStatus};
 use crate::wire::{self, RefitOutcome, WireError};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -35,8 +36,8 @@ struct Desk {
     counts: Counts,
     /// Seconds that the running refit has taken so far.
     seconds: f64,
-    /// How the last one ended, as it was published.
-    last: Value,
+    /// How the last one ended; none before that.
+    last: Option<LastRefit>,
     /// Held-out error that the model in use was selected with, if this run of the daemon has selected it by that.
     held_out_error: Option<f64>,
     /// Seconds that the learner stood still for each adoption, the newest last.
@@ -196,12 +197,11 @@ impl RefitDesk {
         let (desk, learner) = (&mut self.desks[critic], &state.critics()[critic]);
         desk.counts.adopted += 1;
         desk.held_out_error = report.selection.as_ref().map(|selection| selection.score);
-        let mut details = desk.details(learner, &report);
-        details.insert("outcome".into(), "adopted".into());
-        if let Some((before, after)) = scores {
-            details.insert("score_before".into(), before.into());
-            details.insert("score_after".into(), after.into());
-        }
+        let outcome = LastRefit {
+            score_before: scores.map(|(before, _)| before),
+            score_after: scores.map(|(_, after)| after),
+            ..desk.outcome(LastRefit::ADOPTED, learner, Some(&report))
+        };
         let nats = |evidence: Option<f64>| evidence.map_or("none".into(), |e| format!("{e:.1}"));
         log::info!(
             "event=adopted critic={} generation={} offset={} lambda={} evidence={} evidence_before={} dictionary={} seconds={:.2}",
@@ -215,9 +215,9 @@ impl RefitDesk {
             desk.seconds
         );
         desk.seconds = 0.0;
-        desk.last = Value::Object(details.clone());
+        out.push(event("adopted", now, &map(json!(outcome))));
+        desk.last = Some(outcome);
         desk.waiting_for_answers.append(&mut desk.waiting_for_running);
-        out.push(event("adopted", now, &details));
         true
     }
 
@@ -236,17 +236,12 @@ impl RefitDesk {
             "event=refit_rejected critic={name} generation={generation} offset={} why={why:?}",
             learner.learned()
         );
-        let mut details = report.map_or_else(
-            || map(json!({"critic": name, "generation": generation})),
-            |report| desk.details(learner, report),
-        );
-        details.insert("outcome".into(), "rejected".into());
-        details.insert("reason".into(), why.into());
+        let outcome = LastRefit { reason: Some(why.to_owned()), ..desk.outcome(LastRefit::REJECTED, learner, report) };
         desk.seconds = 0.0;
-        desk.last = Value::Object(details.clone());
         let rejected = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         answer(&mut desk.waiting_for_running, &rejected, out);
-        out.push(event("refit_rejected", now, &details));
+        out.push(event("refit_rejected", now, &map(json!(outcome))));
+        desk.last = Some(outcome);
     }
 
     /// Answers now come from `generation` of a critic: reply to the callers that wait for it.
@@ -272,41 +267,48 @@ impl RefitDesk {
         pauses.push_back(seconds);
     }
 
-    /// What `status` says of the refits of a critic, and of its adoption pauses.
-    pub(super) fn status(&self, critic: usize, learner: &Learner) -> Map<String, Value> {
-        let Desk { counts, last, held_out_error, pauses, .. } = &self.desks[critic];
+    /// What `status` says of the refits of a critic.
+    pub(super) fn status(&self, critic: usize, learner: &Learner) -> RefitStatus {
+        let Desk { counts, last, .. } = &self.desks[critic];
+        RefitStatus {
+            running: learner.refit_running(),
+            next_at: learner.next_refit(),
+            started: counts.started,
+            adopted: counts.adopted,
+            rejected: counts.rejected,
+            failed: counts.failed,
+            last: last.clone(),
+        }
+    }
+
+    /// Error of held-out returns that the model in use of a critic was adopted with, if they chose it.
+    pub(super) fn held_out_error(&self, critic: usize) -> Option<f64> {
+        self.desks[critic].held_out_error
+    }
+
+    /// For how long the last adoptions of a critic held up the learner.
+    pub(super) fn pauses(&self, critic: usize) -> PauseStatus {
+        let pauses = &self.desks[critic].pauses;
         let mut pauses: Vec<f64> = pauses.iter().copied().collect();
         pauses.sort_by(f64::total_cmp);
         let quantile =
             |q: f64| (!pauses.is_empty()).then(|| 1000.0 * pauses[((pauses.len() - 1) as f64 * q).round() as usize]);
-        map(json!({
-            "refit": {
-                "running": learner.refit_running(),
-                "next_at": learner.next_refit(),
-                "started": counts.started,
-                "adopted": counts.adopted,
-                "rejected": counts.rejected,
-                "failed": counts.failed,
-                "last": last,
-            },
-            "held_out_error": held_out_error,
-            "adoption_pause_ms": {
-                "count": pauses.len(), "p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0),
-            },
-        }))
+        PauseStatus { count: pauses.len() as u64, p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) }
     }
 }
 
 impl Desk {
-    fn details(&self, learner: &Learner, report: &RefitReport) -> Map<String, Value> {
-        let mut details = wire::refit_report_to_json(report);
-        details.extend(map(json!({
-            "critic": learner.settings().name,
-            "generation": learner.generation(),
-            "offset": learner.learned(),
-            "seconds": self.seconds,
-        })));
-        details
+    /// How the refit ended whose `report` this is, if it found something.
+    fn outcome(&self, outcome: &str, learner: &Learner, report: Option<&RefitReport>) -> LastRefit {
+        LastRefit {
+            outcome: outcome.to_owned(),
+            critic: learner.settings().name.clone(),
+            generation: learner.generation(),
+            offset: report.map(|_| learner.learned()),
+            seconds: report.map(|_| self.seconds),
+            found: report.map(RefitFound::from),
+            ..LastRefit::default()
+        }
     }
 }
 
@@ -385,7 +387,8 @@ mod tests {
         desk.came_back(failed());
         assert!(desk.judge(&state, &[Some("a bug".into())], NOW, &mut out).is_none());
         let told = desk.status(0, &state.critics()[0]);
-        assert_eq!((&told["refit"]["failed"], &told["refit"]["last"]["reason"]), (&json!(1), &json!("a bug")));
+        let last = told.last.unwrap();
+        assert_eq!((told.failed, last.reason.as_deref()), (1, Some("a bug")));
     }
 
     #[test]

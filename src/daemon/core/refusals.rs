@@ -64,8 +64,8 @@ impl Refusals {
     }
 
     /// Messages so far by the name of their error code.
-    pub(super) fn by_code(&self) -> &BTreeMap<&'static str, u64> {
-        &self.by_code
+    pub(super) fn by_code(&self) -> BTreeMap<String, u64> {
+        self.by_code.iter().map(|(code, count)| ((*code).to_owned(), *count)).collect()
     }
 
     /// The event about those since the last one, if it is time; with `at_once` it always is.

@@ -26,6 +26,7 @@
 use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, PanelInverses, Scratch, Singular, View, dot, sum};
 use super::embedding::{Embedding, Place};
 use super::kernel::{Hyperparameters, Kernel, Metric, Points};
+use super::profiled::profiled;
 use super::vector::ARCH;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -106,6 +107,8 @@ pub struct Problem {
     nodes: Vec<f64>,
     differences: Option<Vec<Difference>>,
     observed: Matrix,
+    /// Least noise variance of each column relative to its variance, where each has its best noise and scale.
+    profiled: Option<f64>,
 }
 
 impl Problem {
@@ -116,7 +119,7 @@ impl Problem {
     /// If the lengths disagree or D is 0.
     pub fn correlated(dim: usize, states: Vec<f64>, targets: Matrix) -> Self {
         assert!(dim > 0 && states.len() == targets.rows() * dim, "one target for each state");
-        Self { dim, nodes: states, differences: None, observed: targets }
+        Self { dim, nodes: states, differences: None, observed: targets, profiled: None }
     }
 
     /// White noise: `rewards` (n, H) observe `differences` (n,) between `nodes` (N, D), row-major, in the coordinates
@@ -130,7 +133,13 @@ impl Problem {
         let len = nodes.len() / dim;
         let inside = |d: &Difference| d.node < len && d.successor.is_none_or(|(s, _)| s < len);
         assert!(differences.iter().all(inside), "a difference names a node that is not there");
-        Self { dim, nodes, differences: Some(differences), observed: rewards }
+        Self { dim, nodes, differences: Some(differences), observed: rewards, profiled: None }
+    }
+
+    /// The same, with the exact evidence of each column at the noise and scale that suit it best: the kernel is then judged by its
+    /// shape alone. The noise variance of a column stays at or above `floor` times its variance. For correlated noise.
+    pub fn profiled(self, floor: f64) -> Self {
+        Self { profiled: Some(floor), ..self }
     }
 
     /// Number of observed rows n.
@@ -212,7 +221,7 @@ impl Evidence {
         self.fit / (0.5 * self.observations as f64)
     }
 
-    fn checked(self) -> Result<Self, EvidenceError> {
+    pub(super) fn checked(self) -> Result<Self, EvidenceError> {
         let finite = self.value.is_finite() && self.gradient.iter().all(|g| g.is_finite());
         if finite { Ok(self) } else { Err(EvidenceError::NotFinite) }
     }
@@ -341,6 +350,9 @@ impl Evaluator {
         gradient: bool,
         keep_going: KeepGoing<'_>,
     ) -> Result<Evidence, EvidenceError> {
+        if let Some(floor) = problem.profiled {
+            return profiled(problem, &hyper.kernel, floor, gradient, keep_going);
+        }
         let Self { signal, system, half, scratch } = self;
         let (n, columns, noise) = (problem.rows(), problem.observed.cols() as f64, hyper.noise_variance);
         go(keep_going)?;
@@ -424,7 +436,7 @@ fn covariance_into(signal: &Matrix, problem: &Problem, hyper: &Hyperparameters, 
 }
 
 /// The Gram matrix of the signal v0 C at the nodes (N, N): the lower triangle, and for differences both.
-fn signal_gram_into(kernel: &Kernel, problem: &Problem, out: &mut Matrix) {
+pub(super) fn signal_gram_into(kernel: &Kernel, problem: &Problem, out: &mut Matrix) {
     let points = Projected::new(kernel, problem.dim, &problem.nodes);
     out.resize(points.len(), points.len());
     for j in 0..points.len() {
@@ -634,7 +646,7 @@ fn sparse_with(
     out.checked()
 }
 
-fn go(keep_going: KeepGoing<'_>) -> Result<(), EvidenceError> {
+pub(super) fn go(keep_going: KeepGoing<'_>) -> Result<(), EvidenceError> {
     if keep_going() { Ok(()) } else { Err(EvidenceError::Stopped) }
 }
 
@@ -682,7 +694,7 @@ impl Projected {
 }
 
 /// What the gradient along the metric needs to know of points that are all compared with one another.
-struct Nodes<'a> {
+pub(super) struct Nodes<'a> {
     kernel: &'a Kernel,
     /// Embedded coordinates (N, E), row-major.
     coordinates: Cow<'a, [f64]>,
@@ -693,7 +705,7 @@ struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    fn new(kernel: &'a Kernel, dim: usize, states: &'a [f64]) -> Self {
+    pub(super) fn new(kernel: &'a Kernel, dim: usize, states: &'a [f64]) -> Self {
         let embedding = kernel.embedding(dim);
         let projected = (!kernel.profile.is_its_slope()).then(|| Projected::new(kernel, dim, states));
         let categories = embedding.all_categories(states);
@@ -858,7 +870,7 @@ fn signal_and_slope(kernel: &Kernel, x: &[f64], y: &[f64]) -> (f64, f64) {
 }
 
 /// Sums of weights times derivatives of the kernel: what a gradient is assembled from.
-struct GradientAccumulator {
+pub(super) struct GradientAccumulator {
     /// sum w k0.
     signal: f64,
     /// sum w.
@@ -873,7 +885,7 @@ struct GradientAccumulator {
 }
 
 impl GradientAccumulator {
-    fn new(embedding: Embedding) -> Self {
+    pub(super) fn new(embedding: Embedding) -> Self {
         let (dim, categories) = (embedding.width(), embedding.categories());
         Self { signal: 0.0, bias: 0.0, spread: vec![0.0; dim * dim], apart: vec![0.0; categories], dim, embedding }
     }
@@ -912,7 +924,7 @@ impl GradientAccumulator {
     /// ```text
     /// T = 2 X' R X - 2 X' M X,   M = w .* k1 off the diagonal (a pair of equal points adds nothing),  R its row sums
     /// ```
-    fn symmetric(
+    pub(super) fn symmetric(
         &mut self,
         weights: &mut Matrix,
         scale: f64,
@@ -981,7 +993,7 @@ impl GradientAccumulator {
     }
 
     /// The gradient; `noise` is the derivative with respect to log sigma0^2.
-    fn gradient(&self, kernel: &Kernel, noise: f64) -> Vec<f64> {
+    pub(super) fn gradient(&self, kernel: &Kernel, noise: f64) -> Vec<f64> {
         let dim = self.dim;
         let diagonal = |e: usize| self.spread[e * dim + e];
         // sum w k1 times the squared distance in one state variable.

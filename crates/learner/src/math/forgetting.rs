@@ -64,7 +64,7 @@ impl Forgetting {
     }
 
     /// The row at `offset` has come. Where that moves the reference, what everything that is kept is to be multiplied by.
-    pub(super) fn advance(&mut self, offset: u64) -> Option<f64> {
+    pub(crate) fn advance(&mut self, offset: u64) -> Option<f64> {
         self.newest = self.newest.max(offset);
         let reference = self.newest - self.newest % self.span();
         self.refer_to(reference)

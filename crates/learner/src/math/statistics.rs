@@ -203,7 +203,7 @@ pub struct Cut<'a> {
 }
 
 impl BootstrapTerms {
-    fn new(m: usize, rewards: usize, capacity: usize) -> Self {
+    pub(super) fn new(m: usize, rewards: usize, capacity: usize) -> Self {
         let grown = |cols| {
             let mut matrix = Matrix::with_capacity(capacity, if cols == 0 { capacity } else { cols });
             matrix.resize(m, if cols == 0 { m } else { cols });
@@ -228,7 +228,7 @@ impl BootstrapTerms {
         self.chains += 1;
     }
 
-    fn grow(&mut self) {
+    pub(super) fn grow(&mut self) {
         let m = self.sum.len() + 1;
         self.coupling.resize(m, m);
         self.energy.resize(m, m);
@@ -236,7 +236,27 @@ impl BootstrapTerms {
         self.sum.push(0.0);
     }
 
-    fn merge(&mut self, other: &Self, sign: f64) {
+    /// Let all chains count `factor` times as often.
+    pub(super) fn scale(&mut self, factor: f64) {
+        let Self { coupling, response, energy, sum, .. } = self;
+        for matrix in [coupling, response, energy] {
+            (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
+        }
+        sum.iter_mut().for_each(|v| *v *= factor);
+    }
+
+    /// Whether its parts are of sizes that fit m features and H rewards.
+    pub(super) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
+        let shape = |matrix: &Matrix, cols| (matrix.rows(), matrix.cols()) == (m, cols);
+        shape(&self.coupling, m) && shape(&self.response, rewards) && shape(&self.energy, m) && self.sum.len() == m
+    }
+
+    /// Bytes held, for reports of memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.coupling.bytes() + self.response.bytes() + self.energy.bytes() + size_of::<f64>() * self.sum.len()
+    }
+
+    pub(super) fn merge(&mut self, other: &Self, sign: f64) {
         add_matrix(&mut self.coupling, &other.coupling, sign);
         add_matrix(&mut self.response, &other.response, sign);
         add_matrix(&mut self.energy, &other.energy, sign);
@@ -298,8 +318,19 @@ impl Running {
     }
 
     /// Where each chain is kept (c,).
-    pub(super) fn slots(&self) -> &[u32] {
+    pub(crate) fn slots(&self) -> &[u32] {
         &self.slots
+    }
+
+    /// What these chains add to the sum of squared targets of reward column h and to their sum, closed by weights u (m,).
+    pub(super) fn targets(&self, u: &[f64], h: usize) -> (f64, f64) {
+        let (mut energy, mut total) = (0.0, 0.0);
+        for k in 0..self.chains() {
+            let value = dot(self.features.col(k), u);
+            energy += (2.0 * self.response.at(k, h) + self.energy[k] * value) * value;
+            total += self.sum[k] * value;
+        }
+        (energy, total)
     }
 
     /// Z (m, c).

@@ -154,6 +154,7 @@ impl<'a> Evidence<'a> {
             left_out: question.left_out,
             room: question.room,
             seed: question.seed,
+            profiled: None,
         };
         let mut search = Search::new(&settings, &data)?;
         search.effort = Effort { finalists: 1, evaluations: EVALUATIONS };

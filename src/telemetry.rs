@@ -5,6 +5,7 @@
 
 use crate::learner::window::Window;
 use crate::panics;
+use crate::wire::Status;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use prometheus_client::metrics::histogram::Histogram;
@@ -26,8 +27,8 @@ const ROWS_WAITING: usize = 8;
 /// Something to watch.
 #[derive(Clone, Debug)]
 pub enum BusEvent {
-    /// A publication under `status`.
-    Status(Bytes),
+    /// What the daemon knows about itself.
+    Status(Arc<Status>),
     /// A publication under `event.<kind>`.
     Event(Bytes),
     /// Retained rows, among them all that have arrived since the notice before.
@@ -53,12 +54,15 @@ pub fn feed(pulse: Arc<Heartbeat>) -> (EventBus, Receiver<BusEvent>) {
 }
 
 impl EventBus {
+    /// Pass a status on.
+    pub fn status(&mut self, status: Arc<Status>) {
+        self.pulse.beat();
+        self.offer(BusEvent::Status(status));
+    }
+
     /// Pass a publication on, if it is of a kind that is watched.
     pub fn publication(&mut self, topic: &str, payload: &Bytes) {
-        if topic == "status" {
-            self.pulse.beat();
-            self.offer(BusEvent::Status(payload.clone()));
-        } else if topic.starts_with("event.") {
+        if topic.starts_with("event.") {
             self.offer(BusEvent::Event(payload.clone()));
         }
     }
@@ -258,6 +262,13 @@ pub fn thread_seconds() -> BTreeMap<String, f64> {
     seconds
 }
 
+/// Bytes of this process that are in memory, where the system tells.
+pub fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| 1024 * kib)
+}
+
 /// Processor time of the threads that a model is selected on, counted from one moment: other work on the machine costs no part of
 /// a budget that is measured so.
 #[derive(Debug)]
@@ -338,6 +349,11 @@ mod tests {
     }
 
     #[test]
+    fn the_process_knows_its_size() {
+        assert!(resident_bytes().is_none_or(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
     fn what_panics_is_done_again_and_counted_until_nobody_wants_it() {
         let restarts = Restarts::default();
         let mut calls = 0;
@@ -360,7 +376,7 @@ mod tests {
         let (mut feed, heard) = feed(Arc::clone(&pulse));
         let payload = Bytes::from_static(b"x");
         assert_eq!(pulse.silence(), None);
-        (0..NOTICES + 5).for_each(|_| feed.publication("status", &payload));
+        (0..NOTICES + 5).for_each(|_| feed.status(Arc::default()));
         feed.publication("snapshot.default", &payload);
         assert_eq!((heard.len(), pulse.missed()), (NOTICES, 5));
         assert!(pulse.silence().is_some());
