@@ -35,12 +35,26 @@ impl Connection {
         self.control.clone().unwrap_or_else(|| self.endpoint("control", ConfigParts::default().control))
     }
 
+    /// The daemon of a data directory, by default of the usual one.
+    pub(super) fn of_data_dir(data_dir: Option<PathBuf>) -> Self {
+        Self { control: None, data_dir, timeout: 5 }
+    }
+
+    /// The daemon's data directory.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.data_dir.clone().unwrap_or_else(|| ConfigParts::default().data_dir)
+    }
+
+    /// The endpoint of `socket` as the daemon has written it down in its data directory.
+    pub(super) fn written(&self, socket: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.directory().join("endpoints.json")).ok()?;
+        let known: Value = serde_json::from_str(&text).ok()?;
+        known[socket].as_str().map(str::to_owned)
+    }
+
     /// The endpoint of `socket` as the daemon has written it down, else `default`.
     pub(super) fn endpoint(&self, socket: &str, default: String) -> String {
-        let directory = self.data_dir.clone().unwrap_or_else(|| ConfigParts::default().data_dir);
-        let text = std::fs::read_to_string(directory.join("endpoints.json")).ok();
-        let known = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        known.and_then(|known| known[socket].as_str().map(str::to_owned)).unwrap_or(default)
+        self.written(socket).unwrap_or(default)
     }
 
     pub(super) fn connect(&self) -> Result<Requester, ClientError> {

@@ -46,9 +46,10 @@ pub(super) struct Audience {
 }
 
 impl Audience {
-    /// Subscribe to everything.
+    /// Subscribe to everything, and watch one critic.
     pub(super) fn join(
         endpoints: &Endpoints,
+        critic: &str,
         world: World,
         truth: Arc<Truth>,
         patience: Duration,
@@ -59,6 +60,7 @@ impl Audience {
         let member = Member {
             requester,
             patience,
+            critic: critic.to_owned(),
             world,
             truth,
             models: Models::default(),
@@ -100,6 +102,8 @@ impl Drop for Audience {
 struct Member {
     requester: Requester,
     patience: Duration,
+    /// The one that is watched.
+    critic: String,
     world: World,
     truth: Arc<Truth>,
     models: Models,
@@ -143,7 +147,13 @@ impl Member {
             return Ok(());
         }
         if let Some(kind) = topic.strip_prefix("event.") {
-            self.event(kind, wire::to_json(payload)?);
+            let event = wire::to_json(payload)?;
+            if event["critic"].as_str().is_none_or(|critic| critic == self.critic) {
+                self.event(kind, event);
+            }
+            return Ok(());
+        }
+        if topic.split_once('.').is_some_and(|(_, critic)| critic != self.critic) {
             return Ok(());
         }
         match self.models.apply(topic, payload)? {

@@ -1,10 +1,11 @@
 //! `criticd demo`: the whole program in one command, seen from outside.
 //!
-//! The daemon runs in this process, but everybody here talks to it over real sockets: producers push what simulators do,
-//! a subscriber follows the published models and compares them with the truth.
+//! The daemon runs in this process, or ran before, and everybody here talks to it over real sockets: producers push what
+//! simulators do, a subscriber follows the published models and compares them with the truth.
 
 mod audience;
 mod chart;
+mod place;
 mod producers;
 mod report;
 mod show;
@@ -14,14 +15,16 @@ use super::{Failure, print, start_log};
 use audience::Audience;
 use criticd::client::Requester;
 use criticd::config::{Config, ConfigParts, Options};
-use criticd::daemon::Daemon;
 use criticd::learner::Settings;
+use place::Place;
 use producers::Producers;
 use report::Report;
 use serde_json::json;
 use show::Show;
 use signal_hook::consts::SIGINT;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +35,11 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long the daemon may take to learn what is under way when the producers have stopped.
 const CATCH_UP: Duration = Duration::from_secs(60);
 
+/// How long to stream, seconds, where nobody says.
+const SECONDS: u64 = 20;
+/// How often a demo that stays looks for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Rows that the daemon retains for refits.
 const WINDOW_MIN: usize = 20_000;
 const WINDOW_MAX: usize = 200_000;
@@ -39,10 +47,11 @@ const WINDOW_MAX: usize = 200_000;
 /// Watch a value function being learned, without anything else
 ///
 /// The demo runs the daemon on free ports, simulators that stream to it over ZeroMQ, and a subscriber that compares every
-/// model with the true values. It ends with a table and a picture; Ctrl-C ends it early.
+/// model with the true values. Then it prints a table and draws a picture. On a terminal the dashboard stays until Ctrl-C.
+/// With --into the simulators stream to a daemon that runs already.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd demo\n  criticd demo gridworld --seconds 10\n  criticd demo pendulum --copies 16 --rate 20000\n  criticd demo --json | jq .rms_error"
+    after_help = "Examples:\n  criticd demo\n  criticd demo gridworld --seconds 10\n  criticd demo pendulum --copies 16 --rate 20000\n  criticd demo --open                    and show the dashboard in a browser\n  criticd demo --into                    into the daemon that `criticd serve` has started\n  criticd demo --json | jq .rms_error"
 )]
 pub(crate) struct Demo {
     /// Which simulator
@@ -54,9 +63,18 @@ pub(crate) struct Demo {
     /// Rows per second of all copies together; 0 for as many as the daemon learns, which leaves little time for refits
     #[arg(long, value_name = "HZ", default_value_t = 5000)]
     rate: u64,
-    /// How long to stream
-    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
+    /// How long to stream [default: 20; on a terminal the dashboard then stays until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: Option<u64>,
+    /// Let the dashboard stay until Ctrl-C, whatever --seconds says and without a terminal, too
+    #[arg(long, conflicts_with = "json")]
+    stay: bool,
+    /// Show the dashboard in a browser
+    #[arg(long)]
+    open: bool,
+    /// Stream to the daemon with this data directory [default: the usual one] instead of an own one
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, conflicts_with_all = ["set", "stay"])]
+    into: Option<Option<PathBuf>>,
     /// File of the picture [default: criticd-demo-<WORLD>.png]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -76,33 +94,48 @@ impl Demo {
         signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&interrupted))?;
         signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
 
-        let directory = TemporaryDirectory::create()?;
-        let config = config(self.world, self.rate, &directory.0, self.set.clone())?;
-        let truth = Arc::new(self.world.truth(config.critics[0].discount));
-        let warmup = config.critics[0].warmup_rows as u64;
-        let daemon = Daemon::start(config)?;
-        let report = self.watch(&daemon, truth, warmup, &interrupted);
-        daemon.stop();
-        let (report, out) = report?;
+        let place = match &self.into {
+            Some(directory) => Place::existing(directory.as_deref(), self.world.variables().len())?,
+            None => {
+                let directory = TemporaryDirectory::create()?;
+                let config = config(self.world, self.rate, &directory.0, self.set.clone())?;
+                Place::start(config, directory)?
+            }
+        };
+        let (report, out) = self.watch(&place, &interrupted)?;
         if self.json {
             return print(&format!("{:#}\n", report.json()));
         }
-        print(&format!("{}\nThe picture is in {}\n", report.text(), out.display()))
+        print(&format!("{}\nThe picture is in {}\n", report.text(), out.display()))?;
+        let Some(page) = &place.page else { return Ok(()) };
+        if !place.is_own() {
+            return print(&format!("The daemon goes on; its dashboard is at {page}\n"));
+        }
+        if self.stays(std::io::stderr().is_terminal()) && !interrupted.load(Ordering::Relaxed) {
+            print(&format!("The dashboard stays at {page} until Ctrl-C\n"))?;
+            while !interrupted.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the dashboard stays when all has been streamed.
+    fn stays(&self, terminal: bool) -> bool {
+        self.stay || (terminal && self.seconds.is_none() && !self.json)
     }
 
     /// Stream, watch, and say what came of it.
-    fn watch(
-        &self,
-        daemon: &Daemon,
-        truth: Arc<Truth>,
-        warmup: u64,
-        interrupted: &AtomicBool,
-    ) -> Result<(Report, PathBuf), Failure> {
-        let endpoints = &daemon.endpoints;
-        let audience = Audience::join(endpoints, self.world, Arc::clone(&truth), CONNECT)?;
-        let duration = Duration::from_secs(self.seconds);
+    fn watch(&self, place: &Place, interrupted: &AtomicBool) -> Result<(Report, PathBuf), Failure> {
+        let endpoints = &place.endpoints;
+        let truth = Arc::new(self.world.truth(place.discount));
+        let audience = Audience::join(endpoints, &place.critic, self.world, Arc::clone(&truth), CONNECT)?;
+        let duration = Duration::from_secs(self.seconds.unwrap_or(SECONDS));
         let producers = Producers::start(self.world, self.copies, self.rate, &endpoints.ingest, CONNECT)?;
-        let mut show = Show::new(self.world, duration, daemon.http_address());
+        let mut show = Show::new(self.world, duration, place.page.as_deref());
+        if let Some(page) = place.page.as_deref().filter(|_| self.open) {
+            show.say(&open(page));
+        }
         let started = Instant::now();
         while started.elapsed() < duration && !interrupted.load(Ordering::Relaxed) && producers.running() {
             std::thread::sleep(show.interval());
@@ -111,17 +144,18 @@ impl Demo {
         let seconds = started.elapsed().as_secs_f64();
         show.message("learning the remaining rows");
         let (sent, recent) = producers.finish(CATCH_UP)?;
-        if sent < warmup {
+        if place.offset + sent < place.warmup_rows {
             let message = format!(
-                "{sent} rows are too few for a first model, which needs {warmup}; stream for longer, or faster"
+                "{sent} rows are too few for a first model, which needs {}; stream for longer, or faster",
+                place.warmup_rows
             );
             return Err(Failure::usage(message));
         }
         let mut requester = Requester::connect(&endpoints.control.to_string(), CONNECT)?;
         // Answered once every row has been learned.
-        let all = json!({"states": [truth.states[..2]], "min_offset": sent});
+        let all = json!({"states": [truth.states[..2]], "min_offset": place.offset + sent});
         requester.ask("value", all, CATCH_UP)?;
-        let snapshot = requester.snapshot(None, CONNECT)?;
+        let snapshot = requester.snapshot(Some(&place.critic), CONNECT)?;
         let status = requester.status(CONNECT)?;
         show.message("drawing");
         let out = self.out.clone().unwrap_or_else(|| format!("criticd-demo-{}.png", self.world.name()).into());
@@ -130,6 +164,17 @@ impl Demo {
         show.finish(&audience);
         let scene = report::Scene { world: self.world, copies: self.copies, seconds, sent };
         Ok((Report::new(&scene, &snapshot, &status, &truth, &audience.finish()), out))
+    }
+}
+
+/// Show a page in the user's browser; what to say of it.
+fn open(page: &str) -> String {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let started =
+        Command::new(program).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    match started {
+        Ok(_) => format!("opening {page}"),
+        Err(e) => format!("cannot open a browser ({program}: {e}): open {page} in one"),
     }
 }
 
@@ -190,5 +235,30 @@ impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         // The system clears what stays.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        demo: Demo,
+    }
+
+    fn stays(words: &[&str], terminal: bool) -> bool {
+        Line::parse_from([&["demo"], words].concat()).demo.stays(terminal)
+    }
+
+    #[test]
+    fn the_dashboard_stays_for_somebody_who_watches() {
+        assert!(stays(&[], true));
+        assert!(!stays(&[], false));
+        assert!(!stays(&["--seconds", "3"], true));
+        assert!(!stays(&["--json"], true));
+        assert!(stays(&["--seconds", "3", "--stay"], false));
     }
 }

@@ -8,7 +8,7 @@ use criticd::wire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How often a producer sends.
 const TURN: Duration = Duration::from_millis(20);
@@ -47,11 +47,15 @@ impl Producers {
     ) -> Result<Self, ClientError> {
         let shared = Arc::new(Shared::default());
         let mut producers = Self { shared, threads: Vec::new() };
+        // A daemon that has seen a demo before would take the rows of a session with the same name for known ones.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let session = format!("demo-{}", now.as_nanos());
         for copy in 0..copies {
             let sender = Sender::connect(&ingest.to_string(), patience)?;
             let shared = Arc::clone(&producers.shared);
             let rate = rate as f64 / copies as f64;
-            let run = move || produce(world, copy, rate, sender, &shared);
+            let session = session.clone();
+            let run = move || produce(world, copy, &session, rate, sender, &shared);
             let thread = std::thread::Builder::new().name(format!("copy-{copy}")).spawn(run);
             producers.threads.push(thread.map_err(criticd::client::ConnectionError::Internal)?);
         }
@@ -88,7 +92,14 @@ impl Drop for Producers {
 }
 
 /// Step the simulator and send, at `rate` rows per second (0: as fast as the daemon takes them), until told to stop.
-fn produce(world: World, copy: u64, rate: f64, sender: Sender, shared: &Shared) -> Result<Finished, ClientError> {
+fn produce(
+    world: World,
+    copy: u64,
+    session: &str,
+    rate: f64,
+    sender: Sender,
+    shared: &Shared,
+) -> Result<Finished, ClientError> {
     let mut simulator = world.simulator(copy);
     let stream = format!("{}-{copy}", world.name());
     let mut recent = std::collections::VecDeque::with_capacity(RECENT);
@@ -105,7 +116,7 @@ fn produce(world: World, copy: u64, rate: f64, sender: Sender, shared: &Shared) 
         };
         owed -= rows as f64;
         let steps: Vec<_> = (0..rows).map(|_| simulator()).collect();
-        for batch in sim::batches(&stream, "demo", &steps) {
+        for batch in sim::batches(&stream, session, &steps) {
             sender.send(wire::encode_ingest(&batch))?;
         }
         shared.sent.fetch_add(rows, Ordering::Relaxed);

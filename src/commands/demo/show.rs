@@ -6,7 +6,6 @@ use super::report::grouped;
 use super::world::World;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 const FRAME: Duration = Duration::from_millis(100);
@@ -21,7 +20,7 @@ pub(super) struct Show {
 
 impl Show {
     /// `page` is where the dashboard is.
-    pub(super) fn new(world: World, duration: Duration, page: Option<SocketAddr>) -> Self {
+    pub(super) fn new(world: World, duration: Duration, page: Option<&str>) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(duration.as_millis() as u64), ProgressDrawTarget::stderr());
             let template = "{prefix:.bold} {bar:30.cyan/dim} {msg}";
@@ -33,11 +32,19 @@ impl Show {
         if bar.is_none() {
             eprintln!("criticd demo: {}, for {} s", world.name(), duration.as_secs());
         }
+        let show = Self { world, bar };
         if let Some(page) = page {
-            let line = format!("Watch it learn at http://{page}/");
-            bar.as_ref().map_or_else(|| eprintln!("{line}"), |bar| bar.println(&line));
+            show.say(&format!("Watch it learn at {page}"));
         }
-        Self { world, bar }
+        show
+    }
+
+    /// A line above what moves.
+    pub(super) fn say(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
     }
 
     /// Time between two updates.
@@ -75,10 +82,7 @@ impl Show {
     fn news(&self, audience: &Audience) -> View {
         let mut view = audience.view();
         for line in std::mem::take(&mut view.news) {
-            match &self.bar {
-                Some(bar) => bar.println(line),
-                None => eprintln!("{line}"),
-            }
+            self.say(&line);
         }
         view.clone()
     }
