@@ -261,8 +261,8 @@ impl Format {
 #[cfg(not(all(feature = "parquet", feature = "hdf5")))]
 fn not_built(name: &str, feature: &str) -> Fault {
     Fault::Content(format!(
-        "this criticd was built without {name}; build it with cargo build --release --features {feature}, or convert the \
-         file to NPZ or CSV"
+        "this criticd was built without {name}; install one with it (cargo install --path . --features {feature}), or convert \
+         the file to NPZ or CSV"
     ))
 }
 
