@@ -179,3 +179,76 @@ fn what_the_table_does_not_say_is_asked_for_by_name() {
     let few = said("--inputs state_action --actions discrete:2");
     assert!(few.contains("action: a discrete action is a whole number from 0 to 1, not 2"), "{few}");
 }
+
+/// 60 episodes of a corridor, actions by a coin; a policy that goes right seven times of ten.
+fn corridor(bench: &Bench) {
+    let mut seed = 1u64;
+    let mut coin = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 63
+    };
+    let mut table = "stream,state_0,action,reward,terminated,truncated,next_state_0,pscore,target_prob\n".to_owned();
+    let mut policy = "prob_0,prob_1\n".to_owned();
+    for stream in 0..60 {
+        let mut at = 0;
+        for step in 0..12 {
+            let right = coin() == 1;
+            let to: i32 = if right { at + 1 } else { (at - 1).max(0) };
+            let (ends, cut) = (to == 4, step == 11);
+            let target = if right { 0.7 } else { 0.3 };
+            let flags = format!("{},{}", u8::from(ends), u8::from(cut && !ends));
+            let reward = if ends { 1.0 } else { -0.1 };
+            writeln!(table, "{stream},{at},{},{reward},{flags},{to},0.5,{target}", u8::from(right)).unwrap();
+            policy += "0.3,0.7\n";
+            at = to;
+            if ends {
+                break;
+            }
+        }
+    }
+    bench.file("log.csv", &table);
+    bench.file("policy.csv", &policy);
+}
+
+#[test]
+fn another_policy_is_judged_with_what_the_episodes_are_worth_to_it() {
+    let bench = Bench::of("q_discrete_sarsa_lambda_04");
+    corridor(&bench);
+    let evaluate = "evaluate log.csv --discount 0.9";
+    let weighed = bench.json(evaluate);
+    assert_eq!(weighed["episodes"], 60);
+    let ess = weighed["weights"]["ess"].as_f64().unwrap();
+    assert!(ess > 5.0 && ess < 60.0, "{ess}");
+    assert!(weighed["estimates"]["fqe"].is_null() && weighed["estimates"]["wis"]["value"].is_number());
+    let fitted = bench.json(&format!("{evaluate} --actions discrete:2 --policy policy.csv --budget 2 --ess-min 1e9"));
+    for name in ["is", "wis", "pdis", "dr"] {
+        assert!(fitted["estimates"][name]["interval"].is_null(), "{name}: refused below --ess-min");
+    }
+    let said = fitted["refused"][0].as_str().unwrap();
+    assert!(said.starts_with("no interval: the episodes are worth"), "{said}");
+    // All of them estimate one number; the tables differ in nothing but chance.
+    let (dr, fqe) = (&fitted["estimates"]["dr"], &fitted["estimates"]["fqe"]);
+    let number = |value: &Value| value.as_f64().unwrap();
+    let apart = (number(&dr["value"]) - number(&fqe["value"])).abs();
+    assert!(apart < 4.0 * (number(&dr["error"]) + number(&fqe["error"])), "{dr} {fqe}");
+    assert!(bench.refused(&format!("{evaluate} --actions discrete:2")).contains("--policy"));
+    assert!(bench.refused(&format!("{evaluate} --actions discrete:2 --policy query.csv")).contains("has 5 rows"));
+    assert!(bench.refused("evaluate table.csv").contains("has not both behavior_prob and target_prob"));
+}
+
+#[test]
+fn propensities_have_many_names() {
+    let bench = Bench::of("q_discrete_sarsa_lambda_04");
+    corridor(&bench);
+    let table = std::fs::read_to_string(bench.path("log.csv")).unwrap();
+    let of = |name: &str, prob: &str| {
+        bench.file("named.csv", &table.replace("pscore", name).replace(",0.5,", &format!(",{prob},")));
+        bench.json("evaluate named.csv --discount 0.9")["estimates"].clone()
+    };
+    let first = of("behavior_prob", "0.5");
+    for name in ["action_prob", "pscore", "propensity_score", "probability"] {
+        assert_eq!(of(name, "0.5"), first, "{name}");
+    }
+    let logarithm = of("action_logp", &0.5f64.ln().to_string());
+    assert!(relative(&logarithm["is"]["value"], &first["is"]["value"]) < 1e-12);
+}

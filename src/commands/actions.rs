@@ -208,9 +208,10 @@ impl TraceChoice {
     }
 }
 
-/// Names of the inputs of Q, from those of the state variables.
-pub(super) fn input_names(names: Option<Vec<String>>, space: &ActionSpace) -> Option<Vec<String>> {
-    names.map(|names| names.into_iter().chain(space.names()).collect())
+/// Names of the inputs of Q, from those of the state variables (D,), if they have any.
+pub(super) fn input_names(names: Option<Vec<String>>, dim: usize, space: &ActionSpace) -> Option<Vec<String>> {
+    let names = names.unwrap_or_else(|| (0..dim).map(|d| format!("state_{d}")).collect());
+    Some(names.into_iter().chain(space.names()).collect())
 }
 
 /// Names of the columns in which states and actions are read and shown.
@@ -332,7 +333,7 @@ impl Learned {
         Ok(Self {
             episodes: learned.kept.iter().map(|&i| episodes[i]).collect(),
             rows: learned.rows,
-            names: input_names(names, &of.space),
+            names: input_names(names, rows.dim, &of.space),
             of_actions: Some(OfActions { of, columns, acted }),
         })
     }

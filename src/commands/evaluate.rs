@@ -198,7 +198,7 @@ impl Evaluate {
         }
         let fit = FitAlone::try_parse_from(words)?.fit;
         let settings = Settings { action_value: Some(of.on_policy()), ..fit.settings(acted)? };
-        let names = super::actions::input_names(names, &of.space);
+        let names = super::actions::input_names(names, acted.dim - of.space.width(), &of.space);
         let like = Like::of(&fit.search(acted, settings, names)?.model);
         let settings = Settings {
             action_value: Some(of.clone()),

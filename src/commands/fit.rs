@@ -395,8 +395,8 @@ impl Fit {
         let more =
             if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
         text += &format!("value depends on: {}{more}\n", shown.join(", "));
-        let idle: Vec<&str> =
-            (0..names.len()).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
+        let states = names.len() - snapshot.actions.as_ref().map_or(0, |actions| actions.space.width());
+        let idle: Vec<&str> = (0..states).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
         let mut advice = Vec::new();
         if let Some(head) = answer.held_out.as_ref().and_then(|held_out| held_out.heads.first()) {
             if head.coverage.is_some_and(|coverage| coverage < 0.8) {

@@ -15,8 +15,8 @@ use std::path::Path;
 pub(super) enum Policy {
     /// Probabilities of C discrete actions (n, C).
     Probabilities(Column),
-    /// The action it takes (n, A).
-    Actions(Column),
+    /// The action it takes (n, A), and whether actions are discrete.
+    Actions(Column, bool),
 }
 
 impl Policy {
@@ -40,7 +40,7 @@ impl Policy {
                 let actions = read(if width == 1 { vec!["action".into()] } else { numbered("action", width) })
                     .or_else(|failure| read(numbered("action", width)).map_err(|_| failure));
                 match (actions, refused) {
-                    (Ok(column), _) => Self::Actions(column),
+                    (Ok(column), _) => Self::Actions(column, choices.is_some()),
                     // What was looked for first is what is missing.
                     (Err(_), Some(Err(failure))) => return Err(failure),
                     (Err(failure), _) => return Err(failure),
@@ -63,7 +63,7 @@ impl Policy {
 
     fn column(&self) -> &Column {
         match self {
-            Self::Probabilities(column) | Self::Actions(column) => column,
+            Self::Probabilities(column) | Self::Actions(column, _) => column,
         }
     }
 
@@ -91,9 +91,14 @@ impl Policy {
             }
             columns.target_probs = target;
         }
+        if let Self::Actions(own, true) = self {
+            // It takes its own action for certain.
+            let certain = |i: usize| if columns.actions.row(i) == own.row(i) { 1.0 } else { 0.0 };
+            columns.target_probs = Column { width: 1, values: (0..n).map(certain).collect() };
+        }
         let next = match self {
             Self::Probabilities(_) => &mut columns.next_action_probs,
-            Self::Actions(_) => &mut columns.next_actions,
+            Self::Actions(..) => &mut columns.next_actions,
         };
         if next.width != own.width {
             *next = Column { width: own.width, values: vec![f64::NAN; n * own.width] };
@@ -122,7 +127,7 @@ impl Policy {
             Ok(())
         };
         match self {
-            Self::Actions(_) => each(row, 1.0),
+            Self::Actions(..) => each(row, 1.0),
             Self::Probabilities(_) => {
                 row.iter().enumerate().filter(|(_, p)| **p > 0.0).try_for_each(|(a, p)| each(&[a as f64], *p))
             }

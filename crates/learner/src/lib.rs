@@ -49,6 +49,7 @@
 //! [`model`] is what one step does to one model. [`math`] holds the recursions, which know nothing of streams:
 //! [`math::dictionary`] (online incomplete Cholesky), [`math::statistics`], [`math::posterior`], [`math::evidence`].
 
+pub mod act;
 pub mod action;
 pub mod batch;
 mod contest;

@@ -1,0 +1,416 @@
+//! Acting by a snapshot of Q: no round trip, and the same decision wherever the same snapshot is asked the same.
+//!
+//! What is random is a hash of seed, episode and step ([`crate::random`]). A discrete action is looked for among all of them, or
+//! those that the caller gives. In a box the best three of some candidates are improved by Newton steps (docs/mathematics.md
+//! (A7)).
+
+use crate::action::{ActionSpace, first_largest};
+use crate::math::dense::dot;
+use crate::math::kernel::Profile;
+use crate::random::{mix, uniform};
+use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch};
+use crate::transition::{Invalid, InvalidCode};
+use nalgebra::{DMatrix, DVector};
+
+/// Newton steps in a box, and the candidates that they start from.
+const STEPS: usize = 6;
+const STARTS: usize = 3;
+/// Times a step is halved before it is given up.
+const HALVINGS: usize = 8;
+
+/// How an action is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Exploration {
+    /// The one of the largest Q.
+    Greedy,
+    /// A random one with this probability, in \[0, 1\], else the greedy one. In a box the random one is uniform.
+    EpsilonGreedy(f64),
+    /// Each candidate with a probability proportional to exp(Q / temperature), positive, in the unit of a return.
+    Softmax(f64),
+    /// The one of the largest Q + beta times its deviation.
+    Ucb(f64),
+    /// The one that one randomised copy of Q prefers: the same copy for a whole episode.
+    Thompson,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// State (D,), without the coordinates of an action.
+    pub state: &'a [f64],
+    /// How to choose.
+    pub exploration: Exploration,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Number of the episode, and of the step in it.
+    pub episode: u64,
+    /// Number of the step in the episode.
+    pub step: u64,
+    /// The actions to choose among (k, A), row-major; all of them without.
+    pub candidates: Option<&'a [f64]>,
+    /// Deviation of Q above which the state counts as unknown.
+    pub unknown_above: Option<f64>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The action (A,): of discrete ones its number.
+    pub action: Vec<f64>,
+    /// Q of it.
+    pub mean: f64,
+    /// Deviation of Q there; none without a variance.
+    pub deviation: Option<f64>,
+    /// Probability with which the step's own randomness takes this action, which is what `behavior_prob` asks for: 1 where
+    /// the step draws nothing. None in a box that is explored uniformly, whose greedy action has a probability and whose others
+    /// have a density.
+    pub probability: Option<f64>,
+    /// The randomised copy that has chosen, of how many.
+    pub copy: Option<(usize, usize)>,
+    /// Whether the deviation is above the limit: the caller's own action is the safer one.
+    pub unknown: bool,
+    /// Model that has chosen.
+    pub generation: u64,
+    /// Number of this decision: a hash of seed, episode, step and model.
+    pub id: u64,
+}
+
+/// A snapshot of Q, laid out for decisions.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    evaluator: Evaluator,
+    space: ActionSpace,
+    copies: DMatrix<f64>,
+    /// Coordinates (C, width) of the actions that are always looked at.
+    candidates: Vec<f64>,
+    /// Dictionary as the kernel projects it (m, width), row-major.
+    basis: Vec<f64>,
+}
+
+/// What candidates are ranked by.
+struct Ranked {
+    /// Inputs (k, D) of the candidates.
+    inputs: Vec<f64>,
+    mean: Vec<f64>,
+    /// Mean, or what is maximised in its place.
+    score: Vec<f64>,
+}
+
+impl Actor {
+    /// Of a snapshot of Q.
+    ///
+    /// # Errors
+    /// If it is the value of states.
+    pub fn new(evaluator: Evaluator) -> Result<Self, Invalid> {
+        let snapshot = evaluator.snapshot();
+        let Some(actions) = &snapshot.actions else {
+            return Err(Invalid::new(
+                InvalidCode::MissingField,
+                "actions",
+                "the model is the value of states, not of actions",
+            ));
+        };
+        let (space, copies) = (actions.space.clone(), actions.copies.clone());
+        let kernel = &snapshot.hyperparameters.kernel;
+        let basis = kernel.project(snapshot.dim(), snapshot.dictionary.transpose().as_slice());
+        Ok(Self { candidates: space.candidates(), space, copies, basis, evaluator })
+    }
+
+    /// The actions there are.
+    pub fn space(&self) -> &ActionSpace {
+        &self.space
+    }
+
+    /// Choose an action.
+    ///
+    /// # Errors
+    /// A state or candidate of another size or out of range; a setting of the exploration out of range; Thompson sampling by a
+    /// snapshot without copies, `ucb` or `unknown_above` by one without variance.
+    pub fn act(&self, question: &Question<'_>) -> Result<Decision, Invalid> {
+        self.check(question)?;
+        let snapshot = self.evaluator.snapshot();
+        let drawn = |what: u64| uniform(mix(&[question.seed, question.episode, question.step, what]));
+        let ranked = self.rank(question)?;
+        let count = ranked.mean.len();
+        let best = first_largest(&ranked.score);
+        let listed = question.candidates.is_some() || self.space.choices() > 0;
+        let (place, probability) = match question.exploration {
+            Exploration::Greedy | Exploration::Ucb(_) | Exploration::Thompson => (Some(best), Some(1.0)),
+            Exploration::Softmax(temperature) => {
+                let shares = softmax(&ranked.mean, temperature);
+                let chosen = draw(&shares, drawn(0));
+                (Some(chosen), Some(shares[chosen]))
+            }
+            Exploration::EpsilonGreedy(epsilon) => {
+                let explores = drawn(0) < epsilon;
+                if listed {
+                    let random = ((drawn(1) * count as f64) as usize).min(count - 1);
+                    let chosen = if explores { random } else { best };
+                    let greedy = if chosen == best { 1.0 - epsilon } else { 0.0 };
+                    (Some(chosen), Some(epsilon / count as f64 + greedy))
+                } else {
+                    ((!explores).then_some(best), None)
+                }
+            }
+        };
+        let (dim, width) = (snapshot.dim(), self.space.width());
+        let mut input = match place {
+            Some(place) => ranked.inputs[place * dim..(place + 1) * dim].to_vec(),
+            None => self.uniform_input(question, &drawn),
+        };
+        let improves = place == Some(best) && !listed && !matches!(question.exploration, Exploration::Softmax(_));
+        if let (true, Some(weights)) = (improves, self.maximised(question)) {
+            input = self.climb(&ranked, weights);
+        }
+        let deviates = snapshot.variance.is_some();
+        let found = self.evaluator.evaluate(&input, if deviates { Ask::VARIANCE } else { Ask::MEAN })?;
+        let deviation = found.variance.map(|variance| variance[0].sqrt());
+        Ok(Decision {
+            action: self.space.action_of(&input[dim - width..]),
+            mean: found.mean[(0, 0)],
+            deviation,
+            probability,
+            copy: matches!(question.exploration, Exploration::Thompson)
+                .then(|| (self.copy(question), self.copies.ncols())),
+            unknown: question.unknown_above.zip(deviation).is_some_and(|(limit, deviation)| deviation > limit),
+            generation: snapshot.generation,
+            id: mix(&[question.seed, question.episode, question.step, snapshot.generation, snapshot.revision]),
+        })
+    }
+
+    fn check(&self, question: &Question<'_>) -> Result<(), Invalid> {
+        let refused = |field, message: String| Err(Invalid::new(InvalidCode::OutOfRange, field, message));
+        let snapshot = self.evaluator.snapshot();
+        let dim = snapshot.dim() - self.space.width();
+        if question.state.len() != dim {
+            let message = format!("must have {dim} numbers, has {}", question.state.len());
+            return Err(Invalid::new(InvalidCode::WrongDimension, "state", message));
+        }
+        match question.exploration {
+            Exploration::EpsilonGreedy(epsilon) if !(0.0..=1.0).contains(&epsilon) => {
+                refused("epsilon", format!("lies in [0, 1], this one is {epsilon}"))
+            }
+            Exploration::Softmax(temperature) if !(temperature > 0.0 && temperature.is_finite()) => {
+                refused("temperature", format!("must be positive, is {temperature}"))
+            }
+            Exploration::Ucb(beta) if !(beta >= 0.0 && beta.is_finite()) => {
+                refused("beta", format!("must not be negative, is {beta}"))
+            }
+            Exploration::Thompson if self.copies.ncols() == 0 => refused(
+                "exploration",
+                "the model carries no randomised copies: thompson needs one that was improved".into(),
+            ),
+            Exploration::Ucb(_) if snapshot.variance.is_none() => {
+                refused("exploration", "the model carries no variance, which ucb needs".into())
+            }
+            _ if question.unknown_above.is_some() && snapshot.variance.is_none() => {
+                refused("unknown_above", "the model carries no variance to compare it with".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The copy that acts in the episode.
+    fn copy(&self, question: &Question<'_>) -> usize {
+        (mix(&[question.seed, question.episode]) % self.copies.ncols().max(1) as u64) as usize
+    }
+
+    /// Weights (m,) of what a box is maximised by; none where that is no sum of kernel values.
+    fn maximised(&self, question: &Question<'_>) -> Option<&[f64]> {
+        let column = |matrix: &'_ DMatrix<f64>, h: usize| h * matrix.nrows()..(h + 1) * matrix.nrows();
+        match question.exploration {
+            Exploration::Ucb(_) => None,
+            Exploration::Thompson => Some(&self.copies.as_slice()[column(&self.copies, self.copy(question))]),
+            _ => {
+                let weights = &self.evaluator.snapshot().weights;
+                Some(&weights.as_slice()[column(weights, 0)])
+            }
+        }
+    }
+
+    fn rank(&self, question: &Question<'_>) -> Result<Ranked, Invalid> {
+        let mut inputs = Vec::new();
+        match question.candidates {
+            None => {
+                for action in self.candidates.chunks_exact(self.space.width()) {
+                    inputs.extend_from_slice(question.state);
+                    inputs.extend_from_slice(action);
+                }
+            }
+            Some(given) => {
+                let numbers = self.space.numbers();
+                if given.is_empty() || !given.len().is_multiple_of(numbers) {
+                    let message = format!("must have rows of {numbers} numbers, at least one");
+                    return Err(Invalid::new(InvalidCode::WrongShape, "candidates", message));
+                }
+                for (i, action) in given.chunks_exact(numbers).enumerate() {
+                    inputs.extend_from_slice(question.state);
+                    let appended = self.space.append(action, &mut inputs);
+                    appended.map_err(|message| Invalid::at(InvalidCode::OutOfRange, "candidates", i, message))?;
+                }
+            }
+        }
+        let beta = if let Exploration::Ucb(beta) = question.exploration { Some(beta) } else { None };
+        let (mut scratch, mut found) = (Scratch::default(), Evaluation::default());
+        let ask = if beta.is_some() { Ask::VARIANCE } else { Ask::MEAN };
+        self.evaluator.evaluate_into(&inputs, ask, &mut scratch, &mut found)?;
+        let mean: Vec<f64> = found.mean.column(0).iter().copied().collect();
+        let score = match (beta, found.variance) {
+            (Some(beta), Some(variance)) => mean.iter().zip(variance).map(|(m, v)| m + beta * v.sqrt()).collect(),
+            _ if question.exploration == Exploration::Thompson => {
+                let weights = self.maximised(question).unwrap_or_default();
+                inputs.chunks_exact(self.evaluator.snapshot().dim()).map(|z| self.height(z, weights)).collect()
+            }
+            _ => mean.clone(),
+        };
+        Ok(Ranked { inputs, mean, score })
+    }
+
+    /// A uniform action of the box.
+    fn uniform_input(&self, question: &Question<'_>, drawn: &dyn Fn(u64) -> f64) -> Vec<f64> {
+        let mut input = question.state.to_vec();
+        if let ActionSpace::Box { low, high } = &self.space {
+            let ends = low.iter().zip(high).enumerate();
+            input.extend(ends.map(|(d, (low, high))| low + (high - low) * drawn(1 + d as u64)));
+        }
+        input
+    }
+
+    /// Kernel values of input z (D,) with the dictionary, as profile of squared distances: (r^2, point) of z.
+    fn distances(&self, input: &[f64]) -> (Vec<f64>, Vec<f64>) {
+        let snapshot = self.evaluator.snapshot();
+        let kernel = &snapshot.hyperparameters.kernel;
+        let point = kernel.project(snapshot.dim(), &snapshot.inputs.normalise(input));
+        let square = |element: &[f64]| element.iter().zip(&point).map(|(a, b)| (a - b) * (a - b)).sum();
+        (self.basis.chunks_exact(point.len()).map(square).collect(), point)
+    }
+
+    /// sum_j w_j k(z, d_j) for weights (m,).
+    fn height(&self, input: &[f64], weights: &[f64]) -> f64 {
+        let kernel = &self.evaluator.snapshot().hyperparameters.kernel;
+        let (squares, _) = self.distances(input);
+        let shape: Vec<f64> = squares.iter().map(|&s| profile(kernel.profile, s)[0]).collect();
+        kernel.signal_variance * dot(&shape, weights) + kernel.bias_variance * weights.iter().sum::<f64>()
+    }
+
+    /// Gradient (A,) and Hessian (A, A) of [`Actor::height`] by the numbers of the action.
+    fn slopes(&self, input: &[f64], weights: &[f64]) -> (DVector<f64>, DMatrix<f64>) {
+        let snapshot = self.evaluator.snapshot();
+        let (kernel, dim, width) = (&snapshot.hyperparameters.kernel, snapshot.dim(), self.space.width());
+        let (squares, point) = self.distances(input);
+        // Numbers of an action are real: a point is an affine function of them.
+        let mut along = DMatrix::zeros(point.len(), width);
+        for d in 0..width {
+            let mut moved = snapshot.inputs.normalise(input);
+            moved[dim - width + d] += 1.0;
+            let moved = kernel.project(dim, &moved);
+            let scale = snapshot.inputs.scale[dim - width + d];
+            for (i, (to, from)) in moved.iter().zip(&point).enumerate() {
+                along[(i, d)] = (to - from) / scale;
+            }
+        }
+        let metric = along.transpose() * &along;
+        let (mut gradient, mut hessian) = (DVector::zeros(width), DMatrix::zeros(width, width));
+        for ((element, &square), &w) in self.basis.chunks_exact(point.len()).zip(&squares).zip(weights) {
+            let [_, first, second] = profile(kernel.profile, square);
+            let apart = DVector::from_iterator(point.len(), point.iter().zip(element).map(|(p, e)| p - e));
+            let rise = along.tr_mul(&apart);
+            let w = w * kernel.signal_variance;
+            gradient.axpy(2.0 * w * first, &rise, 1.0);
+            hessian.ger(4.0 * w * second, &rise, &rise, 1.0);
+            hessian += &metric * (2.0 * w * first);
+        }
+        (gradient, hessian)
+    }
+
+    /// The highest point that Newton steps reach in the box from the best candidates: an input (D,).
+    fn climb(&self, ranked: &Ranked, weights: &[f64]) -> Vec<f64> {
+        let dim = self.evaluator.snapshot().dim();
+        let mut order: Vec<usize> = (0..ranked.score.len()).collect();
+        order.sort_by(|&a, &b| ranked.score[b].total_cmp(&ranked.score[a]));
+        let mut best: Option<(f64, Vec<f64>)> = None;
+        for &start in order.iter().take(STARTS) {
+            let mut input = ranked.inputs[start * dim..(start + 1) * dim].to_vec();
+            let mut height = self.height(&input, weights);
+            for _ in 0..STEPS {
+                match self.step(&input, height, weights) {
+                    Some(next) => (height, input) = next,
+                    None => break,
+                }
+            }
+            if best.as_ref().is_none_or(|(most, _)| height > *most) {
+                best = Some((height, input));
+            }
+        }
+        best.map(|(_, input)| input).unwrap_or_default()
+    }
+
+    /// A damped Newton step uphill, kept in the box; none where none goes up.
+    fn step(&self, input: &[f64], height: f64, weights: &[f64]) -> Option<(f64, Vec<f64>)> {
+        let ActionSpace::Box { low, high } = &self.space else { return None };
+        let (dim, width) = (input.len(), low.len());
+        let (mut gradient, mut hessian) = self.slopes(input, weights);
+        // What stands at a bound and would leave the box stays where it is.
+        for d in 0..width {
+            let at = input[dim - width + d];
+            if (at <= low[d] && gradient[d] < 0.0) || (at >= high[d] && gradient[d] > 0.0) {
+                gradient[d] = 0.0;
+                hessian.row_mut(d).fill(0.0);
+                hessian.column_mut(d).fill(0.0);
+            }
+        }
+        let eigen = hessian.symmetric_eigen();
+        let largest = eigen.eigenvalues.amax();
+        let mut turned = eigen.eigenvectors.tr_mul(&gradient);
+        for (g, curvature) in turned.iter_mut().zip(eigen.eigenvalues.iter()) {
+            let curvature = curvature.abs().max(1e-9 * largest);
+            *g = if curvature > 0.0 { *g / curvature } else { 0.0 };
+        }
+        let mut step = eigen.eigenvectors * turned;
+        for _ in 0..HALVINGS {
+            let mut next = input.to_vec();
+            for d in 0..width {
+                next[dim - width + d] = (input[dim - width + d] + step[d]).clamp(low[d], high[d]);
+            }
+            let reached = self.height(&next, weights);
+            if reached > height {
+                return Some((reached, next));
+            }
+            step *= 0.5;
+        }
+        None
+    }
+}
+
+/// The profile of a kernel of variance 1 at squared distance s, and its first and second derivative by s.
+fn profile(profile: Profile, s: f64) -> [f64; 3] {
+    match profile {
+        Profile::Gaussian => {
+            let value = (-0.5 * s).exp();
+            [value, -0.5 * value, 0.25 * value]
+        }
+        Profile::Matern52 => {
+            let a = (5.0 * s).sqrt();
+            let falls = (-a).exp();
+            [(1.0 + a + a * a / 3.0) * falls, -5.0 / 6.0 * (1.0 + a) * falls, 25.0 / 12.0 * falls]
+        }
+    }
+}
+
+/// Probabilities proportional to exp(value / temperature).
+fn softmax(values: &[f64], temperature: f64) -> Vec<f64> {
+    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = values.iter().map(|v| ((v - largest) / temperature).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    weights.into_iter().map(|w| w / total).collect()
+}
+
+/// The place that a uniform number falls on.
+fn draw(shares: &[f64], at: f64) -> usize {
+    let mut sum = 0.0;
+    let found = shares.iter().position(|share| {
+        sum += share;
+        at < sum
+    });
+    found.unwrap_or(shares.len() - 1)
+}
