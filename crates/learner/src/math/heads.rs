@@ -13,7 +13,7 @@
 use super::dense::{Matrix, Op, Singular, View, axpy, dot, multiply, product, rank_k, solve_general, symmetric_eigen};
 use super::posterior::{Scale, SolveError};
 use super::raw;
-use super::statistics::{Chain, BootstrapTerms, Cut, Running};
+use super::statistics::{BootstrapTerms, Chain, Cut, Running};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 

@@ -9,7 +9,7 @@
 //! dL = 1/2 tr(W dK), W = sum_h alpha_h alpha_h' / s_h - Q diag(sum_h 1 / (Lambda + ratio_h)) Q'.
 
 use super::dense::{Matrix, Op, product, rank_k, symmetric_eigen};
-use super::evidence::{Evidence, EvidenceError, KeepGoing, Nodes, Problem, GradientAccumulator, go, signal_gram_into};
+use super::evidence::{Evidence, EvidenceError, GradientAccumulator, KeepGoing, Nodes, Problem, go, signal_gram_into};
 use super::kernel::Kernel;
 use std::f64::consts::PI;
 
