@@ -7,6 +7,7 @@
 use criticd::learner::model::Model;
 use criticd::learner::window::Window;
 use criticd::learner::{DriftSensitivity, Event, Learner, Settings, Verdict, refit};
+use criticd::math::kernel::Hyperparameters;
 use criticd::snapshot::{Ask, Snapshot};
 use criticd::transition::Rows;
 use rand::{RngExt, SeedableRng};
@@ -23,6 +24,11 @@ const AFTER: u64 = 30_000;
 const REFIT_AT: u64 = 8_192;
 /// Rows after the change at which values are judged.
 const JUDGED_AT: [u64; 5] = [500, 1000, 2000, 4000, 16_000];
+/// Half-lives of the models that forget, rows.
+const HALF_LIVES: [f64; 3] = [1000.0, 4000.0, 16_000.0];
+/// Times its noise by which a stream is made to raise an alarm for nothing, and the rows that this lasts.
+const NOISE: f64 = 8.0;
+const NOISE_ROWS: u64 = 512;
 /// Rows that a burst of noise lasts.
 const BURST_ROWS: u64 = 1500;
 /// Rows learned at a time.
@@ -51,6 +57,8 @@ enum Change {
     Slow,
     /// Four times the noise for a while, then as before: an alarm that should change nothing.
     Burst,
+    /// Much more noise for a shorter while: an alarm for nothing.
+    Noise,
 }
 
 /// What may change about a world.
@@ -72,6 +80,7 @@ impl Laws {
     fn after(kind: Kind, change: Change, rows: u64) -> Self {
         let (before, ramp) = (Self::BEFORE, (rows as f64 / 20_000.0).min(1.0));
         match (kind, change) {
+            (_, Change::Noise) => Self { noise: if rows < NOISE_ROWS { NOISE } else { 1.0 }, ..before },
             (_, Change::Burst) => Self { noise: if rows < BURST_ROWS { 4.0 } else { 1.0 }, ..before },
             (_, Change::Sign) => Self { reward: -1.0, ..before },
             (Kind::Hidden, Change::Offset) => Self { offset: 0.5, ..before },
@@ -91,7 +100,8 @@ impl Laws {
         match kind {
             Kind::Hidden => &[Change::Dynamics, Change::Sign, Change::Offset, Change::Slow, Change::Burst],
             Kind::Walk => {
-                &[Change::Policy, Change::Sign, Change::Dynamics, Change::Offset, Change::Slow, Change::Burst]
+                use Change::{Burst, Dynamics, Noise, Offset, Policy, Sign, Slow};
+                &[Policy, Sign, Dynamics, Offset, Slow, Burst, Noise]
             }
             _ => &[Change::Policy, Change::Sign, Change::Dynamics, Change::Offset, Change::Slow],
         }
@@ -371,8 +381,22 @@ fn medians(rows: &[Vec<f64>]) -> String {
     (0..columns).map(|k| format!("{:.3}", median_of(k))).collect::<Vec<_>>().join(" | ")
 }
 
-/// A learner that has been in the same world for [`BEFORE`] rows, with a model selected at [`REFIT_AT`], and that world.
-fn settled(kind: Kind, seed: u64) -> (Run, World) {
+/// The kernel, dictionary and lambda of a model, whose rows count half after `half_life` more of them; none learned yet.
+fn forgetful(model: &Model, half_life: f64) -> Model {
+    let (found, kernel) = (model.hyperparameters(), model.dictionary().kernel().clone());
+    // The dictionary's kernel is without the factor that tuning has found since.
+    let noise_variance = found.noise_variance * kernel.signal_variance / found.kernel.signal_variance;
+    let settings =
+        Settings { forgetting: half_life, drift_sensitivity: DriftSensitivity::Off, ..model.settings().clone() };
+    let given = Hyperparameters { kernel, noise_variance, ..found };
+    let mut forgetful = Model::with_dictionary(settings, model.inputs().clone(), &given, model.dictionary().clone());
+    forgetful.set_lambda(model.lambda());
+    forgetful
+}
+
+/// A learner that has been in the same world for [`BEFORE`] rows, with a model selected at [`REFIT_AT`], that world, and models
+/// that forget, one for each of [`HALF_LIVES`].
+fn settled(kind: Kind, seed: u64) -> (Run, World, Vec<Model>) {
     let mut world = World::new(kind, 1000 + seed);
     let mut run = Run::new(&world, settings(&world, DriftSensitivity::Normal));
     let rows = world.rows(REFIT_AT, |_| Laws::BEFORE);
@@ -380,11 +404,14 @@ fn settled(kind: Kind, seed: u64) -> (Run, World) {
     run.learner.request_refit();
     run.refit();
     let rows = world.rows(BEFORE - REFIT_AT, |_| Laws::BEFORE);
+    let model = run.learner.model().expect("a model");
+    let mut forgetful: Vec<Model> = HALF_LIVES.iter().map(|&rows| forgetful(model, rows)).collect();
+    forgetful.iter_mut().for_each(|model| model.learn(&rows, 0..rows.len(), REFIT_AT));
     let events = run.learn_all(&rows);
     if !events.is_empty() {
         println!("before any change: {events:?}");
     }
-    (run, world)
+    (run, world, forgetful)
 }
 
 /// Errors of one learner at [`JUDGED_AT`].
@@ -408,11 +435,15 @@ struct Found {
     without: Vec<Vec<f64>>,
     /// The same kernel and dictionary, begun at the change.
     fresh: Vec<Vec<f64>>,
+    /// With each of [`HALF_LIVES`].
+    forgetful: [Vec<Vec<f64>>; HALF_LIVES.len()],
     before: Vec<f64>,
+    /// Of those that forget, before the change.
+    before_forgetful: [Vec<f64>; HALF_LIVES.len()],
 }
 
-fn one_change(kind: Kind, change: Change, seed: u64, run: &Run, world: &World, found: &mut Found) {
-    let (mut run, mut world) = (run.clone(), world.clone());
+fn one_change(kind: Kind, change: Change, seed: u64, settled: &(Run, World, Vec<Model>), found: &mut Found) {
+    let (mut run, mut world, mut forgetful) = settled.clone();
     let mut without = run.clone();
     let off = settings(&world, DriftSensitivity::Off);
     without.learner.set_settings(off);
@@ -420,19 +451,27 @@ fn one_change(kind: Kind, change: Change, seed: u64, run: &Run, world: &World, f
     let rows = world.rows(AFTER, |k| Laws::after(kind, change, k));
     let truth = Truth::of(kind, &Laws::after(kind, change, AFTER), seed).filter(|_| change != Change::Slow);
     let old = Truth::of(kind, &Laws::BEFORE, seed);
-    found.before.extend(old.map(|truth| truth.error(&run.learner.snapshot(false).expect("a posterior"))));
+    found.before.extend(old.as_ref().map(|truth| truth.error(&run.learner.snapshot(false).expect("a posterior"))));
+    for (model, before) in forgetful.iter().zip(&mut found.before_forgetful) {
+        before.extend(old.as_ref().map(|truth| truth.error(&model.snapshot(false).expect("a posterior"))));
+    }
+    let mut errors_forgetful = [const { Vec::new() }; HALF_LIVES.len()];
     let (mut errors, mut errors_without, mut errors_fresh, mut events) = (vec![], vec![], vec![], vec![]);
     for from in (0..AFTER).step_by(GROUP as usize) {
         let range = from as usize..(from + GROUP) as usize;
         events.extend(run.learn(&rows, range.clone()));
         if from < JUDGED_AT[JUDGED_AT.len() - 1] {
             without.learn(&rows, range.clone());
+            forgetful.iter_mut().for_each(|model| model.learn(&rows, range.clone(), BEFORE + from));
             fresh.learn(&rows, range, from);
         }
         let (at, truth) = (from + GROUP, truth.as_ref());
         judged(truth, at, || run.learner.snapshot(false).expect("a posterior"), &mut errors);
         judged(truth, at, || without.learner.snapshot(false).expect("a posterior"), &mut errors_without);
         judged(truth, at, || fresh.snapshot(false).expect("a posterior"), &mut errors_fresh);
+        for (model, errors) in forgetful.iter().zip(&mut errors_forgetful) {
+            judged(truth, at, || model.snapshot(false).expect("a posterior"), errors);
+        }
     }
     let alarmed = alarms(&events);
     if std::env::args().any(|argument| argument == "--each") {
@@ -453,6 +492,7 @@ fn one_change(kind: Kind, change: Change, seed: u64, run: &Run, world: &World, f
     found.ours.push(errors);
     found.without.push(errors_without);
     found.fresh.push(errors_fresh);
+    found.forgetful.iter_mut().zip(errors_forgetful).for_each(|(all, errors)| all.push(errors));
 }
 
 fn changes(seeds: u64, kinds: &[Kind]) {
@@ -460,10 +500,10 @@ fn changes(seeds: u64, kinds: &[Kind]) {
         let mut all: BTreeMap<usize, Found> = BTreeMap::new();
         let mut size = 0;
         for seed in 0..seeds {
-            let (run, world) = settled(kind, seed);
-            size = run.learner.model().expect("a model").dictionary().len();
+            let settled = settled(kind, seed);
+            size = settled.0.learner.model().expect("a model").dictionary().len();
             for (k, &change) in Laws::changes(kind).iter().enumerate() {
-                one_change(kind, change, seed, &run, &world, all.entry(k).or_default());
+                one_change(kind, change, seed, &settled, all.entry(k).or_default());
             }
         }
         println!("\n{kind:?}, {seeds} seeds, m = {size}: errors at {JUDGED_AT:?} rows after the change");
@@ -482,6 +522,10 @@ fn changes(seeds: u64, kinds: &[Kind]) {
             for (name, errors) in [("with", &found.ours), ("without", &found.without), ("fresh", &found.fresh)] {
                 println!("    {name:8} {}", medians(errors));
             }
+            let half_lives = HALF_LIVES.iter().zip(&found.forgetful).zip(&mut found.before_forgetful);
+            for ((rows, errors), before) in half_lives {
+                println!("    half-life {rows:6} {}; before {:.3}", medians(errors), median(before));
+            }
         }
     }
 }
@@ -489,7 +533,7 @@ fn changes(seeds: u64, kinds: &[Kind]) {
 /// Alarms where nothing changes.
 fn stationary(rows: u64, seeds: u64, kinds: &[Kind]) {
     for (&kind, seed) in kinds.iter().flat_map(|kind| (0..seeds).map(move |seed| (kind, seed))) {
-        let (mut run, mut world) = settled(kind, 500 + seed);
+        let (mut run, mut world, _) = settled(kind, 500 + seed);
         let (mut events, mut highest) = (Vec::new(), 0.0f64);
         for _ in 0..rows / 10_000 {
             let rows = world.rows(10_000, |_| Laws::BEFORE);

@@ -163,3 +163,74 @@ fn labels_are_of_models_that_have_not_seen_the_episode() {
     let refused = desk.run(&format!("label missions.csv {COLUMNS} --model m.msgpack --out labels.txt"));
     assert_eq!(refused.status.code(), Some(2));
 }
+
+/// A walk over eleven places, whose reward is the place, times a sign of each row, and noise; `policy` of each row by name.
+fn walk(desk: &Desk, rows: usize, sign: impl Fn(usize) -> f64, policy: impl Fn(usize) -> Option<&'static str>) {
+    let noise = |k: usize| (k as f64 * 0.754_877_666_246_692_7).fract() - 0.5;
+    let (mut place, mut text) = (0_i32, "state_0,next_state_0,reward,terminated,truncated,policy\n".to_owned());
+    let mut random = 12_345_u64;
+    for k in 0..rows {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let next = (place + if random >> 63 == 0 { 1 } else { -1 }).clamp(-5, 5);
+        let reward = sign(k) * f64::from(place) / 5.0 + 0.4 * noise(k);
+        let (x, to) = (f64::from(place) / 5.0, f64::from(next) / 5.0);
+        text += &format!("{x},{to},{reward},0,{},{}\n", u8::from(k % 50 == 49), policy(k).unwrap_or_default());
+        place = if k % 50 == 49 { (k / 50 % 11) as i32 - 5 } else { next };
+    }
+    std::fs::write(desk.path("walk.csv"), text).unwrap();
+    std::fs::write(desk.path("ends.csv"), "state_0\n-1\n1\n").unwrap();
+}
+
+/// V at the right end less V at the left end.
+fn slope(desk: &Desk, model: &str) -> f64 {
+    let values = desk.json(&format!("value {model} ends.csv"));
+    let mean = |k: usize| {
+        let value = &values["mean"][k];
+        value.as_f64().or_else(|| value[0].as_f64()).unwrap()
+    };
+    mean(1) - mean(0)
+}
+
+#[test]
+fn fit_follows_a_change_inside_a_table() {
+    let desk = Desk::new();
+    let fit = "fit walk.csv --discount 0.8 --dictionary-max 12 --budget 20 --out";
+    walk(&desk, 10_000, |k| if k < 6000 { 1.0 } else { -1.0 }, |_| None);
+    let told = desk.json(&format!("{fit} since.model"));
+    let at = told["changed_at"].as_u64().unwrap();
+    assert!(at.abs_diff(6000) < 300 && told["transitions"].as_u64() == Some(10_000 - at), "{told}");
+    assert!(slope(&desk, "since.model") < -2.0, "V is that of the world since");
+    assert!(
+        desk.text(&format!("{fit} since.model")).starts_with(&format!("the world changes about row {at} of 10000"))
+    );
+    let told = desk.json(&format!("{fit} all.model --drift-sensitivity off"));
+    assert!(told["changed_at"].is_null() && told["transitions"] == 10_000, "{told}");
+    assert!(slope(&desk, "all.model") > 0.0, "most rows are of the world before");
+
+    walk(&desk, 9000, |_| 1.0, |_| None);
+    let [on, off] = ["normal", "off"].map(|how| {
+        let told = desk.json(&format!("{fit} {how}.model --drift-sensitivity {how}"));
+        assert!(told["changed_at"].is_null(), "nothing changes: {told}");
+        (told["kernel"].clone(), slope(&desk, &format!("{how}.model")))
+    });
+    assert_eq!(on, off, "where nothing changes it does not matter");
+}
+
+#[test]
+fn fit_learns_the_policy_that_is_asked_for() {
+    let desk = Desk::new();
+    let fit = "fit walk.csv --discount 0.8 --dictionary-max 12 --budget 20 --out";
+    let stiff = |k: usize| (3000..6000).contains(&k);
+    walk(&desk, 8000, |k| if stiff(k) { -1.0 } else { 1.0 }, |k| Some(if stiff(k) { "stiff" } else { "soft" }));
+    let told = desk.json(&format!("{fit} soft.model"));
+    assert_eq!((&told["transitions"], &told["changed_at"]), (&Value::from(5000), &Value::Null), "the last policy");
+    assert!(slope(&desk, "soft.model") > 2.0);
+    let told = desk.json(&format!("{fit} stiff.model --policy stiff"));
+    assert_eq!((&told["transitions"], &told["changed_at"]), (&Value::from(3000), &Value::Null));
+    assert!(slope(&desk, "stiff.model") < -2.0);
+    let said = |arguments: &str| String::from_utf8(desk.run(arguments).stderr).unwrap();
+    assert!(said(&format!("{fit} x.model")).contains("policy soft: its 5000 rows of 8000"));
+    assert!(said(&format!("{fit} x.model --policy bold")).contains("--policy bold: the table has soft, stiff"));
+    walk(&desk, 100, |_| 1.0, |_| None);
+    assert!(said(&format!("{fit} x.model --policy soft")).contains("no row of the table names a policy"));
+}

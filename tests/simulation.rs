@@ -1,5 +1,6 @@
 //! The whole control loop driven by one seed: producers that keep to the protocol and some that do not, refits and
-//! checkpoints that land at any moment, writes and syncs that fail, crashes anywhere. After each crash, and at the end, a
+//! checkpoints that land at any moment, writes and syncs that fail, crashes anywhere. In some worlds rewards change their sign
+//! now and again, so that crashes come between a change, its alarm, the fork, the swap and the return of the model before. After each crash, and at the end, a
 //! checker reads the journal from its beginning and compares.
 //!
 //! CRITICD_SEEDS=300 runs fewer seeds than the default of 3000, or more. A failure names its seed.
@@ -231,6 +232,62 @@ struct Producer {
     acknowledged: u64,
 }
 
+/// What a world is like.
+#[derive(Clone, Copy, Debug)]
+struct Climate {
+    /// Rewards are multiplied by it; it turns at a random row again and again where worlds change.
+    sign: f64,
+    /// Rows of a batch: from so many on, and fewer than so many.
+    batch_rows: (usize, usize),
+    /// Share of the batches that name a policy, and of the requests for refits and policies that are made.
+    meddling: f64,
+    /// Share of the events that are crashes.
+    crashing: f64,
+}
+
+impl Climate {
+    const CALM: Self = Self { sign: 1.0, batch_rows: (1, 12), meddling: 1.0, crashing: 0.03 };
+    const CHANGING: Self = Self { sign: 1.0, batch_rows: (40, 160), meddling: 0.05, crashing: 0.01 };
+}
+
+/// What has happened in some worlds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    crashes: u64,
+    adoptions: u64,
+    alarms: u64,
+    forks: u64,
+    swaps: u64,
+    returns: u64,
+    /// Crashes while a fork was learning, and while a model was kept.
+    crashes_forked: u64,
+    crashes_kept: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.crashes += other.crashes;
+        self.adoptions += other.adoptions;
+        self.alarms += other.alarms;
+        self.forks += other.forks;
+        self.swaps += other.swaps;
+        self.returns += other.returns;
+        self.crashes_forked += other.crashes_forked;
+        self.crashes_kept += other.crashes_kept;
+    }
+
+    fn published(&mut self, topic: &str) {
+        match topic {
+            "event.adopted" => self.adoptions += 1,
+            "event.drift" => self.alarms += 1,
+            "event.forked" => self.forks += 1,
+            "event.swapped" => self.swaps += 1,
+            "event.returned" => self.returns += 1,
+            _ => {}
+        }
+    }
+}
+
 impl Producer {
     fn new(number: u64) -> Self {
         Self {
@@ -244,11 +301,11 @@ impl Producer {
         }
     }
 
-    fn next(&mut self, rng: &mut ChaCha8Rng) -> Batch {
+    fn next(&mut self, rng: &mut ChaCha8Rng, climate: Climate) -> Batch {
         if rng.random::<f64>() < 0.02 {
             (self.sessions, self.seq, self.acknowledged, self.before) = (self.sessions + 1, 0, 0, None);
         }
-        let rows = rng.random_range(1..12);
+        let rows = rng.random_range(climate.batch_rows.0..climate.batch_rows.1);
         let mut states = vec![self.state];
         for _ in 0..rows {
             self.state = 0.9 * self.state + rng.random::<f64>() - 0.5;
@@ -256,7 +313,8 @@ impl Producer {
         }
         let end = rng.random::<f64>();
         // Now and then another policy acts, or one that has acted before.
-        let policy = (rng.random::<f64>() < 0.03).then(|| POLICIES[rng.random_range(0..POLICIES.len())].to_owned());
+        let policy = (rng.random::<f64>() < 0.03 * climate.meddling)
+            .then(|| POLICIES[rng.random_range(0..POLICIES.len())].to_owned());
         let last = |set: bool| Some((0..rows).map(|i| set && i + 1 == rows).collect());
         let batch = Batch::new(BatchParts {
             stream: self.stream.clone(),
@@ -264,7 +322,7 @@ impl Producer {
             seq: Some(self.seq),
             dim: 1,
             rewards_per_row: 1,
-            rewards: states[..rows].iter().map(|x| x.sin()).collect(),
+            rewards: states[..rows].iter().map(|x| climate.sign * x.sin()).collect(),
             states,
             terminated: last(end < 0.1),
             truncated: last((0.1..0.2).contains(&end)),
@@ -291,8 +349,8 @@ struct World {
     producers: Vec<Producer>,
     /// Every acknowledged row by stream, session and seq: a fingerprint of its content.
     acknowledged: HashMap<(String, String, u64), u64>,
-    crashes: u32,
-    adoptions: u32,
+    climate: Climate,
+    counts: Counts,
 }
 
 const POLICIES: [&str; 4] = ["soft", "stiff", "bold", "shy"];
@@ -305,15 +363,24 @@ const SETTINGS: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 1
     refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 90\nrefit_growth = 1.0\nrefit_rows_max = 90\n\
     forgetting = 40\non_new_policy = \"discount\"\npolicy_discount = 0.25\n";
 
+/// As [`SETTINGS`], but models stay unless somebody asks for a refit, so that their errors are watched for long enough.
+const CHANGING: &str = "window_rows = 60\nstreams_max = 12\njournal_rows_max = 120\n\
+    [[critic]]\nname = \"main\"\ndiscount = 0.5\nevidence_rows = 20\nstarts = 1\ndictionary_max = 6\nbackfill_rows = 10\n\
+    refresh_rows = 16\nwarmup_rows = 30\nrefit_first_rows = 0\ndrift_sensitivity = \"high\"\n\
+    [[critic]]\nname = \"second\"\ndiscount = 0.3\nlambda = 0.5\nevidence_rows = 20\nstarts = 1\ndictionary_max = 4\nbackfill_rows = 10\n\
+    refresh_rows = 32\nwarmup_rows = 30\nrefit_first_rows = 0\nforgetting = 3000\n";
+
 impl World {
-    fn new(seed: u64, broken: Option<Broken>) -> Self {
+    fn new(seed: u64, broken: Option<Broken>, climate: Climate) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let always = broken.is_some() || rng.random::<f64>() < 0.7;
         let sync = if always { "always" } else { "interval:50ms" };
         // The checker reads the journal from its beginning where nothing is forgotten; where something is, from a checkpoint.
         let forgets = matches!(broken, Some(Broken::ForgetsTooMuch | Broken::RenameLost)) || rng.random::<f64>() < 0.3;
         let rows_max = if forgets { "" } else { "1000000" };
-        let text = format!("sync = \"{sync}\"\ncheckpoint_rows = 100\n{SETTINGS}");
+        let changing = climate.batch_rows != Climate::CALM.batch_rows;
+        let (settings, checkpoint_rows) = if changing { (CHANGING, 1500) } else { (SETTINGS, 100) };
+        let text = format!("sync = \"{sync}\"\ncheckpoint_rows = {checkpoint_rows}\n{settings}");
         let text = if rows_max.is_empty() {
             text
         } else {
@@ -334,8 +401,8 @@ impl World {
             tasks: VecDeque::new(),
             producers: (0..3).map(Producer::new).collect(),
             acknowledged: HashMap::new(),
-            crashes: 0,
-            adoptions: 0,
+            climate,
+            counts: Counts::default(),
         };
         world.start();
         world
@@ -376,7 +443,7 @@ impl World {
         for output in outputs {
             match output {
                 Output::Reply(reply) => replies.push(wire::to_json(&reply.payload).unwrap()),
-                Output::Publish(publication) => self.adoptions += u32::from(publication.topic == "event.adopted"),
+                Output::Publish(publication) => self.counts.published(&publication.topic),
                 Output::Garbage(_) | Output::Status(_) => {}
                 task => self.tasks.push_back(task),
             }
@@ -439,7 +506,7 @@ impl World {
         }
         let batch = match self.producers[which].open.take() {
             Some(open) => open,
-            None => self.producers[which].next(&mut self.rng),
+            None => self.producers[which].next(&mut self.rng, self.climate),
         };
         // Others may come with it.
         if self.rng.random::<f64>() < 0.3 {
@@ -450,7 +517,7 @@ impl World {
                 1 => {
                     let stream = format!("visitor-{}", self.now as u64 % 7);
                     let mut visitor = Producer { stream, ..Producer::new(0) };
-                    wire::encode_ingest(&visitor.next(&mut self.rng))
+                    wire::encode_ingest(&visitor.next(&mut self.rng, self.climate))
                 }
                 2 => wire::encode_ingest(&batch)[..10].to_vec(),
                 _ => Vec::new(),
@@ -478,7 +545,11 @@ impl World {
 
     /// Power is lost, or the process killed; then the next start.
     fn crash(&mut self) {
-        self.crashes += 1;
+        self.counts.crashes += 1;
+        let now = self.at();
+        let learners = self.core().checkpoint(now).learners;
+        self.counts.crashes_forked += u64::from(learners.iter().any(Learner::is_forked));
+        self.counts.crashes_kept += u64::from(learners.iter().any(|learner| learner.kept_models().count() > 0));
         self.core = None;
         self.tasks.clear();
         if self.always {
@@ -562,29 +633,55 @@ impl World {
     fn run(&mut self) {
         let events = self.rng.random_range(40..120);
         for _ in 0..events {
-            match self.rng.random::<f64>() {
-                p if p < 0.70 => self.produce(),
-                p if p < 0.85 => self.land(),
-                p if p < 0.90 => {
-                    let (first, count) = (self.disk.lock().operations, self.rng.random_range(1..4));
-                    let first = first + self.rng.random_range(0..6);
-                    self.disk.lock().failing = Some((first, count));
-                }
-                p if p < 0.93 => self.call(Op::Checkpoint),
-                p if p < 0.95 => self.call(Op::Refit { critic: None, wait: false }),
-                p if p < 0.96 => {
-                    let policy = POLICIES.get(self.rng.random_range(0..8)).map(|&name| name.to_owned());
-                    let critic = self.rng.random::<bool>().then(|| "second".to_owned());
-                    self.call(Op::NewPolicy { critic, policy });
-                }
-                p if p < 0.97 => self.now += 2.0,
-                _ => self.crash(),
-            }
-            // What is asked for may be answered at any time; producers look only at their own.
-            self.turn();
+            self.event();
         }
         self.check_running();
         self.crash();
+    }
+
+    /// As [`World::run`], for long enough that the world can change and turn back.
+    fn run_through_changes(&mut self) {
+        let (mut sent, mut turns_at) = (0, self.rng.random_range(5000..6500));
+        while sent < 16_000 {
+            self.event();
+            sent = self.acknowledged.len();
+            let now = self.at();
+            let forked = self.core().checkpoint(now).learners.iter().any(Learner::is_forked);
+            if forked && self.rng.random::<f64>() < 0.1 {
+                self.crash();
+            }
+            if sent >= turns_at {
+                self.climate.sign = -self.climate.sign;
+                // Sometimes before the last change has been noticed, or while a fork learns.
+                turns_at = sent + if self.rng.random::<f64>() < 0.3 { 400 } else { self.rng.random_range(4000..5500) };
+            }
+        }
+        self.check_running();
+        self.crash();
+    }
+
+    /// One thing that happens, whatever it is.
+    fn event(&mut self) {
+        match self.rng.random::<f64>() {
+            p if p < 0.70 => self.produce(),
+            p if p < 0.85 => self.land(),
+            p if p < 0.90 => {
+                let (first, count) = (self.disk.lock().operations, self.rng.random_range(1..4));
+                let first = first + self.rng.random_range(0..6);
+                self.disk.lock().failing = Some((first, count));
+            }
+            p if p < 0.93 => self.call(Op::Checkpoint),
+            p if p < 0.93 + 0.02 * self.climate.meddling => self.call(Op::Refit { critic: None, wait: false }),
+            p if p < 0.93 + 0.03 * self.climate.meddling => {
+                let policy = POLICIES.get(self.rng.random_range(0..8)).map(|&name| name.to_owned());
+                let critic = self.rng.random::<bool>().then(|| "second".to_owned());
+                self.call(Op::NewPolicy { critic, policy });
+            }
+            p if p < 1.0 - self.climate.crashing => self.now += 2.0,
+            _ => self.crash(),
+        }
+        // What is asked for may be answered at any time; producers look only at their own.
+        self.turn();
     }
 }
 
@@ -594,8 +691,8 @@ fn bytes(learners: &Vec<Learner>) -> Vec<u8> {
 
 /// Run the worlds of these seeds on as many threads as there are processors. Gives the sum of what `run` gives, and the
 /// lowest seed whose world has failed.
-fn worlds(seeds: u64, run: impl Fn(u64) -> (u64, u64) + Sync) -> ((u64, u64), Option<u64>) {
-    let (next, counts, failed) = (AtomicU64::new(0), Mutex::new((0, 0)), AtomicU64::new(u64::MAX));
+fn worlds(seeds: u64, run: impl Fn(u64) -> Counts + Sync) -> (Counts, Option<u64>) {
+    let (next, counts, failed) = (AtomicU64::new(0), Mutex::new(Counts::default()), AtomicU64::new(u64::MAX));
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -604,10 +701,7 @@ fn worlds(seeds: u64, run: impl Fn(u64) -> (u64, u64) + Sync) -> ((u64, u64), Op
                 return;
             }
             match catch_unwind(AssertUnwindSafe(|| run(seed))) {
-                Ok((crashes, adoptions)) => {
-                    let mut counts = counts.lock();
-                    *counts = (counts.0 + crashes, counts.1 + adoptions);
-                }
+                Ok(found) => counts.lock().add(&found),
                 Err(_) => drop(failed.fetch_min(seed, Ordering::Relaxed)),
             }
         }
@@ -621,19 +715,43 @@ fn worlds(seeds: u64, run: impl Fn(u64) -> (u64, u64) + Sync) -> ((u64, u64), Op
     (counts.into_inner(), (failed < u64::MAX).then_some(failed))
 }
 
-fn simulate(seed: u64, broken: Option<Broken>) -> (u64, u64) {
-    let mut world = World::new(seed, broken);
+fn simulate(seed: u64, broken: Option<Broken>) -> Counts {
+    let mut world = World::new(seed, broken, Climate::CALM);
     world.run();
-    (world.crashes.into(), world.adoptions.into())
+    world.counts
+}
+
+fn simulate_changes(seed: u64) -> Counts {
+    let mut world = World::new(seed, None, Climate::CHANGING);
+    world.run_through_changes();
+    world.counts
+}
+
+fn seeds() -> u64 {
+    std::env::var("CRITICD_SEEDS").map_or(3000, |text| text.parse().unwrap())
 }
 
 #[test]
 fn nothing_is_lost_repeated_or_learned_otherwise_whatever_fails() {
-    let count = std::env::var("CRITICD_SEEDS").map_or(3000, |text| text.parse().unwrap());
-    let ((crashes, adoptions), failed) = worlds(count, |seed| simulate(seed, None));
+    let count = seeds();
+    let (Counts { crashes, adoptions, .. }, failed) = worlds(count, |seed| simulate(seed, None));
     println!("{count} seeds, {crashes} crashes, {adoptions} adoptions");
     assert_eq!(failed, None, "the world of this seed fails");
     assert!(crashes > count && adoptions > count / 10, "{crashes} crashes, {adoptions} adoptions");
+}
+
+#[test]
+fn a_world_that_changes_is_followed_in_the_same_way_whatever_fails() {
+    let count = seeds().div_ceil(150);
+    let (counts, failed) = worlds(count, simulate_changes);
+    println!("{count} seeds: {counts:?}");
+    assert_eq!(failed, None, "the world of this seed fails");
+    let Counts { alarms, forks, swaps, returns, crashes_forked, crashes_kept, .. } = counts;
+    let few = if count >= 20 { 1 } else { 0 };
+    assert!(
+        [alarms, forks, swaps, returns, crashes_forked, crashes_kept].iter().all(|&seen| seen >= few),
+        "{counts:?}"
+    );
 }
 
 #[test]

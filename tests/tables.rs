@@ -54,6 +54,7 @@ fn twins() -> Vec<(&'static str, Vec<&'static str>)> {
         ("pieces.csv", vec!["pieces.npz", "pieces.jsonl"]),
         ("trajectory.csv", vec!["trajectory.npz"]),
         ("policies.csv", vec!["policies.npz", "policies.jsonl"]),
+        ("acted.csv", vec!["acted.npz", "acted.jsonl"]),
     ];
     if cfg!(feature = "hdf5") {
         let pairs = [("minari.csv", "minari.hdf5"), ("d4rl.csv", "d4rl.hdf5"), ("d4rl_next.csv", "d4rl_next.hdf5")];
@@ -63,6 +64,7 @@ fn twins() -> Vec<(&'static str, Vec<&'static str>)> {
         twins[0].1.extend(["full.parquet", "full_zstd.parquet"]);
         twins[1].1.push("pieces.parquet");
         twins[3].1.push("policies.parquet");
+        twins[4].1.push("acted.parquet");
     }
     twins
 }
@@ -98,6 +100,15 @@ fn every_format_gives_the_same_transitions() {
     let starts: Vec<usize> = (0..12).filter(|&i| policies.rows().starts_chain[i]).collect();
     assert_eq!(starts, [0, 4, 9], "by their states all rows are one chain");
     assert_eq!(policies.rows().ratios, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.5, 1.0, 1.5]);
+    let acted = read(&fixture("acted.csv"), STRICT).unwrap();
+    assert_eq!(
+        (acted.policies(), acted.policy_of_rows()),
+        (&["soft".to_owned(), "stiff".to_owned()][..], [0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0].to_vec())
+    );
+    let told: Vec<(usize, Option<String>)> =
+        acted.batches("", 100).map(|batch| (batch.len(), batch.policy().map(str::to_owned))).collect();
+    let soft = || Some("soft".to_owned());
+    assert_eq!(told, [(4, soft()), (5, Some("stiff".to_owned())), (3, soft())], "one policy in a batch");
     // Rows that say different things do not travel together, nor those with a new chain between them.
     let lengths: Vec<usize> = policies.batches("", 100).map(|batch| batch.len()).collect();
     assert_eq!(lengths, [4, 3, 1, 1, 2, 1]);
@@ -472,4 +483,21 @@ fn damaged_files_are_faults_and_nothing_worse() {
             assert!(refused > 0, "{name}: no damage was noticed");
         }
     }
+}
+
+#[test]
+fn rows_without_a_policy_are_of_the_one_before() {
+    let text = "state_0,next_state_0,reward,terminated,policy\n0,1,0,0,\n1,2,0,0,b\n2,3,0,0,\n3,4,0,0,a\n4,5,0,1,\n";
+    let (_directory, path) = written("t.csv", text.as_bytes());
+    let table = read(&path, STRICT).unwrap();
+    let names: Vec<&str> = table.policy_of_rows().into_iter().map(|number| &*table.policies()[number]).collect();
+    assert_eq!(names, ["b", "b", "b", "a", "a"], "before the first name, that one");
+    let told: Vec<(usize, Option<String>)> =
+        table.batches("", 9).map(|batch| (batch.len(), batch.policy().map(str::to_owned))).collect();
+    let some = |name: &str| Some(name.to_owned());
+    assert_eq!(told, [(1, None), (1, some("b")), (1, None), (1, some("a")), (1, None)], "as the file has it");
+    assert!(read(&fixture("full.csv"), STRICT).unwrap().policy_of_rows().is_empty());
+    let long = text.replace(",b\n", &format!(",{}\n", "b".repeat(257)));
+    let (_directory, path) = written("t.csv", long.as_bytes());
+    assert!(message(&path, STRICT).contains("line 3, column policy: a policy's name has 1 to 256 bytes"));
 }

@@ -1,8 +1,9 @@
 """Client of criticd, the daemon that learns a value function from a live stream of transitions.
 
 `Sender` sends experience, `wrap` and `wrap_vector` (in `criticd.gym`) do so for Gymnasium environments; `Subscriber`
-keeps the newest `Snapshot` of the value function at hand; `Client` asks and administers; `Daemon` starts a daemon on
-free ports. `criticd.aio` has the same for asyncio, `criticd.sb3` a callback for Stable-Baselines3.
+keeps the newest `Snapshot` of the value function at hand and tells each `Change` of the world; `Client` asks and
+administers; `Daemon` starts a daemon on free ports. `criticd.aio` has the same for asyncio, `criticd.sb3` a callback
+for Stable-Baselines3.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -27,10 +28,11 @@ from criticd.heads import HeadModels, Heads
 from criticd.keys import Keys
 from criticd.sender import Full, Sender
 from criticd.snapshot import Kernel, ReturnSpread, Snapshot, Values
-from criticd.subscriber import Subscriber
+from criticd.subscriber import Change, Subscriber
 
 __all__ = [
     "Appended",
+    "Change",
     "Client",
     "Counters",
     "CriticdError",

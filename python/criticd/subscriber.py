@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -28,18 +28,46 @@ _FETCH_PAUSE_S = 0.2
 """Least time between two requests for a whole model."""
 
 
+CHANGES = ("drift", "forked", "swapped", "dismissed", "returned")
+"""Events of a world that changes; `proto/README.md` has the keys of each under "Publications"."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a critic tells of a world that changes.
+
+    `kind` is "drift" (its errors are no longer what they were), "forked" (a second model learns beside the first),
+    "swapped" (the second one answers now), "dismissed" (the first one stays) or "returned" (a model from before answers
+    again); `offset` is the row at which that happened. `details` has the other keys of the event, such as `since`,
+    `size`, `statistic`, `variables` and `streams` of a drift.
+    """
+
+    kind: str
+    critic: str
+    offset: int
+    details: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, message: Message) -> Change:
+        """From an event as it was published. Raises `KeyError` where a key is missing."""
+        kind, critic, offset = message["event"], message["critic"], message["offset"]
+        known = ("v", "type", "event", "time", "critic", "offset")
+        return cls(kind, critic, offset, {key: value for key, value in message.items() if key not in known})
+
+
 @dataclass
 class Received:
     """What a subscriber has seen.
 
     Whole `snapshots` published, `weights` taken over, `gaps` where one was missed, `fetched` models asked of the
-    control socket, `refused` messages that made no sense, and `connections` made.
+    control socket, `changes` of the world, `refused` messages that made no sense, and `connections` made.
     """
 
     snapshots: int = 0
     weights: int = 0
     gaps: int = 0
     fetched: int = 0
+    changes: int = 0
     refused: int = 0
     connections: int = 0
 
@@ -109,9 +137,9 @@ def _age(snapshot: Snapshot) -> tuple[int, int, int]:
     return snapshot.generation, snapshot.revision, snapshot.offset
 
 
-def topics(critic: str) -> tuple[str, str]:
+def topics(critic: str) -> tuple[str, ...]:
     """What to subscribe to."""
-    return f"snapshot.{critic}", f"weights.{critic}"
+    return f"snapshot.{critic}", f"weights.{critic}", *(f"event.{kind}" for kind in CHANGES)
 
 
 def publish_socket(context: Any, keys: Keys | None) -> Any:
@@ -160,6 +188,7 @@ class Subscriber:
         self._latest: Snapshot | None = None
         self._count = 0
         self._listeners: list[Callable[[], None]] = []
+        self._change_listeners: list[Callable[[Change], None]] = []
         self._over = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="criticd-subscriber", daemon=True)
@@ -228,6 +257,15 @@ class Subscriber:
         """Have it called no more."""
         with self._changed:
             self._listeners.remove(listener)
+
+    def on_change(self, listener: Callable[[Change], None]) -> None:
+        """Have `listener` called, in the subscriber's thread, with every `Change` of the world that its critic tells.
+
+        It must not wait; what it raises is logged. Events that are published while there is no connection are lost: the
+        last "drift" stands in `Client.status()`, under `drift` of the critic.
+        """
+        with self._changed:
+            self._change_listeners.append(listener)
 
     @property
     def closed(self) -> bool:
@@ -323,12 +361,28 @@ class Subscriber:
 
     def _take(self, follower: Follower, frames: list[bytes]) -> bool:
         try:
-            return follower.publication(unpack(frames[-1]))
+            message = unpack(frames[-1])
+            if message.get("type") == "event":
+                self._tell_change(follower, Change.of(message))
+                return False
+            return follower.publication(message)
         except (Malformed, KeyError, TypeError) as error:
             follower.received.refused += 1
             follower.wanting = True
             log.warning("a publication cannot be used: %s", error)
             return False
+
+    def _tell_change(self, follower: Follower, change: Change) -> None:
+        if change.critic != follower.critic:
+            return
+        follower.received.changes += 1
+        with self._changed:
+            listeners = list(self._change_listeners)
+        for listener in listeners:
+            try:
+                listener(change)
+            except Exception:
+                log.exception("a listener for changes has failed")
 
     def _fetch(self, follower: Follower) -> bool:
         try:

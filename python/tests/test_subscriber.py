@@ -12,7 +12,7 @@ import pytest
 from conftest import CALM, Route, Start
 from test_snapshot import model
 
-from criticd import Client, CriticdError, Snapshot, Subscriber
+from criticd import Change, Client, CriticdError, Snapshot, Subscriber
 from criticd.subscriber import Follower
 
 WALK = np.random.default_rng(0).standard_normal((10_001, 2))
@@ -55,6 +55,53 @@ def test_models_are_followed(start: Start) -> None:
         received = subscriber.received
     assert received.weights > 0 and received.snapshots > 0 and received.refused == 0
     assert received.connections == 1
+
+
+def test_changes_of_the_world_are_told(start: Start) -> None:
+    daemon = start(*CALM, "critic.discount=0.8", "critic.dictionary_max=12")
+    random, position, sent = np.random.default_rng(3), 0, 0
+    told: list[Change] = []
+    swapped = threading.Event()
+
+    def listen(change: Change) -> None:
+        told.append(change)
+        if change.kind == "swapped":
+            swapped.set()
+        raise ValueError("a listener that fails is heard of in the log alone")
+
+    def walk(client: Client, rows: int, sign: float) -> None:
+        """A walk over eleven places whose reward is the place, times `sign`, and noise."""
+        nonlocal position, sent
+        places = [position]
+        for step in random.choice([-1, 1], rows):
+            places.append(int(np.clip(places[-1] + step, -5, 5)))
+        states = np.array(places, float)[:, None] / 5.0
+        rewards = sign * states[:-1, 0] + 0.3 * random.standard_normal(rows)
+        client.append(seq=sent, states=states, rewards=rewards)
+        position, sent = places[-1], sent + rows
+
+    with daemon.client(timeout_s=30.0) as client, daemon.subscriber() as subscriber:
+        subscriber.on_change(listen)
+        for _ in range(24):
+            walk(client, 500, 1.0)
+        subscriber.wait(30, offset=12_000)
+        assert not told
+        for _ in range(12):
+            walk(client, 500, -1.0)
+        assert swapped.wait(30)
+        assert subscriber.received.changes == len(told)
+    drift, forked, swap = told[:3]
+    assert [drift.kind, forked.kind, swap.kind] == ["drift", "forked", "swapped"]
+    assert abs(drift.details["since"] - 12_000) < 1000 and drift.offset > 12_000
+    assert drift.critic == "default" and drift.details["streams"] == [] and drift.details["size"] != 0.0
+    assert swap.details["from"] == forked.details["from"] and swap.details["kept"] == "generation-1"
+
+
+def test_an_event_is_taken_apart() -> None:
+    message = {"v": 1, "type": "event", "event": "forked", "time": 1.0, "critic": "other", "offset": 7, "from": 3}
+    assert Change.of(message) == Change("forked", "other", 7, {"from": 3})
+    with pytest.raises(KeyError):
+        Change.of({"type": "event", "event": "forked", "critic": "other"})
 
 
 def test_whoever_is_late_asks(start: Start) -> None:

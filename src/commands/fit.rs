@@ -15,16 +15,20 @@ use criticd::learner::improve::{Improved, Improvement};
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReport, RefitTrigger, SelectionReport};
 use criticd::learner::window::Window;
-use criticd::learner::{KernelKind, Lambda, Learner, SelectBy, SelectionKind, Settings, VarianceKind};
+use criticd::learner::{
+    Alarm, DriftSensitivity, KernelKind, Lambda, Learner, SelectBy, SelectionKind, Settings, VarianceKind,
+};
 use criticd::math::embedding::StateKind;
 use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
 use criticd::math::sensitivity::total_indices;
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
+use criticd::table::Table;
 use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
 use criticd::wire::{self, ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -107,6 +111,16 @@ pub(crate) struct Fit {
     /// is that of weighted transitions: it is no probability, and values for different F cannot be compared
     #[arg(long, value_name = "F", default_value = "off", value_parser = given::forgetting)]
     forgetting: f64,
+    /// Learn the value of this policy from its rows alone, by its name in the column `policy` [default: where there is such a
+    /// column, the policy of the last row]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Sensitivity to a change of the world inside the table: off, low, normal or high. If the rows since the last change
+    /// predict returns better without the rows before, the model learns them alone, and the output says so. Use off if the
+    /// table holds several policies one after the other and you want their mean. Rows of other streams than those before are
+    /// no change [default: normal; with --no-optimise, --heads or actions off]
+    #[arg(long, value_name = "HOW", conflicts_with = "no_optimise")]
+    drift_sensitivity: Option<SensitivityChoice>,
     /// Criterion of model selection: returns (kernel, lambda and ridge together, by their prediction of held-out returns) or
     /// evidence (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
     #[arg(long, value_name = "WHICH", default_value = "returns")]
@@ -180,6 +194,14 @@ enum SelectionChoice {
     Evidence,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum SensitivityChoice {
+    Off,
+    Low,
+    Normal,
+    High,
+}
+
 fn kernel(text: &str) -> Result<KernelChoice, String> {
     match text {
         "isotropic" => Ok(KernelChoice::Isotropic),
@@ -207,6 +229,15 @@ pub(super) struct Fitted {
     report: Option<RefitReport>,
     /// How the kernel was chosen, where heads have chosen it.
     chosen_by_heads: Option<HeadSelection>,
+    /// The change of the world whose rows before it were left out.
+    change: Option<Alarm>,
+}
+
+impl Fitted {
+    /// Number of the first row of the table that it has learned.
+    fn first(&self) -> usize {
+        self.change.as_ref().map_or(0, |change| change.finding.since as usize)
+    }
 }
 
 /// What is said of a model in the words of those who have the table.
@@ -229,7 +260,7 @@ impl Fit {
         }
         self.check()?;
         let started = Instant::now();
-        let learned = Learned::of(&self.action, &self.table.table, self.table.read()?, self.rho_max)?;
+        let learned = Learned::of(&self.action, &self.table.table, self.of_policy(self.table.read()?)?, self.rho_max)?;
         let Learned { mut rows, episodes, names, of_actions } = learned;
         let asked = self.lambda;
         if let Some(actions) = &of_actions {
@@ -267,6 +298,8 @@ impl Fit {
             }
             _ => None,
         };
+        let (offset, first) = (rows.len() as u64, fitted.first());
+        let (rows, episodes) = if first > 0 { since(&rows, &episodes, first) } else { (rows, episodes) };
         let model = &fitted.model;
         let hyperparameters = model.hyperparameters();
         let given = Given {
@@ -275,13 +308,12 @@ impl Fit {
             inputs: model.inputs(),
             hyperparameters: &hyperparameters,
             lambda: model.lambda(),
-            first: 0,
+            first: first as u64,
         };
         let exact = exact && !model.statistics().follows_rows && !model.statistics().forgets();
         let evidence = if exact { given.exact_evidence(&|| true) } else { given.sparse_evidence(model, &|| true) };
         let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let offset = rows.len() as u64;
         let mut snapshot = Snapshot {
             generation: 1,
             offset,
@@ -338,6 +370,32 @@ impl Fit {
         Ok(())
     }
 
+    /// The rows of the table that are learned: all of them, or those of one policy.
+    fn of_policy(&self, mut table: Table) -> Result<Table, Failure> {
+        let (acted, names) = (table.policy_of_rows(), table.policies());
+        let Some(&last) = acted.last() else {
+            return match &self.policy {
+                None => Ok(table),
+                Some(name) => Err(Failure::usage(format!("--policy {name}: no row of the table names a policy"))),
+            };
+        };
+        let unknown = |name| Failure::usage(format!("--policy {name}: the table has {}", names.join(", ")));
+        let wanted = match &self.policy {
+            None => last,
+            Some(name) => names.iter().position(|known| known == name).ok_or_else(|| unknown(name))?,
+        };
+        let count = acted.iter().filter(|&&policy| policy == wanted).count();
+        if count < acted.len() {
+            eprintln!(
+                "criticd: the value is that of policy {}: its {count} rows of {} are learned (--policy names another)",
+                names[wanted],
+                acted.len()
+            );
+            table.keep(|i| acted[i] == wanted);
+        }
+        Ok(table)
+    }
+
     /// What is learned and how, before anything is selected.
     pub(super) fn settings(&self, rows: &Rows) -> Result<Settings, Failure> {
         let settings = Settings {
@@ -388,6 +446,14 @@ impl Fit {
             None if self.hold_out == Some(0.0) || (self.no_optimise && self.hold_out.is_none()) => String::new(),
             None => "prediction error unknown: there are too few episodes to hold one out\n".to_owned(),
         };
+        if fitted.change.is_some() {
+            let (first, rows) = (fitted.first() as u64, snapshot.offset);
+            let since = rows - first;
+            text = format!(
+                "the world changes about row {first} of {rows}: the model has learned the {since} rows since, which predict \
+                 returns better without those before\n{text}"
+            );
+        }
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by(|&a, &b| answer.shares[b].total_cmp(&answer.shares[a]));
         let share = |&d: &usize| format!("{} {:.0} %", names[d], 100.0 * answer.shares[d]);
@@ -398,6 +464,12 @@ impl Fit {
         let states = names.len() - snapshot.actions.as_ref().map_or(0, |actions| actions.space.width());
         let idle: Vec<&str> = (0..states).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
         let mut advice = Vec::new();
+        if fitted.change.is_some() {
+            advice.push(
+                "if the table holds several policies one after the other, name them in a column policy; --drift-sensitivity off \
+                 learns from all rows",
+            );
+        }
         if let Some(head) = answer.held_out.as_ref().and_then(|held_out| held_out.heads.first()) {
             if head.coverage.is_some_and(|coverage| coverage < 0.8) {
                 advice.push(
@@ -490,7 +562,7 @@ impl Fit {
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
-        Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: None })
+        Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: None, change: None })
     }
 
     /// The value of another policy, or of a better one, under the kernel that was selected by the returns of the one that acted.
@@ -566,6 +638,12 @@ impl Fit {
         let noise = self.noise.map_or(NoiseModel::Correlated, NoiseChoice::model);
         self.check_noise(noise, rows)?;
         let defaults = Settings::default();
+        // Rows of actions may be copies that follow another policy than the one that acted.
+        let drift_sensitivity = match self.drift_sensitivity {
+            _ if settings.action_value.is_some() || !settings.heads.is_empty() => DriftSensitivity::Off,
+            None => defaults.drift_sensitivity,
+            Some(choice) => choice.sensitivity(),
+        };
         let settings = Settings {
             kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
             noise,
@@ -588,6 +666,9 @@ impl Fit {
             evidence_rows: if self.evidence == EvidenceChoice::Exact { rows.len() } else { self.evidence_rows },
             refit_budget_s: self.budget,
             seed: self.seed,
+            drift_sensitivity: self
+                .drift_sensitivity
+                .map_or(defaults.drift_sensitivity, SensitivityChoice::sensitivity),
             ..settings
         };
         let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());
@@ -606,16 +687,18 @@ impl Fit {
             RefitError::NotEnough(what) => in_file(&self.table.table, format!("cannot select a model: {what}")),
             other => self.unsolved(rows, other),
         })?;
-        let mut model = *candidate.model;
+        let (mut model, change) = (*candidate.model, candidate.alarm);
         if self.dictionary.dictionary.is_some() {
+            let first = change.as_ref().map_or(0, |change| change.finding.since);
+            let rows = &held_out::part(rows, |i| i as u64 >= first);
             let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
             let hyperparameters = &hyperparameters;
-            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters, lambda, first: 0 };
+            let given = Given { settings: &settings, rows, inputs: &inputs, hyperparameters, lambda, first };
             let chosen = self.dictionary.choose(&given)?;
             model = given.model(chosen.dictionary, &|| true)?;
             finish(&mut model, rows);
         }
-        Ok(Fitted { model, selected: None, report: Some(candidate.report), chosen_by_heads: None })
+        Ok(Fitted { model, selected: None, report: Some(candidate.report), chosen_by_heads: None, change })
     }
 
     /// A failure to solve for values, and what may be behind it.
@@ -661,6 +744,9 @@ impl Fit {
         }
         out["dictionary_size"] = json!(snapshot.dictionary.nrows());
         out["seconds"] = json!(seconds);
+        if fitted.change.is_some() {
+            out["changed_at"] = json!(fitted.first());
+        }
         if let Some((selection, tolerance)) = &fitted.selected {
             out["tolerance"] = json!(tolerance);
             out["pivots"] = json!(selection.pivots);
@@ -828,6 +914,17 @@ impl KernelChoice {
     }
 }
 
+impl SensitivityChoice {
+    fn sensitivity(self) -> DriftSensitivity {
+        match self {
+            Self::Off => DriftSensitivity::Off,
+            Self::Low => DriftSensitivity::Low,
+            Self::Normal => DriftSensitivity::Normal,
+            Self::High => DriftSensitivity::High,
+        }
+    }
+}
+
 impl NoiseChoice {
     fn model(self) -> NoiseModel {
         match self {
@@ -835,6 +932,16 @@ impl NoiseChoice {
             Self::White => NoiseModel::White,
         }
     }
+}
+
+/// The rows from number `first` on, and their episodes, numbered from 0.
+fn since(rows: &Rows, episodes: &[u32], first: usize) -> (Rows, Vec<u32>) {
+    let mut known = HashMap::new();
+    let number = |episode: &u32| {
+        let next = known.len() as u32;
+        *known.entry(*episode).or_insert(next)
+    };
+    (held_out::part(rows, |i| i >= first), episodes[first..].iter().map(number).collect())
 }
 
 /// Variance and spread of returns with the final weights; no score, since no row was predicted before it was learned.

@@ -345,7 +345,7 @@ pub(super) fn without_unit(name: &str) -> &str {
 
 /// What `--help` says about tables.
 pub(super) const TABLES: &str = "A table holds one transition in each row: CSV or Parquet with the columns state_0, \
-state_1, ..., reward, terminated, and where there are such next_state_0.., truncated, stream, discount, seq, starts_chain, \
+state_1, ..., reward, terminated, and where there are such next_state_0.., truncated, stream, policy, discount, seq, starts_chain, \
 behavior_prob, target_prob, next_action_0.., next_action_probs_0..; JSONL with \
 the same keys; NPZ with arrays states, next_states, rewards, terminated, ...; files of Minari, D4RL, d3rlpy, LeRobot, \
 RLDS and of replay buffers as they are. proto/README.md has them all.\n\nOther columns: name them, such as --state x,y,battery \

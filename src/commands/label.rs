@@ -131,6 +131,8 @@ impl Label {
         words.extend([word("--seed".into()), word(self.seed.to_string()), word("--budget".into())]);
         words.extend([word(self.budget.to_string()), word("--dictionary-max".into())]);
         words.push(word(self.dictionary.dictionary_max.to_string()));
+        // Every row gets its labels, those before a change as well.
+        words.extend([word("--drift-sensitivity".into()), word("off".into())]);
         if let Some(discount) = self.discount {
             words.extend([word("--discount".into()), word(discount.to_string())]);
         }

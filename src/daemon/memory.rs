@@ -7,7 +7,7 @@
 use crate::config::{Config, ConfigParts};
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
-use crate::learner::{KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream};
+use crate::learner::{COPIES_MAX, KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream};
 use crate::math::form::QuadraticForm;
 use crate::math::kernel::NoiseModel;
 use crate::math::statistics::Chain;
@@ -47,7 +47,7 @@ pub struct ModelFootprint {
     pub elements: usize,
     /// All of it, chains left out.
     pub bytes: usize,
-    /// What a change of the world takes beside it: a fork with its chains, and the models that are set aside.
+    /// What a change of the world takes beside it: a fork with its chains, the models that are set aside, and copies that may be.
     pub beside: usize,
 }
 
@@ -77,7 +77,10 @@ impl ModelFootprint {
         let watch = watch_bytes(rewards, dim);
         let beside = match settings.drift_sensitivity.threshold() {
             None => 0,
-            Some(_) => model + watch + KEPT_MAX * (set_aside + watch) + streams_max * Self::chain(settings, dim),
+            Some(_) => {
+                let others = KEPT_MAX * (set_aside + watch) + COPIES_MAX * set_aside;
+                model + watch + others + streams_max * Self::chain(settings, dim)
+            }
         };
         let answers = NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
         let bytes = (1 + kept) * (model + watch) + answers;

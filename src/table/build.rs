@@ -1,7 +1,7 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
-use super::cell::{Cell, flag, number, position, stream};
+use super::cell::{Cell, flag, number, policy, position, stream};
 use super::extras::{Extras, Wide};
 use super::header::Header;
 use super::job::{Column, Job, Pieces, Want};
@@ -56,6 +56,7 @@ pub(super) struct Builder {
     /// Where each row is in the file, in its own way of counting.
     places: Vec<u64>,
     streams: Vec<String>,
+    policies: Vec<String>,
     ids: HashMap<String, u32>,
     last_seq: Vec<Option<u64>>,
     /// Of each stream how many numbers were left out before rows that start a chain: that says it to whoever reads the rows.
@@ -82,6 +83,8 @@ struct OneRow {
     terms: Vec<f64>,
     /// Of its stream.
     name: String,
+    /// Of its policy.
+    policy: String,
 }
 
 impl Builder {
@@ -100,6 +103,7 @@ impl Builder {
             seqs: Vec::new(),
             places: Vec::new(),
             streams: Vec::new(),
+            policies: Vec::new(),
             ids: HashMap::new(),
             last_seq: Vec::new(),
             left_out: Vec::new(),
@@ -113,6 +117,7 @@ impl Builder {
                 extra,
                 terms: vec![f64::NAN; terms],
                 name: String::new(),
+                policy: String::new(),
             },
             absorbing: Vec::new(),
             order: Order::new(named, in_pieces),
@@ -151,8 +156,9 @@ impl Builder {
         let mut table = self.resolve(part)?;
         // Lent for as long as it takes: there may be many names.
         table.streams = std::mem::take(&mut self.streams);
+        table.policies = std::mem::take(&mut self.policies);
         let taken = (pieces.take)(&table);
-        self.streams = table.streams;
+        (self.streams, self.policies) = (table.streams, table.policies);
         taken
     }
 
@@ -266,6 +272,10 @@ impl Builder {
             Column::NextAction(i) => self.row.extra.next_actions.values[i] = optional(f64::MAX)?,
             Column::NextActionProb(i) => self.row.extra.next_action_probs.values[i] = optional(f64::MAX)?,
             Column::StartsChain => said.starts_chain = flag(cell)?,
+            Column::Policy => {
+                policy(cell, &mut self.row.policy)?;
+                self.row.extra.policies.values[0] = self.policy_number();
+            }
             Column::Episode => order::episode(cell, &mut self.order.key)?,
             Column::Order => {
                 self.order.time = order::moment(cell)?;
@@ -393,6 +403,20 @@ impl Builder {
         }
     }
 
+    /// Number of the policy that the row names; NaN if it names none.
+    fn policy_number(&mut self) -> f64 {
+        if self.row.policy.is_empty() {
+            return f64::NAN;
+        }
+        // Few policies, of which the last one is the likeliest.
+        let known = self.policies.iter().rposition(|name| *name == self.row.policy);
+        let number = known.unwrap_or_else(|| {
+            self.policies.push(self.row.policy.clone());
+            self.policies.len() - 1
+        });
+        number as f64
+    }
+
     /// Number of the stream that the row names.
     fn stream_id(&mut self) -> u32 {
         match self.ids.get(&self.row.name) {
@@ -455,7 +479,7 @@ impl Builder {
         if table.rows.is_empty() {
             return Err(Fault::Empty);
         }
-        table.streams = self.streams;
+        (table.streams, table.policies) = (self.streams, self.policies);
         table.read = self.seen as usize;
         table.understood = self.header.understood;
         table.episode_names = self.order.names;

@@ -75,6 +75,19 @@ pub(super) fn position(cell: Cell<'_>) -> Result<u64, String> {
 
 /// A stream's name: numbers are names as well.
 pub(super) fn stream(cell: Cell<'_>, name: &mut String) -> Result<(), String> {
+    self::name(cell, "stream's", name)
+}
+
+/// The name of a policy, empty where the cell is blank.
+pub(super) fn policy(cell: Cell<'_>, name: &mut String) -> Result<(), String> {
+    name.clear();
+    match cell {
+        Cell::Empty | Cell::Written("") | Cell::Text("") => Ok(()),
+        _ => self::name(cell, "policy's", name),
+    }
+}
+
+fn name(cell: Cell<'_>, whose: &str, name: &mut String) -> Result<(), String> {
     name.clear();
     match cell {
         Cell::Written(text) | Cell::Text(text) => name.push_str(text),
@@ -84,6 +97,6 @@ pub(super) fn stream(cell: Cell<'_>, name: &mut String) -> Result<(), String> {
     }
     match name.len() {
         1..=256 => Ok(()),
-        length => Err(format!("a stream's name has 1 to 256 bytes, this one has {length}")),
+        length => Err(format!("a {whose} name has 1 to 256 bytes, this one has {length}")),
     }
 }

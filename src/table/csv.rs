@@ -77,6 +77,9 @@ impl TableWriter {
     fn append_rows(&mut self, batch: &Batch) -> ::csv::Result<()> {
         for i in 0..batch.len() {
             self.writer.write_field(batch.stream())?;
+            if let Some(policy) = batch.policy() {
+                self.writer.write_field(policy)?;
+            }
             let numbers = batch.state(i).iter().chain(batch.next_state(i));
             for value in numbers.chain(batch.action(i).unwrap_or(&[])).chain(batch.reward(i)) {
                 self.writer.write_field(value.to_string())?;
@@ -116,6 +119,7 @@ fn columns(batch: &Batch) -> Vec<String> {
         (0..n).map(move |k| if bare && n == 1 { name.to_owned() } else { format!("{name}_{k}") })
     };
     let mut names = vec!["stream".to_owned()];
+    names.extend(batch.policy().map(|_| "policy".to_owned()));
     names.extend(group("state", d, false).chain(group("next_state", d, false)));
     names.extend(group("action", a, true).chain(group("reward", h, true)));
     names.extend(["terminated", "truncated"].map(str::to_owned));

@@ -1,5 +1,5 @@
-//! What rows of a table carry beyond [`Rows`](crate::transition::Rows): nothing is learned from it yet but the ratio of two
-//! policies' probabilities, and all of it is sent on.
+//! What rows of a table carry beyond [`Rows`](crate::transition::Rows): a critic learns the ratio of two policies'
+//! probabilities and which policy acted, and all of it is sent on.
 
 use std::ops::Range;
 
@@ -44,6 +44,8 @@ pub(super) struct Extras {
     pub(super) next_action_probs: Wide,
     /// (n, 1) seconds. Not sent on: learning asks for them only where a head looks so many seconds ahead.
     pub(super) times: Wide,
+    /// (n, 1): number of the policy that acted, in the order of their names.
+    pub(super) policies: Wide,
 }
 
 impl Extras {
@@ -57,15 +59,16 @@ impl Extras {
             next_actions: empty(&self.next_actions),
             next_action_probs: empty(&self.next_action_probs),
             times: empty(&self.times),
+            policies: empty(&self.policies),
         }
     }
 
-    fn columns(&self) -> [&Wide; 6] {
-        let Self { actions, behavior_probs, target_probs, next_actions, next_action_probs, times } = self;
-        [actions, behavior_probs, target_probs, next_actions, next_action_probs, times]
+    fn columns(&self) -> [&Wide; 7] {
+        let Self { actions, behavior_probs, target_probs, next_actions, next_action_probs, times, policies } = self;
+        [actions, behavior_probs, target_probs, next_actions, next_action_probs, times, policies]
     }
 
-    pub(super) fn columns_mut(&mut self) -> [&mut Wide; 6] {
+    pub(super) fn columns_mut(&mut self) -> [&mut Wide; 7] {
         [
             &mut self.actions,
             &mut self.behavior_probs,
@@ -73,6 +76,7 @@ impl Extras {
             &mut self.next_actions,
             &mut self.next_action_probs,
             &mut self.times,
+            &mut self.policies,
         ]
     }
 
@@ -83,9 +87,14 @@ impl Extras {
         }
     }
 
-    /// Whether rows i and j have the same of it, so that they can travel together.
+    /// Number of the policy of row i, if the row names one.
+    pub(super) fn policy(&self, i: usize) -> Option<usize> {
+        self.policies.given(i).then(|| self.policies.row(i)[0] as usize)
+    }
+
+    /// Whether rows i and j have the same columns and policy, so that they can travel together.
     pub(super) fn alike(&self, i: usize, j: usize) -> bool {
         let sent = self.columns().into_iter().filter(|&column| !std::ptr::eq(column, &self.times));
-        sent.into_iter().all(|column| column.given(i) == column.given(j))
+        sent.into_iter().all(|column| column.given(i) == column.given(j)) && self.policy(i) == self.policy(j)
     }
 }

@@ -109,6 +109,7 @@ impl Header {
             actions: Wide::new(self.width("action", |c| if let Column::Action(k) = c { Some(k) } else { None })?),
             behavior_probs: one(if logarithm { Column::BehaviorLogProb } else { Column::BehaviorProb }),
             target_probs: one(Column::TargetProb),
+            policies: one(Column::Policy),
             next_actions: Wide::new(
                 self.width("next_action", |c| if let Column::NextAction(k) = c { Some(k) } else { None })?,
             ),

@@ -25,6 +25,8 @@ pub(super) enum Column {
     NextAction(usize),
     NextActionProb(usize),
     StartsChain,
+    /// Name of the policy that acted.
+    Policy,
     /// Where it changes, another episode begins.
     Episode,
     /// Rises within an episode; rows are put into this order.
@@ -69,6 +71,7 @@ impl Column {
             "target_prob" => Self::TargetProb,
             "next_action" => Self::NextAction(0),
             "starts_chain" => Self::StartsChain,
+            "policy" => Self::Policy,
             _ if skipped(name) => Self::Skipped,
             _ => numbered("state_")
                 .map(Self::State)

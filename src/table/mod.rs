@@ -18,6 +18,7 @@
 //! | `time` | seconds; only heads that look so many seconds ahead learn from it |
 //! | `seq` | position in the stream, rising; a step other than one starts a new chain |
 //! | `starts_chain` | true: the row does not continue the one before it in its stream, as if `seq` left a number out; left out or empty: false |
+//! | `policy` | name of the policy that acted, 1 to 256 bytes; left out or empty: that of the row before |
 //! | `behavior_prob` | above 0: probability or density under which the action was taken |
 //! | `target_prob` | from 0: the same under the policy that is judged |
 //! | `next_action`, or `next_action_k` | the action that this policy takes in the next state, as long as `action` |
@@ -33,7 +34,7 @@
 //! `reward`, `next_action`, `next_action_probs`. What has a default may be left out of any line; `v` and `session` are skipped.
 //!
 //! NPZ has arrays `states` (n, D), `next_states` (n, D), `actions` (n,) or (n, A), `rewards` (n,) or (n, H),
-//! `terminated`, `truncated`, `done`, `discounts`, `streams` (texts or numbers), `times`, `seqs`, `starts_chain`,
+//! `terminated`, `truncated`, `done`, `discounts`, `streams` (texts or numbers), `times`, `seqs`, `starts_chain`, `policies` (as `streams`),
 //! `behavior_probs`, `target_probs` (n,), `next_actions` as `actions`, `next_action_probs` (n, C), of f4, f8, integers or
 //! bool. `states` (n + 1, D) without `next_states` is a piece of one trajectory: only its last row may terminate or be
 //! truncated. NaN stands for an empty cell where a cell may be empty.
@@ -313,6 +314,8 @@ pub struct Progress {
 pub struct Table {
     rows: Rows,
     streams: Vec<String>,
+    /// Names of the policies, in order of appearance.
+    policies: Vec<String>,
     seqs: Vec<u64>,
     extras: Extras,
     /// Of each row its line or row in the file.
@@ -438,6 +441,48 @@ impl Table {
         &self.streams
     }
 
+    /// Names of the policies that rows name, in order of appearance.
+    pub fn policies(&self) -> &[String] {
+        &self.policies
+    }
+
+    /// Number of the policy that acted in each row (n,): the one that the row names, else that of the row before in the file;
+    /// before the first name, that one. Empty where no row names one.
+    pub fn policy_of_rows(&self) -> Vec<usize> {
+        let mut present = (0..self.rows.len()).find_map(|i| self.extras.policy(i));
+        let number = |i| {
+            present = self.extras.policy(i).or(present);
+            present
+        };
+        (0..self.rows.len()).map_while(number).collect()
+    }
+
+    /// Keep the rows for which `keep` is set. Where the row before in its stream goes, a row starts a chain; episodes are numbered
+    /// from 0 again where no column names them.
+    pub fn keep(&mut self, keep: impl Fn(usize) -> bool) {
+        let mut rows = Rows::new(self.rows.dim, self.rows.rewards_per_row);
+        let (mut extras, mut before) = (self.extras.without_rows(), vec![false; self.streams.len()]);
+        let kept: Vec<usize> = (0..self.rows.len()).filter(|&i| keep(i)).collect();
+        let mut next = kept.iter().copied().peekable();
+        for i in 0..self.rows.len() {
+            let stays = next.next_if_eq(&i).is_some();
+            let followed = std::mem::replace(&mut before[self.rows.streams[i] as usize], stays);
+            if stays {
+                rows.extend(&self.rows, i..i + 1);
+                *rows.starts_chain.last_mut().expect("a row was appended") |= !followed;
+                extras.push_from(&self.extras, i);
+            }
+        }
+        (self.rows, self.extras) = (rows, extras);
+        self.seqs = kept.iter().map(|&i| self.seqs[i]).collect();
+        self.places = kept.iter().map(|&i| self.places[i]).collect();
+        if self.episode_names.is_empty() {
+            return self.number_chains();
+        }
+        self.episodes = kept.iter().map(|&i| self.episodes[i]).collect();
+        self.frames = kept.iter().map(|&i| self.frames[i]).collect();
+    }
+
     /// State dimension D.
     pub fn dim(&self) -> usize {
         self.rows.dim
@@ -528,6 +573,7 @@ impl Table {
             target_probs: self.extras.target_probs.part(&range),
             next_actions: self.extras.next_actions.part(&range),
             next_action_probs: self.extras.next_action_probs.part(&range),
+            policy: self.extras.policy(start).map(|number| self.policies[number].clone()),
             ..BatchParts::default()
         };
         Batch::new(parts).expect("rows were checked when they were read")

@@ -22,6 +22,7 @@ pub(super) fn array(name: &str) -> Option<Column> {
         "next_actions" => Column::NextAction(0),
         "next_action_probs" => Column::NextActionProb(0),
         "starts_chain" => Column::StartsChain,
+        "policies" => Column::Policy,
         _ => return None,
     })
 }
@@ -37,10 +38,10 @@ pub(super) fn hint(name: &str) -> String {
         _ if lower.contains([';', '\t']) => "not known; columns are separated by commas".to_owned(),
         "state" | "next_state" | "next_action_probs" => format!("not known; number it: {lower}_0"),
         "rewards" | "actions" | "discounts" | "states" | "next_states" | "times" | "streams" | "behavior_probs"
-        | "target_probs" | "next_actions" => "not known; names are singular here".to_owned(),
+        | "target_probs" | "next_actions" | "policies" => "not known; names are singular here".to_owned(),
         _ => "not known; put an underscore before its name to have it skipped. Known are stream, state_0.., \
               next_state_0.., action or action_0.., reward or reward_0.., terminated, truncated, done, discount, time, \
-              seq, starts_chain, behavior_prob, target_prob, next_action or next_action_0.., next_action_probs_0.."
+              seq, starts_chain, policy, behavior_prob, target_prob, next_action or next_action_0.., next_action_probs_0.."
             .to_owned(),
     }
 }
@@ -52,7 +53,7 @@ pub(super) fn array_hint(name: &str) -> String {
         Some(known) => format!("not known; call it {known}"),
         None => {
             "not known; put an underscore before its name to have it skipped. Known are states, next_states, actions, \
-                 rewards, terminated, truncated, done, discounts, streams, times, seqs, starts_chain, behavior_probs, \
+                 rewards, terminated, truncated, done, discounts, streams, times, seqs, starts_chain, policies, behavior_probs, \
                  target_probs, next_actions, next_action_probs"
                 .to_owned()
         }

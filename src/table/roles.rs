@@ -577,8 +577,9 @@ impl Finder<'_> {
     fn say(&self, sums: &[Reckoned]) -> Vec<(&'static str, String)> {
         let done = self.done();
         let mut said: Vec<(&'static str, String)> = Vec::new();
-        let kinds: [Kind; 14] = [
+        let kinds: [Kind; 15] = [
             ("stream", |c| c == Column::Stream),
+            ("policy", |c| c == Column::Policy),
             ("episode", |c| c == Column::Episode),
             ("time", |c| c == Column::Order),
             ("state", |c| matches!(c, Column::State(_))),

@@ -24,6 +24,13 @@ pub fn diagnostic(of: &Diagnostic) -> String {
         Diagnostic::SelectedByReturns { rows, pieces, kernels } => {
             format!("selected by held-out returns of {rows} rows in {pieces} pieces, among {kernels} kernels")
         }
+        Diagnostic::ChangeIgnored { since, other_streams: true } => {
+            format!("the errors changed about row {since}, where other streams begin: all rows were learned")
+        }
+        Diagnostic::ChangeIgnored { since, other_streams: false } => format!(
+            "the errors changed about row {since}, but returns since are predicted no better without the rows before: all rows \
+             were learned"
+        ),
         Diagnostic::BudgetEnded => "the time budget ended the search: the best result by then won".into(),
         Diagnostic::EvidenceLost { elements, nats } => format!(
             "the dictionary is full: its {elements} elements cannot represent what the data support ({nats:.0} nats of exact \

@@ -28,6 +28,14 @@ pub enum Diagnostic {
     },
     /// The budget ended the search: the best result by then won.
     BudgetEnded,
+    /// The errors changed among the rows, and the model has learned those before the change all the same.
+    ChangeIgnored {
+        /// Offset at which they probably changed.
+        since: u64,
+        /// Whether most rows since are of streams that had none before; else returns are predicted no better without the rows
+        /// before.
+        other_streams: bool,
+    },
     /// A full dictionary cost more evidence than it should.
     EvidenceLost {
         /// Elements of the dictionary.

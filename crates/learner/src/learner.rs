@@ -13,7 +13,7 @@ use crate::snapshot::Snapshot;
 use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
 use follow::Following;
-pub use follow::KEPT_MAX;
+pub use follow::{COPIES_MAX, KEPT_MAX};
 pub use policy::OnNewPolicy;
 use policy::Policies;
 use serde::{Deserialize, Serialize};

@@ -1522,6 +1522,25 @@ impl Model {
         Some(weights)
     }
 
+    /// What [`Model::sleep`] would leave of it now, but for its watch, and its weights (m, H); it goes on itself. None before it
+    /// has any. O(m^2).
+    pub(super) fn asleep(&mut self) -> Option<(Self, Matrix)> {
+        let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
+        // What a sleeping model does not have need not be copied.
+        let nothing = BackfillBuffer::new(0, 1, 0, width, self.settings.rewards.len());
+        let recent = std::mem::replace(&mut self.recent, nothing);
+        let (work, watch) = (self.work.take(), self.watch.take());
+        let mut copy = self.clone();
+        (self.recent, self.work, self.watch) = (recent, work, watch);
+        let weights = copy.sleep()?;
+        Some((copy, weights))
+    }
+
+    /// Take what watches the errors of `other`, which is this model at another moment.
+    pub(super) fn take_watch_of(&mut self, other: &mut Self) {
+        self.watch = other.watch.take();
+    }
+
     /// Go on after [`Model::sleep`].
     pub(super) fn wake(&mut self) {
         let (room, settings) = (self.dictionary.max(), &self.settings);

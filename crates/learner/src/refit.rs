@@ -1,7 +1,8 @@
 //! Model selection: a [`RefitJob`] in, a [`Candidate`] or a reason why not out; one pure function with a stop flag.
 
 use super::batch::{BatchError, Given};
-use super::model::{Model, Score, effective_tolerance};
+use super::diagnostics::Diagnostic;
+use super::model::{Model, Score, effective_tolerance, rows_of_its_own};
 use super::referee::{self, Choice, Question};
 pub use super::referee::{CandidateReport, LambdaReport, SelectionReport};
 pub use super::report::{AscentReport, EvidenceKind, RefitReport, StructureReport, VariableReport, Verdict};
@@ -45,6 +46,10 @@ const TARGETS_MOVED_NOISE: f64 = 0.1;
 const OUTDATED: u64 = 4;
 /// Times that an outdated candidate is selected again: rows may go on arriving faster than any selection ends.
 const AGAIN_MAX: u32 = 2;
+/// Share of the rows since a change whose streams were there before: with fewer, other streams have come, and no world has changed.
+const SAME_STREAMS: f64 = 0.5;
+/// Changes that a selection follows, one after the other.
+const CHANGES_MAX: u32 = 3;
 /// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
 const HALF_LIVES: f64 = 8.0;
 
@@ -287,7 +292,8 @@ impl From<SolveError> for RefitError {
     }
 }
 
-/// Select a model on the window and rebuild everything under it.
+/// Select a model on the window and rebuild everything under it. Where the world has changed among the rows, and those since
+/// predict each other better without the ones before, a model is selected on them alone.
 ///
 /// `keep_going` is the stop flag: once false, the answer is [`RefitError::Stopped`]. `time_left` is the budget: once
 /// false, ascents end where they are and the best point so far is used. Called in a pool of threads, it uses them, and gives
@@ -296,6 +302,97 @@ impl From<SolveError> for RefitError {
 /// # Errors
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
+    // The errors of a stopgap have not been watched, so that these rows are seen for the first time.
+    let unseen = job.current.generation <= 1;
+    select_since_changes(job, unseen, CHANGES_MAX, keep_going, time_left)
+}
+
+/// As [`run`], following at most so many changes; those among rows that are `unseen` are looked for in passing as well.
+fn select_since_changes(
+    job: &RefitJob,
+    unseen: bool,
+    most: u32,
+    keep_going: KeepGoing<'_>,
+    time_left: KeepGoing<'_>,
+) -> Result<Candidate, RefitError> {
+    let mut candidate = select(job, keep_going, time_left)?;
+    let mut change = candidate.model.last_change(job.window.end());
+    if change.is_none() && unseen && most > 0 {
+        change = change_in_passing(job, &candidate.model, keep_going)?;
+    }
+    let Some(alarm) = change.filter(|_| most > 0) else { return Ok(candidate) };
+    if let Some(ignored) = stays_with_all(job, &candidate.model, alarm.finding.since, keep_going)? {
+        candidate.report.findings.push(ignored);
+        return Ok(candidate);
+    }
+    // What all rows have chosen is there to be compared with, and to be taken where there is no time for more.
+    let current = Snapshot { generation: job.current.generation.max(2), ..candidate.model.snapshot(false)? };
+    let since = RefitJob { from: alarm.finding.since, current, ..job.asked_of(job.window.clone()) };
+    match select_since_changes(&since, unseen, most - 1, keep_going, time_left) {
+        Ok(found) => {
+            let alarm = found.alarm.unwrap_or(alarm);
+            Ok(Candidate { alarm: Some(alarm), asked: candidate.asked, ..found })
+        }
+        Err(RefitError::Stopped) => Err(RefitError::Stopped),
+        Err(_) => Ok(candidate),
+    }
+}
+
+/// The first change that shows in the errors of rows before they are learned, if enough rows have come since for a model of
+/// their own. A model of two worlds may err alike in both.
+fn change_in_passing(job: &RefitJob, model: &Model, keep_going: KeepGoing<'_>) -> Result<Option<Alarm>, RefitError> {
+    let mut passing = model.emptied();
+    passing.start_watch();
+    if passing.watch().is_none() {
+        return Ok(None);
+    }
+    let enough = rows_of_its_own(model.dictionary().len());
+    for (rows, range, offset) in job.window.since(job.first()) {
+        for start in range.clone().step_by(CATCH_UP_ROWS) {
+            if !keep_going() {
+                return Err(RefitError::Stopped);
+            }
+            let part = start..range.end.min(start + CATCH_UP_ROWS);
+            passing.learn(rows, part, offset + (start - range.start) as u64);
+            if let Some(alarm) = passing.take_alarms().into_iter().find(Alarm::is_general) {
+                return Ok(Some(alarm).filter(|alarm| alarm.finding.since + enough <= job.window.end()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Why the rows before offset `since` still count, although the errors have changed there; none if they do not.
+fn stays_with_all(
+    job: &RefitJob,
+    model: &Model,
+    since: u64,
+    keep_going: KeepGoing<'_>,
+) -> Result<Option<Diagnostic>, RefitError> {
+    let rows = job.window.flatten_since(job.first());
+    let from = since.saturating_sub(job.first()) as usize;
+    let (before, after) = rows.streams.split_at(from);
+    let known: std::collections::HashSet<u32> = before.iter().copied().collect();
+    let same = after.iter().filter(|stream| known.contains(stream)).count();
+    if (same as f64) < SAME_STREAMS * after.len() as f64 {
+        return Ok(Some(Diagnostic::ChangeIgnored { since, other_streams: true }));
+    }
+    let change = referee::Change {
+        settings: &job.settings,
+        rows: &rows,
+        from,
+        inputs: model.inputs(),
+        hyperparameters: &model.hyperparameters(),
+        lambda: model.lambda(),
+        room: job.room(),
+        seed: job.seed,
+    };
+    let alone = change.stands_alone(keep_going).ok_or(RefitError::Stopped)?;
+    Ok((!alone).then_some(Diagnostic::ChangeIgnored { since, other_streams: false }))
+}
+
+/// Select a model on the rows of the job, whatever may have changed among them.
+fn select(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
     let settings = &job.settings;
     let rows = job.window.flatten_since(job.first());
     if rows.len() < ROWS_MIN {
@@ -472,15 +569,7 @@ fn by_returns(
     let Choice { hyperparameters, lambda, report: selection, found, structures } =
         referee::choose(&question, &mut note, keep_going, time_left)?;
     let chosen = Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: job.first() };
-    let mut model = selected_model(job, &chosen, keep_going)?;
-    // The world may have changed among these rows: the model is then made of those since.
-    let alarm = model.last_change(job.window.end());
-    let from = alarm.as_ref().map_or(chosen.first, |alarm| alarm.finding.since);
-    if from > chosen.first {
-        let mut since = Rows::new(rows.dim, rows.rewards_per_row);
-        since.extend(rows, (from - chosen.first) as usize..rows.len());
-        model = selected_model(job, &Given { rows: &since, first: from, ..chosen }, keep_going)?;
-    }
+    let model = selected_model(job, &chosen, keep_going)?;
     let alike = |d: usize| dependence.duplicates_of(d);
     let support = found.as_ref().and_then(|(search, found)| {
         search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
@@ -499,7 +588,7 @@ fn by_returns(
     if !keep_going() {
         return Err(RefitError::Stopped);
     }
-    Ok(Candidate { from, alarm, ..job.candidate(model, report) })
+    Ok(job.candidate(model, report))
 }
 
 /// What a report says of the rebuilt model and its `hyperparameters`; how they were found is left out. `support` is the evidence

@@ -7,7 +7,7 @@ use criticd_learner::model::Model;
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;
-use criticd_learner::{Lambda, Learner, SelectionKind, Settings, VarianceKind};
+use criticd_learner::{DriftSensitivity, Lambda, Learner, SelectionKind, Settings, VarianceKind};
 use support::wander;
 
 const WARM: usize = 6000;
@@ -20,6 +20,8 @@ fn settings() -> Settings {
         refit_first_rows: 0,
         // It reduces a matrix to tridiagonal form in memory of its own, where the rows have grown by an eighth.
         estimate_scale: false,
+        // Where a world is watched a copy of the model is made every thousand rows or more, see below.
+        drift_sensitivity: DriftSensitivity::Off,
         ..Settings::default()
     }
 }
@@ -90,6 +92,22 @@ fn a_full_dictionary_learns_without_allocating() {
             assert_eq!(allocations(settings.clone(), rows, group), 0, "{name}, groups of {group}");
         }
     }
+}
+
+#[test]
+fn a_watched_world_costs_a_copy_now_and_then_and_nothing_else() {
+    let (rows, watched) =
+        (wander(WARM + 3000, 5, 2, 21), Settings { drift_sensitivity: DriftSensitivity::Normal, ..settings() });
+    let (mut window, mut learner) = (Window::new(2, 2, rows.len()), Learner::new(watched, None));
+    window.extend(&rows, 0..WARM);
+    learner.step(&window);
+    assert!(learner.watches());
+    let mut step = |i: usize| {
+        window.extend(&rows, i..i + 1);
+        allocation_counter::measure(|| drop(learner.step(&window))).count_total > 0
+    };
+    let copies = (WARM..rows.len()).filter(|&i| step(i)).count();
+    assert!((1..=3).contains(&copies), "{copies} of 3000 rows have allocated");
 }
 
 #[test]

@@ -163,6 +163,26 @@ def write_policies():
             file.write(json.dumps(line) + "\n")
 
 
+def write_acted():
+    """Which policy acted, by name."""
+    names = ["soft"] * 4 + ["stiff"] * 5 + ["soft"] * 3
+    n = len(names)
+    rows = {
+        "states": np.arange(n)[:, None] / 4,
+        "next_states": (np.arange(n)[:, None] + 1.0) / 4,
+        "rewards": np.arange(n) / 8,
+        "terminated": np.arange(n) == n - 1,
+    }
+    columns = columns_of(rows)
+    np.savez("acted.npz", **rows, policies=np.array(names))
+    pq.write_table(pa.table(columns | {"policy": names}), "acted.parquet")
+    write_csv("acted.csv", columns | {"policy": names})
+    with open("acted.jsonl", "w") as file:
+        for i in range(n):
+            line = {name: values[i] for name, values in columns.items()}
+            file.write(json.dumps(line | {"policy": names[i]}) + "\n")
+
+
 def write_trajectory():
     """One piece with one more state than rewards."""
     (part,) = episodes([12], 4)
@@ -242,6 +262,7 @@ if __name__ == "__main__":
     write_full()
     write_pieces()
     write_policies()
+    write_acted()
     write_trajectory()
     write_minari()
     write_d4rl()

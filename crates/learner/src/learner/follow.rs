@@ -5,7 +5,8 @@
 //! ([`Contest`]), or once it has learned enough rows and foretells them no worse; the old model is set aside under a name. A
 //! fork that stays behind is dismissed: not every change of errors is one of values. When an alarm comes, and until the fork
 //! takes over, the models that were set aside are tried on the last rows: one whose errors are as they were when it was healthy
-//! takes over instead.
+//! takes over instead. What is set aside is the model as it was before the change: now and then a copy of it is kept, since an
+//! alarm comes some hundred rows after the change, and a swap more than a thousand, all of which the model has learned.
 //!
 //! All of it happens where the weights are refreshed, and is a function of rows, offsets and settings: no record of it is
 //! needed to do it again.
@@ -31,6 +32,12 @@ const LEAD_CLEAR: f64 = 2.5;
 const PATIENCE: u64 = 4;
 /// Models that are set aside at most; the one that has been for longest makes room.
 pub const KEPT_MAX: usize = 3;
+/// Copies of the model as it was that are kept at most: one may be of a moment after the change.
+pub const COPIES_MAX: usize = 2;
+/// Rows between two copies: this share of the rows that the model has learned, between these.
+const COPY_SHARE: u64 = 8;
+const COPY_ROWS_MIN: u64 = 1024;
+const COPY_ROWS_MAX: u64 = 8192;
 /// Rows that a model which was set aside is tried on, at most and at least.
 const TRIAL_ROWS: u64 = 512;
 const TRIAL_ROWS_MIN: u64 = 320;
@@ -44,6 +51,9 @@ struct Fork {
     model: Box<Model>,
     /// Offset of its first row.
     from: u64,
+    /// Offset at which the world has probably changed; a file from before does not tell.
+    #[serde(default)]
+    since: u64,
     /// Against the model that answers.
     contest: Contest,
     /// Since when the world was as the model knew it, as far as was known before the alarm.
@@ -52,7 +62,7 @@ struct Fork {
     try_again_at: u64,
 }
 
-/// A model that was set aside.
+/// A model that was set aside, or a copy that may be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Kept {
     name: String,
@@ -72,6 +82,8 @@ pub(super) struct Following {
     fork: Option<Fork>,
     /// The longest set aside first.
     kept: Vec<Kept>,
+    /// The present model as it was, the oldest copy first, without watches.
+    copies: Vec<Kept>,
     /// Name of the present model, if it came back under one.
     name: Option<String>,
     /// Offset of the first row of the world and the policy as they are: refits leave out those before.
@@ -123,13 +135,16 @@ impl Following {
         };
         let fork =
             |fork: &Fork| fork.model.is_consistent() && fork.contest.is_consistent(fork.model.settings().rewards.len());
-        self.fork.as_ref().is_none_or(fork) && self.kept.len() <= KEPT_MAX && self.kept.iter().all(sizes)
+        self.fork.as_ref().is_none_or(fork)
+            && self.kept.len() <= KEPT_MAX
+            && self.copies.len() <= COPIES_MAX
+            && self.kept.iter().chain(&self.copies).all(sizes)
     }
 
     /// Bytes held, for reports of memory.
     pub(super) fn bytes(&self) -> usize {
         self.fork.as_ref().map_or(0, |fork| fork.model.bytes())
-            + self.kept.iter().map(|kept| kept.model.bytes() + kept.weights.bytes()).sum::<usize>()
+            + self.kept.iter().chain(&self.copies).map(|kept| kept.model.bytes() + kept.weights.bytes()).sum::<usize>()
     }
 
     pub(super) fn changed_at(&self) -> u64 {
@@ -152,11 +167,13 @@ impl Following {
     pub(super) fn end(&mut self) {
         (self.pending, self.fork, self.kept_from) = (None, None, None);
         self.kept.clear();
+        self.copies.clear();
     }
 
     /// Another policy acts from the row at `offset` on: what was begun for the one before ends.
     pub(super) fn restart_at(&mut self, offset: u64) {
         (self.pending, self.fork, self.name) = (None, None, None);
+        self.copies.clear();
         self.changed_at = offset;
         self.kept_from = self.kept_from.map(|from| from.max(offset));
     }
@@ -227,7 +244,9 @@ impl Learner {
             if !self.come_back(window, alarm.finding.since) {
                 self.fork(window, &alarm);
             }
-        } else if let Some(fork) = &self.following.fork {
+            return;
+        }
+        if let Some(fork) = &self.following.fork {
             let (from, verdict) = (fork.from, fork.verdict(self.learned));
             let tries = self.learned >= fork.try_again_at || verdict == Some(true);
             if tries && self.come_back(window, from) {
@@ -239,7 +258,31 @@ impl Learner {
                 None if tries => self.following.fork.iter_mut().for_each(|fork| fork.try_again_at = u64::MAX),
                 None => {}
             }
+        } else {
+            self.copy();
         }
+    }
+
+    /// Keep a copy of the model as it is, if the last one is old enough and an alarm may come.
+    fn copy(&mut self) {
+        let watched = |model: &&mut Box<Model>| model.watch().is_some_and(|watch| watch.has_begun());
+        let Some(model) = self.model.as_mut().filter(watched) else { return };
+        let copies = &mut self.following.copies;
+        let apart = (model.statistics().rows / COPY_SHARE).clamp(COPY_ROWS_MIN, COPY_ROWS_MAX);
+        if copies.last().is_some_and(|last| self.learned - last.until < apart) {
+            return;
+        }
+        let Some((model, weights)) = model.asleep() else { return };
+        if copies.len() == COPIES_MAX {
+            copies.remove(0);
+        }
+        let (name, model) = (self.name(), Box::new(model));
+        self.following.copies.push(Kept { name, model, weights, until: self.learned });
+    }
+
+    /// What the present model is called.
+    fn name(&self) -> String {
+        self.following.name.clone().unwrap_or_else(|| format!("generation-{}", self.generation))
     }
 
     /// The fork is of no use: the model goes on as if there had been no change.
@@ -275,17 +318,18 @@ impl Learner {
         }
         let before = std::mem::replace(&mut self.following.changed_at, from);
         let try_again_at = alarm.offset + TRIAL_ROWS;
-        self.following.fork = Some(Fork { model: Box::new(fork), from, contest, before, try_again_at });
+        let since = alarm.finding.since;
+        self.following.fork = Some(Fork { model: Box::new(fork), from, since, contest, before, try_again_at });
         self.following.events.push(Event::Forked { from, at: self.learned });
     }
 
     /// The fork becomes the model.
     fn swap(&mut self, window: &Window) {
-        let Some(Fork { mut model, from, .. }) = self.following.fork.take() else { return };
+        let Some(Fork { mut model, from, since, .. }) = self.following.fork.take() else { return };
         // How returns scatter, the variance of V and what errors are normal follow from the fork's own rows.
         let known = from.max(window.start());
         model.revisit(pieces(window, known, self.learned));
-        let kept = self.replace(model);
+        let kept = self.replace(model, since);
         // The next refit is due as soon as there are enough rows of the world as it is.
         self.refit_ended_at = from;
         self.schedule();
@@ -321,11 +365,11 @@ impl Learner {
         let best = tried.filter_map(|(k, z)| z.map(|z| (k, z))).min_by(|a, b| a.1.total_cmp(&b.1));
         let Some((k, _)) = best else { return false };
         let Kept { name, mut model, until, .. } = self.following.kept.remove(k);
-        self.following.fork = None;
+        let since = self.following.fork.take().map_or(since, |fork| fork.since);
         model.set_settings(&self.settings);
         model.wake();
         let rows = model.statistics().rows;
-        let kept = self.replace(model);
+        let kept = self.replace(model, since);
         self.following.name = Some(name.clone());
         self.following.changed_at = from;
         self.refit_ended_at = self.learned;
@@ -334,10 +378,10 @@ impl Learner {
         true
     }
 
-    /// `model` answers from here on; the name that the one before is set aside under.
-    fn replace(&mut self, mut model: Box<Model>) -> Option<String> {
+    /// `model` answers from here on, since the world has changed at offset `since`; the name that the one before is set aside under.
+    fn replace(&mut self, mut model: Box<Model>, since: u64) -> Option<String> {
         model.reset_score();
-        let kept = self.set_aside();
+        let kept = self.set_aside(since);
         self.model = Some(model);
         self.generation += 1;
         self.full_reported = false;
@@ -350,28 +394,41 @@ impl Learner {
     /// A refit has found `model`, and perhaps a change among its rows, since which it is of. The model before is set aside if it
     /// was for another world, and else handed out.
     pub(super) fn install(&mut self, model: Box<Model>, alarm: Option<Alarm>) -> Option<Box<Model>> {
-        let forked = self.following.fork.take().is_some();
+        let forked = self.following.fork.take().map(|fork| fork.since);
         self.following.pending = None;
         let changed_at = alarm.as_ref().map_or(0, |alarm| alarm.finding.since);
         self.following.events.extend(alarm.map(Event::Drift));
-        if !forked && changed_at <= self.following.changed_at {
+        if forked.is_none() && changed_at <= self.following.changed_at {
+            self.following.copies.clear();
             return self.model.replace(model);
         }
+        let kept = self.set_aside(forked.unwrap_or(changed_at));
         self.following.changed_at = self.following.changed_at.max(changed_at);
-        let kept = self.set_aside();
         self.model = Some(model);
         self.following.events.push(Event::Swapped { from: self.following.changed_at, at: self.learned, kept });
         None
     }
 
-    fn set_aside(&mut self) -> Option<String> {
+    /// Set the present model aside as it was before offset `since`, as far as copies go back; its name.
+    fn set_aside(&mut self, since: u64) -> Option<String> {
+        let mut copies = std::mem::take(&mut self.following.copies);
         let mut model = self.model.take()?;
         let weights = model.sleep()?;
-        let name = self.following.name.take().unwrap_or_else(|| format!("generation-{}", self.generation));
+        let name = self.name();
+        self.following.name = None;
+        let before = copies.iter().rposition(|copy| copy.until <= since).or((!copies.is_empty()).then_some(0));
+        let kept = match before.map(|k| copies.swap_remove(k)) {
+            Some(mut copy) => {
+                // What was normal before the alarm is known best now.
+                copy.model.take_watch_of(&mut model);
+                copy
+            }
+            None => Kept { name: name.clone(), model, weights, until: self.learned },
+        };
         if self.following.kept.len() == KEPT_MAX {
             self.following.kept.remove(0);
         }
-        self.following.kept.push(Kept { name: name.clone(), model, weights, until: self.learned });
+        self.following.kept.push(kept);
         Some(name)
     }
 }

@@ -6,17 +6,18 @@
 //! u_k = (sum of the other A + ratio I)^-1 (sum of the other p)            V of fold k is phi'u_k
 //! ```
 
-use super::pieces::{FOLDS, Pieces};
+use super::pieces::Pieces;
 use crate::math::dense::{Matrix, Op, Scratch, axpy, multiply, solve_general_into};
 use crate::math::dictionary::Dictionary;
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::Points;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Nodes worked on at a time.
 const BLOCK: usize = 512;
 
-/// A and p of one fold, for each lambda.
+/// A and p of some nodes, for each lambda.
 pub(super) struct Sums {
     /// A (m, m).
     pub(super) system: Vec<Matrix>,
@@ -34,17 +35,16 @@ pub(super) fn each<T: Send>(count: usize, f: impl Fn(usize) -> T + Sync + Send) 
     }
 }
 
-/// A and p of fold `fold`; none if stopped. O(n m^2) for each lambda.
+/// A and p of `nodes`, which are whole pieces; none if stopped. O(n m^2) for each lambda.
 pub(super) fn sums(
     pieces: &Pieces,
-    fold: usize,
+    nodes: Range<usize>,
     dictionary: &Dictionary,
     lambdas: &[f64],
     keep_going: KeepGoing<'_>,
 ) -> Option<Sums> {
     let (m, dim, columns) = (dictionary.len(), pieces.dim, pieces.columns());
     let kernel = dictionary.kernel();
-    let nodes = pieces.folds[fold].clone();
     let zeros = |columns: usize| lambdas.iter().map(|_| Matrix::zeros(m, columns)).collect::<Vec<Matrix>>();
     let mut out = Sums { system: zeros(m), response: zeros(columns) };
     let carries: Vec<Vec<f64>> = lambdas.iter().map(|&lambda| pieces.carries(lambda)).collect();
@@ -96,7 +96,7 @@ pub(super) fn sums(
     Some(out)
 }
 
-/// Weights of features (m, L R H) with fold `fold` left out: the columns of reward h for lambda l and ridge r stand at
+/// Weights of features (m, L R H) with `sums` number `fold` left out: the columns of reward h for lambda l and ridge r stand at
 /// (l R + r) H + h. Those whose system is singular are not numbers.
 pub(super) fn weights(sums: &[Sums], fold: usize, ratios: &[f64]) -> Matrix {
     let (m, columns) = (sums[0].response[0].rows(), sums[0].response[0].cols());
@@ -122,9 +122,9 @@ pub(super) fn weights(sums: &[Sums], fold: usize, ratios: &[f64]) -> Matrix {
     out
 }
 
-/// A and p of all folds but `fold`, added in their order: nothing is subtracted, so nothing is lost.
+/// A and p of all but number `fold`, added in their order: nothing is subtracted, so nothing is lost.
 fn rest(sums: &[Sums], fold: usize, l: usize) -> (Matrix, Matrix) {
-    let mut others = (0..FOLDS).filter(|&k| k != fold);
+    let mut others = (0..sums.len()).filter(|&k| k != fold);
     let first = others.next().expect("more than one fold");
     let (mut system, mut response) = (sums[first].system[l].clone(), sums[first].response[l].clone());
     for k in others {
@@ -134,11 +134,11 @@ fn rest(sums: &[Sums], fold: usize, l: usize) -> (Matrix, Matrix) {
     (system, response)
 }
 
-/// Values at the nodes of fold `fold` under `weights` (m, C) of features, column by column; none if stopped. Single precision
+/// Values at `nodes` under `weights` (m, C) of features, column by column; none if stopped. Single precision
 /// suffices for what is compared with noisy targets.
 pub(super) fn values(
     pieces: &Pieces,
-    fold: usize,
+    nodes: Range<usize>,
     dictionary: &Dictionary,
     weights: &Matrix,
     keep_going: KeepGoing<'_>,
@@ -147,7 +147,6 @@ pub(super) fn values(
     let kernel = dictionary.kernel();
     let points = Points::new(kernel.projected_dim(dim), &kernel.project(dim, dictionary.elements()));
     let weights = dictionary.kernel_weights(weights);
-    let nodes = pieces.folds[fold].clone();
     let mut out = vec![0.0f32; nodes.len() * weights.cols()];
     let (mut covariances, mut block, mut projected) = (Matrix::default(), Matrix::default(), Vec::new());
     for start in nodes.clone().step_by(BLOCK) {

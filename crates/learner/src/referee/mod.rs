@@ -4,6 +4,7 @@
 //! are compared out of fold, under every lambda and ridge, against one reference (`jury.rs`). The present model is one of them
 //! and stays unless another is better by more than the standard error of the difference.
 
+mod change;
 mod folds;
 mod jury;
 mod pieces;
@@ -22,6 +23,7 @@ use crate::math::kernel::{Hyperparameters, Kernel, Metric};
 use crate::math::optimise::Ascent;
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
+pub(super) use change::Change;
 use folds::each;
 use jury::{Candidate, Contender, Jury, Verdict};
 use pieces::{FOLDS, Pieces, Source};
@@ -367,12 +369,13 @@ fn out_of_fold(
     ratios: &[f64],
     keep_going: KeepGoing<'_>,
 ) -> Option<Vec<f32>> {
-    let sums = each(FOLDS, |fold| folds::sums(pieces, fold, dictionary, lambdas, keep_going));
+    let sums = each(FOLDS, |fold| folds::sums(pieces, pieces.folds[fold].clone(), dictionary, lambdas, keep_going));
     let sums = sums.into_iter().collect::<Option<Vec<_>>>()?;
     let weights = each(FOLDS, |fold| keep_going().then(|| folds::weights(&sums, fold, ratios)));
     let weights = weights.into_iter().collect::<Option<Vec<_>>>()?;
     drop(sums);
-    let values = each(FOLDS, |fold| folds::values(pieces, fold, dictionary, &weights[fold], keep_going));
+    let values =
+        each(FOLDS, |fold| folds::values(pieces, pieces.folds[fold].clone(), dictionary, &weights[fold], keep_going));
     let values = values.into_iter().collect::<Option<Vec<_>>>()?;
     let columns = lambdas.len() * ratios.len() * pieces.columns();
     let mut out = Vec::with_capacity(pieces.nodes() * columns);

@@ -83,7 +83,9 @@ fn dictionary() -> Dictionary {
 }
 
 fn sums_of(pieces: &Pieces, lambdas: &[f64]) -> Vec<folds::Sums> {
-    (0..FOLDS).map(|fold| folds::sums(pieces, fold, &dictionary(), lambdas, &|| true).unwrap()).collect()
+    (0..FOLDS)
+        .map(|fold| folds::sums(pieces, pieces.folds[fold].clone(), &dictionary(), lambdas, &|| true).unwrap())
+        .collect()
 }
 
 /// What the only reward was divided by.
@@ -117,7 +119,7 @@ fn a_fold_is_predicted_as_if_it_had_never_been_there() {
     for fold in 0..FOLDS {
         let here: Vec<usize> = pieces.folds[fold].clone().filter_map(|node| pieces.row[node]).collect();
         let weights = folds::weights(&sums, fold, &ratios);
-        let values = folds::values(&pieces, fold, &dictionary, &weights, &|| true).unwrap();
+        let values = folds::values(&pieces, pieces.folds[fold].clone(), &dictionary, &weights, &|| true).unwrap();
         for (l, &lambda) in lambdas.iter().enumerate() {
             let (mut a, mut p) = (Matrix::zeros(phi.rows(), phi.rows()), Matrix::zeros(phi.rows(), 1));
             let starts = (0..rows.len()).filter(|i| !successor.contains(&Some(*i)) && !here.contains(i));
@@ -226,8 +228,9 @@ fn error_of(rows: &Rows, inputs: &Inputs, metric: &Metric, lambda: f64, ratio: f
     let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
     let (dictionary, _) = pivoted_cholesky(&kernel, 1, &states, enough, 300, &|| true).unwrap();
     let pieces = Pieces::new(&source(rows, inputs));
-    let sums: Vec<folds::Sums> =
-        (0..FOLDS).map(|fold| folds::sums(&pieces, fold, &dictionary, &[lambda], &|| true).unwrap()).collect();
+    let sums: Vec<folds::Sums> = (0..FOLDS)
+        .map(|fold| folds::sums(&pieces, pieces.folds[fold].clone(), &dictionary, &[lambda], &|| true).unwrap())
+        .collect();
     let (mut a, mut p) = (Matrix::identity(dictionary.len()), Matrix::zeros(dictionary.len(), 1));
     (0..a.cols()).for_each(|i| *a.at_mut(i, i) = ratio);
     for sums in &sums {
