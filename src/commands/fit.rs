@@ -334,7 +334,9 @@ impl Fit {
             return Err(Failure::usage("--heads: white noise knows no returns, heads want correlated noise"));
         }
         if settings.action_value.is_some() {
-            return Err(Failure::usage("--heads: heads are of states, they cannot be learned beside values of actions"));
+            return Err(Failure::usage(
+                "--heads: heads are of states, they cannot be learned beside values of actions",
+            ));
         }
         Ok(())
     }
