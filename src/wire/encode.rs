@@ -598,6 +598,7 @@ struct SnapshotBody<'a> {
     provisional: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     actions: Option<ActionsBody<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     heads: Option<HeadsBody<'a>>,
 }
 
