@@ -897,7 +897,7 @@ fn lambdas(chosen: f64, selection: &SelectionReport) -> String {
     let others: Vec<String> = selection
         .lambdas
         .iter()
-        .filter(|other| other.lambda != chosen)
+        .filter(|other| other.lambda != chosen || other.score > 1.0)
         .map(|other| format!("{} {:+.1} %", other.lambda, 100.0 * (other.score - 1.0)))
         .collect();
     if others.is_empty() { chosen.to_string() } else { format!("{chosen} ({})", others.join(", ")) }

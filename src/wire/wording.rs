@@ -60,6 +60,9 @@ pub fn diagnostic(of: &Diagnostic) -> String {
         Diagnostic::Correlated { variables: [a, b], correlation } => format!(
             "{a} and {b} move together (correlation {correlation:.3}): the data cannot separate their effects"
         ),
+        Diagnostic::TinyStates { variable, limit } => {
+            format!("{variable} varies by less than {limit:e} and counts as a constant: use a larger unit")
+        }
         Diagnostic::OutlyingStates { variable } => {
             format!("{variable} has outliers: the middle 98 % of its values set its scale")
         }
@@ -76,6 +79,9 @@ pub fn diagnostic(of: &Diagnostic) -> String {
         Diagnostic::UnequalRatios { rows, effective } => format!(
             "importance ratios differ so much that {rows} rows are worth {effective:.0}: a lower rho_max lowers the variance \
              of values, and adds bias"
+        ),
+        Diagnostic::LargeRatios { mean } => format!(
+            "importance ratios average {mean:.3e}, but those of two policies average 1: check behavior_prob and target_prob"
         ),
         Diagnostic::HiddenState { loss } => format!(
             "one-step values (lambda 0) miss {:.1} % of the variance of returns: the state may hide something that matters, \

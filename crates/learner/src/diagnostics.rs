@@ -77,6 +77,13 @@ pub enum Diagnostic {
         /// Their correlation, in [-1, 1].
         correlation: f64,
     },
+    /// A state variable varies too little to be scaled, and counts as a constant.
+    TinyStates {
+        /// Its name.
+        variable: String,
+        /// Smallest variation that is scaled, in its own unit.
+        limit: f64,
+    },
     /// A state variable has outliers.
     OutlyingStates {
         /// Its name.
@@ -97,6 +104,11 @@ pub enum Diagnostic {
         rows: usize,
         /// Effective number of rows, (sum w)^2 / sum w^2.
         effective: f64,
+    },
+    /// Importance ratios do not average 1, as those of two policies do.
+    LargeRatios {
+        /// Their mean.
+        mean: f64,
     },
     /// Candidates with lambda 0 lose against others: the state may hide something.
     HiddenState {

@@ -1051,6 +1051,8 @@ impl Model {
         // A row may end the chain before it, continue one and be the last of its own.
         gathered.clear(self.dictionary.len(), 2 * block.len(), self.statistics.follows_rows, self.scatters_rows());
         let asks = !white && self.asks_for_errors(&gathered);
+        // At lambda = 1, with the variance of the model, nothing waits for a row's successor.
+        let settles = asks || self.statistics.follows_rows;
         let dim = self.inputs.dim();
         for (k, i) in block.clone().enumerate() {
             let nodes = work.nodes[k];
@@ -1067,11 +1069,11 @@ impl Model {
                 self.close_chain(slot, row, work.features.col(node), &work.points[point(node)], &mut gathered);
             }
             let (ratio, decay) = (self.ratio(rows, i), self.chains[slot].discount);
-            let carry = self.carry(rows, i);
+            let carry = self.chains[slot].carry(self.carry(rows, i), ratio);
             let weight = self.statistics.weight_at(offset + k as u64);
             let features = work.features.col(nodes.state);
             let continues = self.chains[slot].rows > 0;
-            if continues && !white {
+            if continues && settles {
                 self.settle_row(slot, Some(work.features.col(nodes.before.unwrap_or(nodes.state))), &mut gathered);
             }
             let crossing = self.statistics.follows_rows.then(|| {

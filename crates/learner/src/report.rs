@@ -30,6 +30,8 @@ const OUTLYING_RETURN: f64 = 100.0;
 const FEW_OUTLIERS: f64 = 8.0;
 /// Standard deviation that a hundredth of the rows has made so much larger than that of the others is not a scale.
 const OUTLYING_STATES: f64 = 20.0;
+/// Standard deviation of a state variable below which it has no scale: slopes of V would be beyond what numbers can be.
+const SMALLEST_SCALE: f64 = 1e-290;
 /// Correlation of two state variables above which the evidence can hardly tell them apart.
 const CORRELATED: f64 = 0.99;
 /// State variables that differ by less, in standard deviations, are copies: 32-bit numbers agree to that.
@@ -211,6 +213,8 @@ pub(super) struct Dependence {
     constant: Vec<usize>,
     /// Each copy with what it is a copy of, possibly in another unit or of the other sign.
     copies: Vec<(usize, usize)>,
+    /// Those that vary by less than [`SMALLEST_SCALE`].
+    tiny: Vec<usize>,
     /// Pairs that move together, with their correlation.
     correlated: Vec<(usize, usize, f64)>,
     /// State variables with values far outside of all others.
@@ -227,6 +231,8 @@ impl Dependence {
         for d in 0..dim {
             if (1..n).all(|i| rows.state(i)[d] == rows.state(0)[d]) {
                 out.constant.push(d);
+            } else if (1..n).all(|i| (rows.state(i)[d] - rows.state(0)[d]).abs() < SMALLEST_SCALE) {
+                out.tiny.push(d);
             } else if kind(d) == StateKind::Real && scale_of(rows, d).2 {
                 out.outlying.push(d);
             }
@@ -274,7 +280,9 @@ impl Dependence {
             correlation,
         });
         let outlying = self.outlying.iter().map(|&d| Diagnostic::OutlyingStates { variable: name(inputs, d) });
-        correlated.chain(outlying).collect()
+        let tiny =
+            self.tiny.iter().map(|&d| Diagnostic::TinyStates { variable: name(inputs, d), limit: SMALLEST_SCALE });
+        correlated.chain(tiny).chain(outlying).collect()
     }
 
     /// Whether one lengthscale for all counts copies twice.
@@ -285,7 +293,8 @@ impl Dependence {
 
     /// State variables that can say nothing beside the others.
     pub(super) fn left_out(&self) -> Vec<usize> {
-        let mut out: Vec<usize> = self.constant.iter().copied().chain(self.copies.iter().map(|&(d, _)| d)).collect();
+        let still = self.constant.iter().chain(&self.tiny).copied();
+        let mut out: Vec<usize> = still.chain(self.copies.iter().map(|&(d, _)| d)).collect();
         out.sort_unstable();
         out
     }
@@ -314,17 +323,25 @@ fn median_and_inner_deviation(values: &mut [f64]) -> (f64, f64) {
     (values[last / 2], (values[last - out] - values[out]) / 4.653)
 }
 
+/// The power of two next to a magnitude, 1 for 0.
+fn power_of_two(magnitude: f64) -> f64 {
+    if magnitude > 0.0 { 2f64.powi((magnitude.log2().round() as i32).max(f64::MIN_EXP)) } else { 1.0 }
+}
+
 /// Shift and scale of state variable `d`, and whether outliers decided how they were taken: mean and standard deviation over the
 /// rows, or, where the outermost hundredth has blown those up, median and the spread of the others. What stands still most of the
 /// time and then moves has no outliers: its quartiles may coincide, and its standard deviation is the scale of the movement. A
-/// constant keeps its unit.
+/// constant keeps its unit, and so does what varies by less than [`SMALLEST_SCALE`].
 pub(super) fn scale_of(rows: &Rows, d: usize) -> (f64, f64, bool) {
     let n = rows.len().max(1) as f64;
     let column = || rows.states.iter().skip(d).step_by(rows.dim);
     let mean = column().sum::<f64>() / n;
-    let deviation = (column().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n).sqrt();
+    // Squares of small numbers would be 0: they are taken in a unit of their own, a power of two, which rounds nothing off.
+    let unit = power_of_two(column().fold(0.0, |most: f64, x| most.max((x - mean).abs())));
+    let square = |x: &f64| ((x - mean) / unit) * ((x - mean) / unit);
+    let deviation = unit * (column().map(square).sum::<f64>() / n).sqrt();
     // What is left of a constant after subtracting its mean is rounding, not a scale.
-    if deviation <= 1e-12 * mean.abs().max(1e-300) {
+    if deviation <= (1e-12 * mean.abs()).max(SMALLEST_SCALE) {
         return (mean, 1.0, false);
     }
     let mut sample: Vec<f64> = sampled(rows.len()).map(|i| rows.state(i)[d]).collect();
@@ -520,9 +537,20 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_of_a_state_does_not_matter() {
+        let (mean, deviation, _) = scale((0..2000).map(spread));
+        for exponent in [-960, -500, 29] {
+            let unit = 2f64.powi(exponent);
+            let found = scale((0..2000).map(|k| unit * spread(k)));
+            assert_eq!(found, (unit * mean, unit * deviation, false), "2^{exponent}");
+        }
+    }
+
+    #[test]
     fn few_rows_and_constants_have_a_scale() {
         assert_eq!(scale([3.0; 5].into_iter()), (3.0, 1.0, false));
         assert_eq!(scale([1.0, 3.0].into_iter()), (2.0, 1.0, false));
+        assert_eq!(scale([1e-300, 3e-300].into_iter()).1, 1.0, "too small to be a scale");
         assert!(!scale([0.0, 1.0, 2.0, 4.0, 1.0].into_iter()).2);
     }
 }

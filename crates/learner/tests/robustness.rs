@@ -384,3 +384,61 @@ fn rewards_that_are_seen_rarely_are_no_outliers() {
     let rewards = (0..600).map(|i| if i % 50 == 0 { 1.0 } else { 0.001 * rng.random::<f64>() }).collect();
     not_found_by(&refitted(&episodes(1, states, rewards)).unwrap(), has_outliers);
 }
+
+/// A walk between -1 and 1 in chains of 200 rows whose rewards are where it is, its actions taken with these probabilities.
+fn walked(n: usize, behavior_prob: f64, target_prob: f64) -> Window {
+    let mut rng = ChaCha8Rng::seed_from_u64(31);
+    let (mut states, mut next_states) = (Vec::new(), Vec::new());
+    let mut x: f64 = 0.0;
+    for i in 0..n {
+        x = if i % 200 == 0 { rng.random_range(-1.0..1.0) } else { x };
+        states.push(x);
+        x = (x + rng.random_range(-0.2..0.2)).clamp(-1.0, 1.0);
+        next_states.push(x);
+    }
+    let batch = Batch::new(BatchParts {
+        stream: "s".into(),
+        dim: 1,
+        rewards_per_row: 1,
+        rewards: states.clone(),
+        states,
+        next_states: Some(next_states),
+        truncated: Some((0..n).map(|i| i % 200 == 199).collect()),
+        behavior_probs: Some(vec![behavior_prob; n]),
+        target_probs: Some(vec![target_prob; n]),
+        ..BatchParts::default()
+    })
+    .expect("rows that are accepted");
+    let mut window = Window::new(1, 1, n);
+    (0..n).for_each(|i| window.push(0, i == 0, &batch, i));
+    window
+}
+
+#[test]
+fn ratios_far_above_one_are_told_and_leave_a_model() {
+    let settings = Settings { discount: 0.9, dictionary_max: 50, refit_first_rows: 0, ..Settings::default() };
+    let values = |candidate: &Candidate| {
+        let states: Vec<f64> = (-9..=9).map(|k| f64::from(k) / 10.0).collect();
+        candidate.model.snapshot(true).unwrap().evaluate(&states, Ask::MEAN).unwrap().mean
+    };
+    let plain = refit_by(&walked(4000, 0.5, 0.5), settings.clone()).unwrap();
+    not_told(&plain, "average");
+    // Their products along a chain overflow after 35 rows.
+    let heavy = refit_by(&walked(4000, 1e-9, 1.0), settings).unwrap();
+    told(&heavy, "importance ratios average 1.000e9");
+    // Ratios that are all alike weight nothing.
+    let (expected, found) = (values(&plain), values(&heavy));
+    assert!((&found - &expected).amax() < 0.15 * expected.amax(), "{found} {expected}");
+}
+
+#[test]
+fn states_of_any_unit_are_learned() {
+    let (states, rewards) = noisy(1, 400, 3, |x| (3.0 * x[0]).sin());
+    let in_unit = |unit: f64| refitted(&episodes(1, states.iter().map(|x| unit * x).collect(), rewards.clone()));
+    let small = in_unit(2f64.powi(-600)).unwrap();
+    assert_eq!(small.report.variables[0].verdict, Verdict::Matters);
+    assert_eq!(small.model.hyperparameters(), in_unit(1.0).unwrap().model.hyperparameters());
+    // Beside a variable that can be learned of, one that cannot is told.
+    let both = beside(&states, 1, |x| 1e-300 * x[0]);
+    told(&refitted(&episodes(2, both, rewards.clone())).unwrap(), "state_1 varies by less than 1e-290");
+}

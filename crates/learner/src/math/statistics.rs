@@ -31,6 +31,16 @@ use super::raw;
 use super::vector::{add_square, trace_step};
 use serde::{Deserialize, Serialize};
 
+/// What the weights in a trace may sum up to. Ratios of probabilities have the mean 1, so that the sum reaches this in a chain of n
+/// rows with a probability of at most n over this (docs/mathematics.md (S13)).
+const REACH_MAX: f64 = 1e12;
+
+/// c of docs/mathematics.md (S13): how much of a trace flows into a row of this weight, where weights that sum up to `flowing` would.
+/// It is `offered`, lambda rho for V, or 0 where the sum would exceed what ratios of probabilities come to.
+pub fn carry(offered: f64, weight: f64, flowing: f64) -> f64 {
+    if flowing * offered + weight > REACH_MAX { 0.0 } else { offered }
+}
+
 /// Running sums of one chain: all zero at its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
@@ -48,9 +58,17 @@ pub struct Chain {
     pub discount: f64,
     /// Rows absorbed.
     pub rows: u64,
+    /// Sum of the weights in z, as if nothing were forgotten; 0 where rows are not followed.
+    #[serde(default)]
+    pub reach: f64,
 }
 
 impl Chain {
+    /// c of the next row, of this weight ([`carry`]).
+    pub fn carry(&self, offered: f64, weight: f64) -> f64 {
+        carry(offered, weight, self.discount * self.reach)
+    }
+
     /// A chain that has not started, for m features and H rewards.
     pub fn new(features: usize, rewards: usize) -> Self {
         Self { trace: vec![0.0; features], weighted_target: vec![0.0; rewards], ..Self::default() }
@@ -60,7 +78,7 @@ impl Chain {
     pub fn reset(&mut self) {
         self.trace.fill(0.0);
         self.weighted_target.fill(0.0);
-        (self.weight_energy, self.weight_sum, self.discount, self.rows) = (0.0, 0.0, 0.0, 0);
+        (self.weight_energy, self.weight_sum, self.discount, self.rows, self.reach) = (0.0, 0.0, 0.0, 0, 0.0);
     }
 
     /// Let every row so far count `factor` times as much.
@@ -187,7 +205,7 @@ pub struct Followed<'a> {
     pub ratio: f64,
     /// How often the row counts, as statistics keep it: 1 where nothing is forgotten ([`Statistics::weight_at`]).
     pub weight: f64,
-    /// c = lambda rho: how much of the trace flows into the row.
+    /// c = lambda rho: how much of the trace flows into the row ([`Chain::carry`]).
     pub carry: f64,
     /// Discount of the transition.
     pub discount: f64,
@@ -564,6 +582,7 @@ impl Statistics {
         }
         axpy(&mut self.feature_sum, share, row.features);
         self.weight += share;
+        chain.reach = decay * chain.reach + row.ratio;
         chain.discount = row.discount;
         chain.rows += 1;
         if row.ratio > 0.0 {

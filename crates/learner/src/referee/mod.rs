@@ -288,7 +288,33 @@ impl<'a> Pool<'a> {
         (jury.candidates().contains(&candidate) && self.may_be_chosen(candidate)).then_some(candidate)
     }
 
-    /// The smallest sum of scores, unless the present model is as good.
+    /// The candidate with the smallest lambda that chance does not tell from the best: places among `among`, the `scores` of all.
+    ///
+    /// Values vary less from sample to sample the smaller lambda is, and scores see little of that where returns are noisy. A state that
+    /// hides something makes small lambdas worse by more than a standard error.
+    fn steadiest(
+        &self,
+        jury: &Jury<'_>,
+        best: usize,
+        among: &[usize],
+        scores: &[f64],
+        verdicts: &[&Verdict],
+        spread: &[f64],
+    ) -> usize {
+        let candidates = jury.candidates();
+        let lambda = |k: usize| self.lambdas[candidates[k].lambda];
+        let of_each = self.lambdas.iter().filter(|&&l| l < lambda(best)).filter_map(|&l| {
+            let of = among.iter().copied().filter(|&k| lambda(k) == l);
+            of.min_by(|&a, &b| scores[a].total_cmp(&scores[b]))
+        });
+        let as_good = |&k: &usize| {
+            let (loss, error) = jury.difference(candidates[k], candidates[best], verdicts, spread);
+            loss <= error
+        };
+        of_each.filter(as_good).min_by(|&a, &b| lambda(a).total_cmp(&lambda(b))).unwrap_or(best)
+    }
+
+    /// The smallest sum of scores, but for what chance may explain: then the smallest lambda, or the present model.
     fn decide(&self) -> Result<(Hyperparameters, f64, SelectionReport), RefitError> {
         let jury = self.jury();
         let start = self.start(&jury)?;
@@ -302,6 +328,7 @@ impl<'a> Pool<'a> {
         let best_by = |scores: &[f64]| among.iter().copied().min_by(|&a, &b| scores[a].total_cmp(&scores[b]));
         let best = best_by(&scores).expect("the reference is of candidates");
         let (all, count): (Vec<&Verdict>, f64) = (verdicts.iter().collect(), DECIDING.len() as f64);
+        let steadiest = self.steadiest(&jury, best, &among, &scores, &all, &spread);
         let present = self.present(&jury).map(|present| {
             let (gain, error) = jury.difference(present, candidates[best], &all, &spread);
             (candidates.iter().position(|&c| c == present).expect("it is among them"), gain / count, error / count)
@@ -309,7 +336,7 @@ impl<'a> Pool<'a> {
         // What is no better than chance stays as it is: a model that changes has its price.
         let (stays, chosen) = match present {
             Some((place, gain, error)) if place == best || gain <= error => (true, place),
-            _ => (false, best),
+            _ => (false, steadiest),
         };
         let Candidate { kernel, lambda, ratio } = candidates[chosen];
         let one_step = candidates.iter().enumerate().filter(|(_, c)| self.lambdas[c.lambda] == 0.0).map(|(k, _)| k);

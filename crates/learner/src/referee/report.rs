@@ -11,6 +11,8 @@ use serde::Serialize;
 const TOLD_APART: f64 = 3.0;
 /// The same loss must exceed this share of the targets' variance: smaller losses come from the dictionary.
 const MATTERS: f64 = 0.005;
+/// Mean importance ratio above which the report warns: those of two policies average 1.
+const TOO_MUCH: f64 = 1.1;
 /// Effective share of weighted rows below which the report warns.
 const WORTH_LITTLE: f64 = 0.1;
 
@@ -140,6 +142,11 @@ impl About<'_> {
         let effective = sum * sum / squares.max(f64::MIN_POSITIVE);
         if effective < WORTH_LITTLE * *rows as f64 {
             out.push(Diagnostic::UnequalRatios { rows: *rows, effective });
+        }
+        if let Some((mean, error)) = self.jury.pieces.mean_ratio()
+            && mean - TOLD_APART * error > TOO_MUCH
+        {
+            out.push(Diagnostic::LargeRatios { mean });
         }
         if let Some((loss, error)) = self.one_step
             && loss > (TOLD_APART * error).max(MATTERS)

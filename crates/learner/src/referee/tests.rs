@@ -443,3 +443,35 @@ fn values_that_are_all_the_same_are_not_enough() {
     let found = choose(&question(&rows, &settings, &inputs), &mut |_, _, _, _| (), &|| true, &|| true);
     assert!(matches!(found.err(), Some(RefitError::NotEnough(_))));
 }
+
+#[test]
+fn a_trace_ends_where_its_weights_can_be_no_ratios() {
+    let (inputs, mut rows) = (inputs(), walk(400, 40, 1, 70));
+    rows.ratios.fill(3.0);
+    let carries = |rows: &Rows, lambda: f64| {
+        let pieces = Pieces::new(&Source { ratio_max: f64::INFINITY, ..source(rows, &inputs) });
+        let inside =
+            |node: &usize| pieces.row[*node].is_some() && pieces.pieces.iter().all(|piece| piece.start != *node);
+        let carries = pieces.carries(lambda);
+        (0..pieces.nodes()).filter(inside).map(|node| carries[node]).collect::<Vec<f64>>()
+    };
+    assert!(carries(&rows, 0.5).iter().all(|&c| c == 1.5), "1.5^39 is no more than chance may bring");
+    let ends = carries(&rows, 1.0).iter().filter(|&&c| c == 0.0).count();
+    assert!((1..=10).contains(&ends), "3^27 is: {ends}");
+    rows.ratios.fill(1e9);
+    assert!(carries(&rows, 0.5).iter().all(|&c| c == 0.0));
+}
+
+#[test]
+fn ratios_that_are_no_ratios_are_told() {
+    let (settings, inputs, mut rows) = (settings(), inputs(), walk(2000, 40, 2, 71));
+    let plain = asked(&question(&rows, &settings, &inputs));
+    let mut rng = ChaCha8Rng::seed_from_u64(72);
+    rows.ratios.iter_mut().for_each(|ratio| *ratio = rng.random_range(0.0..2.0));
+    let sound = asked(&question(&rows, &settings, &inputs));
+    assert!(sound.report.findings.iter().all(|f| !f.contains("average")), "{:?}", sound.report.findings);
+    rows.ratios.fill(1e9);
+    let choice = asked(&question(&rows, &settings, &inputs));
+    assert!(choice.report.score.is_finite() && choice.report.score < 2.0 * plain.report.score, "{:?}", choice.report);
+    assert!(choice.report.findings.iter().any(|f| f.contains("average 1.000e9")), "{:?}", choice.report.findings);
+}
