@@ -54,8 +54,13 @@ pub enum Reply<'a> {
     },
     /// To `status`: any keys but `v`, `id`, `ok` and `type`.
     Status(&'a Map<String, Value>),
-    /// To `streams`: by name of the stream.
-    Streams(&'a BTreeMap<String, StreamPosition>),
+    /// To `streams`.
+    Streams {
+        /// By name of the stream.
+        streams: &'a BTreeMap<String, StreamPosition>,
+        /// Where the next page begins, if there is one.
+        next: Option<u64>,
+    },
     /// To `optimise`.
     Optimise(&'a Optimised),
     /// To `new_policy`.
@@ -92,6 +97,13 @@ pub struct Greeting<'a> {
     pub critics: Vec<&'a str>,
     /// Numbers in a state, if that is settled.
     pub state_dim: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct StreamsBody<'a> {
+    streams: &'a BTreeMap<String, StreamPosition>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
 }
 
 /// Where a producer of one stream may go on.
@@ -139,7 +151,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::Snapshot { snapshot, variance } => to_map(&SnapshotBody::new(snapshot, form, variance)),
         Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
         Reply::Status(status) => status_body(status),
-        Reply::Streams(streams) => to_map(&BTreeMap::from([("streams", streams)])),
+        Reply::Streams { streams, next } => to_map(&StreamsBody { streams, next }),
         Reply::Optimise(outcome) => to_map(&OptimiseBody::from(outcome)),
         Reply::NewPolicy { offset } | Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),

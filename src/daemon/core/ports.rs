@@ -8,6 +8,7 @@ use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::transport::{Publication, Reply};
 use crate::wire::{self, Op};
+use bytes::Bytes;
 use serde_json::{Map, Value};
 
 /// A request that only the core can answer.
@@ -17,6 +18,15 @@ pub struct Call {
     pub caller: Caller,
     /// What is asked.
     pub op: Op,
+}
+
+/// A request that waits for the core as it came: it takes no more memory than its message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asked {
+    /// The message of an `append`.
+    Append(Bytes),
+    /// Anything else.
+    Op(Op),
 }
 
 /// What waits in the queues around the core, and how much may.

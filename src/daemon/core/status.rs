@@ -23,6 +23,8 @@ pub(super) struct Figures {
     pub(super) recovered: Value,
     /// Rows that critics leave out since the start.
     pub(super) quarantined_rows: u64,
+    /// Rows that were left out on ingest since the start, by their numbers.
+    missing_rows: u64,
     pub(super) refit_restarts: u64,
     pub(super) http_restarts: u64,
     pub(super) queues: Queues,
@@ -45,11 +47,20 @@ impl Figures {
         Self {
             recovered,
             quarantined_rows: 0,
+            missing_rows: 0,
             refit_restarts: 0,
             http_restarts: 0,
             queues: Queues::default(),
             warm_start: None,
             rate: Rate { rows, ..Rate::default() },
+        }
+    }
+
+    /// So many rows were left out before some that came on ingest.
+    pub(super) fn note_missing(&mut self, rows: u64) {
+        if rows > 0 {
+            self.missing_rows = self.missing_rows.saturating_add(rows);
+            log::debug!("event=rows_missing rows={rows} total={}", self.missing_rows);
         }
     }
 
@@ -74,6 +85,7 @@ impl Figures {
             "recovered": self.recovered,
             "warm_start": self.warm_start.map(|(rows, of)| json!({"rows": rows, "of": of})),
             "quarantined_rows": self.quarantined_rows,
+            "missing_rows": self.missing_rows,
             "refit_restarts": self.refit_restarts,
             "http_restarts": self.http_restarts,
             "rows_per_second": self.rate.per_second,
