@@ -1,8 +1,9 @@
 //! The core's thread: it takes what waits in the queues, turns the core, and hands out what comes of it.
 
-use super::core::{Call, Core, Now, Output, Queues, RefitDone};
+use super::core::{Asked, Call, Core, Now, Output, Queues, RefitDone};
 use super::ledger::CheckpointDone;
 use super::quarantine::Quarantine;
+use super::queries::Forwarded;
 use super::telemetry::{Feed, Restarts, Stage, Timings};
 use super::warm_start::{Fed, Feeding};
 use super::{CALLS, Command, DRAIN, NAP, TICK, Task, notify_systemd};
@@ -10,8 +11,9 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
+use crate::transport::turns::{ITEM_BYTES, Turns};
 use crate::transport::{Outbox, Publication, Reply};
-use crate::wire::{ErrorCode, Op, WireError};
+use crate::wire::{ErrorCode, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, never, select};
 use sd_notify::NotifyState;
@@ -20,6 +22,10 @@ use std::time::{Duration, Instant};
 
 /// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
+/// Reading what is taken at once, and answering requests that bring no rows, take no longer than this, but for the last.
+const TAKE_AT_ONCE: Duration = Duration::from_millis(10);
+/// Of that, what goes into requests that bring no rows.
+const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
 /// But at least so many, where there are.
 const GROUP_ROWS_MIN: u64 = 256;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
@@ -30,8 +36,7 @@ const WARMING_MS: u64 = 1000;
 /// Where things come from.
 pub(super) struct Inbox {
     pub(super) ingest: Receiver<Bytes>,
-    /// Each with the moment when it was received.
-    pub(super) calls: Receiver<(Call, Instant)>,
+    pub(super) calls: Turns<Forwarded>,
     /// Rows that queries wait for.
     pub(super) wants: Receiver<u64>,
     pub(super) done: Receiver<RefitDone>,
@@ -155,7 +160,7 @@ impl Learning {
         let ingest = if takes_live_rows { self.inbox.ingest.clone() } else { never() };
         let warm = self.warm.as_ref().filter(|_| storable && self.deadline.is_none());
         let table = warm.map_or_else(never, |feeding| feeding.queue.clone());
-        let calls = if self.calls_ended { never() } else { self.inbox.calls.clone() };
+        let calls = if self.calls_ended { never() } else { self.inbox.calls.bell().clone() };
         let now = self.clock.now();
         select! {
             recv(ingest) -> message => match message {
@@ -167,10 +172,8 @@ impl Learning {
                 Err(_) => self.ingest_ended = true,
             },
             recv(table) -> fed => self.warm_start(fed.ok(), now),
-            recv(calls) -> call => match call {
-                Ok(call) => self.call(call, now),
-                Err(_) => self.calls_ended = true,
-            },
+            // They are taken with what else waits.
+            recv(calls) -> _ => self.calls_ended = self.inbox.calls.is_over(),
             recv(self.inbox.done) -> done => if let Ok(done) = done {
                 self.core.refit_done(done);
             },
@@ -191,9 +194,14 @@ impl Learning {
                 // Dropped without a stop: nobody listens any more.
                 Err(_) => return false,
             },
-            default(NAP) => {}
+            default(self.nap()) => {}
         }
         true
+    }
+
+    /// How long to wait for something: not at all where requests are left over.
+    fn nap(&self) -> Duration {
+        if self.inbox.calls.is_empty() { NAP } else { Duration::ZERO }
     }
 
     /// Commit, apply, act on what has been taken in; then what is due beside that.
@@ -262,24 +270,27 @@ impl Learning {
         }
     }
 
-    fn call(&mut self, (call, received): (Call, Instant), now: Now) {
-        if matches!(call.op, Op::Append(_)) {
-            if self.warm.is_some() {
+    fn call(&mut self, forwarded: Forwarded, now: Now) {
+        let Forwarded { caller, asked, since } = forwarded;
+        match asked {
+            Asked::Append(_) if self.warm.is_some() => {
                 let message = "the table given with --warm-start is learned first; send this again";
                 let error = WireError::new(ErrorCode::Overloaded, message);
                 let error = WireError { retry_after_ms: Some(WARMING_MS), ..error };
-                drop(self.outlets.replies.send(call.caller.refuse(&error)));
-                return;
+                drop(self.outlets.replies.send(caller.refuse(&error)));
             }
-            self.appends.push(received);
+            Asked::Append(payload) => {
+                self.appends.push(since);
+                self.core.append(&caller, &payload, now);
+            }
+            Asked::Op(op) => self.core.call(Call { caller, op }, now),
         }
-        self.core.call(call, now);
     }
 
     fn tick(&mut self) {
         self.core.set_queues(Queues {
             ingest: [self.inbox.ingest.len(), self.config.inbox_messages],
-            calls: [self.inbox.calls.len(), CALLS],
+            calls: [self.inbox.calls.len(), CALLS.total_bytes / ITEM_BYTES],
             publish: [self.outlets.publish.len(), self.outlets.publish.capacity()],
         });
         if !self.footprint_told
@@ -313,16 +324,17 @@ impl Learning {
         in_time.clamp(GROUP_ROWS_MIN.min(most), most)
     }
 
-    /// More of what is there already, up to one group: rows are learned together, which is faster. Messages are counted too:
-    /// not every one brings a row.
+    /// More of what is there already, up to one group: rows are learned together, which is faster. Messages and time are
+    /// bounded too: not every message brings a row. Requests come in turns between peers.
     fn take_what_waits(&mut self) {
         let since = Instant::now();
         let now = self.clock.now();
         let storable = self.core.read_only().is_none();
         let most = self.group_rows();
+        let mut answering = Duration::ZERO;
         for _ in 0..most {
-            let full = self.core.waiting_rows() >= most;
-            if full || self.core.waiting_bytes() >= GROUP_BYTES {
+            let full = self.core.waiting_rows() >= most || self.core.waiting_bytes() >= GROUP_BYTES;
+            if full || since.elapsed() >= TAKE_AT_ONCE {
                 break;
             }
             let mut idle = true;
@@ -338,17 +350,26 @@ impl Learning {
                 self.core.ingest(&message, now);
                 idle = false;
             }
-            if let Ok(call) = self.inbox.calls.try_recv() {
+            let brings_rows = |call: &Forwarded| matches!(call.asked, Asked::Append(_));
+            let may_answer = answering < ANSWER_AT_ONCE;
+            if let Some(call) = self.inbox.calls.next_of(|call| may_answer || brings_rows(call)) {
+                let (is_answer, begun) = (!brings_rows(&call), Instant::now());
                 self.call(call, now);
+                if is_answer {
+                    answering += begun.elapsed();
+                }
                 idle = false;
             }
             if idle {
                 break;
             }
         }
+        self.calls_ended = self.calls_ended || self.inbox.calls.is_over();
         while let Ok(offset) = self.inbox.wants.try_recv() {
             self.core.want(offset);
         }
+        // What they asked for has been dropped there; nothing else of it is kept here.
+        drop(self.inbox.calls.take_gone());
         self.timings.stages.passed(Stage::Decode, since, self.core.waiting_rows());
     }
 
@@ -414,19 +435,21 @@ impl Learning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::turns::turns;
     use crossbeam_channel::bounded;
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {
         let config = Arc::new(Config::default());
-        let (calls, wants, done, written, commands) = (never(), never(), never(), never(), never());
+        let (wants, done, written, commands) = (never(), never(), never(), never());
+        let calls = turns(CALLS).1;
         let inbox = Inbox { ingest, calls, wants, done, written, commands };
         let outlets = Outlets {
             tasks: bounded(1).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
             checkpoints: bounded(1).0,
-            replies: Outbox::new(1).0,
-            publish: Outbox::new(1).0,
+            replies: Outbox::new(1, 1).0,
+            publish: Outbox::new(1, 1).0,
         };
         Learning::new(Core::new(Arc::clone(&config)), config, Clock::start(), inbox, outlets)
     }

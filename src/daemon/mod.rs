@@ -7,7 +7,8 @@
 //!                                     core --tasks--> refit --done--> core
 //!                                     core --notices--> http, which shows them to browsers and Prometheus
 //! ```
-//! Every arrow is a bounded queue. Full: ingest and control make the peers wait; calls are answered `overloaded`;
+//! Every arrow is a bounded queue. Full: ingest and control make the peers wait; calls beyond a peer's share are
+//! answered `overloaded`;
 //! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full;
 //! notices are dropped.
 
@@ -41,6 +42,7 @@ use crate::learner::window::Window;
 use crate::panics;
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
+use crate::transport::turns::{Share, turns};
 use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use parking_lot::Mutex;
@@ -58,8 +60,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Calls that may wait for the core.
-const CALLS: usize = 256;
+/// Requests that may wait for the core.
+const CALLS: Share = Share { peer_bytes: 4 << 20, total_bytes: 32 << 20 };
+/// Offsets that queries wait for and the core has not heard of.
+const WANTS: usize = 256;
 /// Old models that may wait to be dropped elsewhere.
 const GARBAGE: usize = 4;
 /// Between two status publications.
@@ -244,7 +248,7 @@ impl Daemon {
             None => None,
         };
         let (board, timings) = (core.board(), Timings::default());
-        let mut at_once = AtOnce::new(Arc::clone(&board), &config, timings.clone());
+        let mut at_once = AtOnce::new(Arc::clone(&board), &config, timings.clone(), clock);
         let settings = transport_settings(&config, keys.as_ref())?;
         let transport = transport::start_answering(settings, move |request| at_once.answer(request));
         let transport = transport.map_err(StartError::Transport)?;
@@ -300,8 +304,8 @@ impl Daemon {
     ) -> Result<(), StartError> {
         let CoreStart { core, clock, timings, feed, http_restarts, warm, lock } = start;
         let config = Arc::clone(&self.config.lock());
-        let (calls, call_queue) = bounded(CALLS);
-        let (wants, want_queue) = bounded(CALLS);
+        let (calls, call_queue) = turns(CALLS);
+        let (wants, want_queue) = bounded(WANTS);
         let (fresh, fresh_queue) = bounded(1);
         let (tasks, task_queue) = bounded(1);
         let (done, done_queue) = bounded(2);
@@ -309,7 +313,8 @@ impl Daemon {
         let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
         let (written, written_queue) = bounded(1);
         let (requests, replies) = (transport.control.clone(), transport.replies.clone());
-        let ports = Ports { requests, replies, calls, wants, fresh: fresh_queue };
+        let pulse = Arc::clone(&self.pulse);
+        let ports = Ports { requests, replies, calls, wants, fresh: fresh_queue, pulse };
         let control = Control::new(ports, core.board(), Arc::clone(&config), timings.clone(), clock);
         let inbox = Inbox {
             ingest: transport.ingest.clone(),

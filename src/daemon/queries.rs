@@ -546,6 +546,7 @@ mod tests {
     use crate::daemon::core::Core;
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::snapshot::ReturnSpread;
+    use crate::transport::turns::turns;
     use crate::transport::{self, Peer};
     use crate::wire::Id;
     use bytes::Bytes;
@@ -569,8 +570,15 @@ mod tests {
         board.get(0).unwrap()
     }
 
-    fn control(requests: Receiver<Request>, replies: Outbox<Reply>, board: Arc<Board>) -> Control {
-        let ports = Ports { requests, replies, calls: bounded(1).0, wants: bounded(1).0, fresh: never() };
+    const SHARE: Share = Share { peer_bytes: 1 << 20, total_bytes: 1 << 20 };
+
+    fn request(connection: u64, payload: Bytes) -> Request {
+        Request { peer: Peer { connection, delimiter: false }, payload, since: Instant::now() }
+    }
+
+    fn control(requests: Turns<Request>, replies: Outbox<Reply>, board: Arc<Board>) -> Control {
+        let (calls, wants) = (turns(SHARE).0, bounded(1).0);
+        let ports = Ports { requests, replies, calls, wants, fresh: never(), pulse: Arc::default() };
         Control::new(ports, board, Arc::new(Config::default()), Timings::default(), Clock::start())
     }
 
@@ -586,14 +594,14 @@ mod tests {
         let board = core.board();
         let snapshot = with_returns(&board);
         let most = slice_rows(&snapshot, Ask::VARIANCE);
-        let (queue, requests) = bounded(100);
-        let (replies, mut answers) = Outbox::new(100);
+        let (queue, requests) = turns(SHARE);
+        let (replies, mut answers) = Outbox::new(100, 1 << 20);
         let state = |i: usize| vec![(i % 100) as f64 / 30.0, (i % 7) as f64];
         let ask = |id: u64, states: Vec<Vec<f64>>| {
             let fields = json!({"states": states, "variance": true, "returns": true, "known": true, "arrays": "list"});
             let payload = wire::encode_request(id, "value", fields.as_object().unwrap()).into();
             let connection = transport::peer_number(id, Rights::ALL);
-            queue.send(Request { peer: Peer { connection, delimiter: false }, payload }).unwrap();
+            queue.put(connection, 0, request(connection, payload));
         };
         ask(1, (0..3 * most + 5).map(state).collect());
         ask(2, (0..most + 1).map(state).chain([vec![1e300, 0.0]]).collect());
@@ -602,7 +610,7 @@ mod tests {
         drop(queue);
         control(requests, replies, Arc::clone(&board)).run();
         let mut answer = || {
-            let Reply { peer, payload } = answers.try_recv().unwrap();
+            let Reply { peer, payload } = answers.try_recv().expect("an answer");
             (peer.connection ^ transport::peer_number(0, Rights::ALL), wire::to_json(&payload).unwrap())
         };
         let (first, second, third, fourth) = (answer(), answer(), answer(), answer());
@@ -629,11 +637,10 @@ mod tests {
         let config = Config::default();
         let mut core = Core::new(Arc::new(config.clone()));
         let board = core.board();
-        let mut at_once = AtOnce::new(Arc::clone(&board), &config, Timings::default());
+        let mut at_once = AtOnce::new(Arc::clone(&board), &config, Timings::default(), Clock::start());
         let mut ask = |op: &str, fields: Value, rights: Rights| {
             let payload = wire::encode_request(7, op, fields.as_object().unwrap()).into();
-            let peer = Peer { connection: transport::peer_number(1, rights), delimiter: false };
-            at_once.answer(&Request { peer, payload }).map(|payload| wire::to_json(&payload).unwrap())
+            at_once.answer(&request(transport::peer_number(1, rights), payload)).map(|payload| wire::to_json(&payload).unwrap())
         };
         let value = |states: Value| json!({"states": states, "variance": true, "arrays": "list"});
         assert_eq!(ask("value", value(json!([[0.5, 1.0]])), Rights::ALL), None, "there is no model yet");
@@ -675,12 +682,13 @@ mod tests {
             assert_eq!(ask("value", left.clone(), Rights::ALL), None, "{left}");
         }
         assert_eq!(ask("value", value(json!([[0.5, 1.0]])), vec![Right::Append].into()), None, "it may not ask");
-        for op in ["ping", "snapshot", "status"] {
+        for op in ["hello", "snapshot", "status"] {
             assert_eq!(ask(op, json!({}), Rights::ALL), None, "{op}");
         }
+        assert_eq!(ask("ping", json!({}), Rights::ALL).unwrap()["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(ask("ping", json!({}), vec![Right::Administer].into()), None);
         let noise = |payload: &'static [u8]| {
-            let peer = Peer { connection: transport::peer_number(1, Rights::ALL), delimiter: false };
-            at_once.answer(&Request { peer, payload: Bytes::from_static(payload) })
+            at_once.answer(&request(transport::peer_number(1, Rights::ALL), Bytes::from_static(payload)))
         };
         assert!([&b""[..], b"value", b"\x82\xa2op\xa5value", b"\x81\xa2op"].map(noise).iter().all(Option::is_none));
     }
@@ -698,7 +706,7 @@ mod tests {
             core.board()
         };
         let board = learn(1.0);
-        let mut control = control(never(), Outbox::new(1).0, board);
+        let mut control = control(turns(SHARE).1, Outbox::new(1, 1).0, board);
         let peer = Peer { connection: 1, delimiter: false };
         let caller = Caller { peer, id: Id::nil(), form: ArrayForm::Tensor };
         let mut page = |revision| {
