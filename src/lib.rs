@@ -7,14 +7,12 @@ pub mod daemon;
 pub mod http;
 pub mod journal;
 pub mod keys;
-pub mod learner;
-pub mod math;
 pub mod panics;
 pub mod picture;
-pub mod sim;
-pub mod snapshot;
 pub mod state;
 pub mod table;
-pub mod transition;
 pub mod transport;
 pub mod wire;
+
+pub use criticd_learner as learner;
+pub use criticd_learner::{math, sim, snapshot, transition};

@@ -1,5 +1,6 @@
 //! The commands that work on files, run as a user runs them, against an independent implementation.
 
+#[path = "../crates/learner/tests/support/mod.rs"]
 mod support;
 
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};

@@ -26,9 +26,9 @@ count() {
     { grep -E "$2" "$1" || true; } | { grep -oE "[0-9]+ $3" || true; } | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
-echo "== cargo test --release"
+echo "== cargo test --release --workspace"
 status=0
-cargo test --release --no-fail-fast 2>&1 | tee "$logs/cargo" || status=$?
+cargo test --release --workspace --exclude criticd-fuzz --no-fail-fast 2>&1 | tee "$logs/cargo" || status=$?
 passed=$((passed + $(count "$logs/cargo" '^test result:' passed)))
 found=$(count "$logs/cargo" '^test result:' failed)
 ignored=$(count "$logs/cargo" '^test result:' ignored)

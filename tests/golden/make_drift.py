@@ -1,4 +1,4 @@
-"""Writes drift.json: CUSUMs of a sequence whose mean or size changes, by the formulas of src/math/drift.rs over whole arrays.
+"""Writes drift.json: CUSUMs of a sequence whose mean or size changes, by the formulas of crates/learner/src/math/drift.rs over whole arrays.
 
     python3 make_drift.py > drift.json
 """

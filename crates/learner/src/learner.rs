@@ -1,0 +1,685 @@
+//! The learner: stepped through the window, asked for refits, given candidates to judge.
+
+mod follow;
+mod policy;
+
+use crate::math::drift::Finding;
+use crate::math::kernel::Hyperparameters;
+use crate::math::posterior::SolveError;
+use crate::model::{Counts, Model, Score};
+use crate::refit::{self, Candidate, RefitJob, RefitReason, RefitReport};
+use crate::settings::{Settings, VarianceKind};
+use crate::snapshot::Snapshot;
+use crate::watch::{Alarm, DriftSensitivity};
+use crate::window::Window;
+use follow::Following;
+pub use follow::KEPT_MAX;
+pub use policy::OnNewPolicy;
+use policy::Policies;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Rows that a candidate may be behind and still be caught up at once, between two batches: this bounds the learner's
+/// pause at adoption.
+const TAIL_ROWS: u64 = 64;
+/// Rounds of catching up elsewhere. A stream that is faster than that is not waited for: the candidate leaves out the rows it
+/// has missed, as if they had been lost, and its chains are cut there.
+const CATCH_UP_ROUNDS: u32 = 6;
+/// A candidate with this much less evidence is still no worse: the rebuild itself is worth having, nats.
+const EVIDENCE_SLACK: f64 = 0.5;
+/// Rows scored by both models before the score has a say.
+const SCORED_ROWS_MIN: u64 = 32;
+/// A candidate may predict new rows this much worse, nats per row, before it is refused.
+const SCORE_SLACK: f64 = 0.1;
+/// Share of rows that found the dictionary full, since the last refit ended, that asks for another.
+const FULL_SHARE: f64 = 0.02;
+
+/// What a learner reports of a step or a verdict, for the daemon to log and publish.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// There is a first, data-driven model.
+    FirstModel,
+    /// The dictionary has reached its cap; states it cannot explain are counted from now on.
+    DictionaryFull,
+    /// The errors are no longer what they were.
+    Drift(Alarm),
+    /// A fork with the rows from offset `from` on learns beside the model.
+    Forked {
+        /// Offset of its first row.
+        from: u64,
+        /// Offset at which it was made.
+        at: u64,
+    },
+    /// The fork, or what a refit made of its rows, is the model now.
+    Swapped {
+        /// Offset of its first row.
+        from: u64,
+        /// Offset at which it took over.
+        at: u64,
+        /// Name of the model before, where it was set aside.
+        kept: Option<String>,
+    },
+    /// The fork learns no more: the model foretells returns no worse.
+    Dismissed {
+        /// Offset of the fork's first row.
+        from: u64,
+        /// Offset at which it ended.
+        at: u64,
+    },
+    /// A model that had been set aside fits again, and is the model now.
+    Returned {
+        /// Its name.
+        name: String,
+        /// Offset behind the last row it had learned.
+        until: u64,
+        /// Offset at which it took over.
+        at: u64,
+        /// Name of the model before, where it was set aside.
+        kept: Option<String>,
+    },
+    /// Another policy acts.
+    NewPolicy {
+        /// From the row at this offset on.
+        offset: u64,
+        /// Its name, if it has one.
+        policy: Option<String>,
+    },
+}
+
+/// Why a candidate was turned down.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// It has less evidence on the same rows.
+    LessEvidence {
+        /// Of the present model, nats.
+        before: f64,
+        /// Of the candidate, nats.
+        after: f64,
+    },
+    /// It predicts the rows that arrived meanwhile worse.
+    WorseScore {
+        /// Of the present model, nats per row.
+        before: f64,
+        /// Of the candidate, nats per row.
+        after: f64,
+        /// Rows scored.
+        rows: u64,
+    },
+    /// Its system could not be solved.
+    NoPosterior,
+    /// It was made of rows from before the world changed, or before another policy began to act.
+    Outdated {
+        /// Offset of its first row.
+        from: u64,
+        /// Offset of the first row of the world as it is.
+        changed_at: u64,
+    },
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LessEvidence { before, after } => {
+                write!(f, "less evidence on the same rows: {after:.1} against {before:.1} nats")
+            }
+            Self::WorseScore { before, after, rows } => write!(
+                f,
+                "predicts the {rows} rows scored meanwhile worse: {after:.3} against {before:.3} nats per row"
+            ),
+            Self::NoPosterior => write!(f, "its system could not be solved"),
+            Self::Outdated { from, changed_at } => {
+                write!(f, "made of rows from {from} on, while the world changed at {changed_at}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Rejection {}
+
+/// What is to become of a candidate.
+#[derive(Debug)]
+pub enum Judgement {
+    /// It is too far behind: catch it up elsewhere, then ask again.
+    Behind(Candidate),
+    /// It is better.
+    Adopt {
+        /// What [`Learner::adopt`] takes.
+        adoption: Adoption,
+        /// How it was found.
+        report: RefitReport,
+        /// Scores of the present and of the new model on rows that neither was fitted to, nats per row.
+        scores: Option<(f64, f64)>,
+    },
+    /// It is not.
+    Reject {
+        /// How it was found.
+        report: RefitReport,
+        /// Why not.
+        why: Rejection,
+    },
+}
+
+/// What became of a candidate.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is too far behind: catch it up elsewhere, then ask again.
+    Behind(Candidate),
+    /// It is the model now; the old one is handed out so that it can be dropped elsewhere.
+    Adopted {
+        /// How it was found.
+        report: RefitReport,
+        /// Scores of the old and of the new model on rows that neither was fitted to, nats per row.
+        scores: Option<(f64, f64)>,
+        /// The model before.
+        old: Option<Box<Model>>,
+    },
+    /// The present model stays.
+    Rejected {
+        /// How it was found.
+        report: RefitReport,
+        /// Why not.
+        why: Rejection,
+    },
+}
+
+/// Why there is no snapshot.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// Too few rows so far.
+    NotReady {
+        /// Rows learned.
+        rows: u64,
+        /// Rows needed for a first model.
+        needed: u64,
+    },
+    /// The system cannot be solved.
+    Solve(SolveError),
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady { rows, needed } => write!(f, "no model yet: {rows} of {needed} rows have arrived"),
+            Self::Solve(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+impl From<SolveError> for SnapshotError {
+    fn from(e: SolveError) -> Self {
+        Self::Solve(e)
+    }
+}
+
+#[cfg(feature = "faults")]
+thread_local! {
+    /// A fault made on purpose, for tests of those who call: a learner with this seed that has learned so many rows panics at its next step.
+    pub static FAULT: std::cell::Cell<Option<(u64, u64)>> = const { std::cell::Cell::new(None) };
+}
+
+/// One critic: its model, and when to look for a better one.
+///
+/// Written and read back it goes on bit for bit as it would have, but for a refit that was running or asked for: that one
+/// is simply due again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Learner {
+    settings: Settings,
+    names: Option<Vec<String>>,
+    model: Option<Box<Model>>,
+    /// Offset of the first row that it learns from.
+    first_row: u64,
+    /// Rows learned: the offset behind the last.
+    learned: u64,
+    generation: u64,
+    /// Offset at which the next refit by row count is due.
+    next_refit: u64,
+    /// Offset at which the last refit ended, by adoption or not.
+    refit_ended_at: u64,
+    /// States that the present model had found no room for by then: only later ones ask for another refit.
+    #[serde(default)]
+    no_room_before: u64,
+    #[serde(skip)]
+    requested: bool,
+    full_reported: bool,
+    /// Score of the present model when the running refit was started.
+    #[serde(skip)]
+    score_at_job: Option<Score>,
+    /// Refits that have ended.
+    refits: u64,
+    #[serde(default)]
+    following: Following,
+    #[serde(default)]
+    policies: Policies,
+}
+
+/// An adoption as it is recorded: with the model itself, so that nobody has to find it again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Adoption {
+    generation: u64,
+    refits: u64,
+    /// The change that the refit found among its rows, if it did: the model was made of those since.
+    #[serde(default)]
+    alarm: Option<Alarm>,
+    model: Box<Model>,
+}
+
+impl Adoption {
+    /// Whether what was read from a file is of one piece.
+    pub fn holds_together(&self) -> bool {
+        self.model.holds_together()
+    }
+}
+
+impl Learner {
+    /// A critic that has seen nothing. `names` are those of the state variables.
+    pub fn new(settings: Settings, names: Option<Vec<String>>) -> Self {
+        let mut learner = Self {
+            next_refit: u64::MAX,
+            settings,
+            names,
+            model: None,
+            first_row: 0,
+            learned: 0,
+            generation: 0,
+            refit_ended_at: 0,
+            no_room_before: 0,
+            requested: false,
+            full_reported: false,
+            score_at_job: None,
+            refits: 0,
+            following: Following::default(),
+            policies: Policies::default(),
+        };
+        learner.schedule();
+        learner
+    }
+
+    /// A critic that learns from the rows from offset `first_row` on, at which there are rows already.
+    pub fn starting_at(settings: Settings, names: Option<Vec<String>>, first_row: u64) -> Self {
+        Self { first_row, learned: first_row, ..Self::new(settings, names) }
+    }
+
+    /// Whether what was read from a file is of one piece.
+    pub fn holds_together(&self) -> bool {
+        let model = self.model.as_ref().is_none_or(|model| model.holds_together());
+        model
+            && self.following.holds_together()
+            && self.policies.holds_together()
+            && self.settings.are_sound()
+            && self.first_row <= self.learned
+            && self.model.is_some() == (self.generation > 0)
+    }
+
+    /// Offset of the first row that it may still have to see: behind the last one learned, but for those that a fork would
+    /// begin with.
+    pub fn needs_from(&self) -> u64 {
+        if self.model.is_some() { self.looks_back_to() } else { self.first_row }
+    }
+
+    /// Offset from which on it looks at rows of the window again when the world changes.
+    pub fn looks_back_to(&self) -> u64 {
+        self.following.kept_from().unwrap_or(self.learned)
+    }
+
+    /// Offset of the first row of the world and the policy as they are, as far as is known: refits leave out those before.
+    pub fn changed_at(&self) -> u64 {
+        self.following.changed_at()
+    }
+
+    /// Whether a fork is learning beside the model.
+    pub fn is_forked(&self) -> bool {
+        self.following.is_forked()
+    }
+
+    /// Names of the models that were set aside, the longest ago first, each with the offset behind the last row it learned.
+    pub fn kept_models(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.following.kept()
+    }
+
+    /// Bytes held besides the present model, for reports of memory.
+    pub fn bytes_beside_model(&self) -> usize {
+        self.following.bytes()
+    }
+
+    /// The most that errors have to say at present, and of which reward; alarms are due when its level exceeds the threshold.
+    pub fn drift(&self) -> Option<(usize, Finding)> {
+        self.model.as_ref()?.watch()?.finding()
+    }
+
+    /// Whether the errors have been watched for long enough that an alarm is possible.
+    pub fn watches(&self) -> bool {
+        self.model.as_ref().and_then(|model| model.watch()).is_some_and(|watch| watch.speaks())
+    }
+
+    /// What it learns and how.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Take over settings that may change at run time.
+    pub fn set_settings(&mut self, settings: Settings) {
+        if let Some(model) = &mut self.model {
+            model.set_settings(&settings);
+        }
+        let schedule = |s: &Settings| (s.refit_first_rows, s.refit_growth, s.refit_rows_max);
+        let rescheduled = schedule(&settings) != schedule(&self.settings);
+        self.settings = settings;
+        if self.settings.drift_sensitivity == DriftSensitivity::Off {
+            self.following.end();
+            self.model.iter_mut().for_each(|model| model.stop_watch());
+        }
+        if rescheduled {
+            self.schedule();
+        }
+    }
+
+    /// Take over the names of the state variables; the present model keeps those that it has.
+    pub fn set_names(&mut self, names: Option<Vec<String>>) {
+        self.names = names;
+    }
+
+    /// The present model, once there is one.
+    pub fn model(&self) -> Option<&Model> {
+        self.model.as_deref()
+    }
+
+    /// Rows learned so far: the offset behind the last.
+    pub fn learned(&self) -> u64 {
+        self.learned
+    }
+
+    /// 0 before the first model, 1 for the data-driven one, then one more with each adoption.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Offset at which the next refit by row count is due; none if they are switched off.
+    pub fn next_refit(&self) -> Option<u64> {
+        (self.next_refit != u64::MAX).then_some(self.next_refit)
+    }
+
+    /// Whether a refit has been handed out and not yet come back.
+    pub fn refit_running(&self) -> bool {
+        self.score_at_job.is_some()
+    }
+
+    /// Learn the rows of `window` that have arrived since the last step.
+    ///
+    /// # Panics
+    /// If the window has forgotten rows that were not learned.
+    pub fn step(&mut self, window: &Window) -> Vec<Event> {
+        #[cfg(feature = "faults")]
+        assert_ne!(FAULT.get(), Some((self.settings.seed, self.learned)), "a fault made on purpose");
+        let mut events = Vec::new();
+        self.learn_up_to(window, window.end(), &mut events);
+        let full = self.model.as_ref().is_some_and(|model| model.counts().novel_when_full > 0);
+        if full && !self.full_reported {
+            self.full_reported = true;
+            events.push(Event::DictionaryFull);
+        }
+        events
+    }
+
+    /// Learn the rows of `window` before offset `end`, and report what came of it.
+    fn learn_rows(&mut self, window: &Window, end: u64, events: &mut Vec<Event>) {
+        if self.model.is_none() {
+            self.begin(window, end, events);
+        }
+        self.begin_watch();
+        self.learn(window, end);
+        events.append(&mut self.following.events);
+    }
+
+    /// Make the first model from the rows of the warm-up, once there are so many before offset `end`.
+    fn begin(&mut self, window: &Window, end: u64, events: &mut Vec<Event>) {
+        self.learned = end;
+        // Counted in rows received, so that a model appears at the same row however rows were batched.
+        if end - self.first_row < self.settings.warmup_rows as u64 {
+            return;
+        }
+        let first = self.first_row.max(window.start());
+        let (rows, count) = (window.flatten_since(first), (end - first) as usize);
+        let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
+        head.extend(&rows, 0..self.settings.warmup_rows.min(count));
+        let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
+        let mut model = Model::new(self.settings.clone(), inputs, &guess);
+        // Without those behind them, so that refreshes fall due at the same rows however rows were batched.
+        let known = head.len();
+        model.learn(&rows, 0..known, first);
+        model.refresh();
+        self.model = Some(Box::new(model));
+        self.learned = first + known as u64;
+        self.generation = 1;
+        events.push(Event::FirstModel);
+    }
+
+    /// Watch the errors of a model that has been selected, or that will stay without that: those of a stopgap shrink.
+    fn begin_watch(&mut self) {
+        let stays = self.generation > 1 || self.settings.refit_first_rows == 0;
+        if let Some(model) = self.model.as_mut().filter(|model| stays && model.watch().is_none()) {
+            model.start_watch();
+        }
+    }
+
+    /// Leave out the rows before offset `offset` that have not been learned, as if they had been lost: chains are cut there.
+    pub fn skip_to(&mut self, offset: u64) {
+        match &mut self.model {
+            Some(model) => model.cut_running_chains(),
+            None => self.first_row = offset,
+        }
+        self.following.skip_to(offset);
+        self.learned = offset;
+    }
+
+    /// Adopt a model. One move of one value: whoever holds a snapshot keeps all of the old model, which is handed out so that it
+    /// can be dropped elsewhere, unless it is kept for a world that may come back.
+    pub fn adopt(&mut self, adoption: Adoption) -> Option<Box<Model>> {
+        let old = self.install(adoption.model, adoption.alarm);
+        (self.generation, self.refits) = (adoption.generation, adoption.refits);
+        self.score_at_job = None;
+        self.refit_ended_at = self.learned;
+        self.no_room_before = self.counts().novel_when_full;
+        self.full_reported = false;
+        self.schedule();
+        old
+    }
+
+    /// Ask for a refit at the next opportunity.
+    pub fn request_refit(&mut self) {
+        self.requested = true;
+    }
+
+    /// Whether a refit should start now, and why. Never while one is running, nor before there is a model.
+    pub fn refit_due(&self) -> Option<RefitReason> {
+        let model = self.model.as_ref()?;
+        if self.refit_running() {
+            return None;
+        }
+        if self.requested {
+            return Some(RefitReason::Requested);
+        }
+        // A fork is refitted once it is the model.
+        if self.settings.refit_first_rows == 0 || self.is_forked() {
+            return None;
+        }
+        let since = self.learned - self.refit_ended_at.min(self.learned);
+        if self.learned >= self.next_refit {
+            Some(RefitReason::Rows)
+        } else if since < self.settings.refit_first_rows {
+            None
+        } else if self.settings.refit_score_drop > 0.0 && model.score().drop() > self.settings.refit_score_drop {
+            Some(RefitReason::ScoreDrop)
+        } else if model.counts().novel_when_full.saturating_sub(self.no_room_before) as f64
+            > FULL_SHARE * since as f64 + 64.0
+            && since > self.settings.refit_rows_max / 8
+        {
+            Some(RefitReason::DictionaryFull)
+        } else {
+            None
+        }
+    }
+
+    /// What a refit needs. From here on one is running, until [`Learner::adopt`] or [`Learner::refit_failed`].
+    ///
+    /// # Errors
+    /// If there is no value function to start from. Then [`Learner::refit_failed`] makes the next one due later.
+    pub fn refit_job(&mut self, window: &Window, reason: RefitReason) -> Result<RefitJob, SnapshotError> {
+        self.requested = false;
+        let current = self.snapshot(false)?;
+        self.score_at_job = self.model.as_ref().map(|model| model.score());
+        Ok(RefitJob {
+            settings: self.settings.clone(),
+            window: window.clone(),
+            current,
+            names: self.names.clone(),
+            reason,
+            dictionary_share: refit::DICTIONARY_SHARE,
+            from: self.changed_at(),
+            seed: self.settings.seed.wrapping_add(self.refits + 1),
+        })
+    }
+
+    /// The running refit found nothing: the present model stays, the next refit is due later.
+    pub fn refit_failed(&mut self) {
+        self.score_at_job = None;
+        self.refits += 1;
+        self.refit_ended_at = self.learned;
+        self.no_room_before = self.counts().novel_when_full;
+        self.schedule();
+    }
+
+    /// When the next refit by row count is due, counted from the end of the last one.
+    fn schedule(&mut self) {
+        self.schedule_after(self.refit_ended_at.saturating_sub(self.changed_at()));
+    }
+
+    /// When the next refit by row count is due, after one that `known` rows were behind.
+    fn schedule_after(&mut self, known: u64) {
+        let Settings { refit_first_rows: first, refit_growth, refit_rows_max, .. } = self.settings;
+        let growth = (known as f64 * (refit_growth - 1.0)) as u64;
+        let rows = growth.clamp(first, refit_rows_max.max(first));
+        self.next_refit = if first == 0 { u64::MAX } else { self.refit_ended_at + rows };
+    }
+
+    /// Judge a candidate and adopt it if it is no worse: [`Learner::judge`], then [`Learner::adopt`] or
+    /// [`Learner::refit_failed`].
+    ///
+    /// Rows of `window` that have not been learned yet are learned first, as by [`Learner::step`], so that both models are
+    /// judged on the same ones.
+    ///
+    /// # Panics
+    /// If the window has forgotten rows that were not learned.
+    pub fn consider(&mut self, candidate: Candidate, window: &Window) -> Verdict {
+        if self.model.is_some() {
+            let mut events = Vec::new();
+            self.learn_up_to(window, window.end(), &mut events);
+            self.following.events = events;
+        }
+        match self.judge(candidate, window) {
+            Judgement::Behind(candidate) => Verdict::Behind(candidate),
+            Judgement::Adopt { adoption, report, scores } => {
+                let old = self.adopt(adoption);
+                Verdict::Adopted { report, scores, old }
+            }
+            Judgement::Reject { report, why } => {
+                self.refit_failed();
+                Verdict::Rejected { report, why }
+            }
+        }
+    }
+
+    /// Judge a candidate, after it has been caught up if little is missing. Nothing changes here.
+    ///
+    /// # Panics
+    /// If the window has forgotten rows that the candidate lacks, or holds rows that were not learned.
+    pub fn judge(&self, mut candidate: Candidate, window: &Window) -> Judgement {
+        assert_eq!(self.learned, window.end(), "both models are judged on the same rows");
+        let (from, changed_at) = (candidate.from, self.changed_at());
+        if from < changed_at {
+            return Judgement::Reject { report: candidate.report, why: Rejection::Outdated { from, changed_at } };
+        }
+        // A refresh in the tail would cost more than all its rows, but where refreshes are frequent there is no tail without one.
+        let behind = self.learned - candidate.through;
+        if behind > TAIL_ROWS.min(candidate.model.rows_to_refresh()) && candidate.rounds < CATCH_UP_ROUNDS {
+            return Judgement::Behind(candidate);
+        }
+        candidate.skip_to(self.learned.saturating_sub(TAIL_ROWS));
+        candidate.take_tail(window);
+        let report = candidate.report.clone();
+        if let Some(why) = self.objection(&candidate) {
+            return Judgement::Reject { report, why };
+        }
+        let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
+        let Candidate { mut model, alarm, .. } = candidate;
+        model.set_settings(&self.settings);
+        model.reset_score();
+        let adoption = Adoption { generation: self.generation + 1, refits: self.refits + 1, alarm, model };
+        Judgement::Adopt { adoption, report, scores }
+    }
+
+    fn objection(&self, candidate: &Candidate) -> Option<Rejection> {
+        // The data-driven first model is only a stopgap: any fitted model replaces it.
+        let stopgap = self.generation <= 1;
+        if !candidate.model.is_sound() {
+            return Some(Rejection::NoPosterior);
+        }
+        if candidate.report.selection.is_some() {
+            // It was compared with the present model on held-out returns before it was rebuilt.
+            return None;
+        }
+        let RefitReport { evidence_before: before, evidence_after: after, .. } = candidate.report;
+        let after = after.unwrap_or(f64::NEG_INFINITY);
+        if !after.is_finite() {
+            return Some(Rejection::LessEvidence { before: before.unwrap_or(f64::NEG_INFINITY), after });
+        }
+        if let Some(before) = before.filter(|before| !stopgap && after < before - EVIDENCE_SLACK) {
+            return Some(Rejection::LessEvidence { before, after });
+        }
+        if let Some((before, after, rows)) = self.compared_scores(candidate)
+            && !stopgap
+            && after < before - SCORE_SLACK
+        {
+            return Some(Rejection::WorseScore { before, after, rows });
+        }
+        None
+    }
+
+    /// Scores of the present model and of the candidate on rows that arrived after the candidate was fitted.
+    fn compared_scores(&self, candidate: &Candidate) -> Option<(f64, f64, u64)> {
+        let present = self.model.as_ref()?.score().since(&self.score_at_job?);
+        let theirs = candidate.score();
+        let enough = present.rows >= SCORED_ROWS_MIN && theirs.rows >= SCORED_ROWS_MIN;
+        enough.then(|| (present.sum / present.rows as f64, theirs.sum / theirs.rows as f64, present.rows))
+    }
+
+    /// The value function as it is now. `revision` and `time` are the caller's.
+    ///
+    /// # Errors
+    /// Before the first model, or if the system cannot be solved: then the last snapshot is still the best there is.
+    pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SnapshotError> {
+        let needed = self.settings.warmup_rows as u64;
+        let model = self.model.as_ref().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
+        let mut snapshot = Snapshot { generation: self.generation, offset: self.learned, ..model.snapshot(variance)? };
+        // Nobody has looked yet at what the data support: until then the prior's deviation is the honest one.
+        snapshot.provisional =
+            self.generation <= 1 && self.settings.refit_first_rows > 0 && self.settings.variance != VarianceKind::Model;
+        if let Some(variance) = snapshot.variance.as_mut().filter(|_| snapshot.provisional) {
+            variance.fill(0.0);
+        }
+        Ok(snapshot)
+    }
+
+    /// Hyperparameters as tuned so far.
+    pub fn hyperparameters(&self) -> Option<Hyperparameters> {
+        self.model.as_ref().map(|model| model.hyperparameters())
+    }
+
+    /// What happened under the present model.
+    pub fn counts(&self) -> Counts {
+        self.model.as_ref().map(|model| model.counts()).unwrap_or_default()
+    }
+}

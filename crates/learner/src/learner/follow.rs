@@ -1,0 +1,392 @@
+//! A world that changes: an alarm begins a fork, the fork becomes the model, the old model is kept and may come back.
+//!
+//! A fork has the kernel and the dictionary of the model and statistics of its own, which begin where the change probably
+//! happened. Both learn, the model answers. The fork becomes the model as soon as it clearly foretells returns better
+//! ([`Contest`]), or once it has learned enough rows and foretells them no worse; the old model is set aside under a name. A
+//! fork that stays behind is dismissed: not every change of errors is one of values. When an alarm comes, and until the fork
+//! takes over, the models that were set aside are tried on the last rows: one whose errors are as they were when it was healthy
+//! takes over instead.
+//!
+//! All of it happens where the weights are refreshed, and is a function of rows, offsets and settings: no record of it is
+//! needed to do it again.
+
+use super::{Event, Learner, Score, Settings};
+use crate::contest::{Contest, Foretold};
+use crate::math::dense::Matrix;
+use crate::model::{Model, rows_of_its_own};
+use crate::transition::Rows;
+use crate::watch::Alarm;
+use crate::window::Window;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Rows up to the alarm that a fork begins with: as many as the change has probably lasted, between these.
+const BEFORE_ALARM_MIN: u64 = 128;
+const BEFORE_ALARM_MAX: u64 = 1024;
+/// Rows before the last one learned that the learner may have to look at again.
+const LOOK_BACK: u64 = 2048;
+/// Lead in the contest with which a fork takes over at once, standard errors.
+const LEAD_CLEAR: f64 = 2.5;
+/// A fork that has not taken over with so many times the rows that it needs is dismissed.
+const PATIENCE: u64 = 4;
+/// Models that are set aside at most; the one that has been for longest makes room.
+pub const KEPT_MAX: usize = 3;
+/// Rows that a model which was set aside is tried on, at most and at least.
+const TRIAL_ROWS: u64 = 512;
+const TRIAL_ROWS_MIN: u64 = 320;
+/// It fits where its errors are nearer to what was normal than this, standard deviations; and it must clearly foretell returns
+/// better than the present one, since a change of noise alone fits several models.
+const FITS_WITHIN: f64 = 3.0;
+
+/// A model that learns beside the one that answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Fork {
+    model: Box<Model>,
+    /// Offset of its first row.
+    from: u64,
+    /// Against the model that answers.
+    contest: Contest,
+    /// Since when the world was as the model knew it, as far as was known before the alarm.
+    before: u64,
+    /// Offset at which the models that were set aside are tried once more.
+    try_again_at: u64,
+}
+
+/// A model that was set aside.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Kept {
+    name: String,
+    model: Box<Model>,
+    /// Its weights (m, H).
+    weights: Matrix,
+    /// Offset behind the last row it learned.
+    until: u64,
+}
+
+/// What a critic follows a changing world with. What a file from before does not say is that nothing has changed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Following {
+    /// An alarm that the next refresh answers.
+    pending: Option<Alarm>,
+    fork: Option<Fork>,
+    /// The longest set aside first.
+    kept: Vec<Kept>,
+    /// Name of the present model, if it came back under one.
+    name: Option<String>,
+    /// Offset of the first row of the world and the policy as they are: refits leave out those before.
+    changed_at: u64,
+    /// Offset from which on rows are kept, so that a fork can begin with them.
+    kept_from: Option<u64>,
+    /// What happened and has not been reported yet.
+    #[serde(skip)]
+    pub(super) events: Vec<Event>,
+    /// Scratch: what the model and its fork state of rows.
+    #[serde(skip)]
+    foretold: [Foretold; 2],
+}
+
+impl Fork {
+    /// Learn rows beside `model`, and compare what both made of them before.
+    fn learn(
+        &mut self,
+        model: &mut Model,
+        rows: &Rows,
+        range: Range<usize>,
+        offset: u64,
+        foretold: &mut [Foretold; 2],
+    ) {
+        let [old, new] = foretold;
+        model.learn_and_foretell(rows, range.clone(), offset, old);
+        self.model.learn_and_foretell(rows, range.clone(), offset, new);
+        let settings = model.settings();
+        self.contest.take(rows, range, &settings.rewards, settings.discount, old, new);
+    }
+
+    /// Whether it should be the model, by the row at offset `learned`; none if it should learn on.
+    fn verdict(&self, learned: u64) -> Option<bool> {
+        let (rows, enough) = (learned - self.from, rows_of_its_own(self.model.dictionary().len()));
+        match self.contest.lead().filter(|_| self.model.is_sound()) {
+            Some(lead) if lead > if rows < enough { LEAD_CLEAR } else { 0.0 } => Some(true),
+            _ if rows >= PATIENCE * enough => Some(false),
+            _ => None,
+        }
+    }
+}
+
+impl Following {
+    /// Whether its parts fit each other.
+    pub(super) fn holds_together(&self) -> bool {
+        let sizes = |kept: &Kept| {
+            let (m, rewards) = (kept.model.dictionary().len(), kept.model.settings().rewards.len());
+            kept.model.holds_together() && kept.weights.rows() <= m && kept.weights.cols() == rewards
+        };
+        let fork = |fork: &Fork| {
+            fork.model.holds_together() && fork.contest.holds_together(fork.model.settings().rewards.len())
+        };
+        self.fork.as_ref().is_none_or(fork) && self.kept.len() <= KEPT_MAX && self.kept.iter().all(sizes)
+    }
+
+    /// Bytes held, for reports of memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.fork.as_ref().map_or(0, |fork| fork.model.bytes())
+            + self.kept.iter().map(|kept| kept.model.bytes() + kept.weights.bytes()).sum::<usize>()
+    }
+
+    pub(super) fn changed_at(&self) -> u64 {
+        self.changed_at
+    }
+
+    pub(super) fn kept_from(&self) -> Option<u64> {
+        self.kept_from
+    }
+
+    pub(super) fn is_forked(&self) -> bool {
+        self.fork.is_some()
+    }
+
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.kept.iter().map(|kept| (kept.name.as_str(), kept.until))
+    }
+
+    /// Nobody asks for it any more.
+    pub(super) fn end(&mut self) {
+        (self.pending, self.fork, self.kept_from) = (None, None, None);
+        self.kept.clear();
+    }
+
+    /// Another policy acts from the row at `offset` on: what was begun for the one before ends.
+    pub(super) fn restart_at(&mut self, offset: u64) {
+        (self.pending, self.fork, self.name) = (None, None, None);
+        self.changed_at = offset;
+        self.kept_from = self.kept_from.map(|from| from.max(offset));
+    }
+
+    /// Rows up to `offset` are not learned: chains end before them.
+    pub(super) fn skip_to(&mut self, offset: u64) {
+        if let Some(fork) = &mut self.fork {
+            fork.model.cut_running_chains();
+        }
+        self.kept_from = self.kept_from.map(|from| from.max(offset));
+    }
+}
+
+impl Learner {
+    /// Learn the rows of `window` before offset `end` that have not been learned yet.
+    pub(super) fn learn(&mut self, window: &Window, end: u64) {
+        for (rows, range, offset) in pieces(window, self.learned, end) {
+            let mut at = range.start;
+            while at < range.end {
+                let Some(model) = &mut self.model else { return };
+                // Blocks end at refreshes in any case.
+                let count = model.rows_until_refresh().min((range.end - at) as u64) as usize;
+                let first = offset + (at - range.start) as u64;
+                match &mut self.following.fork {
+                    None => model.learn(rows, at..at + count, first),
+                    Some(fork) => fork.learn(model, rows, at..at + count, first, &mut self.following.foretold),
+                }
+                let refreshed = model.has_just_refreshed();
+                at += count;
+                self.learned = first + count as u64;
+                self.notice();
+                if refreshed {
+                    self.follow(window);
+                }
+            }
+        }
+        self.keep_rows();
+    }
+
+    /// Take the alarms of the rows just learned.
+    fn notice(&mut self) {
+        let Some(model) = &mut self.model else { return };
+        for alarm in model.take_alarms() {
+            if alarm.is_general() && self.following.fork.is_none() && self.following.pending.is_none() {
+                self.following.pending = Some(alarm.clone());
+            }
+            self.following.events.push(Event::Drift(alarm));
+        }
+    }
+
+    /// From which offset on rows are kept: what a fork begins with must be there, live and in a replay.
+    fn keep_rows(&mut self) {
+        let watch = self.model.as_ref().and_then(|model| model.watch());
+        let soon = self.settings.refit_first_rows > 0 || watch.is_some_and(|watch| watch.has_begun());
+        if self.settings.drift_sensitivity.threshold().is_none() || (self.following.kept_from.is_none() && !soon) {
+            return;
+        }
+        let alarm = self.following.pending.as_ref().map(fork_from);
+        let fork = self.following.fork.as_ref().map(|fork| fork.from);
+        let from = self.learned.saturating_sub(LOOK_BACK).min(alarm.unwrap_or(u64::MAX)).min(fork.unwrap_or(u64::MAX));
+        let kept = self.following.kept_from.unwrap_or(self.learned);
+        self.following.kept_from = Some(kept.max(from));
+    }
+
+    /// The weights have just been refreshed: answer an alarm, or end what one has begun.
+    fn follow(&mut self, window: &Window) {
+        if let Some(alarm) = self.following.pending.take() {
+            if !self.come_back(window, alarm.finding.since) {
+                self.fork(window, &alarm);
+            }
+        } else if let Some(fork) = &self.following.fork {
+            let (from, verdict) = (fork.from, fork.verdict(self.learned));
+            let tries = self.learned >= fork.try_again_at || verdict == Some(true);
+            if tries && self.come_back(window, from) {
+                return;
+            }
+            match verdict {
+                Some(true) => self.swap(window),
+                Some(false) => self.dismiss(),
+                None if tries => self.following.fork.iter_mut().for_each(|fork| fork.try_again_at = u64::MAX),
+                None => {}
+            }
+        }
+    }
+
+    /// The fork is of no use: the model goes on as if there had been no change.
+    fn dismiss(&mut self) {
+        if let Some(fork) = self.following.fork.take() {
+            self.following.changed_at = fork.before;
+            self.following.events.push(Event::Dismissed { from: fork.from, at: self.learned });
+        }
+    }
+
+    /// Begin a fork.
+    fn fork(&mut self, window: &Window, alarm: &Alarm) {
+        let Some(model) = &self.model else { return };
+        let kept_from = self.following.kept_from.unwrap_or(self.learned).max(window.start());
+        let from = fork_from(alarm).max(kept_from).min(self.learned);
+        let spreads = model.watch().and_then(|watch| watch.healthy()).map(|watch| watch.spreads());
+        let spreads = spreads.unwrap_or_else(|| vec![0.0; self.settings.rewards.len()]);
+        let mut contest = Contest::new(&spreads);
+        let mut fork = model.emptied();
+        // It is tried on the second half of what it begins with before it learns that.
+        let half = from + (self.learned - from) / 2;
+        for (rows, range, offset) in pieces(window, from, half) {
+            fork.learn(rows, range, offset);
+        }
+        fork.refresh();
+        let Self { settings, following: Following { foretold: [old, new], .. }, .. } = self;
+        for (rows, range, offset) in pieces(window, half, self.learned) {
+            fork.learn_and_foretell(rows, range.clone(), offset, new);
+            old.values.clear();
+            let Some(posterior) = model.posterior() else { break };
+            model.foretell(rows, range.clone(), posterior.feature_weights(), old);
+            contest.take(rows, range, &settings.rewards, settings.discount, old, new);
+        }
+        let before = std::mem::replace(&mut self.following.changed_at, from);
+        let try_again_at = alarm.offset + TRIAL_ROWS;
+        self.following.fork = Some(Fork { model: Box::new(fork), from, contest, before, try_again_at });
+        self.following.events.push(Event::Forked { from, at: self.learned });
+    }
+
+    /// The fork becomes the model.
+    fn swap(&mut self, window: &Window) {
+        let Some(Fork { mut model, from, .. }) = self.following.fork.take() else { return };
+        // How returns scatter, the variance of V and what errors are normal follow from the fork's own rows.
+        let known = from.max(window.start());
+        model.revisit(pieces(window, known, self.learned));
+        let kept = self.replace(model);
+        // The next refit is due as soon as there are enough rows of the world as it is.
+        self.refit_ended_at = from;
+        self.schedule();
+        self.following.events.push(Event::Swapped { from, at: self.learned, kept });
+    }
+
+    /// Try the models that were set aside on the last rows, none before `since`; whether one has taken over.
+    fn come_back(&mut self, window: &Window, since: u64) -> bool {
+        let from = since.max(self.learned.saturating_sub(TRIAL_ROWS)).max(window.start());
+        if self.learned.saturating_sub(from) < TRIAL_ROWS_MIN {
+            return false;
+        }
+        let Some(posterior) = self.model.as_ref().and_then(|model| model.posterior()) else { return false };
+        let (model, Settings { rewards, discount, .. }) =
+            (self.model.as_ref().expect("it has a posterior"), &self.settings);
+        let [mut present, mut theirs] = <[Foretold; 2]>::default();
+        let mut strangeness = |kept: &Kept| {
+            let watch = kept.model.watch()?;
+            let mut contest = Contest::new(&watch.spreads());
+            let mut errors = vec![Vec::new(); rewards.len()];
+            for (rows, range, _) in pieces(window, from, self.learned) {
+                present.values.clear();
+                theirs.values.clear();
+                model.foretell(rows, range.clone(), posterior.feature_weights(), &mut present);
+                kept.model.foretell(rows, range.clone(), &kept.weights, &mut theirs);
+                theirs.errors(rows, range.clone(), rewards, *discount, &mut errors);
+                contest.take(rows, range, rewards, *discount, &present, &theirs);
+            }
+            let leads = contest.lead().is_some_and(|lead| lead > LEAD_CLEAR);
+            watch.strangeness(&errors).filter(|z| leads && *z < FITS_WITHIN)
+        };
+        let tried = self.following.kept.iter().map(&mut strangeness).enumerate();
+        let best = tried.filter_map(|(k, z)| z.map(|z| (k, z))).min_by(|a, b| a.1.total_cmp(&b.1));
+        let Some((k, _)) = best else { return false };
+        let Kept { name, mut model, until, .. } = self.following.kept.remove(k);
+        self.following.fork = None;
+        model.set_settings(&self.settings);
+        model.wake();
+        let rows = model.statistics().rows;
+        let kept = self.replace(model);
+        self.following.name = Some(name.clone());
+        self.following.changed_at = from;
+        self.refit_ended_at = self.learned;
+        self.schedule_after(rows);
+        self.following.events.push(Event::Returned { name, until, at: self.learned, kept });
+        true
+    }
+
+    /// `model` answers from here on; the name that the one before is set aside under.
+    fn replace(&mut self, mut model: Box<Model>) -> Option<String> {
+        model.reset_score();
+        let kept = self.set_aside();
+        self.model = Some(model);
+        self.generation += 1;
+        self.full_reported = false;
+        self.no_room_before = self.counts().novel_when_full;
+        // A refit that is running goes on; its model is compared with this one from here on.
+        self.score_at_job = self.score_at_job.map(|_| Score::default());
+        kept
+    }
+
+    /// A refit has found `model`, and perhaps a change among its rows, since which it is of. The model before is set aside if it
+    /// was for another world, and else handed out.
+    pub(super) fn install(&mut self, model: Box<Model>, alarm: Option<Alarm>) -> Option<Box<Model>> {
+        let forked = self.following.fork.take().is_some();
+        self.following.pending = None;
+        let changed_at = alarm.as_ref().map_or(0, |alarm| alarm.finding.since);
+        self.following.events.extend(alarm.map(Event::Drift));
+        if !forked && changed_at <= self.following.changed_at {
+            return self.model.replace(model);
+        }
+        self.following.changed_at = self.following.changed_at.max(changed_at);
+        let kept = self.set_aside();
+        self.model = Some(model);
+        self.following.events.push(Event::Swapped { from: self.following.changed_at, at: self.learned, kept });
+        None
+    }
+
+    fn set_aside(&mut self) -> Option<String> {
+        let mut model = self.model.take()?;
+        let weights = model.sleep()?;
+        let name = self.following.name.take().unwrap_or_else(|| format!("generation-{}", self.generation));
+        if self.following.kept.len() == KEPT_MAX {
+            self.following.kept.remove(0);
+        }
+        self.following.kept.push(Kept { name: name.clone(), model, weights, until: self.learned });
+        Some(name)
+    }
+}
+
+/// Where a fork begins.
+fn fork_from(alarm: &Alarm) -> u64 {
+    let end = alarm.offset + 1;
+    alarm.finding.since.clamp(end.saturating_sub(BEFORE_ALARM_MAX), end.saturating_sub(BEFORE_ALARM_MIN))
+}
+
+/// The rows of `window` from offset `from` up to before `to`, piece by piece.
+fn pieces(window: &Window, from: u64, to: u64) -> impl Iterator<Item = (&Rows, Range<usize>, u64)> {
+    window.since(from).filter_map(move |(rows, range, offset)| {
+        let count = to.saturating_sub(offset).min(range.len() as u64) as usize;
+        (count > 0).then(|| (rows, range.start..range.start + count, offset))
+    })
+}

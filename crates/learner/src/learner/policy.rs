@@ -1,0 +1,174 @@
+//! Changes of policy that somebody announces, and the models of policies that do not act at present.
+//!
+//! A change holds from an offset on and is a function of offsets and settings, so that learning again does it at the same row.
+//! It closes all chains, as a cut does. What it makes of what has been learned is a setting ([`OnNewPolicy`]).
+
+use super::{Event, Learner};
+use crate::model::Model;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// What a critic does when another policy begins to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum OnNewPolicy {
+    /// Keeps kernel, dictionary and noise, and forgets all rows.
+    #[default]
+    Restart,
+    /// Lets the rows so far count less, by [`crate::Settings::policy_discount`].
+    Discount,
+    /// Keeps the model under its policy's name, and goes on with that of the new one if it has one; else as `Restart`.
+    Keep,
+}
+
+/// A change that has been announced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Announced {
+    /// Offset of the first row under the policy.
+    offset: u64,
+    /// Its name, if it has one.
+    policy: Option<String>,
+    /// Whether rows say so, and nobody has asked for it: the first name that comes with rows changes nothing.
+    by_rows: bool,
+}
+
+/// The model of a policy that does not act at present.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Kept {
+    policy: String,
+    model: Box<Model>,
+    /// Whether hyperparameters had been selected for it.
+    selected: bool,
+}
+
+/// Which policy acts, which will, and which have acted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Policies {
+    /// Name of the one that acts, if anybody said.
+    present: Option<String>,
+    /// In the order of their offsets.
+    announced: VecDeque<Announced>,
+    /// The one that has not acted for longest first.
+    kept: VecDeque<Kept>,
+}
+
+impl Policies {
+    /// The change that is due before the row at `end` is learned, earliest first.
+    fn next(&mut self, end: u64) -> Option<Announced> {
+        self.announced.front().filter(|next| next.offset <= end)?;
+        self.announced.pop_front()
+    }
+
+    /// Whether what was read from a file is of one piece.
+    pub(super) fn holds_together(&self) -> bool {
+        self.kept.iter().all(|kept| kept.model.holds_together())
+    }
+}
+
+impl Learner {
+    /// From the row at `offset` on another policy acts, `policy` by name if it has one; if that row has been learned, from the
+    /// next one on. Nothing changes if that is the name of the one that acts already, so that saying it twice does no harm.
+    pub fn new_policy(&mut self, offset: u64, policy: Option<&str>) {
+        self.announce(offset, policy, false);
+    }
+
+    /// The rows of a stream from that at `offset` on say that they are of `policy`, and those before them did not. As
+    /// [`Learner::new_policy`], but where no policy had a name this one just gets it.
+    pub fn policy_of_rows(&mut self, offset: u64, policy: &str) {
+        self.announce(offset, Some(policy), true);
+    }
+
+    fn announce(&mut self, offset: u64, policy: Option<&str>, by_rows: bool) {
+        let offset = offset.max(self.learned);
+        let announced = &mut self.policies.announced;
+        let at = announced.partition_point(|other| other.offset <= offset);
+        announced.insert(at, Announced { offset, policy: policy.map(str::to_owned), by_rows });
+    }
+
+    /// Name of the policy that acts, if anybody said.
+    pub fn policy(&self) -> Option<&str> {
+        self.policies.present.as_deref()
+    }
+
+    /// Bytes of the models that are kept for policies that do not act, for reports of memory.
+    pub fn kept_bytes(&self) -> usize {
+        self.policies.kept.iter().map(|kept| kept.model.bytes()).sum()
+    }
+
+    /// Names of the policies whose models are kept, the one that has not acted for longest first.
+    pub fn kept_policies(&self) -> impl Iterator<Item = &str> {
+        self.policies.kept.iter().map(|kept| kept.policy.as_str())
+    }
+
+    /// Learn what has arrived up to the row at `end`, changes of policy at the rows that they hold from.
+    pub(super) fn learn_up_to(&mut self, window: &super::Window, end: u64, events: &mut Vec<Event>) {
+        while let Some(change) = self.policies.next(end) {
+            // Rows may have been skipped meanwhile.
+            let change = Announced { offset: change.offset.max(self.learned).min(end), ..change };
+            self.learn_rows(window, change.offset, events);
+            self.change_policy(change, events);
+        }
+        self.learn_rows(window, end, events);
+    }
+
+    fn change_policy(&mut self, Announced { offset, policy, by_rows }: Announced, events: &mut Vec<Event>) {
+        let before = self.policies.present.clone();
+        if policy.is_some() && before == policy {
+            return;
+        }
+        self.policies.present = policy.clone();
+        if by_rows && before.is_none() {
+            return;
+        }
+        match self.model.take() {
+            // Too few rows for a model: those of the new policy make the first one.
+            None => self.first_row = self.first_row.max(offset),
+            Some(model) => {
+                let mut model = self.after_change(model, before);
+                // What its errors were under another policy says nothing of what they will be.
+                model.stop_watch();
+                self.model = Some(model);
+            }
+        }
+        self.following.restart_at(offset);
+        self.refit_ended_at = offset;
+        self.no_room_before = self.counts().novel_when_full;
+        self.full_reported = false;
+        self.schedule();
+        events.push(Event::NewPolicy { offset, policy });
+    }
+
+    /// The model for the policy that acts now, from that of the one `before`.
+    fn after_change(&mut self, mut model: Box<Model>, before: Option<String>) -> Box<Model> {
+        match self.settings.on_new_policy {
+            OnNewPolicy::Restart => Box::new(model.emptied()),
+            OnNewPolicy::Discount => {
+                model.discount(self.settings.policy_discount);
+                model
+            }
+            OnNewPolicy::Keep => {
+                let kept = &mut self.policies.kept;
+                let known = kept.iter().position(|kept| Some(&kept.policy) == self.policies.present.as_ref());
+                let selected = self.generation > 1;
+                let next = match known.and_then(|index| kept.remove(index)) {
+                    // A kernel that was a stopgap then is not taken back for one that was selected since.
+                    Some(Kept { mut model, selected: theirs, .. }) if theirs || !selected => {
+                        model.set_settings(&self.settings);
+                        model.reset_score();
+                        // Its dictionary may be another one.
+                        self.generation += u64::from(selected);
+                        model
+                    }
+                    _ => Box::new(model.emptied()),
+                };
+                if let Some(policy) = before {
+                    model.cut_running_chains();
+                    kept.push_back(Kept { policy, model, selected });
+                    while kept.len() > self.settings.policies_kept {
+                        kept.pop_front();
+                    }
+                }
+                next
+            }
+        }
+    }
+}

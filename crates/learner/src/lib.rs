@@ -1,0 +1,71 @@
+//! Learns a value function, with its uncertainty, from transitions: Gaussian-process temporal-difference learning whose
+//! hyperparameters, relevances and dictionary come from the data.
+//!
+//! This crate is mathematics and one pure state machine: no clock, thread, socket, file, log or entropy. Whatever decides a
+//! result is a function of rows, their offsets and settings, so that the same rows and the same candidates give the same
+//! model, bit for bit on one machine. The daemon `criticd` is one loop around it; a program of one's own can be another.
+//!
+//! # The loop
+//!
+//! Rows are checked once, as a [`transition::Batch`], and put into a [`window::Window`]. [`Learner::step`] learns what has
+//! arrived since its last call. [`Learner::snapshot`] gives what evaluates V at any state:
+//!
+//! ```
+//! use criticd_learner::snapshot::Ask;
+//! use criticd_learner::transition::{Batch, BatchParts};
+//! use criticd_learner::window::Window;
+//! use criticd_learner::{Learner, Settings};
+//!
+//! // A corridor of 20 steps. Each costs 1, and at its end nothing more is to be paid.
+//! let x = |i: usize| i as f64 / 20.0;
+//! let batch = Batch::new(BatchParts {
+//!     stream: "corridor".into(),
+//!     dim: 1,
+//!     rewards_per_row: 1,
+//!     states: (0..20).map(x).collect(),
+//!     next_states: Some((1..21).map(x).collect()),
+//!     rewards: vec![-1.0; 20],
+//!     terminated: Some((0..20).map(|i| i == 19).collect()),
+//!     ..BatchParts::default()
+//! })?;
+//! let mut window = Window::new(1, 1, 10_000);
+//! for _ in 0..30 {
+//!     (0..batch.len()).for_each(|row| window.push(0, row == 0, &batch, row)); // the first row starts a chain
+//! }
+//! let mut learner = Learner::new(Settings { discount: 1.0, ..Settings::default() }, None);
+//! learner.step(&window);
+//!
+//! let value = learner.snapshot(true)?.evaluate(&[0.5], Ask::VARIANCE)?;
+//! assert!((value.mean[0] + 10.0).abs() < 1.0, "ten steps remain: {:?}", value.mean);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Model selection is a function of its own, so that it can run in another thread: [`Learner::refit_due`] says that it is
+//! wanted, [`Learner::refit_job`] hands out the rows and settings, [`refit::run`] makes a [`refit::Candidate`], and
+//! [`Learner::consider`] judges and adopts it between two steps.
+//!
+//! # Where to read on
+//!
+//! [`model`] is what one step does to one model. [`math`] holds the recursions, which know nothing of streams:
+//! [`math::dictionary`] (online incomplete Cholesky), [`math::statistics`], [`math::posterior`], [`math::evidence`].
+
+pub mod batch;
+mod contest;
+mod learner;
+pub mod math;
+pub mod model;
+mod referee;
+pub mod refit;
+mod report;
+mod search;
+mod settings;
+pub mod sim;
+pub mod snapshot;
+pub mod transition;
+pub mod verification;
+mod watch;
+pub mod window;
+
+pub use learner::*;
+pub use settings::*;
+pub use watch::{Alarm, DriftSensitivity, Moved, watch_bytes, watch_bytes_per_stream};

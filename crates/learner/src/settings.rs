@@ -1,0 +1,255 @@
+//! What one critic learns and how: plain data that is fixed while it runs.
+
+use crate::learner::OnNewPolicy;
+use crate::math::embedding::StateKind;
+use crate::math::kernel::{NoiseModel, Profile};
+use crate::watch::DriftSensitivity;
+use serde::{Deserialize, Serialize};
+
+/// Which covariance a critic's model selection uses \[JS09, section 5.2\].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum KernelKind {
+    /// One lengthscale for all state variables.
+    Isotropic,
+    /// One relevance per state variable.
+    #[default]
+    Ard,
+    /// Relevances and this many directions, or as many as the evidence asks for.
+    Factor(Option<usize>),
+    /// Whichever of these has the most evidence, state variables that do not matter removed.
+    Auto,
+}
+
+/// Which evidence model selection goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum SelectBy {
+    /// The exact one on [`Settings::evidence_rows`] rows; where there are more, the bound of all rows has the last word.
+    #[default]
+    Auto,
+    /// The exact one alone.
+    Exact,
+    /// The variational bound of all rows, already where structures are compared.
+    Sparse,
+}
+
+/// How far returns are followed before the value of a successor takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+pub enum Lambda {
+    /// [`LAMBDA_START`] until the first refit, then what model selection chooses.
+    #[default]
+    Auto,
+    /// This one, in \[0, 1\]: 0 looks one transition ahead, 1 to the end of the chain.
+    Fixed(f64),
+}
+
+/// lambda of a model that nothing has been selected for yet.
+pub const LAMBDA_START: f64 = 0.8;
+
+/// What model selection goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum SelectionKind {
+    /// Held-out lambda-returns: kernel, lambda and ridge together.
+    #[default]
+    Returns,
+    /// The evidence alone, with lambda = 1 unless one is given: the method of \[JS09\].
+    Evidence,
+}
+
+/// Whose variance of V is published: docs/mathematics.md (V2), (V4), (V5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum VarianceKind {
+    /// From the TD errors of single rows: right for any noise, however chains are cut, as long as the state is all that matters.
+    #[default]
+    Rows,
+    /// As the model states it: the noise of the returns within one chain is independent.
+    Model,
+    /// Chain-clustered sandwich: returns of one chain share their noise.
+    Clustered,
+}
+
+/// What one critic learns and how. Plain data; `config` fills it in and checks it. What a file from before a setting does not
+/// say was as the paper has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default = "Settings::paper")]
+pub struct Settings {
+    /// Name of the critic, 1..=64 bytes of `[A-Za-z0-9_-]`.
+    pub name: String,
+    /// Discount in [0, 1] of rows that carry none.
+    pub discount: f64,
+    /// Reward columns that it learns (one value function each, one kernel for all), distinct, at least one.
+    pub rewards: Vec<usize>,
+    /// Covariance.
+    pub kernel: KernelKind,
+    /// How covariance falls with distance.
+    pub profile: Profile,
+    /// What each state variable is (D,); empty if all are real. Of another length than states are, they cannot be used: the
+    /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]).
+    pub state_kinds: Vec<StateKind>,
+    /// Noise model.
+    pub noise: NoiseModel,
+    /// Published variance.
+    pub variance: VarianceKind,
+    /// How far returns are followed. White noise has no use for it.
+    pub lambda: Lambda,
+    /// Largest importance ratio, positive: what `target_prob / behavior_prob` of a row is clipped at.
+    pub rho_max: f64,
+    /// Half-life in rows, positive: a row so many rows old, those of all streams counted, counts half. Infinite where nothing
+    /// is forgotten.
+    pub forgetting: f64,
+    /// What becomes of what was learned when another policy begins to act.
+    pub on_new_policy: OnNewPolicy,
+    /// With [`OnNewPolicy::Discount`]: how often a row counts that counted once before, above 0 and at most 1.
+    pub policy_discount: f64,
+    /// With [`OnNewPolicy::Keep`]: most models that are kept beside that of the policy that acts.
+    pub policies_kept: usize,
+    /// What model selection goes by. White noise is always selected by evidence.
+    pub selection: SelectionKind,
+    /// ICD tolerance on the squared residual, relative to v0, in (0, 1).
+    pub tolerance: f64,
+    /// Largest dictionary, at least 1.
+    pub dictionary_max: usize,
+    /// Recent rows kept with their features, from which a new dictionary element is backfilled.
+    pub backfill_rows: usize,
+    /// Rows between two refreshes of the weights that score incoming rows; also the largest block learned at once.
+    pub refresh_rows: usize,
+    /// Re-estimate noise and scale from the statistics at refreshes.
+    pub tune_noise: bool,
+    /// Smallest noise variance relative to the variance of the targets; lower only for deterministic streams.
+    pub noise_floor: f64,
+    /// Rows before there is a first, data-driven model.
+    pub warmup_rows: usize,
+    /// Rows at which the first refit is due; 0 leaves refits to those who ask for one.
+    pub refit_first_rows: u64,
+    /// Factor by which the rows grow from one refit to the next, at least 1.
+    pub refit_growth: f64,
+    /// Most rows between two refits.
+    pub refit_rows_max: u64,
+    /// Drop of the prequential score, nats per transition, against its best since adoption, that asks for a refit;
+    /// 0 switches this off.
+    pub refit_score_drop: f64,
+    /// How readily a change of the world is called one.
+    pub drift_sensitivity: DriftSensitivity,
+    /// Which evidence decides.
+    pub evidence: SelectBy,
+    /// Rows that the exact evidence is computed on.
+    pub evidence_rows: usize,
+    /// Starts of the optimiser.
+    pub starts: usize,
+    /// Most seconds of processor time that one refit should take on each of its threads; its search may use
+    /// [`refit::SEARCH_SHARE`] of them.
+    pub refit_budget_s: f64,
+    /// Seed of everything random in refits.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            name: "default".into(),
+            discount: 0.99,
+            rewards: vec![0],
+            kernel: KernelKind::default(),
+            profile: Profile::Matern52,
+            state_kinds: Vec::new(),
+            noise: NoiseModel::default(),
+            variance: VarianceKind::default(),
+            lambda: Lambda::default(),
+            rho_max: f64::INFINITY,
+            forgetting: f64::INFINITY,
+            on_new_policy: OnNewPolicy::default(),
+            policy_discount: 0.1,
+            policies_kept: 4,
+            selection: SelectionKind::default(),
+            tolerance: 1e-3,
+            dictionary_max: 300,
+            backfill_rows: 1024,
+            refresh_rows: 256,
+            tune_noise: true,
+            noise_floor: 1e-3,
+            warmup_rows: 32,
+            refit_first_rows: 512,
+            refit_growth: 2.0,
+            refit_rows_max: 50_000,
+            refit_score_drop: 1.0,
+            drift_sensitivity: DriftSensitivity::default(),
+            evidence: SelectBy::Auto,
+            evidence_rows: 1000,
+            starts: 4,
+            refit_budget_s: 20.0,
+            seed: 0,
+        }
+    }
+}
+
+impl Settings {
+    /// The method of \[JS09\]: lambda = 1, the evidence alone, the variance as the model states it, a world that does not change.
+    pub fn paper() -> Self {
+        Self {
+            variance: VarianceKind::Model,
+            lambda: Lambda::Fixed(1.0),
+            selection: SelectionKind::Evidence,
+            profile: Profile::Gaussian,
+            drift_sensitivity: DriftSensitivity::Off,
+            ..Self::default()
+        }
+    }
+
+    /// lambda before anything has been selected.
+    pub fn first_lambda(&self) -> f64 {
+        match self.lambda {
+            _ if self.noise == NoiseModel::White => 1.0,
+            Lambda::Fixed(lambda) => lambda,
+            Lambda::Auto if self.selection == SelectionKind::Evidence => 1.0,
+            Lambda::Auto => LAMBDA_START,
+        }
+    }
+
+    /// Whether refits select by held-out returns.
+    pub fn selects_by_returns(&self) -> bool {
+        self.selection == SelectionKind::Returns && self.noise == NoiseModel::Correlated
+    }
+
+    /// Whether a learner can work with them. What the configuration says has been checked more closely; this is for what a
+    /// file says.
+    pub fn are_sound(&self) -> bool {
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let sound = |kind: &StateKind| !matches!(kind, StateKind::Periodic(period) if !positive(*period));
+        (0.0..=1.0).contains(&self.discount)
+            && !self.rewards.is_empty()
+            && self.state_kinds.iter().all(sound)
+            && positive(self.tolerance)
+            && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
+            && self.rho_max > 0.0
+            && self.forgetting > 0.0
+            && self.policy_discount > 0.0
+            && self.policy_discount <= 1.0
+            && (1..=20_000).contains(&self.dictionary_max)
+            && self.backfill_rows <= 1_000_000
+            && (1..=65_536).contains(&self.refresh_rows)
+            && positive(self.noise_floor)
+            && (2..=1_000_000).contains(&self.warmup_rows)
+            && self.refit_growth.is_finite()
+            && self.refit_growth >= 1.0
+            && self.refit_score_drop.is_finite()
+            && self.evidence_rows >= 2
+            && self.starts >= 1
+            && positive(self.refit_budget_s)
+    }
+
+    /// Whether they fit states (`dim`,).
+    ///
+    /// # Errors
+    /// What does not, in words that name the setting.
+    pub fn check_dim(&self, dim: usize) -> Result<(), String> {
+        match self.state_kinds.len() {
+            0 => Ok(()),
+            kinds if kinds == dim => Ok(()),
+            kinds => Err(format!("state_kinds is for {kinds} state variables, states have {dim}")),
+        }
+    }
+
+    /// What each variable of states (`dim`,) is; empty for all real.
+    pub fn kinds(&self, dim: usize) -> &[StateKind] {
+        if self.state_kinds.len() == dim { &self.state_kinds } else { &[] }
+    }
+}

@@ -1,0 +1,116 @@
+//! Learning allocates nothing per transition once the dictionary is full and everything has been met once.
+
+mod support;
+
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd_learner::model::Model;
+use criticd_learner::snapshot::Inputs;
+use criticd_learner::transition::Rows;
+use criticd_learner::window::Window;
+use criticd_learner::{Lambda, Learner, SelectionKind, Settings, VarianceKind};
+use support::wander;
+
+const WARM: usize = 6000;
+
+fn settings() -> Settings {
+    Settings {
+        discount: 0.9,
+        dictionary_max: 60,
+        tolerance: 1e-6,
+        refit_first_rows: 0,
+        // It reduces a matrix to tridiagonal form in memory of its own, where the rows have grown by an eighth.
+        tune_noise: false,
+        ..Settings::default()
+    }
+}
+
+/// Where no row adds to B but those that are cut.
+fn to_the_end() -> Settings {
+    Settings {
+        lambda: Lambda::Fixed(1.0),
+        selection: SelectionKind::Evidence,
+        variance: VarianceKind::Model,
+        ..settings()
+    }
+}
+
+fn often(settings: Settings) -> Settings {
+    Settings { refresh_rows: 1, dictionary_max: 80, tolerance: 1e-9, ..settings }
+}
+
+/// Allocations while a learner that has met the first `WARM` of `rows` learns the rest in groups of `group`.
+fn allocations(settings: Settings, rows: &Rows, group: usize) -> u64 {
+    let mut window = Window::new(2, 2, rows.len());
+    let mut learner = Learner::new(settings.clone(), None);
+    for at in (0..WARM).step_by(group) {
+        window.extend(rows, at..WARM.min(at + group));
+        learner.step(&window);
+    }
+    let model = learner.model().expect("enough rows for a model");
+    assert_eq!(model.dictionary().len(), settings.dictionary_max, "the dictionary is full");
+    let mut counted = 0;
+    for at in (WARM..rows.len()).step_by(group) {
+        window.extend(rows, at..rows.len().min(at + group));
+        counted += allocation_counter::measure(|| drop(learner.step(&window))).count_total;
+    }
+    assert_eq!(learner.learned(), rows.len() as u64);
+    if settings.refresh_rows == 1 {
+        assert!(learner.model().unwrap().posterior().unwrap().gained() > 0, "the factor gains rows");
+    }
+    counted
+}
+
+#[test]
+fn a_full_dictionary_learns_without_allocating() {
+    let plain = wander(WARM + 3000, 5, 2, 21);
+    let mut weighted = plain.clone();
+    weighted.ratios.iter_mut().enumerate().for_each(|(i, ratio)| *ratio = [1.0, 0.0, 0.3, 1.7][i % 4]);
+    let clustered = |settings: Settings| Settings { variance: VarianceKind::Clustered, ..settings };
+    let lambda = |lambda, settings: Settings| Settings { lambda: Lambda::Fixed(lambda), ..settings };
+    for (name, settings, rows) in [
+        ("plain", settings(), &plain),
+        ("lambda 1", to_the_end(), &plain),
+        ("weights often", Settings { refresh_rows: 16, ..settings() }, &plain),
+        ("weights after every row", often(settings()), &plain),
+        ("weights after every row, lambda 0.5", often(lambda(0.5, settings())), &plain),
+        ("weights after every row, lambda 1", often(to_the_end()), &plain),
+        ("white noise", Settings { noise: NoiseModel::White, ..settings() }, &plain),
+        ("two rewards", Settings { rewards: vec![0, 1], ..settings() }, &plain),
+        ("clustered", clustered(to_the_end()), &plain),
+        ("clustered, lambda 0.5", clustered(lambda(0.5, settings())), &plain),
+        ("ratios", settings(), &weighted),
+        (
+            "ratios, weights after every row, two rewards",
+            Settings { rewards: vec![0, 1], ..often(settings()) },
+            &weighted,
+        ),
+        ("ratios, lambda 1", to_the_end(), &weighted),
+    ] {
+        for group in [1, 7, 256] {
+            assert_eq!(allocations(settings.clone(), rows, group), 0, "{name}, groups of {group}");
+        }
+    }
+}
+
+#[test]
+fn returns_are_verified_without_allocating() {
+    let rows = wander(WARM + 3000, 5, 2, 21);
+    let kernel = Kernel::gaussian(3.0, 1.0, Metric::Ard(vec![4.0, 2.0]));
+    let hyper = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.2 };
+    let settings = Settings { rewards: vec![0, 1], discount: 0.6, ..settings() };
+    let mut model = Model::new(settings, Inputs::identity(2), &hyper);
+    model.learn(&rows, 0..1000, 0);
+    model.revisit(std::iter::once((&rows, 0..1000, 0)));
+    model.learn(&rows, 1000..WARM, 1000);
+    let pairs = |model: &Model| model.snapshot(false).unwrap().returns.unwrap().pairs;
+    let before = pairs(&model);
+    let counted = allocation_counter::measure(|| model.learn(&rows, WARM..rows.len(), WARM as u64)).count_total;
+    assert!(before > 0 && pairs(&model) > before, "{before}");
+    assert_eq!(counted, 0);
+}
+
+#[test]
+fn the_count_counts() {
+    let counted = allocation_counter::measure(|| drop(std::hint::black_box(vec![0_u8; 100])));
+    assert_eq!(counted.count_total, 1);
+}

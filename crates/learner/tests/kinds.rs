@@ -1,0 +1,149 @@
+//! State variables that are angles or categories, from the settings to the values: refits find models in which they are what
+//! they are said to be, under either profile.
+
+use criticd_learner::math::embedding::StateKind::{self, Category, Periodic, Real};
+use criticd_learner::math::kernel::Profile;
+use criticd_learner::refit::{self, Candidate, RefitError, RefitReason};
+use criticd_learner::snapshot::Snapshot;
+use criticd_learner::transition::{Batch, BatchParts};
+use criticd_learner::window::Window;
+use criticd_learner::{KernelKind, Learner, Settings};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::f64::consts::{PI, TAU};
+
+const KINDS: [StateKind; 4] = [Real, Periodic(TAU), Category, Real];
+const EPISODE: usize = 20;
+
+/// An angle that turns and is told within (-pi, pi], a gear that is changed now and then, two numbers of which one means
+/// something. Rewards depend on the angle, on the gear and on the number.
+fn window(episodes: usize) -> Window {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let mut window = Window::new(4, 1, episodes * EPISODE);
+    for _ in 0..episodes {
+        let (mut angle, mut gear): (f64, f64) = (rng.random_range(-PI..PI), rng.random_range(0..3) as f64);
+        let mut number: f64 = rng.random_range(-1.0..1.0);
+        let (mut states, mut rewards) = (Vec::new(), Vec::new());
+        for step in 0..=EPISODE {
+            states.extend([number, angle, 10.0 * gear, rng.random_range(-1.0..1.0)]);
+            if step < EPISODE {
+                rewards
+                    .push(angle.cos() + [0.0, 2.0, -1.0][gear as usize] + number + 0.05 * rng.random_range(-1.0..1.0));
+            }
+            angle = (angle + rng.random_range(0.0..0.6) + PI).rem_euclid(TAU) - PI;
+            if rng.random_range(0..5) == 0 {
+                gear = rng.random_range(0..3) as f64;
+            }
+            number = 0.8 * number + rng.random_range(-0.3..0.3);
+        }
+        let batch = Batch::new(BatchParts {
+            stream: "arm".into(),
+            dim: 4,
+            rewards_per_row: 1,
+            states,
+            rewards,
+            terminated: Some((1..=EPISODE).map(|i| i == EPISODE).collect()),
+            ..BatchParts::default()
+        })
+        .unwrap();
+        (0..batch.len()).for_each(|i| window.push(0, i == 0, &batch, i));
+    }
+    window
+}
+
+fn settings(kernel: KernelKind, profile: Profile) -> Settings {
+    Settings {
+        kernel,
+        profile,
+        state_kinds: KINDS.to_vec(),
+        discount: 0.8,
+        refit_first_rows: 0,
+        evidence_rows: 300,
+        starts: 2,
+        ..Settings::default()
+    }
+}
+
+fn refitted(settings: Settings, window: &Window) -> Result<Candidate, RefitError> {
+    let mut learner = Learner::new(settings, None);
+    learner.step(window);
+    let job = learner.refit_job(window, RefitReason::Requested).unwrap();
+    refit::run(&job, &|| true, &|| true)
+}
+
+fn value(snapshot: &Snapshot, state: [f64; 4]) -> (f64, f64) {
+    let found = snapshot.evaluate(&state, criticd_learner::snapshot::Ask::VARIANCE).unwrap();
+    (found.mean[(0, 0)], found.variance.unwrap()[0])
+}
+
+#[test]
+fn refits_find_models_of_what_the_variables_are() {
+    let window = window(30);
+    for (kernel, profile) in [
+        (KernelKind::Isotropic, Profile::Matern52),
+        (KernelKind::Ard, Profile::Gaussian),
+        (KernelKind::Ard, Profile::Matern52),
+        (KernelKind::Factor(Some(1)), Profile::Matern52),
+    ] {
+        let candidate = refitted(settings(kernel, profile), &window).unwrap();
+        let snapshot = candidate.model.snapshot(true).unwrap();
+        let found = &snapshot.hyperparameters.kernel;
+        assert_eq!((found.profile, &found.kinds[..]), (profile, &KINDS[..]), "{kernel:?}");
+        // Periods are in the unit of the state, categories are not scaled.
+        assert_eq!((&snapshot.inputs.shift[1..3], &snapshot.inputs.scale[1..3]), (&[0.0; 2][..], &[1.0; 2][..]));
+        for factor in found.metric.factors() {
+            assert!(factor[1..3] == [0.0; 2] && factor.iter().any(|f| *f != 0.0), "{factor:?}");
+        }
+        let state = [0.3, 1.2, 10.0, 0.1];
+        let (mean, variance) = value(&snapshot, state);
+        for turns in [-2.0, 1.0, 7.0] {
+            let (other, spread) = value(&snapshot, [0.3, 1.2 + turns * TAU, 10.0, 0.1]);
+            // Weights amplify the rounding of sine and cosine by up to one over the tolerance.
+            let off = (mean - other).abs().max((variance - spread).abs());
+            assert!(off < 1e-6 * (1.0 + mean.abs()), "{kernel:?}: {off:e}");
+        }
+        // Either side of the seam the same is known.
+        let (left, right) =
+            (value(&snapshot, [0.3, PI - 1e-4, 10.0, 0.1]), value(&snapshot, [0.3, 1e-4 - PI, 10.0, 0.1]));
+        assert!((left.0 - right.0).abs() < 0.01, "{kernel:?}: {left:?} {right:?}");
+        // The middle gear is the best though its number is not the largest, and a gear never seen is like none of them.
+        let of_gear = |gear: f64| value(&snapshot, [0.3, 1.2, gear, 0.1]);
+        assert!(of_gear(10.0).0 > of_gear(0.0).0 + 1.0 && of_gear(0.0).0 > of_gear(20.0).0 + 0.3, "{kernel:?}");
+        assert!(of_gear(15.0).1 > 2.0 * variance, "{kernel:?}");
+        let report = candidate.report;
+        let lengths: Vec<_> = report.variables.iter().map(|v| v.lengthscale.is_some()).collect();
+        assert_eq!(lengths[1..3], [true, false], "{kernel:?}");
+        assert!(report.variables[1].lengthscale_in_deviations.is_none(), "{kernel:?}");
+        assert!(report.relevance().len() >= 4);
+    }
+}
+
+#[test]
+fn kinds_that_do_not_fit_the_rows_are_refused_by_name() {
+    let window = window(5);
+    let settings = Settings { state_kinds: vec![Real, Category], ..settings(KernelKind::Ard, Profile::Gaussian) };
+    match refitted(settings, &window) {
+        Err(RefitError::Settings(why)) => assert_eq!(why, "state_kinds is for 2 state variables, states have 4"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn learners_of_before_and_of_now_are_read_back() {
+    let window = window(5);
+    let mut learner = Learner::new(settings(KernelKind::Ard, Profile::Matern52), None);
+    learner.step(&window);
+    let stored = rmp_serde::to_vec_named(&learner).unwrap();
+    let back: Learner = rmp_serde::from_slice(&stored).unwrap();
+    assert!(back.holds_together());
+    let state = [0.3, 1.2, 10.0, 0.1];
+    let values = |learner: &Learner| value(&learner.snapshot(true).unwrap(), state);
+    assert_eq!((values(&back), back.settings()), (values(&learner), learner.settings()));
+    // What was stored before there were profiles and kinds has neither.
+    let now = Settings { rho_max: 10.0, forgetting: 1e4, ..Settings::default() };
+    let mut old: serde_json::Value = serde_json::to_value(&now).unwrap();
+    let keys = old.as_object_mut().unwrap();
+    assert!(keys.remove("profile").is_some() && keys.remove("state_kinds").is_some());
+    let then = Settings { profile: Profile::Gaussian, ..now };
+    assert_eq!(serde_json::from_value::<Settings>(old).unwrap(), then);
+}

@@ -1,0 +1,381 @@
+//! Whatever rows come, a refit gives a sane model or says why not, and tells in words what stood in its way.
+
+use criticd_learner::refit::{self, Candidate, EvidenceKind, RefitError, Verdict};
+use criticd_learner::snapshot::Ask;
+use criticd_learner::transition::{Batch, BatchParts};
+use criticd_learner::window::Window;
+use criticd_learner::{KernelKind, Learner, SelectBy, Settings};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Rows with these next states and rewards, each an episode of its own: the return is the reward.
+fn episodes(dim: usize, states: Vec<f64>, rewards: Vec<f64>) -> Window {
+    let n = rewards.len();
+    let batch = Batch::new(BatchParts {
+        stream: "s".into(),
+        dim,
+        rewards_per_row: 1,
+        next_states: Some(states.clone()),
+        states,
+        rewards,
+        terminated: Some(vec![true; n]),
+        ..BatchParts::default()
+    })
+    .expect("rows that are accepted");
+    let mut window = Window::new(dim, 1, n);
+    (0..n).for_each(|i| window.push(0, true, &batch, i));
+    window
+}
+
+/// n states in [-1, 1]^dim, and their values with a little noise.
+fn noisy(dim: usize, n: usize, seed: u64, value: impl Fn(&[f64]) -> f64) -> (Vec<f64>, Vec<f64>) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let states: Vec<f64> = (0..n * dim).map(|_| rng.random_range(-1.0..1.0)).collect();
+    let rewards = states.chunks_exact(dim).map(|x| value(x) + rng.random_range(-0.2..0.2)).collect();
+    (states, rewards)
+}
+
+fn settings() -> Settings {
+    Settings { evidence_rows: 300, starts: 3, refit_first_rows: 0, dictionary_max: 100, ..Settings::paper() }
+}
+
+fn refit_by(window: &Window, settings: Settings) -> Result<Candidate, RefitError> {
+    let mut learner = Learner::new(settings, None);
+    learner.step(window);
+    learner.request_refit();
+    let Some(reason) = learner.refit_due() else {
+        return Err(RefitError::NotEnough("there is no model to replace".into()));
+    };
+    let job = learner.refit_job(window, reason).expect("a value function to start from");
+    let found = refit::run(&job, &|| true, &|| true);
+    if let Ok(candidate) = &found {
+        sane(candidate);
+    }
+    found
+}
+
+fn refitted(window: &Window) -> Result<Candidate, RefitError> {
+    refit_by(window, settings())
+}
+
+/// Everything finite, and the variance of no state negative.
+fn sane(candidate: &Candidate) {
+    let snapshot = candidate.model.snapshot(true).expect("a posterior");
+    let hyper = &snapshot.hyperparameters;
+    assert!(hyper.noise_variance > 0.0 && hyper.noise_variance.is_finite(), "{hyper:?}");
+    assert!(hyper.kernel.signal_variance > 0.0 && hyper.kernel.diagonal().is_finite(), "{hyper:?}");
+    let dim = snapshot.dim();
+    let states: Vec<f64> = (0..50 * dim).map(|k| (k as f64 * 0.618).fract() * 2.0 - 1.0).collect();
+    let values = snapshot.evaluate(&states, Ask::VARIANCE).expect("finite states");
+    assert!(values.mean.iter().all(|v| v.is_finite()));
+    let worst = values.variance.expect("asked for").into_iter().fold(f64::INFINITY, f64::min);
+    assert!(worst >= -1e-6 * hyper.kernel.diagonal(), "{worst} of {}", hyper.kernel.diagonal());
+    assert!(!candidate.report.findings.is_empty());
+}
+
+fn not_enough(found: Result<Candidate, RefitError>, why: &str) {
+    match found {
+        Err(e @ RefitError::NotEnough(_)) => {
+            let text = e.to_string();
+            assert!(text.contains("keeping the current model") && text.contains(why), "{text}");
+        }
+        other => panic!("{:?}", other.map(|c| c.report)),
+    }
+}
+
+fn told(candidate: &Candidate, what: &str) {
+    let findings = &candidate.report.findings;
+    assert!(findings.iter().any(|f| f.contains(what)), "{what}: {findings:?}");
+}
+
+fn not_told(candidate: &Candidate, what: &str) {
+    let findings = &candidate.report.findings;
+    assert!(findings.iter().all(|f| !f.contains(what)), "{what}: {findings:?}");
+}
+
+/// Column 0 of `states` and what `more` makes of it, side by side.
+fn beside(states: &[f64], dim: usize, more: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    states
+        .chunks_exact(dim)
+        .flat_map(|x| x.iter().copied().chain(std::iter::once(more(x))).collect::<Vec<_>>())
+        .collect()
+}
+
+#[test]
+fn too_little_information_keeps_the_current_model() {
+    let (states, rewards) = noisy(1, 3, 1, |x| x[0]);
+    let quick = Settings { warmup_rows: 1, ..settings() };
+    not_enough(refit_by(&episodes(1, states, rewards), quick), "3 rows");
+    let (states, _) = noisy(2, 200, 2, |_| 0.0);
+    not_enough(refitted(&episodes(2, states, vec![0.0; 200])), "every state is worth the same");
+    not_enough(refitted(&episodes(2, [0.3, -0.7].repeat(10_000), vec![1.0; 10_000])), "start in the same state");
+    let rewards = (0..300).map(f64::from).collect();
+    not_enough(refitted(&episodes(1, vec![0.5; 300], rewards)), "start in the same state");
+}
+
+#[test]
+fn a_constant_says_nothing() {
+    let (states, rewards) = noisy(1, 400, 3, |x| (3.0 * x[0]).sin());
+    for kernel in [KernelKind::Isotropic, KernelKind::Ard, KernelKind::Factor(Some(1)), KernelKind::Auto] {
+        let window = episodes(2, beside(&states, 1, |_| 7.5e8), rewards.clone());
+        let found = refit_by(&window, Settings { kernel, ..settings() }).unwrap();
+        let variables = &found.report.variables;
+        assert_eq!((variables[0].verdict, variables[1].verdict), (Verdict::Matters, Verdict::Constant), "{kernel:?}");
+        assert!(found.report.relevance().iter().any(|line| line.starts_with("state_1 never changes")));
+    }
+}
+
+#[test]
+fn a_copy_is_told_from_what_it_is_a_copy_of() {
+    let (states, rewards) = noisy(2, 400, 4, |x| (3.0 * x[1]).sin());
+    // In another unit and of the other sign.
+    let window = episodes(3, beside(&states, 2, |x| 5.0 - 1e6 * x[1]), rewards);
+    for kernel in [KernelKind::Ard, KernelKind::Auto] {
+        let found = refit_by(&window, Settings { kernel, ..settings() }).unwrap();
+        let verdicts: Vec<Verdict> = found.report.variables.iter().map(|v| v.verdict).collect();
+        assert_eq!((verdicts[1], verdicts[2]), (Verdict::Matters, Verdict::CopyOf(1)), "{kernel:?}");
+        assert!(found.report.relevance().contains(&"state_2 is left out: it is a copy of state_1".to_owned()));
+    }
+}
+
+#[test]
+fn one_lengthscale_for_all_does_not_hide_what_copies_mean() {
+    let (states, rewards) = noisy(1, 400, 15, |x| (3.0 * x[0]).sin());
+    let window = episodes(3, states.iter().flat_map(|x| [*x, 3.0 * x + 1.0, -x]).collect(), rewards);
+    for kernel in [KernelKind::Isotropic, KernelKind::Auto] {
+        let found = refit_by(&window, Settings { kernel, ..settings() }).unwrap();
+        assert_eq!(found.report.variables[0].verdict, Verdict::Matters, "{kernel:?}: {:?}", found.report.variables);
+    }
+}
+
+#[test]
+fn near_copies_are_told() {
+    let (states, rewards) = noisy(2, 400, 5, |x| (3.0 * x[0]).sin());
+    let window = episodes(3, beside(&states, 2, |x| x[0] + 0.01 * x[1]), rewards);
+    let found = refitted(&window).unwrap();
+    told(&found, "state_0 and state_2 move together");
+}
+
+#[test]
+fn units_do_not_matter() {
+    let (states, rewards) = noisy(2, 400, 6, |x| (3.0 * x[0]).sin() + x[1]);
+    let scaled = states.chunks_exact(2).flat_map(|x| [1e-6 * x[0], 1e6 * x[1] + 1e6]).collect();
+    let (plain, scaled) = (refitted(&episodes(2, states, rewards.clone())), refitted(&episodes(2, scaled, rewards)));
+    let (plain, scaled) = (plain.unwrap().report, scaled.unwrap().report);
+    assert!((plain.evidence_after.unwrap() - scaled.evidence_after.unwrap()).abs() < 1e-3);
+    let ratio = |d: usize| scaled.variables[d].lengthscale.unwrap() / plain.variables[d].lengthscale.unwrap();
+    assert!((ratio(0) * 1e6 - 1.0).abs() < 1e-2 && (ratio(1) * 1e-6 - 1.0).abs() < 1e-2);
+}
+
+#[test]
+fn a_state_a_million_deviations_away_does_not_hide_the_others() {
+    let (mut states, mut rewards) = noisy(1, 600, 7, |x| (3.0 * x[0]).sin());
+    for k in [100, 400] {
+        states[k] = 6e5;
+        rewards[k] = 0.0;
+    }
+    let found = refitted(&episodes(1, states, rewards)).unwrap();
+    told(&found, "state_0 has outliers");
+    let snapshot = found.model.snapshot(false).unwrap();
+    let mean = snapshot.evaluate(&[-0.5, 0.5], Ask::MEAN).unwrap().mean;
+    assert!((mean[(0, 0)] + 1.5f64.sin()).abs() < 0.1 && (mean[(1, 0)] - 1.5f64.sin()).abs() < 0.1, "{mean}");
+}
+
+#[test]
+fn outlying_rewards_are_told() {
+    let (states, mut rewards) = noisy(1, 600, 8, |x| (3.0 * x[0]).sin());
+    rewards[77] = 6e5;
+    told(&refitted(&episodes(1, states.clone(), rewards)).unwrap(), "returns have outliers, up to");
+    let (_, rewards) = noisy(1, 600, 8, |x| (3.0 * x[0]).sin());
+    not_told(&refitted(&episodes(1, states, rewards)).unwrap(), "outliers");
+}
+
+#[test]
+fn a_noise_floor_that_holds_is_told() {
+    let (states, _) = noisy(1, 400, 9, |_| 0.0);
+    let rewards = states.iter().map(|x| (3.0 * x).sin()).collect::<Vec<f64>>();
+    let found = refitted(&episodes(1, states.clone(), rewards)).unwrap();
+    told(&found, "the noise stands at its floor");
+    assert!(found.report.fit_ratio.unwrap() < 0.5, "{:?}", found.report.fit_ratio);
+    let (_, rewards) = noisy(1, 400, 9, |x| (3.0 * x[0]).sin());
+    let found = refitted(&episodes(1, states, rewards)).unwrap();
+    not_told(&found, "floor");
+    assert!((found.report.fit_ratio.unwrap() - 1.0).abs() < 0.2, "{:?}", found.report.fit_ratio);
+}
+
+#[test]
+fn a_collapse_onto_single_returns_is_told() {
+    // Values that jump from one state to the next, with no noise: nothing but interpolation explains them.
+    let states: Vec<f64> = (0..400).map(f64::from).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(10);
+    let rewards = (0..400).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f64>>();
+    // Every row ends its episode, so that no step keeps lengthscales long; each is repeated, so that noise would show.
+    let twice = |v: &[f64]| v.iter().flat_map(|x| [*x, *x]).collect::<Vec<f64>>();
+    let n = 800;
+    let (states, rewards) = (twice(&states), twice(&rewards));
+    let batch = Batch::new(BatchParts {
+        stream: "s".into(),
+        dim: 1,
+        rewards_per_row: 1,
+        next_states: Some(states.iter().map(|x| x + 1.0).collect()),
+        states,
+        rewards,
+        terminated: Some(vec![true; n]),
+        ..BatchParts::default()
+    });
+    let mut window = Window::new(1, 1, n);
+    let batch = batch.unwrap();
+    (0..n).for_each(|i| window.push(0, true, &batch, i));
+    let found = refit_by(&window, Settings { evidence_rows: 800, ..settings() }).unwrap();
+    told(&found, "the evidence collapses");
+}
+
+#[test]
+fn a_dictionary_that_is_too_small_is_told() {
+    let (states, rewards) = noisy(2, 900, 11, |x| (9.0 * x[0]).sin() * (9.0 * x[1]).cos());
+    let window = episodes(2, states, rewards);
+    let small = refit_by(&window, Settings { dictionary_max: 12, ..settings() }).unwrap();
+    assert!(small.report.given_up > Some(100.0), "{:?}", small.report);
+    told(&small, "the dictionary is too small: its ");
+    told(&small, "cannot carry what the data would support");
+    let large = refit_by(&window, Settings { dictionary_max: 300, ..settings() }).unwrap();
+    assert!(large.report.trace_gap < 5.0 && large.report.given_up < Some(20.0), "{:?}", large.report);
+    not_told(&large, "elements");
+    // Selected by the exact evidence, which knows nothing of dictionaries, it cannot be rebuilt.
+    let exact = Settings { dictionary_max: 12, evidence: SelectBy::Exact, ..settings() };
+    let exact = refit_by(&window, exact).unwrap();
+    assert!(exact.report.trace_gap > 5.0 && exact.report.given_up.is_none(), "{:?}", exact.report);
+    told(&exact, "the dictionary is too small: its 12 elements leave out ");
+}
+
+#[test]
+fn what_every_reward_loses_is_counted() {
+    let (states, rewards) = noisy(1, 300, 17, |x| (9.0 * x[0]).sin());
+    let batch = Batch::new(BatchParts {
+        stream: "s".into(),
+        dim: 1,
+        rewards_per_row: 2,
+        next_states: Some(states.clone()),
+        states: states.clone(),
+        rewards: rewards.iter().flat_map(|r| [*r, *r]).collect(),
+        terminated: Some(vec![true; 300]),
+        ..BatchParts::default()
+    })
+    .unwrap();
+    let mut twice = Window::new(1, 2, 300);
+    (0..300).for_each(|i| twice.push(0, true, &batch, i));
+    let exact = Settings { kernel: KernelKind::Isotropic, evidence: SelectBy::Exact, ..settings() };
+    let both = refit_by(&twice, Settings { rewards: vec![0, 1], ..exact }).unwrap();
+    // The dictionary aims at two nats, of both rewards together.
+    assert!(both.report.trace_gap > 0.0 && both.report.trace_gap <= 2.5, "{}", both.report.trace_gap);
+    let posterior = both.model.solve().unwrap();
+    let each = posterior.trace_gap(both.model.statistics());
+    assert!((both.report.trace_gap / each - 2.0).abs() < 1e-9, "{} of {each} each", both.report.trace_gap);
+}
+
+#[test]
+fn which_evidence_decided_is_told() {
+    let (states, rewards) = noisy(2, 900, 12, |x| (3.0 * x[0]).sin() + x[1]);
+    let window = episodes(2, states, rewards);
+    for (evidence, evidence_rows, kind, rows, words) in [
+        (SelectBy::Auto, 300, EvidenceKind::Sparse, 900, "by the variational bound of all 900 rows"),
+        (SelectBy::Auto, 900, EvidenceKind::Exact, 900, "by the exact evidence of all 900 rows"),
+        (SelectBy::Exact, 300, EvidenceKind::Exact, 300, "by the exact evidence of 300 of 900 rows"),
+        (SelectBy::Sparse, 900, EvidenceKind::Sparse, 900, "by the variational bound of all 900 rows"),
+    ] {
+        let found = refit_by(&window, Settings { evidence, evidence_rows, ..settings() }).unwrap();
+        assert_eq!((found.report.evidence, found.report.evidence_rows), (kind, rows));
+        told(&found, words);
+    }
+}
+
+#[test]
+fn the_bound_finds_what_the_exact_evidence_finds() {
+    let (states, rewards) = noisy(2, 800, 13, |x| (3.0 * x[0]).sin() + x[1]);
+    let window = episodes(2, states, rewards);
+    let by = |evidence| {
+        let settings = Settings { evidence, evidence_rows: 800, dictionary_max: 300, ..settings() };
+        refit_by(&window, settings).unwrap().report
+    };
+    let (exact, sparse) = (by(SelectBy::Exact), by(SelectBy::Sparse));
+    // With the trace gap aimed at, the bound is that much below at most.
+    let (bound, best) = (sparse.evidence_after.unwrap(), exact.evidence_after.unwrap());
+    assert!(bound < best + 1e-3, "{sparse:?}");
+    assert!(bound > best - 4.0, "{bound} {best}");
+    for (a, b) in exact.variables.iter().zip(&sparse.variables) {
+        assert!((a.lengthscale.unwrap() / b.lengthscale.unwrap() - 1.0).abs() < 0.1, "{a:?} {b:?}");
+    }
+}
+
+#[test]
+fn without_time_the_best_so_far_stands_and_that_is_told() {
+    let (states, rewards) = noisy(2, 300, 16, |x| (3.0 * x[0]).sin());
+    let window = episodes(3, beside(&states, 2, |_| 1.0), rewards);
+    for kernel in [KernelKind::Isotropic, KernelKind::Ard, KernelKind::Factor(Some(1)), KernelKind::Auto] {
+        let mut learner = Learner::new(Settings { kernel, ..settings() }, None);
+        learner.step(&window);
+        learner.request_refit();
+        let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
+        let asked = AtomicU64::new(0);
+        let counting = || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            true
+        };
+        refit::run(&job, &|| true, &counting).unwrap();
+        for limit in (0..4).chain((1..8).map(|share| asked.load(Ordering::Relaxed) * share / 8)) {
+            let asked = AtomicU64::new(0);
+            let time_left = || asked.fetch_add(1, Ordering::Relaxed) < limit;
+            let found = refit::run(&job, &|| true, &time_left).unwrap();
+            assert!(found.report.out_of_time);
+            told(&found, "the time budget ended the search");
+            // What is left out stays so, also where nothing was climbed.
+            let metric = found.model.hyperparameters().kernel.metric;
+            assert!(metric.kind() == "isotropic" || metric.relevance(3)[2] == 0.0, "{kernel:?} at {limit}: {metric:?}");
+        }
+    }
+}
+
+#[test]
+fn whenever_it_is_told_to_stop_it_stops() {
+    let (states, rewards) = noisy(2, 700, 14, |x| (3.0 * x[0]).sin() + x[1]);
+    let window = episodes(2, states, rewards);
+    let mut learner = Learner::new(Settings { kernel: KernelKind::Auto, ..settings() }, None);
+    learner.step(&window);
+    learner.request_refit();
+    let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
+    let count = AtomicU64::new(0);
+    let counting = || {
+        count.fetch_add(1, Ordering::Relaxed);
+        true
+    };
+    refit::run(&job, &counting, &|| true).unwrap();
+    let all = count.load(Ordering::Relaxed);
+    for limit in (0..20).map(|share| all * share / 20).chain(all.saturating_sub(5)..all) {
+        let asked = AtomicU64::new(0);
+        let stop = || asked.fetch_add(1, Ordering::Relaxed) < limit;
+        let stopped = refit::run(&job, &stop, &|| true);
+        assert!(matches!(stopped, Err(RefitError::Stopped)), "at {limit} of {all}: {:?}", stopped.map(|c| c.report));
+        // It looks once more for each loop that it leaves, and begins nothing.
+        let asked = asked.load(Ordering::Relaxed);
+        assert!(asked <= limit + 5, "asked {} times after the flag went up", asked - limit);
+    }
+}
+
+#[test]
+fn directions_that_were_not_found_are_told() {
+    let (states, rewards) = noisy(1, 400, 15, |x| (3.0 * x[0]).sin());
+    let window = episodes(1, states, rewards);
+    let found = refit_by(&window, Settings { kernel: KernelKind::Factor(None), ..settings() }).unwrap();
+    assert_eq!(found.report.structure, "ard");
+    told(&found, "directions asked for: 1, given: 0");
+}
+
+#[test]
+fn rewards_that_are_seen_rarely_are_no_outliers() {
+    // One success in fifty rows, remembered for a while by the returns before it.
+    let mut rng = ChaCha8Rng::seed_from_u64(16);
+    let states: Vec<f64> = (0..600).map(|_| rng.random_range(-1.0..1.0)).collect();
+    let rewards = (0..600).map(|i| if i % 50 == 0 { 1.0 } else { 0.001 * rng.random::<f64>() }).collect();
+    not_told(&refitted(&episodes(1, states, rewards)).unwrap(), "outliers");
+}

@@ -1,0 +1,95 @@
+//! Model selection finds the structure that the values have.
+
+use criticd_learner::math::kernel::Metric;
+use criticd_learner::refit::Verdict;
+use criticd_learner::sim::gridworld::Gridworld;
+use criticd_learner::sim::{self, Step};
+use criticd_learner::transition::{Batch, BatchParts};
+use criticd_learner::window::Window;
+use criticd_learner::{KernelKind, Learner, Settings, refit};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+fn select(kernel: KernelKind, window: &Window, settings: Settings) -> refit::Candidate {
+    let settings = Settings { kernel, refit_first_rows: 0, ..settings };
+    let mut learner = Learner::new(settings, None);
+    learner.step(window);
+    learner.request_refit();
+    let job = learner.refit_job(window, learner.refit_due().unwrap()).unwrap();
+    refit::run(&job, &|| true, &|| true).unwrap()
+}
+
+/// Rows that each end at once, so that the value of a state is `value` of it, with a little noise.
+fn values(dim: usize, rows: usize, seed: u64, value: impl Fn(&[f64]) -> f64) -> Window {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut window = Window::new(dim, 1, rows);
+    for _ in 0..rows {
+        let state: Vec<f64> = (0..dim).map(|_| 2.0 * rng.random::<f64>() - 1.0).collect();
+        let reward = value(&state) + 0.05 * (rng.random::<f64>() - 0.5);
+        let batch = Batch::new(BatchParts {
+            stream: "points".into(),
+            dim,
+            rewards_per_row: 1,
+            next_states: Some(state.clone()),
+            states: state,
+            rewards: vec![reward],
+            terminated: Some(vec![true]),
+            ..BatchParts::default()
+        });
+        window.push(0, true, &batch.unwrap(), 0);
+    }
+    window
+}
+
+#[test]
+fn the_coordinate_that_does_not_matter_is_removed() {
+    let mut world = Gridworld::new(3);
+    let steps: Vec<Step> = (0..600).map(|_| world.step()).collect();
+    let mut window = Window::new(2, 1, 600);
+    let mut starts = true;
+    for batch in sim::batches("grid", "", &steps) {
+        for i in 0..batch.len() {
+            window.push(0, starts, &batch, i);
+            starts = batch.terminated(i);
+        }
+    }
+    let settings = Settings { discount: 1.0, evidence_rows: 400, ..Settings::paper() };
+    let found = select(KernelKind::Auto, &window, settings);
+    let Metric::Ard(relevance) = found.model.hyperparameters().kernel.metric else { panic!("{:?}", found.report) };
+    assert_eq!(relevance[1], 0.0, "{:?}", found.report.structures);
+    assert!(relevance[0] > 0.1);
+    let names: Vec<&str> = found.report.structures.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names[..3], ["isotropic", "ard", "ard without 1"]);
+    let evidence = |k: usize| found.report.structures[k].log_evidence;
+    assert!(evidence(0) < evidence(1) - 50.0 && evidence(1) <= evidence(2) + 0.1);
+    let variables = &found.report.variables;
+    assert_eq!((variables[0].verdict, variables[1].verdict), (Verdict::Matters, Verdict::Removed), "{variables:?}");
+    assert!(variables[0].support > Some(100.0) && variables[1].lengthscale.is_none(), "{variables:?}");
+    let told = found.report.relevance();
+    assert!(told[0].starts_with("state_0 matters: the value changes over "), "{told:?}");
+    assert_eq!(told[1], "state_1 is left out: the evidence does not fall without it");
+}
+
+#[test]
+fn a_diagonal_direction_is_found() {
+    // The value varies along the diagonal alone.
+    let window = values(2, 500, 5, |x| (4.0 * (x[0] + x[1])).sin());
+    let settings = Settings { evidence_rows: 400, ..Settings::paper() };
+    let found = select(KernelKind::Auto, &window, settings.clone());
+    let Metric::Factor { relevance, factors } = found.model.hyperparameters().kernel.metric else {
+        panic!("{:?}", found.report.structures)
+    };
+    let (f, length) = (&factors[0], factors[0].iter().map(|v| v * v).sum::<f64>());
+    assert!((f[0] / f[1] - 1.0).abs() < 0.1, "{f:?}");
+    assert!(relevance.iter().all(|a| *a < 0.1 * length), "{relevance:?} beside {f:?}");
+    let asked = select(KernelKind::Factor(Some(1)), &window, settings);
+    assert_eq!(asked.model.hyperparameters().kernel.metric.factors().len(), 1);
+}
+
+#[test]
+fn where_directions_alike_matter_the_simplest_structure_stands() {
+    let window = values(2, 400, 6, |x| (-3.0 * (x[0] * x[0] + x[1] * x[1])).exp());
+    let found = select(KernelKind::Auto, &window, Settings { evidence_rows: 300, ..Settings::paper() });
+    let names: Vec<_> = found.report.structures.iter().map(|s| (&s.name, s.log_evidence)).collect();
+    assert_eq!(found.model.hyperparameters().kernel.metric.kind(), "isotropic", "{names:?}");
+}
