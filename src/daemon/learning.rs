@@ -29,7 +29,7 @@ const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
 /// But at least so many, where there are.
 const GROUP_ROWS_MIN: u64 = 256;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
-const GROUP_BYTES: usize = 4 << 20;
+pub(super) const GROUP_BYTES: usize = 4 << 20;
 /// What whoever appends is told to wait while a table is learned first, milliseconds.
 const WARMING_MS: u64 = 1000;
 

@@ -31,7 +31,7 @@ use self::recovery::RecoverError;
 use self::telemetry::{Feed, ProcessorTime, Pulse, Restarts, Timings};
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
@@ -467,24 +467,29 @@ fn transport_settings(
         allow_remote: config.insecure,
         access: config.access(),
         inbox_messages: config.inbox_messages,
-        limits: transport::Limits {
-            message_bytes_max: limits.message_bytes_max,
-            frame_bytes_max: limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
-            parts_max: limits.parts_max,
-            connections_max: limits.connections_max,
-            connections_per_address_max: limits.connections_per_address_max,
-            subscriptions_max: limits.subscriptions_max,
-            handshake_timeout: Duration::from_millis(limits.handshake_timeout_ms),
-            stall_timeout: Duration::from_millis(limits.stall_timeout_ms),
-            saturated_timeout: Duration::from_millis(limits.saturated_timeout_ms),
-            idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
-            ..transport::Limits::default()
-        },
+        limits: transport_limits(limits),
         ingest: parse("ingest", &config.ingest)?,
         control: parse("control", &config.control)?,
         publish: parse("publish", &config.publish)?,
         ..transport::Settings::default()
     })
+}
+
+/// What peers may cost, by the settings.
+fn transport_limits(limits: &config::Limits) -> transport::Limits {
+    transport::Limits {
+        message_bytes_max: limits.message_bytes_max,
+        frame_bytes_max: limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
+        parts_max: limits.parts_max,
+        connections_max: limits.connections_max,
+        connections_per_address_max: limits.connections_per_address_max,
+        subscriptions_max: limits.subscriptions_max,
+        handshake_timeout: Duration::from_millis(limits.handshake_timeout_ms),
+        stall_timeout: Duration::from_millis(limits.stall_timeout_ms),
+        saturated_timeout: Duration::from_millis(limits.saturated_timeout_ms),
+        idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
+        ..transport::Limits::default()
+    }
 }
 
 /// Make the data directory if there is none, and take it for this process: its lock, and the path of `endpoints.json`.

@@ -23,7 +23,7 @@ pub(super) const WAITING: Share = Share { peer_bytes: 4 << 20, total_bytes: 32 <
 /// Of one peer at most so many.
 const WAITING_OF_PEER: usize = 512;
 /// Queries of many states that may be under way at a time, one of each peer.
-pub(super) const LARGE_QUERIES: usize = 16;
+pub(super) const LARGE_QUERIES: usize = 8;
 /// Time that other requests take between two slices of a large query, at most, unless a single one takes longer.
 const BETWEEN_SLICES: Duration = Duration::from_millis(1);
 /// Multiplications of one slice of a large query: a fraction of a millisecond.
@@ -40,7 +40,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// What a client is told to wait when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 7] = ["hello", "pages", "kernels", "returns", "policies", "new_policy", "journal"];
+const FEATURES: [&str; 8] = ["hello", "pages", "kernels", "returns", "policies", "new_policy", "streams", "journal"];
 
 /// Answers small queries where they arrive, on the transport's thread: that takes no longer than handing them over, and
 /// spares them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
