@@ -4,7 +4,7 @@
 
 Each attack meets a fresh daemon on loopback. Attackers run in processes of their own and never stop sending. Another
 process asks `ping`, `value` of one state and `append` of one row in turns every 10 ms, and measures how late it woke from its
-own sleep ("scheduler"): what a busy machine does to everybody. At the end the daemon gets a SIGTERM while the attack goes
+own sleep ("scheduler"), which a busy machine delays too. At the end the daemon gets a SIGTERM while the attack goes
 on. With `--rows` a producer pushes rows all the time as well, and the table has rows per second of processor time of the
 thread that learns, beside those without an attack.
 
@@ -194,7 +194,7 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-# ---- who suffers from it
+# ---- the client that is measured
 
 
 def bystand(ends: Ends, seconds: float, results: Any) -> None:
@@ -300,11 +300,11 @@ def run(binary: str, name: str, seconds: float, with_rows: bool) -> dict[str, An
             found = results.get()
             offset, core = daemon.ask("status").get("offset", 0), daemon.core_seconds()
             peak = daemon.memory_mib("VmHWM")
-            told = time.monotonic()
+            asked = time.monotonic()
             daemon.process.send_signal(signal.SIGTERM)
             try:
                 daemon.process.wait(100)
-                stop = time.monotonic() - told
+                stop = time.monotonic() - asked
             except subprocess.TimeoutExpired:
                 stop = float("inf")
         finally:

@@ -5,7 +5,7 @@
 //! refit needs three matrices of `evidence_rows` squared on each of its threads.
 
 use super::learning::GROUP_BYTES;
-use super::queries::{LARGE_QUERIES, WAITING};
+use super::queries::{LARGE_QUERIES, PAGED_MAX, WAITING};
 use super::{CALLS, transport_limits};
 use crate::config::{Config, ConfigParts, Limits};
 use crate::learner::verification::PAIRS_MAX;
@@ -116,7 +116,10 @@ impl Footprint {
             ..crate::transport::Settings::default()
         };
         let rewards = critics.iter().map(|settings| settings.rewards.len()).max().unwrap_or(1);
-        let queues = transport.queues_bytes() + read_bytes(limits, rewards);
+        let largest = critics.iter().map(|settings| settings.dictionary_max).max().unwrap_or(0);
+        // A snapshot as lists, the longest of all answers: kept for its pages, and on its way from each thread.
+        let snapshot = (NUMBER + 1) * largest * (largest + dim + 2 * rewards + 1);
+        let queues = transport.queues_bytes() + read_bytes(limits, rewards) + (PAGED_MAX + 4) * snapshot;
         Self {
             row: Rows::bytes_per_row(dim, rewards_per_row),
             window: Window::bytes_max(dim, rewards_per_row, *window_rows),

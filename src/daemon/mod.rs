@@ -61,7 +61,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Requests that may wait for the core.
-const CALLS: Share = Share { peer_bytes: 4 << 20, total_bytes: 32 << 20 };
+const CALLS: Share = Share { peer_bytes: 8 << 20, total_bytes: 64 << 20 };
 /// Offsets that queries wait for and the core has not heard of.
 const WANTS: usize = 256;
 /// Old models that may wait to be dropped elsewhere.

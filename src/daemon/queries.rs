@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
 use crate::transport::turns::{Entrance, ITEM_BYTES, Share, Turns};
-use crate::transport::{Outbox, Reply, Request};
+use crate::transport::{Outbox, Reply, Request, SHORT_BYTES};
 use crate::wire::{self, ArrayForm, Draft, ErrorCode, Op, OpKind, WireError};
 use crossbeam_channel::{Receiver, Sender, select};
 use std::collections::{HashSet, VecDeque};
@@ -34,7 +34,7 @@ const AT_ONCE_WORK: usize = 200_000;
 /// Longer requests are not even looked at there.
 const AT_ONCE_BYTES: usize = 4096;
 /// Encoded snapshots kept for clients that fetch them page by page.
-const PAGED_MAX: usize = 4;
+pub(super) const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// What a client is told to wait when the core's queue is full, milliseconds.
@@ -338,20 +338,21 @@ impl Control {
         put.map_err(|_| WireError::overloaded(RETRY_MS))
     }
 
-    /// A `value` request: what can be told without its states comes first.
+    /// A `value` request: checks that need no states come first.
     fn query(&mut self, caller: &Caller, draft: Draft<'_>, request: Request) -> Result<(), WireError> {
         let (started, limits) = (Instant::now(), self.config.limits.wire());
         let critic = self.board.critic(draft.critic()?)?;
         let (model, min_offset) = (self.board.evaluator(critic), draft.min_offset()?);
         let needs = min_offset.unwrap_or(0);
         let is_long = request.payload.len() > AT_ONCE_BYTES;
-        if let (Some(model), Some(dim), true) = (&model, draft.dim(), is_long) {
+        if let (Some(model), Some(dim), true) = (&model, draft.dim(&limits), is_long) {
             check_dim(dim, model.snapshot())?;
         }
         // Rows that are to be waited for may be the ones that make the first model.
         let learned = model.as_ref().map_or(min_offset.is_none(), |model| model.snapshot().offset >= needs);
         // A long one that waits is checked when its rows are there.
-        let decoded = if learned || !is_long { Some(draft.decode(&limits).map_err(|refused| refused.error)?) } else { None };
+        let decoded =
+            if learned || !is_long { Some(draft.decode(&limits).map_err(|refused| refused.error)?) } else { None };
         if !learned {
             return self.wait(Waiting { request, critic, needs });
         }
@@ -382,7 +383,8 @@ impl Control {
         let of_peer = || self.waiting.iter().filter(|other| other.request.peer == request.peer);
         let own: usize = of_peer().map(Waiting::bytes).sum();
         let is_full = self.waiting_bytes >= WAITING.total_bytes || own >= WAITING.peer_bytes;
-        if own > 0 && (is_full || of_peer().count() >= WAITING_OF_PEER) {
+        let is_short = request.payload.len() <= SHORT_BYTES;
+        if (is_full && (own > 0 || !is_short)) || of_peer().count() >= WAITING_OF_PEER {
             return Err(WireError::overloaded(RETRY_MS));
         }
         // If the queue is full the core is about to look at it anyway.
@@ -481,7 +483,7 @@ impl Control {
         });
     }
 
-    /// Answer with an error whoever sent this.
+    /// Answer a request with an error.
     fn refuse(&self, request: &Request, error: &WireError) {
         let draft = wire::read_request(&request.payload, &self.config.limits.wire());
         let id = draft.map_or_else(|refused| refused.id, |draft| draft.id);
@@ -640,7 +642,9 @@ mod tests {
         let mut at_once = AtOnce::new(Arc::clone(&board), &config, Timings::default(), Clock::start());
         let mut ask = |op: &str, fields: Value, rights: Rights| {
             let payload = wire::encode_request(7, op, fields.as_object().unwrap()).into();
-            at_once.answer(&request(transport::peer_number(1, rights), payload)).map(|payload| wire::to_json(&payload).unwrap())
+            at_once
+                .answer(&request(transport::peer_number(1, rights), payload))
+                .map(|payload| wire::to_json(&payload).unwrap())
         };
         let value = |states: Value| json!({"states": states, "variance": true, "arrays": "list"});
         assert_eq!(ask("value", value(json!([[0.5, 1.0]])), Rights::ALL), None, "there is no model yet");

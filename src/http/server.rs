@@ -37,8 +37,8 @@ use tokio::time::Sleep;
 /// Connections at a time, and those of one address among them.
 const CONNECTIONS: usize = 64;
 const CONNECTIONS_PER_ADDRESS: usize = 48;
-/// Connections beside them, each for one question about health or metrics. Where there are more the oldest gives way: who
-/// opens many of these to say nothing keeps nobody out.
+/// Connections beside them, each for one question about health or metrics. A further one closes the oldest, so that silent
+/// connections cannot keep a supervisor out.
 const SPARE: usize = 16;
 /// Time for a request to arrive on one of those.
 const SPARE_HEAD: Duration = Duration::from_secs(2);
@@ -179,10 +179,8 @@ pub(super) fn routers(site: Site) -> Routers {
         |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
     let guard = site.guard.clone();
     let shared = Arc::new(Shared { site, pages: Arc::new(Semaphore::new(PAGES)) });
-    let health = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz));
+    let health =
+        Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).route("/readyz", get(readyz));
     let all = Router::new()
         .route("/", file("text/html; charset=utf-8", include_str!("page/index.html")))
         .route("/app.js", file("text/javascript; charset=utf-8", include_str!("page/app.js")))
@@ -196,8 +194,9 @@ pub(super) fn routers(site: Site) -> Routers {
         .merge(health.clone())
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") });
     let health = health.fallback(|| async { busy("too many connections are open; close some") });
-    let finish =
-        |router: Router<Arc<Shared>>| router.with_state(Arc::clone(&shared)).layer(from_fn(protect)).layer(Extension(guard.clone()));
+    let finish = |router: Router<Arc<Shared>>| {
+        router.with_state(Arc::clone(&shared)).layer(from_fn(protect)).layer(Extension(guard.clone()))
+    };
     Routers { all: finish(all), health: finish(health) }
 }
 

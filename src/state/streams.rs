@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_told_by_name_and_page_by_page() {
+    fn positions_come_by_name_and_in_pages() {
         let mut streams = Streams::new();
         for (k, name) in ["d", "b", "a", "e", "c"].into_iter().enumerate() {
             let limits = StreamLimits { max: 10, idle_rows: 0 };

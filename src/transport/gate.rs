@@ -15,9 +15,9 @@
 #[cfg(feature = "curve")]
 use super::curve;
 use super::endpoint::{Listener, SocketFile};
+use super::turns::Watch;
 use super::zmq::{connection_identity, spawn};
 use super::zmtp::{self, Filter, Introduced, Introduction, Room, Scanner};
-use super::turns::Watch;
 use super::{Counters, Limits, Phase, Reason, Request, SHORT_BYTES, SocketName, StartError, peer_number};
 use crate::access::{Access, Rights};
 use bytes::{Buf, BytesMut};
@@ -656,7 +656,7 @@ impl Link {
         self.leave();
     }
 
-    /// Nobody is left to whom anything could be answered.
+    /// The peer takes no more answers: drop its requests.
     fn leave(&mut self) {
         if self.seat.socket == SocketName::Control {
             self.reader = None;

@@ -226,7 +226,8 @@ impl Default for Settings {
 impl Settings {
     /// Bytes that all of the transport's queues hold together at the most, but for single messages that exceed a bound.
     pub fn queues_bytes(&self) -> usize {
-        let Limits { message_bytes_max, connections_max, backlog_bytes_total_max, unfinished_bytes_max, .. } = self.limits;
+        let Limits { message_bytes_max, connections_max, backlog_bytes_total_max, unfinished_bytes_max, .. } =
+            self.limits;
         // Of each connection: a short message on its way in, once in the gate and once behind it, and short replies.
         let each = 4 * SHORT_BYTES;
         let inward = self.inbox_bytes + self.requests.total_bytes + unfinished_bytes_max;
@@ -379,7 +380,7 @@ reasons! {
     BadSubscription => "bad_subscription",
     /// A subscriber has as many topics as it may have.
     TooManySubscriptions => "too_many_subscriptions",
-    /// It accepted no byte for too long.
+    /// It accepted no byte for too long, or left a long message unfinished while others waited to begin one.
     Stalled => "stalled",
     /// It was behind for too long.
     Saturated => "saturated",
@@ -838,8 +839,16 @@ pub fn start_answering(
     let control = behind.open_control(&runtime, &doors.control.1, ends)?;
     let (publish, publications) = Outbox::new(settings.publications, settings.outbox_bytes);
     behind.start_publish(&doors.publish.1, publications, also, threads)?;
-    running.gate =
-        Some(gate::start(runtime, control, doors, settings.access, settings.limits, waiting, Arc::clone(&counters), watch)?);
+    running.gate = Some(gate::start(
+        runtime,
+        control,
+        doors,
+        settings.access,
+        settings.limits,
+        waiting,
+        Arc::clone(&counters),
+        watch,
+    )?);
 
     let endpoints = Endpoints { ingest: ingest_endpoint, control: control_endpoint, publish: publish_endpoint };
     log::info!(

@@ -1,9 +1,10 @@
-//! What peers have asked for and nobody has taken up yet: a queue for each peer, taken from in turns, counted in bytes.
+//! Requests that wait: a queue for each peer, taken from in turns, counted in bytes.
 //!
 //! A peer's backlog stands behind its own first request only. Each peer has a share of the bytes, and all together have a
 //! total; a peer beyond its share is not read until its queue has become shorter. A peer that does not read its answers gets
 //! no turn, and what a peer that has left asked for is dropped.
 
+use super::SHORT_BYTES;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -216,20 +217,21 @@ impl<T> std::ops::Deref for Entrance<T> {
 }
 
 impl<T> Entrance<T> {
-    /// Put in an item of `bytes` bytes. Whoever passes on what peers send holds them back by [`Watch::poll_room`]: what was
-    /// under way by then is taken.
+    /// Put in an item of `bytes` bytes. The gate holds a peer back by [`Watch::poll_room`]; what it had read before is taken.
     pub fn put(&self, peer: u64, bytes: usize, item: T) {
         self.watch.0.state.lock().put(peer, bytes, item);
         self.ring();
     }
 
-    /// Put it in if there is room for it.
+    /// Put it in if there is room for it. A long item must fit within the total.
     ///
     /// # Errors
     /// If there is none, with the item.
     pub fn try_put(&self, peer: u64, bytes: usize, item: T) -> Result<(), T> {
         let mut state = self.watch.0.state.lock();
-        if !state.has_room(peer, self.watch.0.share) {
+        let total = self.watch.0.share.total_bytes;
+        let fits = bytes <= SHORT_BYTES || state.bytes == 0 || state.bytes + bytes <= total;
+        if !fits || !state.has_room(peer, self.watch.0.share) {
             return Err(item);
         }
         state.put(peer, bytes, item);

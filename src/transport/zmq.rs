@@ -182,7 +182,7 @@ pub(super) struct Inbox {
     bytes_max: usize,
 }
 
-/// A message that counts until whoever has taken it drops it.
+/// A message that counts until its last reader drops it.
 struct Counted {
     payload: Bytes,
     bytes: Arc<AtomicUsize>,
@@ -217,7 +217,7 @@ impl Inbox {
         self.queue.try_send(Bytes::from_owner(Counted { payload, bytes: Arc::clone(&self.bytes) }))
     }
 
-    /// Put a message in, waiting while the inbox is full; false if nobody will read it.
+    /// Put a message in, waiting while the inbox is full; false if the daemon reads no more.
     fn hand_over(&self, mut payload: Bytes, closing: &Receiver<Never>) -> bool {
         loop {
             match self.try_send(payload) {

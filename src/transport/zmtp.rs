@@ -620,7 +620,8 @@ mod tests {
         let handshake = [greeting(0).to_vec(), ready("PUB", b"")].concat();
         let long = [frame(MORE, b"topic"), frame(0, &[1; 260])].concat();
         let short = [frame(MORE, b"topic"), frame(0, &[1; 20])].concat();
-        let bytes = [handshake, long.clone(), short.clone(), frame(0, &[3; 260]), short.clone(), short.clone()].concat();
+        let bytes =
+            [handshake, long.clone(), short.clone(), frame(0, &[3; 260]), short.clone(), short.clone()].concat();
         for size in 1..=bytes.len() {
             let (mut filter, mut out) = (Filter::new(), BytesMut::new());
             let room = Room { backlog: 1 << 20, long: 10, short: 2 * short.len() };

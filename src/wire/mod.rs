@@ -25,7 +25,9 @@ pub use model::{
 };
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
-pub use v1::{Draft, Origin, decode_append_into, decode_ingest, decode_ingest_into, decode_request, origin, peek, read_request};
+pub use v1::{
+    Draft, Origin, decode_append_into, decode_ingest, decode_ingest_into, decode_request, origin, peek, read_request,
+};
 
 use crate::access::{Right, Rights};
 use crate::snapshot::Ask;

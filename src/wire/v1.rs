@@ -3,8 +3,8 @@
 use super::reader::{Field, Fields, Head, Reader};
 use super::tensor::{Element, Shape, Tensor};
 use super::{
-    ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, OpKind, Request, RequestError, STREAMS_PER_PAGE, VERSION, WireError,
-    excerpt,
+    ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, OpKind, Request, RequestError, STREAMS_PER_PAGE, VERSION,
+    WireError, excerpt,
 };
 use crate::snapshot::Ask;
 use crate::transition::{Batch, BatchParts, check_policy};
@@ -174,9 +174,10 @@ impl Draft<'_> {
         field!(self.message, "min_offset").map(|field| field.uint()).transpose()
     }
 
-    /// Numbers in the first of its states, if it has one that can be read.
-    pub fn dim(&self) -> Option<usize> {
-        field!(self.message, "states")?.claims()?.1
+    /// Numbers in the first of its states, if it has one that can be read and no more states than it may have.
+    pub fn dim(&self, limits: &Limits) -> Option<usize> {
+        let (rows, dim) = field!(self.message, "states")?.claims()?;
+        dim.filter(|_| rows <= limits.query_rows_max)
     }
 }
 
@@ -224,7 +225,7 @@ pub fn origin(bytes: &[u8]) -> Origin {
     }
 }
 
-/// The operation that a message asks for, told at a glance: nothing else of it is checked.
+/// The operation that a message asks for. Nothing else of the message is checked.
 pub fn peek(bytes: &[u8]) -> Option<OpKind> {
     let mut reader = Reader::new(bytes);
     let Ok(Head::Map(pairs)) = reader.head() else { return None };
@@ -344,13 +345,13 @@ fn names(field: Field<'_>) -> Result<Vec<String>, WireError> {
 
 /// The states of a `value` request.
 fn query(field: Field<'_>, limits: &Limits) -> Result<(Vec<f64>, usize, usize), WireError> {
+    if let Some((rows, _)) = field.claims().filter(|&(rows, _)| rows > limits.query_rows_max) {
+        let message = format!("a request asks for at most {} states, this one for {rows}", limits.query_rows_max);
+        return Err(WireError::of(ErrorCode::TooLarge, "states", message));
+    }
     let (rows, dim, states) = field.matrix(Vec::new())?;
     if rows == 0 || dim == 0 {
         return Err(WireError::of(ErrorCode::WrongShape, "states", "must hold at least one number"));
-    }
-    if rows > limits.query_rows_max {
-        let message = format!("a request asks for at most {} states, this one for {rows}", limits.query_rows_max);
-        return Err(WireError::of(ErrorCode::TooLarge, "states", message));
     }
     Ok((states, rows, dim))
 }

@@ -6,7 +6,6 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +44,8 @@ def append_of_bytes(stream: str, rows: int = 4000, width: int = 254) -> bytes:
 
 
 @pytest.fixture
-def daemon(start: Start) -> Iterator[Daemon]:
-    yield start("critic.refit_first_rows=0", "critic.dictionary_max=50")
+def daemon(start: Start) -> Daemon:
+    return start("critic.refit_first_rows=0", "critic.dictionary_max=50")
 
 
 def learn(daemon: Daemon, rows: int = 200, dim: int = 2) -> None:
@@ -91,7 +90,7 @@ def bound(daemon: Daemon) -> int:
 
 
 @pytest.mark.parametrize("what", ["long queries", "an unknown key", "snapshots", "status"])
-def test_a_backlog_stands_before_nobody_else(daemon: Daemon, what: str) -> None:
+def test_a_backlog_stands_before_no_other_client(daemon: Daemon, what: str) -> None:
     learn(daemon)
     count, request = {
         "long queries": (300, query(1, long_states())),
@@ -113,10 +112,10 @@ def test_a_backlog_stands_before_nobody_else(daemon: Daemon, what: str) -> None:
     assert received(asking) < count, "all of this came before the end of the other's backlog"
 
 
-def test_requests_for_which_there_is_no_right_are_not_read(start: Start) -> None:
+def test_rights_are_checked_before_arrays_are_read(start: Start) -> None:
     daemon = start(config='allow = [{ addresses = "127.0.0.1", rights = ["append"] }]')
     asking = attacker(daemon)
-    # Nothing of the states makes sense: whoever reads them says so.
+    # Nothing of the states makes sense: a daemon that reads them complains of that.
     asking.send(query(1, b"\xdd" + struct.pack(">I", 3) + b"\x91\x01\x92\x01\x02\xa1x"))
     reply = unpack(asking.recv())
     assert reply["error"]["code"] == "unauthorised", reply
@@ -125,7 +124,7 @@ def test_requests_for_which_there_is_no_right_are_not_read(start: Start) -> None
 # ---- memory (D2, D3)
 
 
-def test_queries_that_wait_for_rows_wait_as_they_came(daemon: Daemon) -> None:
+def test_queries_wait_for_rows_undecoded(daemon: Daemon) -> None:
     other = daemon.control()
     other.ask("ping")
     asking = attacker(daemon)
@@ -134,13 +133,13 @@ def test_queries_that_wait_for_rows_wait_as_they_came(daemon: Daemon) -> None:
     replies = [unpack(asking.recv()) for _ in range(290)]
     assert {reply["error"]["code"] for reply in replies} == {"overloaded"}, "a few wait, within the share of a client"
     assert most_resident(daemon) < BESIDE
-    # What a client that has left asked for is not kept.
+    # The daemon drops the queries of a client that has left.
     asking.close(0)
     learn(daemon)
     assert other.ask("value", states=[[0.5, 0.5]], min_offset=100)["ok"]
 
 
-def test_no_client_takes_all_places_of_those_who_wait(daemon: Daemon) -> None:
+def test_no_client_takes_all_places_of_waiting_queries(daemon: Daemon) -> None:
     learn(daemon)
     asking, other = attacker(daemon), daemon.control()
     for number in range(10_000):
@@ -151,18 +150,19 @@ def test_no_client_takes_all_places_of_those_who_wait(daemon: Daemon) -> None:
     assert other.ask("value", states=[[0.0, 0.0]], min_offset=offset)["offset"] >= offset
 
 
-def test_appends_wait_as_they_came(daemon: Daemon) -> None:
+def test_appends_wait_undecoded(daemon: Daemon) -> None:
     learn(daemon, dim=254)
     most, asking, other = bound(daemon), attacker(daemon), daemon.control()
     for number in range(200):
         asking.send(append_of_bytes(f"s{number}"))
     for _ in range(20):
         assert other.ask("status")["ok"]
+    codes = {reply.get("error", {}).get("code", "ok") for reply in (unpack(asking.recv()) for _ in range(200))}
+    assert codes <= {"ok", "overloaded"}
     assert most_resident(daemon) < most
-    assert received(asking) < 200, "it was looked at while they waited"
 
 
-def test_what_is_full_takes_no_more_than_was_said(start: Start) -> None:
+def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
     """Every queue at once: requests, calls, waiting queries, replies, inbox, unfinished messages, publications."""
     daemon = start("critic.refit_first_rows=0", "critic.dictionary_max=50")
     learn(daemon)
@@ -228,7 +228,7 @@ def test_streams_come_in_pages_and_by_name(daemon: Daemon) -> None:
         fields = {"from": reply["next"]}
     assert len(found) == 2500 and len(sizes) == 3 and max(sizes) < MIB
     name = f"{17:08d}" + "n" * 240
-    assert control.ask("streams", names=[name, "nobody"])["streams"] == {name: found[name]}
+    assert control.ask("streams", names=[name, "unknown"])["streams"] == {name: found[name]}
     assert control.ask("streams", names=[])["streams"] == {}
     for wrong, code in (("x", "wrong_type"), ([1], "wrong_type"), (["x"] * 1025, "too_large")):
         with pytest.raises(Refused) as refused:
@@ -249,7 +249,7 @@ def test_a_stop_waits_for_no_backlog(daemon: Daemon) -> None:
     assert daemon.process.wait(PATIENCE_S) == 0
 
 
-def test_what_a_client_that_left_asked_for_is_dropped(daemon: Daemon) -> None:
+def test_requests_of_a_client_that_has_left_are_dropped(daemon: Daemon) -> None:
     make_streams(daemon, 5000)
     before = daemon.control().ask("status")
     for _ in range(20):
@@ -266,8 +266,8 @@ def test_what_a_client_that_left_asked_for_is_dropped(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("name, kind", [("control", "DEALER"), ("ingest", "PUSH"), ("publish", "SUB")])
-def test_commands_without_end_hold_up_nobody(daemon: Daemon, name: str, kind: str) -> None:
-    # A command that nobody knows, and PINGs, again and again, faster than they can be read.
+def test_endless_commands_hold_up_no_other_client(daemon: Daemon, name: str, kind: str) -> None:
+    # An unknown command, and PINGs, again and again, faster than the daemon can read them.
     noise = (frame(b"\x01x", 4) * 4000 + frame(b"\x04PING\x00\x00", 4) * 1000) * 20
     peers = [Peer(daemon, name, kind) for _ in range(10)]
     for peer in peers:
@@ -321,14 +321,14 @@ def test_health_answers_whatever_visitors_do(daemon: Daemon) -> None:
     until("the page is there again", lambda: ask_http(daemon, "/").startswith(b"HTTP/1.1 200 "))
 
 
-def test_whether_it_is_alive_is_told_under_any_name(daemon: Daemon) -> None:
+def test_healthz_answers_under_any_host_name(daemon: Daemon) -> None:
     assert ask_http(daemon, "/healthz", "probe.example").startswith(b"HTTP/1.1 200 ")
     assert http(daemon, "GET /healthz HTTP/1.0\r\n\r\n").split(b"\r\n")[0].endswith(b" 200 OK")
     for path in ("/readyz", "/metrics", "/", "/api/status"):
         assert ask_http(daemon, path, "probe.example").startswith(b"HTTP/1.1 421 "), path
 
 
-# ---- what producers are told (D9)
+# ---- reports to producers (D9)
 
 
 def test_rows_that_are_missing_on_ingest_are_counted(daemon: Daemon) -> None:
@@ -336,7 +336,7 @@ def test_rows_that_are_missing_on_ingest_are_counted(daemon: Daemon) -> None:
     row = {"state": [0.0], "next_state": [1.0], "reward": 0.5}
     for seq in (0, 1, 5, 6, 16):
         push.send(pack({"stream": "a", "session": "s", "seq": seq, **row}))
-    # Where a session begins nobody knows what was before.
+    # A session may begin anywhere: what came before it is unknown.
     push.send(pack({"stream": "b", "session": "s", "seq": 7, **row}))
     status = control.wait_for_offset(6)
     assert status["missing_rows"] == 3 + 9 and status["rejected"] == {}
