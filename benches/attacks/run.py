@@ -147,7 +147,7 @@ def optimise(ends: Ends) -> None:
 
 
 def commands(name: str, kind: bytes) -> Attack:
-    """Frames of two bytes, three with their flag, on ten connections."""
+    """Empty commands of three bytes, on ten connections."""
 
     def run(ends: Ends) -> None:
         greeting = bytes([0xFF, *[0] * 8, 0x7F, 3, 0]) + b"NULL" + bytes(48)
@@ -159,7 +159,7 @@ def commands(name: str, kind: bytes) -> Attack:
             peer.sendall(greeting + bytes([4, len(body)]) + body)
             peer.setblocking(False)
             peers.append(peer)
-        noise = b"\x04\x01x" * 100_000
+        noise = b"\x04\x01\x00" * 100_000
         at = [0] * len(peers)
         while True:
             for number, peer in enumerate(peers):

@@ -1,8 +1,8 @@
 """Which of the rows sent without acknowledgement the daemon has turned down, why, and what to do about it.
 
 The daemon sends no answers on its ingest socket. It publishes `event.rejected` when it has refused something, and names
-the streams as far as it could read them. On its control socket it says how far each session has got. A sender learns from
-both together which of its own rows were refused.
+the streams as far as it could read them. On its control socket it says how far each session has got. A sender learns
+from both together which of its own rows were refused.
 """
 
 from __future__ import annotations
