@@ -354,6 +354,7 @@ mod tests {
             lambda: 1.0,
             returns: None,
             provisional: false,
+            actions: None,
         }
     }
 

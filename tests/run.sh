@@ -28,7 +28,7 @@ count() {
 
 echo "== cargo test --release --workspace"
 status=0
-cargo test --release --workspace --exclude criticd-fuzz --no-fail-fast 2>&1 | tee "$logs/cargo" || status=$?
+cargo test --release --workspace --exclude criticd-fuzz --features criticd/tables --no-fail-fast 2>&1 | tee "$logs/cargo" || status=$?
 passed=$((passed + $(count "$logs/cargo" '^test result:' passed)))
 found=$(count "$logs/cargo" '^test result:' failed)
 ignored=$(count "$logs/cargo" '^test result:' ignored)
@@ -39,20 +39,20 @@ if [ "$status" -ne 0 ] && [ "$found" -eq 0 ]; then failed=$((failed + 1)); fi
 
 # The binary as tests in Rust use it: dependencies then have the features that these tests ask for, and are compiled once.
 binary() {
-    cargo test --release --no-run --test cli "$@"
+    cargo test --release --no-run --test cli --features "$1"
 }
 
 echo "== binary"
 built=0
-binary || { built=1; failed=$((failed + 1)); }
+binary tables || { built=1; failed=$((failed + 1)); }
 
 # The same folder, for the same reason; the plain binary takes its place again afterwards.
 curve=target/curve/criticd
 if [ "$built" -eq 0 ] && pkg-config --exists 'libzmq >= 4.2' 2>"$logs/which"; then
-    echo "== binary with --features curve"
+    echo "== binary with --features tables,curve"
     mkdir -p target/curve
-    if binary --features curve && cp target/release/criticd "$curve"; then
-        binary
+    if binary tables,curve && cp target/release/criticd "$curve"; then
+        binary tables
     else
         failed=$((failed + 1))
     fi
@@ -87,7 +87,7 @@ wanted() { cat tests/python/requirements.txt python/pyproject.toml; }
 install() {
     local pip="$environment/bin/python -m pip --quiet --disable-pip-version-check install"
     if ! wanted | cmp -s - "$environment/installed.txt"; then
-        python3 -m venv --clear "$environment" && $pip -r tests/python/requirements.txt "./python[gym,test]" &&
+        python3 -m venv --clear "$environment" && $pip -r tests/python/requirements.txt "./python[gym,test,docs]" &&
             wanted >"$environment/installed.txt" || return 1
     fi
     $pip --no-deps --no-build-isolation --force-reinstall ./python

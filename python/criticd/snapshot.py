@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from criticd import _onnx, _plot
+from criticd._actions import Actions
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 
 _CELLS = 1 << 20
@@ -164,7 +165,8 @@ class Snapshot:
     noise, `log_evidence` and `score` say how well the model explains what it has seen. `weights` is (m, H) for H
     rewards, `dictionary` (m, D), `covariance` the (m, m) matrix C of the protocol or None, in which case there is no
     standard deviation to be had. `lambda_` in [0, 1] is what the weights were learned with, `returns` how returns
-    scatter, where that is known. While it is `provisional`, model selection has not chosen it yet.
+    scatter, where that is known. While it is `provisional`, model selection has not chosen it yet. With `actions` it is
+    the value of actions: D counts their coordinates too, and `inputs` puts states and actions together.
     """
 
     critic: str
@@ -188,6 +190,7 @@ class Snapshot:
     lambda_: float = 1.0
     returns: ReturnSpread | None = None
     provisional: bool = False
+    actions: Actions | None = None
 
     @overload
     def __call__(self, states: npt.ArrayLike, std: Literal[False] = False) -> Array: ...
@@ -244,6 +247,16 @@ class Snapshot:
             raise ValueError("this snapshot came without its variance: ask with `client.snapshot(variance=True)`")
         values = self._values(states, variance, False, False)
         return values.mean, values.variance
+
+    def inputs(self, states: npt.ArrayLike, actions: npt.ArrayLike) -> Array:
+        """What a model of action values is asked about: `snapshot(snapshot.inputs(states, actions))` is Q(s, a).
+
+        `states` are (n, D) without the action, or one state; `actions` (n,), or (n, A) of a box. One state goes with
+        several actions. Raises `Invalid` for what is no action of the model, `ValueError` if values are of states.
+        """
+        if self.actions is None:
+            raise ValueError("this is the value of states: it has no actions")
+        return self.actions.inputs(states, actions)
 
     def _values(self, states: npt.ArrayLike, variance: bool, returns: bool, known: bool) -> Values:
         points = np.asarray(states, np.float64)
@@ -448,6 +461,7 @@ class Snapshot:
                 names=None if names is None else tuple(names),
                 dictionary=dictionary,
                 covariance=_covariance(message),
+                actions=Actions.of(message["actions"], len(dictionary), len(shift)) if "actions" in message else None,
                 **_learned(message),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -477,6 +491,8 @@ class Snapshot:
                 kernel=kernel,
                 dictionary=dictionary,
                 covariance=covariance,
+                # Copies are of weights that are no more.
+                actions=self.actions and replace(self.actions, copies=np.zeros((len(dictionary), 0))),
                 **_learned(message),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -537,6 +553,8 @@ class Snapshot:
                 message["returns"]["coverage"] = self.returns.coverage
         if self.provisional:
             message["provisional"] = True
+        if self.actions is not None:
+            message["actions"] = self.actions.message()
         return message
 
     def _check(self, states: Array) -> None:

@@ -37,7 +37,8 @@ def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tool", [["mypy"], ["ruff", "check"], ["ruff", "format", "--check"]], ids=" ".join)
 def test_the_sources_please_the_tools(tool: list[str], tmp_path: Path) -> None:
     options = ["--cache-dir", str(tmp_path)] if "format" not in tool else ["--no-cache"]
-    sources = ["criticd", "tests", "benchmarks", str(ROOT / "examples" / "python")]
+    sources = ["criticd", "tests", "benchmarks", "hatch_build.py", str(ROOT / "examples" / "python")]
+    sources.append(str(ROOT / "packaging" / "build"))
     done = subprocess.run(
         [sys.executable, "-m", *tool, *options, *sources], cwd=PACKAGE, capture_output=True, text=True, timeout=300
     )

@@ -1,12 +1,15 @@
 //! `criticd fit`.
 
+use super::actions::{ActionOptions, Learned, OfActions};
 use super::given::{self, DictionaryOptions, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::inspect::{describe, names};
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
 use criticd::daemon::telemetry::ProcessorTime;
+use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
+use criticd::learner::improve::{Improved, Improvement};
 use criticd::learner::model::Model;
 use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
 use criticd::learner::window::Window;
@@ -28,6 +31,8 @@ const HOLD_OUT: f64 = 0.1;
 const SAMPLES: usize = 2000;
 /// Trace gap, in nats, from which a dictionary is coarse for its table.
 const TRACE_GAP: f64 = 5.0;
+/// Randomised copies of an improved Q, by which Thompson sampling acts.
+const COPIES: usize = 8;
 /// Variables that are named with their shares.
 const SHOWN: usize = 12;
 
@@ -78,6 +83,8 @@ pub(crate) struct Fit {
     /// Smallest noise variance, relative to that of the targets; lower it only for deterministic transitions
     #[arg(long, value_name = "F", default_value_t = Settings::default().noise_floor, value_parser = given::positive)]
     noise_floor: f64,
+    #[command(flatten)]
+    action: ActionOptions,
     #[command(flatten)]
     dictionary: DictionaryOptions,
     /// lambda of the lambda-returns that values are learned from: 0 (one reward and the value of the successor) to 1
@@ -202,16 +209,18 @@ struct Answer {
 }
 
 impl Fit {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
         if self.table.dry(self.json)? {
             return Ok(());
         }
         self.check()?;
         let started = Instant::now();
-        let table = self.table.read()?;
-        let names = given::names(&table);
-        let episodes = table.episodes().to_vec();
-        let rows = table.into_rows();
+        let learned = Learned::of(&self.action, &self.table.table, self.table.read()?, self.rho_max)?;
+        let Learned { mut rows, episodes, names, of_actions } = learned;
+        let asked = self.lambda;
+        if let Some(actions) = &of_actions {
+            self.lambda = self.action.lambda(&actions.of, &actions.columns, asked)?;
+        }
         let exact = match self.evidence {
             EvidenceChoice::Exact => true,
             EvidenceChoice::Sparse => false,
@@ -220,11 +229,26 @@ impl Fit {
         if exact {
             given::check_exact(&rows)?;
         }
-        let settings = self.settings(&rows)?;
+        let mut settings = self.settings(&rows)?;
+        settings.action_value = of_actions.as_ref().map(|actions| actions.of.clone());
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
-        let fitted = match &self.hyperparameters {
-            Some(path) => self.take(path, &rows, &settings, names)?,
-            None => self.search(&rows, settings, names)?,
+        let mut fitted = match (&self.hyperparameters, &of_actions) {
+            (Some(path), _) => self.take(path, &rows, &settings, names)?,
+            (None, Some(OfActions { of, acted: Some(acted), .. })) => {
+                let forced = std::mem::replace(&mut self.lambda, asked);
+                settings.action_value = Some(of.on_policy());
+                let selected = self.search(acted, settings, names)?;
+                self.relearn(selected, &rows, of, forced)?
+            }
+            (None, _) => self.search(&rows, settings, names)?,
+        };
+        let improved = match &of_actions {
+            Some(actions) if actions.of.successor == Successor::Improve => {
+                let improved = self.improve(&mut fitted, &rows, &actions.of)?;
+                rows.clone_from(&improved.rows);
+                Some(improved)
+            }
+            _ => None,
         };
         let model = &fitted.model;
         let hyperparameters = model.hyperparameters();
@@ -241,16 +265,21 @@ impl Fit {
         let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let offset = rows.len() as u64;
-        let snapshot = Snapshot {
+        let mut snapshot = Snapshot {
             generation: 1,
             offset,
             time,
             ..model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?
         };
+        if let Some(improved) = &improved {
+            improved.act_by(&mut snapshot);
+        }
         let bytes = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
         write(self.out(), &bytes)?;
+        // Returns are there for the policy that acted, and for no other.
+        let acted = of_actions.as_ref().is_none_or(|actions| actions.acted.is_none());
         let answer = Answer {
-            held_out: self.held_out(&fitted.model, &rows, &episodes),
+            held_out: if acted { self.held_out(&fitted.model, &rows, &episodes) } else { None },
             shares: shares(&snapshot, &rows.states, self.seed),
         };
         drop(progress);
@@ -261,10 +290,17 @@ impl Fit {
             if let Some(held_out) = &answer.held_out {
                 document["held_out"] = held_out.document();
             }
+            if let Some(actions) = &of_actions {
+                actions.describe(&mut document);
+            }
+            if let Some(improved) = &improved {
+                document["improvement"] = improvement(improved);
+            }
             return print_json(&document);
         }
         let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
-        print(&(self.answer(&answer, &snapshot, &fitted) + &details))
+        let said = improved.as_ref().map(improvement_text).unwrap_or_default();
+        print(&(said + &self.answer(&answer, &snapshot, &fitted) + &details))
     }
 
     /// What is learned and how, before anything is selected.
@@ -281,7 +317,7 @@ impl Fit {
             rho_max: self.rho_max,
             forgetting: self.forgetting,
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
-            state_kinds: self.state_kinds.clone(),
+            state_kinds: self.action.kinds(&self.state_kinds, rows.dim),
             ..given::settings(rows, self.discount)
         };
         settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
@@ -419,6 +455,59 @@ impl Fit {
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
         Ok(Fitted { model, selected: chosen.selected, report: None })
+    }
+
+    /// The value of another policy, or of a better one, under the kernel that was selected by the returns of the one that acted.
+    fn relearn(
+        &self,
+        selected: Fitted,
+        rows: &Rows,
+        of: &ActionValue,
+        lambda: Option<Lambda>,
+    ) -> Result<Fitted, Failure> {
+        let (inputs, hyperparameters) = (selected.model.inputs(), selected.model.hyperparameters());
+        let lambda = match lambda {
+            Some(Lambda::Fixed(lambda)) => lambda,
+            _ => selected.model.lambda(),
+        };
+        let settings = Settings {
+            action_value: Some(of.clone()),
+            lambda: Lambda::Fixed(lambda),
+            tune_noise: false,
+            ..selected.model.settings().clone()
+        };
+        let given = Given { settings: &settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
+        let mut model = given.model(self.dictionary.choose(&given)?.dictionary, &|| true)?;
+        finish(&mut model, rows);
+        Ok(Fitted { model, ..selected })
+    }
+
+    /// Sweeps of improvement; the model becomes the one that follows the actions they prefer, which says how sure values are.
+    fn improve(&self, fitted: &mut Fitted, rows: &Rows, of: &ActionValue) -> Result<Improved, Failure> {
+        if rows.rewards_per_row > 1 {
+            return Err(Failure::usage(
+                "--successor improve: the best action is that of one reward, the table has several",
+            ));
+        }
+        if self.forgetting.is_finite() {
+            return Err(Failure::usage("--successor improve learns from all rows alike: leave out --forgetting"));
+        }
+        let model = &fitted.model;
+        let improvement = Improvement { model, rows, space: &of.space, before: None, copies: COPIES, seed: self.seed };
+        let improved = improvement.run(&|| true)?;
+        let hyperparameters = model.hyperparameters();
+        let given = Given {
+            settings: model.settings(),
+            rows: &improved.rows,
+            inputs: model.inputs(),
+            hyperparameters: &hyperparameters,
+            lambda: 0.0,
+            first: 0,
+        };
+        let mut better = given.model(model.dictionary().clone(), &|| true)?;
+        finish(&mut better, &improved.rows);
+        fitted.model = better;
+        Ok(improved)
     }
 
     /// Model selection, by the code that the daemon runs in the background.
@@ -715,6 +804,25 @@ impl NoiseChoice {
 fn finish(model: &mut Model, rows: &Rows) {
     model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model.reset_score();
+}
+
+/// How improvement went.
+fn improvement(improved: &Improved) -> Value {
+    json!({
+        "sweeps": improved.sweeps,
+        "settled": improved.settled(),
+        "change": improved.change,
+        "clipped": improved.clipped,
+    })
+}
+
+fn improvement_text(improved: &Improved) -> String {
+    let how = if improved.settled() {
+        "and values no longer change"
+    } else {
+        "and values still change: what is written is the mean of the last 5"
+    };
+    format!("improvement: {} sweeps, {how}\n", improved.sweeps)
 }
 
 /// All of the file or nothing.

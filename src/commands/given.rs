@@ -1,6 +1,7 @@
 //! Files that `fit` and `score` have in common: tables, hyperparameters, dictionaries.
 
 use super::Failure;
+use super::actions::read_inputs;
 use super::output::{ReadProgress, columns, facts, in_file, number, print, print_json};
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::effective_tolerance;
@@ -430,7 +431,11 @@ pub(super) fn read_states_as(path: &Path, columns: &Columns, dim: usize, whose: 
 /// The states of a file as a dictionary.
 pub(super) fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictionary, Failure> {
     let dim = given.inputs.dim();
-    let states = given.inputs.normalise(&read_states_of(path, dim, "table")?);
+    let states = match &given.settings.action_value {
+        Some(of) => read_inputs(path, &[], given.inputs.names.as_deref().unwrap_or_default(), dim, &of.space)?,
+        None => read_states_of(path, dim, "table")?,
+    };
+    let states = given.inputs.normalise(&states);
     Dictionary::from_elements(given.hyperparameters.kernel.clone(), dim, &states).map_err(|i| {
         let message = format!("state {} is a copy of, or spanned by, those before it; leave it out", i + 1);
         in_file(path, message)

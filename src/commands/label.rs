@@ -54,9 +54,9 @@ pub(crate) struct Label {
 
 /// The options of `fit`, to be read by themselves.
 #[derive(Debug, clap::Parser)]
-struct FitAlone {
+pub(super) struct FitAlone {
     #[command(flatten)]
-    fit: Fit,
+    pub(super) fit: Fit,
 }
 
 /// Labels of all rows of a table.

@@ -1,9 +1,11 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
+mod actions;
 mod bench;
 mod check_config;
 mod client;
 mod demo;
+mod evaluate;
 mod fit;
 mod given;
 mod held_out;
@@ -13,6 +15,7 @@ mod label;
 mod manual;
 mod output;
 mod plot;
+mod policy;
 mod quarantine;
 mod repair;
 mod replay;
@@ -53,6 +56,7 @@ enum Command {
     Replay(replay::Replay),
     Fit(Box<fit::Fit>),
     Label(Box<label::Label>),
+    Evaluate(Box<evaluate::Evaluate>),
     Score(score::Score),
     Value(value::Value),
     Inspect(inspect::Inspect),
@@ -80,6 +84,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Replay(replay) => replay.run(),
         Command::Fit(fit) => fit.run(),
         Command::Label(label) => label.run(),
+        Command::Evaluate(evaluate) => evaluate.run(),
         Command::Score(score) => score.run(),
         Command::Value(value) => value.run(),
         Command::Inspect(inspect) => inspect.run(),

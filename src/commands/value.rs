@@ -1,6 +1,7 @@
 //! `criticd value`.
 
 use super::Failure;
+use super::actions::{read_inputs, shown, shown_names};
 use super::given::{read_columns, read_states_as, without_unit};
 use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
@@ -38,13 +39,17 @@ impl Value {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let snapshot = read_model(&self.model)?;
         let dim = snapshot.dim();
-        let named = snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
+        let named: Vec<String> =
+            snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
         let said = Columns { state: self.state.clone(), ..Columns::default() };
         let said = match &self.columns {
             Some(path) => said.or(Columns { state: read_columns(path)?.state, ..Columns::default() }),
             None => said,
         };
-        let states = read_states_as(&self.states, &Columns { names: named, ..said }, dim, "model")?;
+        let states = match &snapshot.actions {
+            None => read_states_as(&self.states, &Columns { names: named, ..said }, dim, "model")?,
+            Some(actions) => read_inputs(&self.states, &said.state, &named, dim, &actions.space)?,
+        };
         let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
             eprintln!("criticd: {} carries no variance; models that `fit` writes do", self.model.display());
@@ -59,7 +64,11 @@ impl Value {
             }
             return print_json(&document);
         }
-        let (heads, rows) = table(&names(&snapshot), &states, &found);
+        let (names, shown) = match &snapshot.actions {
+            None => (names(&snapshot), states),
+            Some(actions) => (shown_names(&names(&snapshot), &actions.space), shown(&states, dim, &actions.space)),
+        };
+        let (heads, rows) = table(&names, &shown, &found);
         print(&columns(&heads.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
     }
 }

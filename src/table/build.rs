@@ -31,6 +31,8 @@ pub(super) enum Column {
     Time,
     Seq,
     BehaviorProb,
+    /// Its logarithm.
+    BehaviorLogProb,
     TargetProb,
     NextAction(usize),
     NextActionProb(usize),
@@ -73,7 +75,9 @@ impl Column {
             "discount" => Self::Discount,
             "time" => Self::Time,
             "seq" => Self::Seq,
-            "behavior_prob" => Self::BehaviorProb,
+            // RLlib's, obp's and VW's names of it are ours, too.
+            "behavior_prob" | "action_prob" | "pscore" | "propensity_score" | "probability" => Self::BehaviorProb,
+            "behavior_logp" | "action_logp" => Self::BehaviorLogProb,
             "target_prob" => Self::TargetProb,
             "next_action" => Self::NextAction(0),
             "starts_chain" => Self::StartsChain,
@@ -410,8 +414,9 @@ impl Builder {
             }
             Column::Time => drop(optional(f64::MAX)?),
             Column::Seq => said.seq = Some(position(cell)?),
-            Column::BehaviorProb => {
-                let value = optional(f64::MAX)?;
+            Column::BehaviorProb | Column::BehaviorLogProb => {
+                let given = optional(f64::MAX)?;
+                let value = if column == Column::BehaviorLogProb { given.exp() } else { given };
                 if !value.is_nan() {
                     probability::check_behavior(value)?;
                 }

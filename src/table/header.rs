@@ -103,10 +103,11 @@ impl Header {
 
     /// The columns of the rows' extras, without rows.
     fn extras(&self) -> Result<Extras, Fault> {
+        let logarithm = self.columns.contains(&Column::BehaviorLogProb);
         let one = |column| Wide::new(usize::from(self.columns.contains(&column)));
         let extras = Extras {
             actions: Wide::new(self.width("action", |c| if let Column::Action(k) = c { Some(k) } else { None })?),
-            behavior_probs: one(Column::BehaviorProb),
+            behavior_probs: one(if logarithm { Column::BehaviorLogProb } else { Column::BehaviorProb }),
             target_probs: one(Column::TargetProb),
             next_actions: Wide::new(
                 self.width("next_action", |c| if let Column::NextAction(k) = c { Some(k) } else { None })?,

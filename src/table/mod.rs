@@ -74,9 +74,10 @@ mod sidecar;
 pub use self::columns::{Columns, Summary, Understood};
 pub use self::csv::TableWriter;
 pub use self::sidecar::{Values, write_columns};
+use crate::learner::action::{ActionColumns, Column as ActionColumn};
 use crate::transition::{Batch, BatchParts, Rows};
 use build::{Builder, Column, Job, Pieces, Want};
-use extras::Extras;
+use extras::{Extras, Wide};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -260,8 +261,8 @@ impl Format {
 #[cfg(not(all(feature = "parquet", feature = "hdf5")))]
 fn not_built(name: &str, feature: &str) -> Fault {
     Fault::Content(format!(
-        "this criticd was built without {name}; build it with cargo build --release --features {feature}, or convert the \
-         file to NPZ or CSV"
+        "this criticd was built without {name}; install one with it (cargo install --path . --features {feature}), or convert \
+         the file to NPZ or CSV"
     ))
 }
 
@@ -442,6 +443,19 @@ impl Table {
     /// Actions (n, A), row-major, if the table has any.
     pub fn actions(&self) -> Option<&[f64]> {
         (self.extras.actions.width > 0).then_some(&self.extras.actions.values)
+    }
+
+    /// What the rows say of actions.
+    pub fn action_columns(&self) -> ActionColumns {
+        let column = |wide: &Wide| ActionColumn { width: wide.width, values: wide.values.clone() };
+        let Extras { actions, behavior_probs, target_probs, next_actions, next_action_probs } = &self.extras;
+        ActionColumns {
+            actions: column(actions),
+            behavior_probs: column(behavior_probs),
+            target_probs: column(target_probs),
+            next_actions: column(next_actions),
+            next_action_probs: column(next_action_probs),
+        }
     }
 
     /// The rows in file order as messages of the producer's run `session`: each batch is a run of consecutive rows of one

@@ -1,5 +1,6 @@
 //! Messages from the daemon, and those that the command line sends to one.
 
+use super::actions::ActionsBody;
 use super::reader::{Field, Head, Reader};
 use super::tensor::{Flags, Written};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
@@ -609,6 +610,8 @@ struct SnapshotBody<'a> {
     returns: Option<ReturnsBody<'a>>,
     #[serde(skip_serializing_if = "is_false")]
     provisional: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actions: Option<ActionsBody<'a>>,
 }
 
 impl<'a> SnapshotBody<'a> {
@@ -633,6 +636,7 @@ impl<'a> SnapshotBody<'a> {
             lambda: snapshot.lambda,
             returns: ReturnsBody::new(snapshot, form),
             provisional: snapshot.provisional,
+            actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! claimed length is compared with the bytes that are left before anything is allocated, nesting is limited, and what
 //! decoding allocates stays below twenty times the message (a list of one-byte integers, whose successors are copied).
 
+mod actions;
 mod encode;
 mod model;
 mod reader;

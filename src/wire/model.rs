@@ -1,5 +1,6 @@
 //! Models as data: reading snapshots (messages and MODEL files) and hyperparameter files.
 
+use super::actions::actions;
 use super::encode::{InputsBody, NoiseBody};
 use super::reader::{Field, Fields, Head};
 use super::tensor::Shape;
@@ -7,11 +8,11 @@ use super::v1::check_version;
 use super::{ArrayForm, ErrorCode, WireError, excerpt};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
-use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
+use crate::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 20] = [
+const SNAPSHOT_KEYS: [&str; 21] = [
     "v",
     "type",
     "critic",
@@ -32,6 +33,7 @@ const SNAPSHOT_KEYS: [&str; 20] = [
     "lambda",
     "returns",
     "provisional",
+    "actions",
 ];
 const WEIGHTS_KEYS: [&str; 19] = [
     "v",
@@ -108,6 +110,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
             Some(variance)
         }
     };
+    let actions = map.get("actions").map(|field| actions(field, size, dim)).transpose()?;
     let uint = |name| map.require(name)?.uint();
     let discount = share(map.require("discount")?)?;
     Ok(Snapshot {
@@ -128,6 +131,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         lambda: lambda(map.get("lambda"))?,
         returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
+        actions,
     })
 }
 
@@ -193,6 +197,8 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         lambda: lambda(map.get("lambda"))?,
         returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
+        // Copies are of weights that are no more.
+        actions: before.actions.as_ref().map(|actions| Actions::of(actions.space.clone())),
     }))
 }
 
@@ -252,12 +258,12 @@ pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option
     file
 }
 
-fn out_of_range(field: &'static str, message: impl Into<String>) -> WireError {
+pub(super) fn out_of_range(field: &'static str, message: impl Into<String>) -> WireError {
     WireError::of(ErrorCode::OutOfRange, field, message)
 }
 
 /// The map that is the value of `field`.
-fn nested<'a, const N: usize>(
+pub(super) fn nested<'a, const N: usize>(
     field: Field<'a>,
     names: &'static [&'static str; N],
     prefix: &'static str,
@@ -283,7 +289,7 @@ fn check_finite(field: &'static str, values: &[f64], width: usize) -> Result<(),
     }
 }
 
-fn check_count(field: &'static str, found: usize, wanted: usize) -> Result<(), WireError> {
+pub(super) fn check_count(field: &'static str, found: usize, wanted: usize) -> Result<(), WireError> {
     if found != wanted {
         return Err(WireError::of(ErrorCode::WrongShape, field, format!("must have {wanted} rows, has {found}")));
     }
@@ -317,7 +323,7 @@ fn positive(field: Field<'_>) -> Result<f64, WireError> {
     if value > 0.0 { Ok(value) } else { Err(out_of_range(field.name, format!("must be positive, is {value}"))) }
 }
 
-fn finite_vector(field: Field<'_>) -> Result<Vec<f64>, WireError> {
+pub(super) fn finite_vector(field: Field<'_>) -> Result<Vec<f64>, WireError> {
     let values = field.vector(Vec::new())?;
     check_finite(field.name, &values, 1)?;
     Ok(values)
@@ -335,7 +341,7 @@ fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireErr
 }
 
 /// (m,) or (m, H).
-fn weights(field: Field<'_>, size: usize) -> Result<DMatrix<f64>, WireError> {
+pub(super) fn weights(field: Field<'_>, size: usize) -> Result<DMatrix<f64>, WireError> {
     let tensor = field.tensor(Vec::new())?;
     let (rows, width) = tensor.shape.rows_and_width();
     if tensor.shape == Shape::Scalar || width == 0 {

@@ -9,6 +9,7 @@ use crate::math::dictionary::{self, Dictionary, Enough};
 use crate::math::evidence::{self, Evidence, EvidenceError, KeepGoing, Problem, Sparse};
 use crate::math::exact::exact_fixed_point;
 use crate::math::kernel::{Hyperparameters, NoiseModel};
+use crate::math::mixture::{Mixtures, is_mixture};
 use crate::math::posterior::SolveError;
 use crate::math::returns::{FollowedBy, Returns, chains, differences};
 use crate::snapshot::Inputs;
@@ -78,13 +79,14 @@ pub struct Selection {
 }
 
 /// The states (N, D), row-major, in the unit of the rows, at which V enters what was observed: the state of each row in
-/// their order, and right behind the last row of a chain that is cut, its successor.
-pub fn nodes(rows: &Rows) -> Vec<f64> {
+/// their order, and right behind the last row of a chain that is cut, its successor, unless that is a distribution over the
+/// `choices` discrete actions there are.
+pub fn nodes(rows: &Rows, choices: usize) -> Vec<f64> {
     let successor = chains(rows);
     let mut out = Vec::with_capacity(rows.states.len());
     for (i, next) in successor.iter().enumerate() {
         out.extend_from_slice(rows.state(i));
-        if next.is_none() && !rows.terminated[i] {
+        if next.is_none() && !rows.terminated[i] && !is_mixture(rows.next_state(i), choices) {
             out.extend_from_slice(rows.next_state(i));
         }
     }
@@ -114,7 +116,7 @@ impl Given<'_> {
     /// # Errors
     /// Stopped.
     pub fn select(&self, enough: Enough, max: usize, keep_going: KeepGoing<'_>) -> Result<Selection, BatchError> {
-        let (nodes, dim) = (nodes(self.rows), self.inputs.dim());
+        let (nodes, dim) = (nodes(self.rows, self.settings.choices()), self.inputs.dim());
         let stride = (nodes.len() / dim).div_ceil(CANDIDATES).max(1);
         let candidates: Vec<f64> =
             if stride == 1 { nodes } else { nodes.chunks_exact(dim).step_by(stride).flatten().copied().collect() };
@@ -213,8 +215,16 @@ impl Given<'_> {
         let (basis, u) = (model.dictionary(), posterior.feature_weights());
         let (m, heads) = (u.rows(), u.cols());
         let signal = posterior.scale().signal;
-        let features =
-            |states: &[f64]| basis.features(&basis.kernel().project(rows.dim, &self.inputs.normalise(states)));
+        let mut mixtures = Mixtures::default();
+        let mut features = |states: &[f64]| {
+            let states = self.inputs.normalise(states);
+            if !self.settings.mixes_successors() {
+                return basis.features(&basis.kernel().project(rows.dim, &states));
+            }
+            let mut out = Matrix::zeros(m, states.len() / rows.dim);
+            mixtures.features_into(basis, self.settings.choices(), &states, out.view_mut());
+            out
+        };
         let mut values = Matrix::zeros(rows.len(), heads);
         let mut next = Matrix::zeros(rows.len(), heads);
         for start in (0..rows.len()).step_by(REBUILD_ROWS) {

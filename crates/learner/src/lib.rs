@@ -49,11 +49,15 @@
 //! [`model`] is what one step does to one model. [`math`] holds the recursions, which know nothing of streams:
 //! [`math::dictionary`] (online incomplete Cholesky), [`math::statistics`], [`math::posterior`], [`math::evidence`].
 
+pub mod action;
 pub mod batch;
 mod contest;
+pub mod improve;
+pub mod judge;
 mod learner;
 pub mod math;
 pub mod model;
+pub mod random;
 mod referee;
 pub mod refit;
 mod report;

@@ -4,14 +4,16 @@ use super::contest::Foretold;
 use super::verification::{Pace, Verification, Verified};
 use super::watch::{Alarm, Watch, Watched};
 use super::{Settings, VarianceKind};
+use crate::action::ActionValue;
 use crate::math::backfill::{Crossing, Observed, Recent, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
+use crate::math::mixture::Mixtures;
 use crate::math::posterior::{Arrivals, Posterior, Scale, SolveError, SolveWork, add_scores};
 use crate::math::spread::{Spread, Spreading};
 use crate::math::statistics::{Boundaries, Chain, Followed, Running, Statistics, WAITING_MAX};
-use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
+use crate::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
@@ -191,6 +193,7 @@ struct Work {
     features: Matrix,
     /// Scratch of features.
     covariances: Matrix,
+    mixtures: Mixtures,
     residuals: Vec<f64>,
     /// Whether what the block's rows observe stands in `observed`, and not in `features`.
     observed_apart: bool,
@@ -300,7 +303,11 @@ struct RowNodes {
 impl Work {
     /// Bytes held, for reports of memory.
     fn bytes(&self) -> usize {
-        self.features.bytes() + self.covariances.bytes() + self.observed.bytes() + self.gathered.bytes()
+        self.features.bytes()
+            + self.covariances.bytes()
+            + self.mixtures.bytes()
+            + self.observed.bytes()
+            + self.gathered.bytes()
     }
 
     /// Features of what the block's rows observe (m, rows).
@@ -401,7 +408,8 @@ impl Model {
         }
         self.lambda = lambda;
         // Where held-out returns choose the ridge, no evidence of returns may tune it, at lambda = 1 either.
-        if lambda < 1.0 || self.settings.selects_by_returns() {
+        let leaves_chain = self.settings.action_value.as_ref().is_some_and(ActionValue::leaves_chain);
+        if lambda < 1.0 || self.settings.selects_by_returns() || leaves_chain {
             self.follow_rows();
         }
     }
@@ -435,6 +443,11 @@ impl Model {
     /// Importance ratio of row i, clipped; 1 under white noise, whose differences no trace runs through.
     fn ratio(&self, rows: &Rows, i: usize) -> f64 {
         if self.noise == NoiseModel::White { 1.0 } else { rows.ratios[i].min(self.settings.rho_max) }
+    }
+
+    /// c of row i: how much of the trace flows into it.
+    fn carry(&self, rows: &Rows, i: usize) -> f64 {
+        if self.noise == NoiseModel::White { 1.0 } else { self.lambda * rows.carry(i, self.settings.rho_max) }
     }
 
     /// Whether everything has the size that everything else expects: what is read from a file is asked this, since a model
@@ -519,6 +532,7 @@ impl Model {
             lambda: kept.lambda,
             rho_max: kept.rho_max,
             forgetting: kept.forgetting,
+            action_value: kept.action_value,
             ..settings.clone()
         };
     }
@@ -609,7 +623,8 @@ impl Model {
     }
 
     fn learn_block(&mut self, rows: &Rows, block: Range<usize>, offset: u64) {
-        if !self.statistics.follows_rows && block.clone().any(|i| self.ratio(rows, i) != 1.0) {
+        let weighted = |i: usize| self.ratio(rows, i) != 1.0 || self.carry(rows, i) != self.lambda;
+        if !self.statistics.follows_rows && block.clone().any(weighted) {
             self.follow_rows();
         }
         self.age(offset);
@@ -740,10 +755,35 @@ impl Model {
         }
         work.features.resize(self.dictionary.len(), nodes);
         if !self.recall_features(work) {
-            self.dictionary.features_into(&work.points, &mut work.covariances, work.features.view_mut());
+            let Work { states, points, covariances, mixtures, features, .. } = work;
+            self.features_into(states, points, covariances, mixtures, features.view_mut());
         }
         work.residuals.clear();
         work.residuals.extend((0..nodes).map(|k| self.dictionary.residual(work.features.col(k))));
+    }
+
+    /// out (m, n) <- features of normalised `states` (n, D), whose `points` are projected already; successors may be
+    /// distributions over actions.
+    fn features_into(
+        &self,
+        states: &[f64],
+        points: &[f64],
+        covariances: &mut Matrix,
+        mixtures: &mut Mixtures,
+        out: ViewMut<'_>,
+    ) {
+        if self.settings.mixes_successors() {
+            mixtures.features_into(&self.dictionary, self.settings.choices(), states, out);
+        } else {
+            self.dictionary.features_into(points, covariances, out);
+        }
+    }
+
+    /// [`Model::features_into`] in a matrix of its own (m, n).
+    fn features(&self, states: &[f64], points: &[f64]) -> Matrix {
+        let mut out = Matrix::zeros(self.dictionary.len(), states.len() / self.inputs.dim());
+        self.features_into(states, points, &mut Matrix::default(), &mut Mixtures::default(), out.view_mut());
+        out
     }
 
     /// Take the features of a few nodes from the last refresh, if it has looked at all of them: a row begins where the one before
@@ -765,7 +805,8 @@ impl Model {
     /// their new coordinate.
     fn admit_novel(&mut self, work: &mut Work) {
         for node in 0..work.node_rows.len() {
-            if work.residuals[node] <= self.dictionary.tolerance() {
+            // Backfill knows no successor that is a distribution: with these a dictionary is chosen from all rows at once.
+            if self.settings.mixes_successors() || work.residuals[node] <= self.dictionary.tolerance() {
                 continue;
             }
             if self.dictionary.is_full() {
@@ -859,7 +900,8 @@ impl Model {
         next_points.clear();
         kernel.project_into(dim, &work.successors, next_points);
         next.resize(m, work.successors.len() / dim);
-        self.dictionary.features_into(next_points, &mut work.covariances, next.view_mut());
+        let (covariances, mixtures) = (&mut work.covariances, &mut work.mixtures);
+        self.features_into(&work.successors, next_points, covariances, mixtures, next.view_mut());
         let follows = self.statistics.follows_rows;
         // Features admitted since the refresh have their prior variance of one.
         let known = posterior.feature_weights().rows();
@@ -977,7 +1019,7 @@ impl Model {
                 self.close_chain(slot, row, work.features.col(node), &work.points[point(node)], &mut gathered);
             }
             let (ratio, decay) = (self.ratio(rows, i), self.chains[slot].discount);
-            let carry = self.lambda * ratio;
+            let carry = self.carry(rows, i);
             let weight = self.statistics.weight_at(offset + k as u64);
             let features = work.features.col(nodes.state);
             let continues = self.chains[slot].rows > 0;
@@ -1105,7 +1147,7 @@ impl Model {
         for slot in 0..self.chains.len() {
             if self.chains[slot].rows > 0 {
                 let point = self.dictionary.kernel().project(self.inputs.dim(), &self.slots[slot].next_state);
-                let features = self.dictionary.features(&point);
+                let features = self.features(&self.slots[slot].next_state, &point);
                 self.close_chain(slot, self.recent.end(), features.col(0), &point, &mut gathered);
             }
         }
@@ -1293,7 +1335,7 @@ impl Model {
         points.clear();
         self.dictionary.kernel().project_into(self.inputs.dim(), states, points);
         running.features.resize(self.dictionary.len(), states.len() / self.inputs.dim());
-        self.dictionary.features_into(points, covariances, running.features.view_mut());
+        self.features_into(states, points, covariances, &mut Mixtures::default(), running.features.view_mut());
         running.close(chains(), self.settings.rewards.len());
     }
 
@@ -1441,8 +1483,8 @@ impl Model {
     /// Append what weights (m, H) state of rows `range` and their successors.
     pub(super) fn foretell(&self, rows: &Rows, range: Range<usize>, weights: &Matrix, foretold: &mut Foretold) {
         let features = |states: &[f64]| {
-            let points = self.dictionary.kernel().project(self.inputs.dim(), &self.inputs.normalise(states));
-            self.dictionary.features(&points)
+            let states = self.inputs.normalise(states);
+            self.features(&states, &self.dictionary.kernel().project(self.inputs.dim(), &states))
         };
         let states = |of: &[f64]| features(&of[range.start * rows.dim..range.end * rows.dim]);
         let (here, next) = (states(&rows.states), states(&rows.next_states));
@@ -1658,6 +1700,7 @@ impl Model {
             lambda: self.lambda,
             returns: self.spread.as_ref().map(|spread| self.return_spread(spread)),
             provisional: false,
+            actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
         })
     }
 }

@@ -29,6 +29,8 @@ const CATCH_UP_ROWS: usize = 512;
 pub(super) const DICTIONARY_SHARE: f64 = 0.9;
 /// Share of a refit's budget of processor time that its search may use: the rest is for rebuilding dictionary and posterior.
 pub const SEARCH_SHARE: f64 = 0.7;
+/// Relevance of each discrete action before the first selection: two of them correlate by 0.9.
+const CHOICE_RELEVANCE: f64 = 0.1;
 /// Place of the noise among the parameters.
 const NOISE: usize = 2;
 /// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
@@ -312,7 +314,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
     let kinds = settings.kinds(rows.dim);
     let look = || if keep_going() { Ok(()) } else { Err(RefitError::Stopped) };
     look()?;
-    let inputs = normalisation(&rows, kinds, job.names.clone());
+    let inputs = normalisation(&rows, settings, job.names.clone());
     look()?;
     let dependence = Dependence::new(&rows, &inputs, kinds);
     look()?;
@@ -567,7 +569,7 @@ pub(super) fn stopped_or_no_ascent(e: EvidenceError) -> RefitError {
 /// square root of D.
 pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>) -> (Inputs, Hyperparameters) {
     let kinds = settings.kinds(rows.dim);
-    let inputs = normalisation(rows, kinds, names);
+    let inputs = normalisation(rows, settings, names);
     let returns = Returns::new(rows, &settings.rewards, settings.discount);
     let rewards = settings.rewards.len();
     // Cut chains are closed by what an average row collects: a first pass to learn it, a second to use it.
@@ -583,18 +585,24 @@ pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>)
     let dim = inputs.dim();
     let metric = match settings.kernel {
         KernelKind::Isotropic => Metric::Isotropic(1.0 / dim as f64),
-        _ => Metric::Ard(vec![1.0 / dim as f64; dim]),
+        _ => {
+            let mut relevance = vec![1.0 / dim as f64; dim];
+            // What one action earns says much about another, until the rows say otherwise.
+            relevance[dim - settings.choices()..].fill(CHOICE_RELEVANCE);
+            Metric::Ard(relevance)
+        }
     };
     let kernel =
         Kernel::gaussian(variance, square_of_mean + variance, metric).with_profile(settings.profile).with_kinds(kinds);
     (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
 }
 
-/// Shift and scale of each state variable. What is not real stays in its unit: a period is one of the state, and a category has
-/// no scale.
-fn normalisation(rows: &Rows, kinds: &[StateKind], names: Option<Vec<String>>) -> Inputs {
+/// Shift and scale of each state variable. What is not real stays in its unit: a period is one of the state, a category has
+/// no scale, and neither has the unit vector of an action.
+fn normalisation(rows: &Rows, settings: &Settings, names: Option<Vec<String>>) -> Inputs {
+    let (kinds, choices) = (settings.kinds(rows.dim), settings.choices());
     let mut inputs = Inputs { names, ..Inputs::identity(rows.dim) };
-    let real = |d: &usize| kinds.get(*d).is_none_or(|kind| *kind == StateKind::Real);
+    let real = |d: &usize| *d < rows.dim - choices && kinds.get(*d).is_none_or(|kind| *kind == StateKind::Real);
     for d in (0..rows.dim).filter(real) {
         (inputs.shift[d], inputs.scale[d], _) = scale_of(rows, d);
     }

@@ -1,5 +1,6 @@
 //! What one critic learns and how: plain data that is fixed while it runs.
 
+use crate::action::{ActionValue, Successor};
 use crate::learner::OnNewPolicy;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
@@ -82,6 +83,9 @@ pub struct Settings {
     pub kernel: KernelKind,
     /// How covariance falls with distance.
     pub profile: Profile,
+    /// What is learned of actions, whose coordinates are then the last ones of each state; none for values of states.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_value: Option<ActionValue>,
     /// What each state variable is (D,); empty if all are real. Of another length than states are, they cannot be used: the
     /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]).
     pub state_kinds: Vec<StateKind>,
@@ -150,6 +154,7 @@ impl Default for Settings {
             rewards: vec![0],
             kernel: KernelKind::default(),
             profile: Profile::Matern52,
+            action_value: None,
             state_kinds: Vec::new(),
             noise: NoiseModel::default(),
             variance: VarianceKind::default(),
@@ -216,6 +221,7 @@ impl Settings {
         let sound = |kind: &StateKind| !matches!(kind, StateKind::Periodic(period) if !positive(*period));
         (0.0..=1.0).contains(&self.discount)
             && !self.rewards.is_empty()
+            && self.action_value.as_ref().is_none_or(|of| of.space.is_sound())
             && self.state_kinds.iter().all(sound)
             && positive(self.tolerance)
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
@@ -246,6 +252,16 @@ impl Settings {
             kinds if kinds == dim => Ok(()),
             kinds => Err(format!("state_kinds is for {kinds} state variables, states have {dim}")),
         }
+    }
+
+    /// Discrete actions whose unit vectors are the last coordinates of each state; 0 where there are none.
+    pub fn choices(&self) -> usize {
+        self.action_value.as_ref().map_or(0, |of| of.space.choices())
+    }
+
+    /// Whether the successor of a row may be a distribution over actions.
+    pub fn mixes_successors(&self) -> bool {
+        self.action_value.as_ref().is_some_and(|of| of.successor == Successor::Expected) && self.choices() > 0
     }
 
     /// What each variable of states (`dim`,) is; empty for all real.

@@ -519,6 +519,9 @@ pub struct Rows {
     pub discounts: Vec<f64>,
     /// (n,) target_prob / behavior_prob, from 0 and not clipped; 1 where either is missing.
     pub ratios: Vec<f64>,
+    /// (n,) how much of a trace flows into each row, before lambda, at least 0; empty where that is its ratio, clipped. Rows
+    /// that have it have ratios of 1 ([`crate::action`]).
+    pub carries: Vec<f64>,
     /// (n,) number of the stream that each row belongs to.
     pub streams: Vec<u32>,
     /// (n,) whether the successor is absorbing.
@@ -563,6 +566,11 @@ impl Rows {
     /// Discount of row i under a critic whose own is `default`.
     pub fn discount(&self, i: usize, default: f64) -> f64 {
         if self.discounts[i].is_nan() { default } else { self.discounts[i] }
+    }
+
+    /// How much of a trace flows into row i, before lambda; `rho_max` clips its ratio where that is the answer.
+    pub fn carry(&self, i: usize, rho_max: f64) -> f64 {
+        self.carries.get(i).copied().unwrap_or_else(|| self.ratios[i].min(rho_max))
     }
 
     /// Append row i of `batch` as a row of stream number `stream`.
@@ -625,6 +633,10 @@ impl Rows {
         self.rewards.extend_from_slice(&other.rewards[range.start * h..range.end * h]);
         self.discounts.extend_from_slice(&other.discounts[range.clone()]);
         self.ratios.extend_from_slice(&other.ratios[range.clone()]);
+        if !(self.carries.is_empty() && other.carries.is_empty()) {
+            self.carries.resize(self.len(), 1.0);
+            self.carries.extend(range.clone().map(|i| other.carry(i, f64::INFINITY)));
+        }
         self.streams.extend_from_slice(&other.streams[range.clone()]);
         self.terminated.extend_from_slice(&other.terminated[range.clone()]);
         self.truncated.extend_from_slice(&other.truncated[range.clone()]);
@@ -654,6 +666,7 @@ impl Rows {
         self.rewards.clear();
         self.discounts.clear();
         self.ratios.clear();
+        self.carries.clear();
         self.streams.clear();
         self.terminated.clear();
         self.truncated.clear();

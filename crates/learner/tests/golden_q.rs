@@ -1,5 +1,8 @@
-//! lambda, importance ratios and variances agree with an independent implementation (tests/golden-q).
+//! lambda, importance ratios, action values and variances agree with an independent implementation (tests/golden-q).
 
+use criticd_learner::action::{ActionColumns, ActionSpace, ActionValue, Column};
+use criticd_learner::batch::Given;
+use criticd_learner::judge::{Episode, judge};
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
@@ -8,7 +11,13 @@ use criticd_learner::transition::Rows;
 use criticd_learner::{Lambda, Settings, VarianceKind};
 use serde_json::Value;
 
-const CASES: [&str; 2] = ["v_lambda_05", "v_ratio_lambda_07"];
+const CASES: [&str; 5] = [
+    "v_lambda_05",
+    "v_ratio_lambda_07",
+    "q_box_sarsa_lambda_1",
+    "q_discrete_sarsa_lambda_04",
+    "q_discrete_expected_retrace_lambda_08",
+];
 
 fn read(name: &str) -> Value {
     let path = format!("{}/../../tests/golden-q/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -23,7 +32,66 @@ fn flat(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().flat_map(numbers).collect()
 }
 
+/// What is learned of actions, in a case about them.
+fn action_value(case: &Value) -> Option<ActionValue> {
+    let action = case["action"].as_object().filter(|_| case["head"] == "q")?;
+    let n = action["n"].as_u64().unwrap() as usize;
+    Some(ActionValue {
+        space: match action["kind"].as_str().unwrap() {
+            "discrete" => ActionSpace::Discrete(n),
+            _ => ActionSpace::Box { low: vec![-2.0; n], high: vec![2.0; n] },
+        },
+        successor: serde_json::from_value(case["successor"].clone()).unwrap(),
+        trace: serde_json::from_value(case["trace"].clone()).unwrap(),
+    })
+}
+
+/// The columns about actions.
+fn columns(case: &Value) -> ActionColumns {
+    let wide = |key: &str| {
+        let numbers = |t: &Value| match &t[key] {
+            Value::Array(_) => numbers(&t[key]),
+            Value::Null => vec![],
+            number => vec![number.as_f64().unwrap()],
+        };
+        let rows: Vec<Vec<f64>> = case["transitions"].as_array().unwrap().iter().map(numbers).collect();
+        let width = rows.iter().map(Vec::len).max().unwrap();
+        let filled = |row: Vec<f64>| if row.is_empty() { vec![f64::NAN; width] } else { row };
+        Column { width, values: rows.into_iter().flat_map(filled).collect() }
+    };
+    ActionColumns {
+        actions: wide("action"),
+        behavior_probs: wide("behavior_prob"),
+        target_probs: wide("target_prob"),
+        next_actions: wide("next_action"),
+        next_action_probs: wide("next_action_probs"),
+    }
+}
+
+/// What the model is asked about, one input after the other.
+fn query(case: &Value) -> Vec<f64> {
+    let Some(of) = action_value(case) else { return flat(&case["query"]) };
+    let mut out = Vec::new();
+    for pair in case["query"].as_array().unwrap() {
+        out.extend(numbers(&pair[0]));
+        let action = pair[1].as_f64().map_or_else(|| numbers(&pair[1]), |number| vec![number]);
+        of.space.append(&action, &mut out).unwrap();
+    }
+    out
+}
+
 fn rows(case: &Value) -> Rows {
+    let rows = state_rows(case);
+    let Some(of) = action_value(case) else { return rows };
+    let rho_max = case["rho_max"].as_f64().unwrap_or(f64::INFINITY);
+    let found = of.rows(&rows, &columns(case), rho_max).unwrap();
+    let mut learned: Vec<usize> = flat(&case["expected"]["chains"]).into_iter().map(|i| i as usize).collect();
+    learned.sort_unstable();
+    assert_eq!(found.kept, learned, "rows that nothing names an action for are not learned");
+    found.rows
+}
+
+fn state_rows(case: &Value) -> Rows {
     let mut rows = Rows::new(2, 1);
     for t in case["transitions"].as_array().unwrap() {
         rows.states.extend(numbers(&t["x"]));
@@ -48,6 +116,7 @@ fn learned(case: &Value, variance: VarianceKind, piece: usize) -> Model {
     let number = |key: &str| kernel[key].as_f64().unwrap();
     let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&kernel["relevance"])));
     let settings = Settings {
+        action_value: action_value(case),
         discount: case["discount"].as_f64().unwrap(),
         lambda: Lambda::Fixed(case["lambda"].as_f64().unwrap()),
         rho_max: case["rho_max"].as_f64().unwrap_or(f64::INFINITY),
@@ -55,12 +124,12 @@ fn learned(case: &Value, variance: VarianceKind, piece: usize) -> Model {
         tune_noise: false,
         ..Settings::default()
     };
-    let mut dictionary = Dictionary::from_elements(kernel.clone(), 2, &flat(&case["dictionary"])).unwrap();
+    let rows = rows(case);
+    let mut dictionary = Dictionary::from_elements(kernel.clone(), rows.dim, &flat(&case["dictionary"])).unwrap();
     dictionary.set_max(dictionary.len());
     let noise_variance = case["noise_variance"].as_f64().unwrap();
     let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance };
-    let mut model = Model::with_dictionary(settings, Inputs::identity(2), &hyperparameters, dictionary);
-    let rows = rows(case);
+    let mut model = Model::with_dictionary(settings, Inputs::identity(rows.dim), &hyperparameters, dictionary);
     for start in (0..rows.len()).step_by(piece) {
         model.learn(&rows, start..rows.len().min(start + piece), start as u64);
     }
@@ -95,11 +164,8 @@ fn statistics_weights_and_means_are_the_reference_however_rows_are_cut_into_piec
             let posterior = model.solve().unwrap();
             let u = posterior.feature_weights();
             assert!(error(u.col(0), &numbers(&expected["u"])) < 1e-9, "{name} u");
-            let found = model
-                .snapshot(false)
-                .unwrap()
-                .evaluate(&flat(&case["query"]), criticd_learner::snapshot::Ask::MEAN)
-                .unwrap();
+            let found =
+                model.snapshot(false).unwrap().evaluate(&query(&case), criticd_learner::snapshot::Ask::MEAN).unwrap();
             assert!(error(found.mean.as_slice(), &numbers(&expected["mean"])) < 1e-9, "{name} mean");
         }
     }
@@ -117,12 +183,77 @@ fn variances_are_the_reference() {
                 let found = model
                     .snapshot(true)
                     .unwrap()
-                    .evaluate(&flat(&case["query"]), criticd_learner::snapshot::Ask::VARIANCE)
+                    .evaluate(&query(&case), criticd_learner::snapshot::Ask::VARIANCE)
                     .unwrap();
                 let off = error(&found.variance.unwrap(), &numbers(&case["expected"]["variance"][key]));
                 assert!(off < 1e-9, "{name} {key}: {off:e}");
             }
         }
+    }
+}
+
+#[test]
+fn the_evidence_is_that_of_the_targets_at_the_fixed_point() {
+    for name in CASES {
+        let case = read(name);
+        let model = learned(&case, VarianceKind::Model, 48);
+        let (rows, hyperparameters) = (rows(&case), model.hyperparameters());
+        let given = Given {
+            settings: model.settings(),
+            rows: &rows,
+            inputs: model.inputs(),
+            hyperparameters: &hyperparameters,
+            lambda: model.lambda(),
+            first: 0,
+        };
+        let found = given.sparse_evidence(&model, &|| true).unwrap();
+        let expected = case["expected"]["log_evidence"].as_f64().unwrap();
+        // The bound subtracts what the dictionary leaves out; the reference does not.
+        let found = found.value + found.trace_gap;
+        assert!((found - expected).abs() < 1e-9 * expected.abs(), "{name}: {found} {expected}");
+    }
+}
+
+#[test]
+fn another_policy_is_judged_as_the_reference_does() {
+    let case = read("ope");
+    let discount = case["discount"].as_f64().unwrap();
+    let mut episodes: Vec<Vec<&Value>> = vec![Vec::new()];
+    for t in case["transitions"].as_array().unwrap() {
+        episodes.last_mut().unwrap().push(t);
+        if t["terminated"].as_bool().unwrap() || t["truncated"].as_bool().unwrap() {
+            episodes.push(Vec::new());
+        }
+    }
+    episodes.retain(|episode| !episode.is_empty());
+    let of = |key: &str| -> Vec<Vec<f64>> {
+        episodes.iter().map(|e| e.iter().map(|t| t[key].as_f64().unwrap()).collect()).collect()
+    };
+    let (rewards, v, q) = (of("r"), of("v_hat"), of("q_hat"));
+    let (behavior, target) = (of("behavior_prob"), of("target_prob"));
+    let rho_max = case["rho_max"].as_f64().unwrap_or(f64::INFINITY);
+    let ratios: Vec<Vec<f64>> = target
+        .iter()
+        .zip(&behavior)
+        .map(|(t, b)| t.iter().zip(b).map(|(t, b)| (t / b).min(rho_max)).collect())
+        .collect();
+    let discounts: Vec<Vec<f64>> = rewards.iter().map(|r| vec![discount; r.len()]).collect();
+    let episodes: Vec<Episode<'_>> = (0..rewards.len())
+        .map(|k| Episode {
+            rewards: &rewards[k],
+            discounts: &discounts[k],
+            ratios: &ratios[k],
+            model: Some((&v[k], &q[k])),
+        })
+        .collect();
+    let found = judge(&episodes, 5.0);
+    let expected = &case["expected"];
+    assert!(error(&found.support.weights, &numbers(&expected["weights"])) < 1e-12);
+    let support = [found.support.ess, found.support.largest, found.support.mean.value, found.support.zero_share];
+    let keys = ["ess", "max_weight", "mean_weight", "zero_share"];
+    assert!(error(&support, &keys.map(|key| expected[key].as_f64().unwrap())) < 1e-12);
+    for (key, estimate) in [("is", found.is), ("wis", found.wis), ("pdis", found.pdis), ("dr", found.dr.unwrap())] {
+        assert!(error(&[estimate.value, estimate.error], &numbers(&expected[key])) < 1e-12, "{key}");
     }
 }
 

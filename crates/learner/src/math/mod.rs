@@ -42,6 +42,7 @@ pub mod exp;
 pub mod forgetting;
 pub mod form;
 pub mod kernel;
+pub mod mixture;
 pub mod optimise;
 pub mod posterior;
 pub(crate) mod raw;

@@ -143,7 +143,7 @@ impl FollowedBy {
             let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.discount) };
             for (h, &column) in columns.iter().enumerate() {
                 let beyond = successor[i].map_or(0.0, |next| {
-                    self.lambda * rows.ratios[next].min(self.rho_max) * (y.at(next, h) - values.at(next, h))
+                    self.lambda * rows.carry(next, self.rho_max) * (y.at(next, h) - values.at(next, h))
                 });
                 *y.at_mut(i, h) = rows.reward(i)[column] + gamma * (next_values.at(i, h) + beyond);
             }

@@ -1,0 +1,314 @@
+"""Recordings of robots as tables for `criticd fit`, `label`, `replay` and `serve --warm-start`.
+
+`read_mcap`, `read_rosbag` and `read_lerobot` return columns by name; `write` writes them to a file that `criticd`
+reads. The extra `logs` (`pip install criticd[logs]`) installs the packages that they need; none needs ROS.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from criticd._protocol import Invalid
+
+Columns = dict[str, npt.NDArray[Any]]
+"""Arrays by name, all with one entry for each row."""
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def read_mcap(
+    paths: Paths,
+    columns: Mapping[str, str],
+    *,
+    every: str,
+    max_age_s: float = math.inf,
+    gap_s: float = math.inf,
+    decoders: Sequence[Any] = (),
+) -> Columns:
+    """Read numbers from the messages of MCAP files: one row for each message of the topic `every`.
+
+    - `paths`: a file, or several, each of which begins a new episode.
+    - `columns`: what each column holds, as "TOPIC:FIELD": {"x": "/odom:pose.pose.position.x", "u": "/arm:effort[2]"}. A
+      row holds the newest value of each at its time. Rows before the first message of some column are left out.
+    - `every`: the topic whose messages make rows.
+    - `max_age_s`: leave out rows in which the value of some column is older than this, in seconds.
+    - `gap_s`: a new episode begins where two rows are further apart than this, in seconds.
+    - `decoders`: decoder factories of the package mcap for encodings besides ROS 2 (CDR) and JSON, such as
+      `mcap_protobuf.decoder.DecoderFactory()`.
+
+    Returns the columns (n,) as float64, `time` (n,), the log time in seconds since 1970, and `episode` (n,), a whole
+    number from 0. Raises `Invalid` if a topic or field does not exist or holds no number, ImportError without the
+    package mcap.
+    """
+    try:
+        from mcap.decoder import DecoderFactory
+        from mcap.reader import make_reader
+        from mcap.well_known import MessageEncoding
+    except ImportError as error:
+        raise ImportError("read_mcap needs the package mcap: pip install criticd[logs]") from error
+
+    class Json(DecoderFactory):
+        def decoder_for(self, message_encoding: str, schema: Any) -> Any:
+            return json.loads if message_encoding == MessageEncoding.JSON else None
+
+    factories = [*decoders, Json()]
+    # Recordings without ROS messages need no package for them.
+    with suppress(ImportError):
+        from mcap_ros2.decoder import DecoderFactory as Ros2
+
+        factories.append(Ros2())
+
+    def messages(path: Path, topics: list[str]) -> Iterator[tuple[str, int, Any]]:
+        with path.open("rb") as stream:
+            reader = make_reader(stream, decoder_factories=factories)
+            for _, channel, message, decoded in reader.iter_decoded_messages(topics=topics, log_time_order=True):
+                yield channel.topic, message.log_time, decoded
+
+    rows = _Rows(columns, every, max_age_s, gap_s)
+    for path in _listed(paths):
+        rows.read(path, messages(path, rows.topics))
+    return rows.columns()
+
+
+def read_rosbag(
+    paths: Paths,
+    columns: Mapping[str, str],
+    *,
+    every: str,
+    max_age_s: float = math.inf,
+    gap_s: float = math.inf,
+    distribution: str = "ros2_humble",
+) -> Columns:
+    """Read numbers from the messages of bags of ROS 2 (directories) or ROS 1 (files), as `read_mcap` does.
+
+    `distribution` names the release of ROS whose message types are used where a bag does not hold its own, in the words
+    of the package rosbags: "ros2_humble", "ros2_jazzy", "ros1_noetic".
+
+    Raises `Invalid` if a topic or field does not exist or holds no number, or if there is no such release; ImportError
+    without the package rosbags.
+    """
+    try:
+        from rosbags.highlevel import AnyReader
+        from rosbags.typesys import Stores, get_typestore
+    except ImportError as error:
+        raise ImportError("read_rosbag needs the package rosbags: pip install criticd[logs]") from error
+    try:
+        types = get_typestore(Stores(distribution))
+    except ValueError:
+        known = ", ".join(store.value for store in Stores)
+        raise Invalid("distribution", f"there is no {distribution!r}, only {known}") from None
+
+    def messages(path: Path, topics: list[str]) -> Iterator[tuple[str, int, Any]]:
+        with AnyReader([path], default_typestore=types) as reader:
+            wanted = [connection for connection in reader.connections if connection.topic in topics]
+            # Without any, the reader would give the messages of all topics.
+            for connection, time, data in reader.messages(wanted) if wanted else ():
+                yield connection.topic, time, reader.deserialize(data, connection.msgtype)
+
+    rows = _Rows(columns, every, max_age_s, gap_s)
+    for path in _listed(paths):
+        rows.read(path, messages(path, rows.topics))
+    return rows.columns()
+
+
+def read_lerobot(directory: str | os.PathLike[str], *, episodes: Iterable[int] | None = None) -> Columns:
+    """Read the numbers of a LeRobot dataset, of version 2 or 3, from its directory. Pictures and videos are left out.
+
+    `episodes`: the episodes to read, by `episode_index`; by default all.
+
+    Returns what the dataset has under its own names, sorted by episode and frame: `observation.state` (n, D), `action`
+    (n, A), `next.reward` (n,), `next.done` (n,), `episode_index` (n,), `frame_index` (n,), `timestamp` (n,) in
+    seconds, and the other features of numbers. Many datasets have no reward: add `next.reward` before you write them.
+    `criticd fit` knows these names; `state_names` has those of the state's numbers.
+
+    Raises FileNotFoundError if the directory holds no LeRobot dataset, ImportError without the package pyarrow.
+    """
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise ImportError("read_lerobot needs the package pyarrow: pip install criticd[logs]") from error
+    features = _lerobot_features(directory)
+    files = sorted(Path(directory, "data").rglob("*.parquet"))
+    if not files:
+        raise FileNotFoundError(f"{directory}: a LeRobot dataset has Parquet files under data/, and there are none")
+    wanted = [name for name, feature in features.items() if feature["dtype"] not in ("image", "video", "string")]
+    chosen = None if episodes is None else arrow.array(list(episodes), arrow.int64())
+    tables = []
+    for file in files:
+        present = [name for name in wanted if name in parquet.read_schema(file).names]
+        table = parquet.read_table(file, columns=present)
+        if chosen is not None:
+            table = table.filter(arrow.compute.is_in(table["episode_index"], value_set=chosen))
+        tables.append(table)
+    whole = arrow.concat_tables(tables).sort_by([("episode_index", "ascending"), ("frame_index", "ascending")])
+    columns: Columns = {}
+    for name in whole.column_names:
+        values = whole[name].to_pylist()
+        array = np.array(values)
+        # A feature of one number is a list of it in some versions.
+        columns[name] = array[:, 0] if array.ndim == 2 and features[name]["shape"] == [1] else array
+    return columns
+
+
+def state_names(directory: str | os.PathLike[str], feature: str = "observation.state") -> list[str] | None:
+    """The names of the numbers of a LeRobot feature, None where the dataset has none.
+
+    Raises FileNotFoundError if the directory holds no LeRobot dataset, KeyError if the dataset has no such feature.
+    """
+    names = _lerobot_features(directory)[feature].get("names")
+    # Some datasets group names: {"motors": [...]}.
+    if isinstance(names, dict):
+        names = [name for group in names.values() for name in group]
+    return None if names is None else [str(name) for name in names]
+
+
+def write(path: str | os.PathLike[str], columns: Mapping[str, npt.ArrayLike]) -> None:
+    """Write columns to a table that `criticd` reads: CSV or NPZ, as the ending of the name says.
+
+    Columns are (n,) or (n, k); CSV calls the numbers of the latter `NAME_0`, `NAME_1`, ... Raises `Invalid` if columns
+    differ in length, or for another ending.
+    """
+    path = Path(path)
+    arrays = {name: np.asarray(values) for name, values in columns.items()}
+    if len({len(array) for array in arrays.values()}) > 1:
+        lengths = ", ".join(f"{name} {len(array)}" for name, array in arrays.items())
+        raise Invalid("columns", f"all must have as many rows, and these have: {lengths}")
+    if path.suffix == ".npz":
+        np.savez_compressed(path, allow_pickle=False, **arrays)
+        return
+    if path.suffix != ".csv":
+        raise Invalid("path", f"{path.name} must end in .csv or .npz")
+    flat: dict[str, npt.NDArray[Any]] = {}
+    for name, array in arrays.items():
+        if array.ndim == 1:
+            flat[name] = array
+        else:
+            flat |= {f"{name}_{k}": array[:, k] for k in range(array.shape[1])}
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(flat)
+        # `tolist` gives Python's numbers, which are written with all their digits.
+        table.writerows(zip(*(array.tolist() for array in flat.values()), strict=True))
+
+
+def _listed(paths: Paths) -> list[Path]:
+    return [Path(paths)] if isinstance(paths, (str, os.PathLike)) else [Path(path) for path in paths]
+
+
+def _lerobot_features(directory: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    info = Path(directory, "meta", "info.json")
+    if not info.is_file():
+        raise FileNotFoundError(f"{directory}: a LeRobot dataset has a file meta/info.json, and there is none")
+    features: dict[str, dict[str, Any]] = json.loads(info.read_text())["features"]
+    return features
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a column comes from: a topic, and the way to a number in its messages."""
+
+    topic: str
+    steps: tuple[str | int, ...]
+    text: str
+
+    @classmethod
+    def parse(cls, column: str, text: str) -> _Source:
+        topic, colon, field = text.rpartition(":")
+        steps: list[str | int] = []
+        for part in field.split("."):
+            name, *places = part.replace("]", "").split("[")
+            if not name or not all(place.isdecimal() for place in places):
+                colon = ""
+            steps += [name, *(int(place) for place in places if place.isdecimal())]
+        if not colon:
+            raise Invalid("columns", f"{column} must be TOPIC:FIELD, such as /odom:pose.pose.position.x, not {text!r}")
+        return cls(topic, tuple(steps), text)
+
+    def number(self, message: Any) -> float:
+        """The number in a message."""
+        value = message
+        try:
+            for step in self.steps:
+                by_key = isinstance(step, int) or isinstance(value, Mapping)
+                value = value[step] if by_key else getattr(value, str(step))
+            return float(value)
+        except (AttributeError, KeyError, IndexError):
+            raise Invalid(
+                "columns", f"the messages of {self.topic} have no field {self.text.rpartition(':')[2]}"
+            ) from None
+        except (TypeError, ValueError):
+            raise Invalid("columns", f"{self.text} is no number, but {type(value).__name__}") from None
+
+
+class _Rows:
+    """Rows that are gathered from messages in the order of time."""
+
+    def __init__(self, columns: Mapping[str, str], every: str, max_age_s: float, gap_s: float) -> None:
+        if taken := {"time", "episode"} & columns.keys():
+            raise Invalid("columns", f"{', '.join(sorted(taken))} is made here, and needs another name")
+        self.names = list(columns)
+        self.every, self.max_age_s, self.gap_s = every, max_age_s, gap_s
+        self.sources: dict[str, list[tuple[int, _Source]]] = {}
+        for number, (name, text) in enumerate(columns.items()):
+            source = _Source.parse(name, text)
+            self.sources.setdefault(source.topic, []).append((number, source))
+        self.topics = sorted({every, *self.sources})
+        self.rows: list[list[float]] = []
+        self.times: list[float] = []
+        self.episodes: list[int] = []
+        self.episode = -1
+
+    def read(self, path: Path, messages: Iterator[tuple[str, int, Any]]) -> None:
+        """Take in the messages of a recording: topic, time in nanoseconds, message."""
+        latest, ages = [math.nan] * len(self.names), [-math.inf] * len(self.names)
+        seen: set[str] = set()
+        self.episode += 1
+        begun, due = len(self.rows), None
+        with ExitStack() as stack:
+            if hasattr(messages, "close"):
+                stack.callback(messages.close)
+            for topic, nanoseconds, message in messages:
+                time = nanoseconds / 1e9
+                # What other topics say at the very time of a row belongs to it, in whatever order it was recorded.
+                if due is not None and time > due:
+                    self._row(due, latest, ages, begun)
+                    due = None
+                seen.add(topic)
+                for number, source in self.sources.get(topic, ()):
+                    latest[number], ages[number] = source.number(message), time
+                if topic == self.every:
+                    due = time
+        if due is not None:
+            self._row(due, latest, ages, begun)
+        if missing := [topic for topic in self.topics if topic not in seen]:
+            raise Invalid("columns", f"{path} has no message of {', '.join(missing)}")
+
+    def _row(self, time: float, latest: list[float], ages: list[float], begun: int) -> None:
+        oldest = min(ages, default=time)
+        if oldest == -math.inf or time - oldest > self.max_age_s:
+            return
+        if len(self.rows) > begun and time - self.times[-1] > self.gap_s:
+            self.episode += 1
+        self.rows.append(list(latest))
+        self.times.append(time)
+        self.episodes.append(self.episode)
+
+    def columns(self) -> Columns:
+        """All rows so far."""
+        values = np.array(self.rows, np.float64).reshape(-1, len(self.names))
+        columns: Columns = {name: values[:, k] for k, name in enumerate(self.names)}
+        columns["time"] = np.array(self.times, np.float64)
+        columns["episode"] = np.array(self.episodes, np.int64)
+        return columns

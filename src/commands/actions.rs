@@ -1,0 +1,339 @@
+//! Values of actions on the command line: what is learned of them, and files of states with actions.
+
+use super::Failure;
+use super::given::{names, read_states_as, without_unit};
+use super::output::in_file;
+use criticd::learner::Lambda;
+use criticd::learner::action::{ActionColumns, ActionSpace, ActionValue, CHOICES_MAX, Successor, Trace};
+use criticd::math::embedding::StateKind;
+use criticd::table::{Columns, Table};
+use criticd::transition::Rows;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// What is learned of actions.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Values of actions")]
+pub(super) struct ActionOptions {
+    /// What a value is of: state, or state_action (the action of each transition is then part of the input)
+    #[arg(long, value_name = "WHAT", default_value = "state")]
+    inputs: InputsChoice,
+    /// The actions there are: discrete:N (whole numbers from 0, in a column action) or box (the numbers of action or
+    /// action_0, action_1, ...)
+    #[arg(long, value_name = "KIND", value_parser = action_kind)]
+    actions: Option<ActionKind>,
+    /// Whose action follows a transition: sarsa (that of the episode's next one: the policy that acted), next_action or
+    /// expected (next_action_0.. or next_action_probs_0.. of the transition: the policy that is judged) or improve (the best
+    /// one, lambda is then 0) [default: sarsa]
+    #[arg(long, value_name = "WHOSE")]
+    successor: Option<SuccessorChoice>,
+    /// How much of a lambda-return goes on behind an action: on_policy (all), retrace (at most all, by the ratio of
+    /// target_prob to behavior_prob), importance (that ratio) or tree (target_prob) [default: on_policy with sarsa,
+    /// else retrace]
+    #[arg(long, value_name = "HOW")]
+    trace: Option<TraceChoice>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum InputsChoice {
+    State,
+    StateAction,
+}
+
+/// The actions there are, as they are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ActionKind {
+    Discrete(usize),
+    Box,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum SuccessorChoice {
+    Sarsa,
+    NextAction,
+    Expected,
+    Improve,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum TraceChoice {
+    OnPolicy,
+    Retrace,
+    Importance,
+    Tree,
+}
+
+/// `discrete:N` or `box` on the command line.
+pub(super) fn action_kind(text: &str) -> Result<ActionKind, String> {
+    if text == "box" {
+        return Ok(ActionKind::Box);
+    }
+    let count = text.strip_prefix("discrete:").and_then(|count| count.parse().ok());
+    match count.filter(|count| (1..=CHOICES_MAX).contains(count)) {
+        Some(count) => Ok(ActionKind::Discrete(count)),
+        None => Err(format!("box, or discrete:N with N from 1 to {CHOICES_MAX}")),
+    }
+}
+
+impl ActionKind {
+    /// The actions of a table with these columns.
+    pub(super) fn space(self, columns: &ActionColumns) -> Result<ActionSpace, Failure> {
+        let width = columns.actions.width;
+        match self {
+            _ if width == 0 => {
+                Err(Failure::usage("--actions: the table has no column action or action_0, see --action"))
+            }
+            Self::Box => Ok(ActionSpace::around(&columns.actions.values, width)),
+            Self::Discrete(count) if width == 1 => Ok(ActionSpace::Discrete(count)),
+            Self::Discrete(_) => {
+                let message = format!("--actions discrete: the actions of the table have {width} numbers, not one");
+                Err(Failure::usage(message))
+            }
+        }
+    }
+}
+
+impl ActionOptions {
+    /// What they ask for, of a table with these columns; none for values of states.
+    pub(super) fn action_value(&self, columns: &ActionColumns) -> Result<Option<ActionValue>, Failure> {
+        if self.inputs == InputsChoice::State {
+            let given = [
+                ("--actions", self.actions.is_some()),
+                ("--successor", self.successor.is_some()),
+                ("--trace", self.trace.is_some()),
+            ];
+            return match given.iter().find(|(_, given)| *given) {
+                Some((option, _)) => Err(Failure::usage(format!("{option} needs --inputs state_action"))),
+                None => Ok(None),
+            };
+        }
+        let Some(kind) = self.actions else {
+            return Err(Failure::usage("--inputs state_action needs --actions discrete:N or --actions box"));
+        };
+        let space = kind.space(columns)?;
+        let successor = self.successor.map_or(Successor::Sarsa, SuccessorChoice::successor);
+        check_successor(successor, &space, columns)?;
+        Ok(Some(ActionValue { space, successor, trace: self.chosen_trace(successor, columns)? }))
+    }
+
+    /// Kinds of the inputs (`dim`,): those of the state variables, and real ones for actions; none where all are real.
+    pub(super) fn kinds(&self, states: &[StateKind], dim: usize) -> Vec<StateKind> {
+        let mut kinds = states.to_vec();
+        if self.inputs == InputsChoice::StateAction && !kinds.is_empty() && kinds.len() < dim {
+            kinds.resize(dim, StateKind::Real);
+        }
+        kinds
+    }
+
+    fn chosen_trace(&self, successor: Successor, columns: &ActionColumns) -> Result<Trace, Failure> {
+        let has = |column: &criticd::learner::action::Column| column.width > 0;
+        let (behavior, target) = (has(&columns.behavior_probs), has(&columns.target_probs));
+        let missing = match self.trace {
+            Some(TraceChoice::Tree) if !target => Some("target_prob"),
+            Some(TraceChoice::Retrace | TraceChoice::Importance) if !behavior => Some("behavior_prob"),
+            Some(TraceChoice::Retrace | TraceChoice::Importance) if !target => Some("target_prob"),
+            _ => None,
+        };
+        if let (Some(column), Some(trace)) = (missing, self.trace) {
+            let name = clap::ValueEnum::to_possible_value(&trace).map(|value| value.get_name().to_owned());
+            let message = format!("--trace {}: the table has no column {column}", name.unwrap_or_default());
+            return Err(Failure::usage(message));
+        }
+        Ok(match self.trace {
+            Some(choice) => choice.trace(),
+            None if successor == Successor::Sarsa => Trace::OnPolicy,
+            None => Trace::Retrace,
+        })
+    }
+
+    /// lambda of what is learned, where `asked` is the one asked for: 0 for improvement, and for another policy where nothing
+    /// says how likely it takes the actions of the table.
+    pub(super) fn lambda(
+        &self,
+        of: &ActionValue,
+        columns: &ActionColumns,
+        asked: Option<Lambda>,
+    ) -> Result<Option<Lambda>, Failure> {
+        let unknown = columns.behavior_probs.width == 0 || columns.target_probs.width == 0;
+        let reason = match of.successor {
+            Successor::Improve => "--successor improve",
+            Successor::NextAction | Successor::Expected if self.trace.is_none() && unknown => {
+                "another policy whose target_prob and behavior_prob are not in the table, and no --trace"
+            }
+            _ => return Ok(asked),
+        };
+        match asked {
+            None | Some(Lambda::Auto) => Ok(Some(Lambda::Fixed(0.0))),
+            Some(Lambda::Fixed(0.0)) => Ok(asked),
+            Some(Lambda::Fixed(lambda)) => Err(Failure::usage(format!("--lambda {lambda}: with {reason} lambda is 0"))),
+        }
+    }
+}
+
+/// Refuse a successor that the table does not name.
+fn check_successor(successor: Successor, space: &ActionSpace, columns: &ActionColumns) -> Result<(), Failure> {
+    let missing = match successor {
+        Successor::NextAction if columns.next_actions.width == 0 => "next_action: the table has no column next_action",
+        Successor::Expected if space.choices() == 0 => "expected is for discrete actions: name a next_action",
+        Successor::Expected if columns.next_action_probs.width == 0 => {
+            "expected: the table has no columns next_action_probs_0, ..."
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(format!("--successor {missing}")))
+}
+
+impl SuccessorChoice {
+    fn successor(self) -> Successor {
+        match self {
+            Self::Sarsa => Successor::Sarsa,
+            Self::NextAction => Successor::NextAction,
+            Self::Expected => Successor::Expected,
+            Self::Improve => Successor::Improve,
+        }
+    }
+}
+
+impl TraceChoice {
+    fn trace(self) -> Trace {
+        match self {
+            Self::OnPolicy => Trace::OnPolicy,
+            Self::Retrace => Trace::Retrace,
+            Self::Importance => Trace::Importance,
+            Self::Tree => Trace::Tree,
+        }
+    }
+}
+
+/// Names of the inputs of Q, from those of the state variables.
+pub(super) fn input_names(names: Option<Vec<String>>, space: &ActionSpace) -> Option<Vec<String>> {
+    names.map(|names| names.into_iter().chain(space.names()).collect())
+}
+
+/// Names of the columns in which states and actions are read and shown.
+pub(super) fn shown_names(names: &[String], space: &ActionSpace) -> Vec<String> {
+    let states = names[..names.len() - space.width()].iter().cloned();
+    states.chain(numbered("action", space.numbers())).collect()
+}
+
+/// "action", or "action_0", "action_1", ...
+fn numbered(name: &str, count: usize) -> Vec<String> {
+    if count == 1 { vec![name.to_owned()] } else { (0..count).map(|k| format!("{name}_{k}")).collect() }
+}
+
+/// Inputs of Q as people read them: states (n, D) with the numbers of their actions.
+pub(super) fn shown(inputs: &[f64], dim: usize, space: &ActionSpace) -> Vec<f64> {
+    let mut out = Vec::new();
+    for input in inputs.chunks_exact(dim) {
+        let (state, action) = input.split_at(dim - space.width());
+        out.extend_from_slice(state);
+        out.extend(space.action_of(action));
+    }
+    out
+}
+
+/// Inputs of Q (n, `dim`) from a file of states with actions: columns `said` of the state, those called `names`, or
+/// state_0, ...; and action, or action_0, .... A file with `dim` state variables alone has inputs as they are.
+pub(super) fn read_inputs(
+    path: &Path,
+    said: &[String],
+    names: &[String],
+    dim: usize,
+    space: &ActionSpace,
+) -> Result<Vec<f64>, Failure> {
+    let width = dim - space.width();
+    let numbered_states = |form: fn(usize) -> String| (0..width).map(form).collect::<Vec<_>>();
+    let mut states = vec![numbered_states(|d| format!("state_{d}")), numbered_states(|d| format!("state[{d}]"))];
+    states.insert(0, names.iter().take(width).map(|name| without_unit(name).to_owned()).collect());
+    if !said.is_empty() {
+        states = vec![said.to_vec()];
+    }
+    let of_action = |form: fn(usize) -> String| (0..space.numbers()).map(form).collect::<Vec<_>>();
+    let mut actions = vec![of_action(|d| format!("action_{d}")), of_action(|d| format!("action[{d}]"))];
+    if space.numbers() == 1 {
+        actions.insert(0, vec!["action".to_owned()]);
+    }
+    let mut first = None;
+    for states in states.iter().filter(|states| states.len() == width) {
+        for actions in &actions {
+            let columns = Columns { state: [&states[..], &actions[..]].concat(), ..Columns::default() };
+            match read_states_as(path, &columns, width + space.numbers(), "model") {
+                Ok(found) => return joined(path, &found, width, space),
+                Err(failure) => _ = first.get_or_insert(failure),
+            }
+        }
+    }
+    let whole = Columns { state: if said.is_empty() { Vec::new() } else { said.to_vec() }, ..Columns::default() };
+    read_states_as(path, &whole, dim, "model").map_err(|failure| first.unwrap_or(failure))
+}
+
+/// The numbers of actions behind their states (n, `width` + A) as coordinates.
+fn joined(path: &Path, found: &[f64], width: usize, space: &ActionSpace) -> Result<Vec<f64>, Failure> {
+    let mut out = Vec::new();
+    for (i, row) in found.chunks_exact(width + space.numbers()).enumerate() {
+        out.extend_from_slice(&row[..width]);
+        let appended = space.append(&row[width..], &mut out);
+        appended.map_err(|message| in_file(path, format!("row {}, action: {message}", i + 1)))?;
+    }
+    Ok(out)
+}
+
+/// The transitions of a table as they are learned.
+pub(super) struct Learned {
+    /// Between states, or between inputs of Q.
+    pub(super) rows: Rows,
+    /// (n,) episode of each.
+    pub(super) episodes: Vec<u32>,
+    /// What the numbers of a state, or of an input, are called.
+    pub(super) names: Option<Vec<String>>,
+    /// Where it is the value of actions.
+    pub(super) of_actions: Option<OfActions>,
+}
+
+/// What a value of actions is learned by.
+pub(super) struct OfActions {
+    pub(super) of: ActionValue,
+    pub(super) columns: ActionColumns,
+    /// The same transitions followed by the policy that acted, where that is not what is learned: a kernel is selected by them.
+    pub(super) acted: Option<Rows>,
+}
+
+impl OfActions {
+    /// What is learned, into what `fit --json` prints.
+    pub(super) fn describe(&self, document: &mut Value) {
+        document["actions"] = match &self.of.space {
+            ActionSpace::Discrete(count) => json!({"kind": "discrete", "count": count}),
+            ActionSpace::Box { low, high } => json!({"kind": "box", "low": low, "high": high}),
+        };
+        document["successor"] = json!(self.of.successor);
+        document["trace"] = json!(self.of.trace);
+    }
+}
+
+impl Learned {
+    /// What `options` make of a table; `rho_max` clips its ratios.
+    pub(super) fn of(options: &ActionOptions, path: &Path, table: Table, rho_max: f64) -> Result<Self, Failure> {
+        let (names, episodes, columns) = (names(&table), table.episodes().to_vec(), table.action_columns());
+        let rows = table.into_rows();
+        let Some(of) = options.action_value(&columns)? else {
+            return Ok(Self { rows, episodes, names, of_actions: None });
+        };
+        let between = |of: &ActionValue| of.rows(&rows, &columns, rho_max).map_err(|e| in_file(path, e));
+        let learned = between(&of)?;
+        if learned.rows.is_empty() {
+            let message =
+                "no transition has another one of its episode behind it, terminates, or names the next action";
+            return Err(in_file(path, message));
+        }
+        let acted = if of == of.on_policy() { None } else { Some(between(&of.on_policy())?.rows) };
+        Ok(Self {
+            episodes: learned.kept.iter().map(|&i| episodes[i]).collect(),
+            rows: learned.rows,
+            names: input_names(names, &of.space),
+            of_actions: Some(OfActions { of, columns, acted }),
+        })
+    }
+}

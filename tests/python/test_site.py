@@ -1,0 +1,177 @@
+"""The documents: they build without a warning, their programs run, and no error is left out of them."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from client import BINARY, PATIENCE_S, ROOT
+from mcap.writer import Writer
+
+import criticd
+from criticd import tables
+
+DOCS = ROOT / "docs"
+
+
+def test_the_site_builds_and_has_the_whole_package(tmp_path: Path) -> None:
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=4 * PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "api.html").read_text()
+    for name in set(criticd.__all__) - {"__version__"}:
+        assert f'id="criticd.{name}"' in page, name
+    for method in ("Sender.send", "Snapshot.gradient", "Client.value", "tables.read_mcap", "gym.wrap_vector"):
+        assert f'id="criticd.{method}"' in page, method
+    # It shows what the docstrings say, not their names alone.
+    text = html.unescape(re.sub(r"<[^>]*>", "", page))
+    for described in (criticd.Snapshot.gradient, criticd.Client.new_policy, tables.read_mcap):
+        assert (inspect.getdoc(described) or "?").splitlines()[0].replace("`", "") in text
+    # Nothing on a page is loaded from elsewhere.
+    loaded = re.findall(r"<(?:script|img|link)[^>]* (?:src|href)=\"?(https?://[^\" >]+)", page)
+    assert loaded == []
+
+
+@dataclass
+class Snippet:
+    """A program of a document. `name` is the file that it is kept in; `made` the recording that it wants there."""
+
+    language: str
+    code: str
+    note: str
+
+
+def snippets(page: Path) -> list[Snippet]:
+    found = re.findall(r"(?:<!-- (.*?) -->\n)?```(python|sh)\n(.*?)```", page.read_text(), re.DOTALL)
+    return [Snippet(language, code, note) for note, language, code in found]
+
+
+def record(path: Path) -> None:
+    """The recording of the recipe: 200 messages of a position, a voltage and a cost, with a pause in the middle."""
+    with path.open("wb") as file:
+        writer = Writer(file)
+        writer.start()
+        schema = writer.register_schema("any", "jsonschema", b"{}")
+        topics = {name: writer.register_channel(name, "json", schema) for name in ("/odom", "/battery", "/cost")}
+        for row in range(200):
+            time = row * 100_000_000 + (10**10 if row >= 100 else 0)
+            place = (row % 100) / 50 - 1
+            messages = {
+                "/odom": {"position": {"x": place}},
+                "/battery": {"voltage": 12 - row / 100},
+                "/cost": {"data": place**2},
+            }
+            for topic, message in messages.items():
+                writer.add_message(topics[topic], time, json.dumps(message).encode(), time)
+        writer.finish()
+
+
+RUN = [
+    "tutorial.md",
+    "concepts.md",
+    "troubleshooting.md",
+    "operations.md",
+    *(f"recipes/{path.name}" for path in sorted((DOCS / "recipes").iterdir())),
+]
+
+
+def run_page(name: str, folder: Path) -> str:
+    """What the programs of a page print, run one after the other in a folder, the Python ones in one process."""
+    said, session = "", ""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "criticd").symlink_to(BINARY)
+    # A link would not be a Python of this environment.
+    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "python").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "CRITICD_BIN": BINARY, "MPLBACKEND": "Agg"}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=4 * PATIENCE_S
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def finish() -> str:
+        nonlocal session
+        code, session = session, ""
+        return run(sys.executable, "-c", code) if code else ""
+
+    for snippet in snippets(DOCS / name):
+        if snippet.note.startswith("not run: ") or "pip install" in snippet.code:
+            continue
+        if snippet.note.startswith("make: "):
+            record(folder / snippet.note.removeprefix("make: "))
+        if snippet.language == "python" and snippet.note.endswith(".py"):
+            (folder / snippet.note).write_text(snippet.code)
+        elif snippet.language == "python":
+            session += snippet.code
+        else:
+            said += finish() + run("bash", "-eu", "-c", snippet.code)
+    return said + finish()
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_programs_of_a_page_run(page: str, tmp_path: Path) -> None:
+    said = run_page(page, tmp_path)
+    if page == "tutorial.md":
+        # The values are those of missions that the model has not seen.
+        (correlation,) = re.findall(r"^correlation ([0-9.]+)$", said, re.MULTILINE)
+        (share,) = re.findall(r"^the 90 % interval holds (\d+)%$", said, re.MULTILINE)
+        assert float(correlation) > 0.95 and int(share) > 75
+        assert "extrapolated" in said and "criticd.Daemon" not in said
+    if page == "recipes/skills.md":
+        assert "near: fast" in said and "far: careful" in said and "never seen: careful" in said
+    if page == "recipes/planner.md":
+        # From 0.8 the way to more reward is down.
+        assert float(re.findall(r"best plan: (-?[0-9.]+)", said)[0]) < 0
+
+
+def test_every_page_with_programs_is_run_or_says_why_not() -> None:
+    # The other pages are reference: their programs are commands for a machine that is not there.
+    reference = {"access", "api", "configuration", "drift", "glossary", "guarantees", "index", "mathematics"}
+    reference |= {"model-selection", "performance", "reproduction", "tables"}
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert pages == {*RUN, *(f"{name}.md" for name in reference)}
+    for page in RUN:
+        for snippet in snippets(DOCS / page):
+            if snippet.note.startswith("not run: "):
+                assert len(snippet.note) > 30, page
+
+
+def headings() -> set[str]:
+    """What the headings of the troubleshooting page name in code."""
+    lines = re.findall(r"^### (.*)$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    return {name for line in lines for name in re.findall(r"`(\w+)`", line)}
+
+
+def test_every_error_code_has_a_heading() -> None:
+    table = (ROOT / "proto" / "README.md").read_text().split("### Errors")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \|", table, re.MULTILINE)
+    codes = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    assert len(codes) > 15 and codes <= headings(), codes - headings()
+
+
+def test_every_warning_has_a_heading() -> None:
+    sources = [path.read_text() for folder in ("src", "crates") for path in (ROOT / folder).rglob("*.rs")]
+    pattern = r"\b(?:warn|error)!\(\s*\"event=(\w+)"
+    events = {event for source in sources for event in re.findall(pattern, source)}
+    assert len(events) > 20 and events <= headings(), events - headings()
+
+
+def test_every_alert_is_explained() -> None:
+    rules = yaml.safe_load((ROOT / "examples" / "alerts.yml").read_text())["groups"][0]["rules"]
+    text = (DOCS / "troubleshooting.md").read_text()
+    for rule in rules:
+        assert f"| `{rule['alert']}` |" in text, rule["alert"]
