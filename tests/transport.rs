@@ -551,11 +551,8 @@ fn what_a_client_asked_for_goes_with_it() {
 
 #[test]
 fn long_messages_that_are_begun_are_bounded_in_all() {
-    let limits = Limits {
-        unfinished_bytes_max: 2 << 20,
-        stall_timeout: Duration::from_millis(300),
-        ..Limits::default()
-    };
+    let limits =
+        Limits { unfinished_bytes_max: 2 << 20, stall_timeout: Duration::from_millis(300), ..Limits::default() };
     let transport = start_with(limits);
     // More than may be begun: they say that a mebibyte follows, send some of it, and stop.
     let mut halves: Vec<_> = (0..5).map(|_| Client::connect(&transport.endpoints.ingest, "PUSH")).collect();
