@@ -280,17 +280,33 @@ impl Control {
         };
         let caller = Caller { peer: request.peer, id: draft.id.clone(), form: draft.arrays };
         let done = draft.kind.permitted(request.peer.rights()).and_then(|()| match draft.kind {
-            OpKind::Append => self.forward(Forwarded {
-                caller: caller.clone(),
-                asked: Asked::Append(payload.clone()),
-                since: request.since,
-            }),
+            OpKind::Append => self.append(&caller, &draft, &request),
             OpKind::Value => self.query(&caller, draft, request),
             _ => self.simple(&caller, draft, request.since),
         });
         if let Err(error) = done {
             self.send(caller.refuse(&error));
         }
+    }
+
+    /// Pass an append on. A long one of states that the core would refuse is refused here: the core learns meanwhile.
+    fn append(&mut self, caller: &Caller, draft: &Draft<'_>, request: &Request) -> Result<(), WireError> {
+        let Request { payload, since, .. } = request;
+        if payload.len() > AT_ONCE_BYTES
+            && let (Some(found), Some(dim)) = (draft.dim(&self.config.limits.wire()), self.state_dim())
+            && found != dim
+        {
+            let message = format!("states have {dim} numbers here, these have {found}");
+            return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
+        }
+        self.forward(Forwarded { caller: caller.clone(), asked: Asked::Append(payload.clone()), since: *since })
+    }
+
+    /// Numbers in a state, once that is settled.
+    fn state_dim(&self) -> Option<usize> {
+        let learned = || (0..self.config.critics.len()).find_map(|critic| self.board.get(critic));
+        let expected = self.config.expected_dim().map(|(dim, _)| dim);
+        expected.or_else(|| learned().map(|snapshot| snapshot.dim()))
     }
 
     /// A request without arrays.
@@ -316,15 +332,13 @@ impl Control {
     }
 
     fn greeting(&self) -> wire::Greeting<'_> {
-        let learned = || (0..self.config.critics.len()).find_map(|critic| self.board.get(critic));
-        let expected = self.config.expected_dim();
         wire::Greeting {
             version: env!("CARGO_PKG_VERSION"),
             // The last one only where there is one.
             features: &FEATURES[..FEATURES.len() - usize::from(!self.config.journal)],
             limits: self.config.limits.wire(),
             critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
-            state_dim: expected.map(|(dim, _)| dim).or_else(|| learned().map(|snapshot| snapshot.dim())),
+            state_dim: self.state_dim(),
         }
     }
 

@@ -524,7 +524,7 @@ struct Link {
     up: BytesMut,
     /// Bytes for the peer.
     down: BytesMut,
-    /// As much of `down` as is in the counters.
+    /// As much of `down`, and of what has begun to come for it, as is in the counters.
     down_counted: u64,
     /// When `down` last stopped being empty, if it is not.
     behind_since: Option<Instant>,
@@ -793,9 +793,12 @@ impl Link {
     /// Keep the counter, and the time since when the peer is behind, in step with `down`.
     fn note_backlog(&mut self) {
         let backlog = &self.seat.gate.counters.socket(self.seat.socket).backlog_bytes;
-        backlog.add(self.down.len() as u64);
+        // What has begun to come is counted as a whole: there must be room for it.
+        let promised = if self.writer.is_some() { self.filter.promised() } else { 0 };
+        let waiting = self.down.len() as u64 + promised;
+        backlog.add(waiting);
         backlog.subtract(self.down_counted);
-        self.down_counted = self.down.len() as u64;
+        self.down_counted = waiting;
         if self.seat.socket == SocketName::Control && self.is_paused != self.is_behind() {
             self.is_paused = self.is_behind();
             self.seat.gate.requests.pause(self.number(), self.is_paused);

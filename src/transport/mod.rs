@@ -401,7 +401,7 @@ pub struct SocketCounters {
     pub bytes_in: Count,
     /// Bytes written to peers.
     pub bytes_out: Count,
-    /// Bytes that wait for peers now.
+    /// Bytes that wait for peers now, those of a message that has begun to come included.
     pub backlog_bytes: Count,
     /// Messages that were meant for a peer and dropped because its backlog was full.
     pub backlog_dropped: Count,

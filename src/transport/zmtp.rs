@@ -461,6 +461,14 @@ impl Filter {
         self.fate.is_none()
     }
 
+    /// Bytes still to come of a frame that is kept.
+    pub(super) fn promised(&self) -> u64 {
+        match self.frame {
+            Some((header, missing)) if self.fate == Some(Fate::Kept) && !header.is_command() => missing,
+            _ => 0,
+        }
+    }
+
     /// Read `input` and append to `out` every message for which there is `room`. Gives the number of messages dropped.
     ///
     /// # Errors
