@@ -346,7 +346,7 @@ impl Run {
         let found = refit::run(&job, &|| true, &|| begun.elapsed().as_secs_f64() < job.settings.refit_budget_s);
         let Ok(mut candidate) = found else { return self.learner.refit_failed() };
         loop {
-            match self.learner.consider(candidate, &self.window) {
+            match self.learner.try_adopt(candidate, &self.window) {
                 Verdict::Behind(behind) => candidate = behind,
                 _ => return,
             }

@@ -75,9 +75,8 @@ fn sparse_evidence(c: &mut Criterion) {
         group.throughput(Throughput::Elements(n as u64));
         group.bench_function(BenchmarkId::new("n", n), |bench| {
             let basis = dictionary.elements();
-            bench.iter(|| {
-                sparse(black_box(&problem), &hyper, basis, Sparse::Variational, 1e-6, GO).expect("positive definite")
-            });
+            bench
+                .iter(|| sparse(black_box(&problem), &hyper, basis, Sparse::Vfe, 1e-6, GO).expect("positive definite"));
         });
     }
     group.finish();

@@ -9,7 +9,7 @@ use criticd::transition::{Batch, BatchParts};
 use criticd::wire;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -64,10 +64,6 @@ fn start(directory: &Path, change: impl FnOnce(&mut ConfigParts)) -> Daemon {
 
 fn requester(daemon: &Daemon) -> Requester {
     Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE).unwrap()
-}
-
-fn status(requester: &mut Requester) -> Value {
-    requester.ask("status", json!({}), PATIENCE).unwrap()
 }
 
 fn quantile(times: &mut [f64], q: f64) -> f64 {
@@ -133,17 +129,18 @@ fn main() {
         let started = Instant::now();
         requester.ask("checkpoint", json!({}), PATIENCE).unwrap();
         let elapsed = 1000.0 * started.elapsed().as_secs_f64();
-        let figures = status(&mut requester)["journal"].clone();
+        let figures = requester.status(PATIENCE).unwrap().journal.unwrap();
+        let checkpoint = figures.checkpoint.unwrap();
         println!(
             "  checkpoint: {} bytes, answered after {elapsed:.1} ms, written in {} s; journal {} bytes for {} rows",
-            figures["checkpoint"]["bytes"], figures["checkpoint"]["seconds"], figures["bytes"], figures["rows"]
+            checkpoint.bytes, checkpoint.seconds, figures.bytes, figures.rows
         );
         for _ in 0..if test { 1 } else { 10 } {
-            requester.ask("optimise", json!({"wait": true}), PATIENCE).unwrap();
+            requester.ask("refit", json!({"wait": true}), PATIENCE).unwrap();
         }
-        let status = status(&mut requester);
-        let critic = &status["critics"][0];
-        println!("  adoptions, dictionary {}: pause {}", critic["dictionary_size"], critic["adoption_pause_ms"]);
+        let critic = requester.status(PATIENCE).unwrap().critics.remove(0);
+        let size = critic.model.unwrap().dictionary_size;
+        println!("  adoptions, dictionary {size}: pause {:?}", critic.adoption_pause_ms);
         daemon.stop();
         if sync == "always" {
             for (what, remove) in [("from the last checkpoint", false), ("from the beginning", true)] {

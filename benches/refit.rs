@@ -3,11 +3,11 @@
 //!
 //! `cargo bench --bench refit` (some minutes); `-- --test` runs it once on few rows.
 
-use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::refit::{self, Candidate};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Learner, Settings, Verdict};
 use criticd::sim::{self, Step, pendulum::Pendulum};
+use criticd::telemetry::ProcessorTime;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ fn measure(rows: usize, kernel: KernelKind, seconds: f64) {
                 "    the stream meanwhile: {beside:.0} rows/s, alone {alone:.0} rows/s: {:.2} of it",
                 beside / alone
             );
-            println!("    {}", report.findings.join("\n    "));
+            report.findings.iter().for_each(|finding| println!("    {}", criticd::wire::diagnostic(finding)));
         }
         adopt(&mut learner, candidate, &window);
     }
@@ -105,7 +105,7 @@ fn measure(rows: usize, kernel: KernelKind, seconds: f64) {
 fn adopt(learner: &mut Learner, candidate: Candidate, window: &Window) {
     let mut candidate = candidate;
     loop {
-        match learner.consider(candidate, window) {
+        match learner.try_adopt(candidate, window) {
             Verdict::Behind(behind) => {
                 candidate = behind;
                 candidate.catch_up(window, &|| true).expect("it never asks to stop");

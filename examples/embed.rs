@@ -34,7 +34,7 @@ fn main() {
         let started = Instant::now();
         let job = learner.refit_job(&window, reason).expect("there is a model to start from");
         match refit::run(&job, &|| true, &|| started.elapsed().as_secs() < 20) {
-            Ok(candidate) => match learner.consider(candidate, &window) {
+            Ok(candidate) => match learner.try_adopt(candidate, &window) {
                 Verdict::Adopted { report, .. } => {
                     let value = learner.snapshot(true).expect("a posterior");
                     let states: Vec<f64> = places.iter().flatten().copied().collect();

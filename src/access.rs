@@ -96,7 +96,7 @@ impl fmt::Display for Rights {
     }
 }
 
-/// Addresses, and what whoever comes from there may do.
+/// Addresses, and the rights of their peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Allow {

@@ -16,7 +16,7 @@
 //! sender.close(patience)?;
 //!
 //! let mut requester = Requester::connect("tcp://127.0.0.1:5751", patience)?;
-//! println!("{:#}", requester.ask("status", serde_json::json!({}), patience)?);
+//! println!("{} rows", requester.status(patience)?.offset);
 //! # Ok::<(), criticd::client::ClientError>(())
 //! ```
 //!
@@ -30,7 +30,7 @@ use crate::snapshot::Snapshot;
 use crate::transition::Batch;
 use crate::transport::client::{Dealer, Push, Subscription};
 use crate::transport::{Endpoint, EndpointError};
-use crate::wire::{self, WireError};
+use crate::wire::{self, Status, WireError};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -233,6 +233,15 @@ impl Requester {
         Ok(wire::to_json(&self.reply(id, timeout)?)?)
     }
 
+    /// What the daemon knows about itself.
+    ///
+    /// # Errors
+    /// As [`Requester::ask`]; if what comes is no status.
+    pub fn status(&mut self, timeout: Duration) -> Result<Status, ClientError> {
+        let reply = self.ask("status", Value::Object(Map::new()), timeout)?;
+        Ok(Status::from_json(&reply)?)
+    }
+
     /// The present model of a critic, of the first one if none is named, with its variance.
     ///
     /// # Errors
@@ -355,6 +364,7 @@ mod tests {
             returns: None,
             provisional: false,
             actions: None,
+            heads: None,
         }
     }
 

@@ -4,18 +4,20 @@
 //! whether it may change while the daemon runs. Reading, checking, printing and reloading all go by these tables, so
 //! that they cannot disagree.
 
+mod error;
 mod tables;
 
+pub use error::ConfigError;
+
 use crate::access::{Access, Allow, KnownClient};
-use crate::daemon::ledger::{LedgerSettings, SyncMode};
+use crate::journal::retention::{LedgerSettings, SyncMode};
 use crate::learner::Settings;
 use crate::wire;
 use std::ffi::OsString;
-use std::fmt::{self, Display};
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::path::PathBuf;
-use tables::{CRITIC, GENERAL, LIMITS, Setting, When, host};
+use tables::{CRITIC, FORMER, GENERAL, LIMITS, Setting, When, host};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -68,7 +70,7 @@ pub struct ConfigParts {
     pub window_rows: usize,
     /// Threads that models are selected on; none for all cores but one.
     pub refit_threads: Option<usize>,
-    /// Most streams that are told apart.
+    /// Maximum number of streams.
     pub streams_max: usize,
     /// Rows of other streams after which a silent one may make room for a new one.
     pub streams_idle_rows: u64,
@@ -118,7 +120,7 @@ pub struct Limits {
     pub connections_per_address_max: usize,
     /// Subscriptions of one subscriber.
     pub subscriptions_max: usize,
-    /// Time for a peer to say who it is.
+    /// Time for a peer's handshake.
     pub handshake_timeout_ms: u64,
     /// A peer that accepts no byte for so long is cut off.
     pub stall_timeout_ms: u64,
@@ -253,85 +255,6 @@ pub struct Options {
     /// critic), `critic.NAME.tolerance=1e-4` (of one)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-}
-
-/// Why there is no [`Config`]. Lines count from 1; there is none for what came from the command line.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file cannot be read.
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The text is not TOML.
-    Syntax {
-        /// Where.
-        line: Option<usize>,
-        /// What is wrong.
-        message: String,
-    },
-    /// There is no such setting.
-    UnknownKey {
-        /// As it was written, with the table it stands in.
-        key: String,
-        /// Where.
-        line: Option<usize>,
-        /// The setting that was probably meant, in backquotes, and where it belongs.
-        suggestion: Option<String>,
-    },
-    /// A variable of the environment is not UTF-8.
-    Environment {
-        /// Which one.
-        variable: String,
-    },
-    /// A setting has a value that it may not have.
-    Invalid {
-        /// With the table it stands in.
-        key: String,
-        /// Where.
-        line: Option<usize>,
-        /// What it may be.
-        message: String,
-    },
-}
-
-impl ConfigError {
-    fn invalid(key: impl Into<String>, line: Option<usize>, message: impl Into<String>) -> Self {
-        Self::Invalid { key: key.into(), line, message: message.into() }
-    }
-}
-
-impl Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Syntax { line: Some(line), .. }
-        | Self::UnknownKey { line: Some(line), .. }
-        | Self::Invalid { line: Some(line), .. } = self
-        {
-            write!(f, "line {line}: ")?;
-        }
-        match self {
-            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
-            Self::Syntax { message, .. } => f.write_str(message.trim_end()),
-            Self::Environment { variable } => write!(f, "the environment variable {variable} is not UTF-8"),
-            Self::UnknownKey { key, suggestion: None, .. } => write!(f, "there is no setting `{key}`"),
-            Self::UnknownKey { key, suggestion: Some(other), .. } => {
-                write!(f, "there is no setting `{key}`, did you mean {other}?")
-            }
-            Self::Invalid { key, message, .. } => write!(f, "`{key}` {message}"),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// Settings that hold everything their documentation promises. Read through [`ConfigParts`].
@@ -590,20 +513,25 @@ fn read_table<T>(
     for (key, value) in entries {
         let line = Some(line_of(key.span().start));
         let name = format!("{prefix}{}", key.get_ref());
-        let Some(setting) = settings.iter().find(|setting| setting.key == key.get_ref()) else {
+        let Some(setting) = settings.iter().find(|setting| setting.key == today(key.get_ref())) else {
             let suggestion = suggestion(key.get_ref(), settings.iter().map(|setting| setting.key), prefix);
             return Err(ConfigError::UnknownKey { key: name, line, suggestion });
         };
         (setting.set)(parts, value).map_err(|message| ConfigError::invalid(&name, line, message))?;
-        lines.known.extend(line.map(|line| (name, line)));
+        lines.known.extend(line.map(|line| (format!("{prefix}{}", setting.key), line)));
     }
     Ok(())
+}
+
+/// The present name of a setting.
+fn today(key: &str) -> &str {
+    FORMER.iter().find(|(former, _)| *former == key).map_or(key, |(_, today)| today)
 }
 
 /// The nearest of the table's keys, or the same key in another table.
 fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) -> Option<String> {
     let sections = ["limits", "critic"].into_iter().filter(|_| prefix.is_empty());
-    let nearest = keys.chain(sections).map(|known| (edit_distance(key, known), known)).min()?;
+    let nearest = keys.chain(sections).map(|known| (strsim::levenshtein(key, known), known)).min()?;
     if nearest.0 <= 1.max(key.len() / 3) {
         return Some(format!("`{}`", nearest.1));
     }
@@ -615,21 +543,6 @@ fn suggestion<'a>(key: &str, keys: impl Iterator<Item = &'a str>, prefix: &str) 
     elsewhere.into_iter().find(|(_, there)| *there).map(|(place, _)| format!("`{key}` {place}"))
 }
 
-/// Insertions, deletions and substitutions that turn `a` into `b` (Levenshtein).
-fn edit_distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 /// Settings from the environment, over those of the file. A variable that is empty is as good as none.
 fn apply_environment(
     environment: Environment<'_>,
@@ -638,7 +551,8 @@ fn apply_environment(
 ) -> Result<(), ConfigError> {
     let general = GENERAL.iter().map(|setting| (setting.key, String::new()));
     let limits = LIMITS.iter().map(|setting| (setting.key, "limits.".to_owned()));
-    let critic = CRITIC.iter().map(|setting| (setting.key, "critic.".to_owned()));
+    let former = FORMER.iter().map(|(former, _)| (*former, "critic.".to_owned()));
+    let critic = former.chain(CRITIC.iter().map(|setting| (setting.key, "critic.".to_owned())));
     for (key, prefix) in general.chain(limits).chain(critic) {
         let key = format!("{prefix}{key}");
         let variable = format!("CRITICD_{}", key.replace('.', "_").to_ascii_uppercase());
@@ -657,7 +571,7 @@ fn apply_environment(
 /// Check one setting by itself.
 fn check_one(key: &str, parts: &ConfigParts) -> Result<(), String> {
     fn check<T>(table: &[Setting<T>], key: &str, parts: &T) -> Result<(), String> {
-        table.iter().filter(|setting| setting.key == key).try_for_each(|setting| (setting.check)(parts))
+        table.iter().filter(|setting| setting.key == today(key)).try_for_each(|setting| (setting.check)(parts))
     }
     match key.split_once('.') {
         Some(("limits", key)) => check(&LIMITS, key, &parts.limits),
@@ -723,7 +637,7 @@ fn assign_one<T>(
     lines: &mut Lines,
 ) -> Result<(), ConfigError> {
     let prefix = &name[..name.len() - field.len()];
-    let Some(setting) = table.iter().find(|setting| setting.key == field) else {
+    let Some(setting) = table.iter().find(|setting| setting.key == today(field)) else {
         let suggestion = suggestion(field, table.iter().map(|setting| setting.key), prefix);
         return Err(ConfigError::UnknownKey { key: name.into(), line: None, suggestion });
     };
@@ -799,7 +713,7 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
             return fault(key, message);
         }
         if parts.allow.is_empty() {
-            return fault(key, "can be reached from other machines, but allow says of none what it may do");
+            return fault(key, "can be reached from other machines, but allow grants no right to any of them");
         }
     }
     endpoints.extend(curve_endpoints(parts));
@@ -821,12 +735,12 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
     }
 }
 
-/// Whoever listens with CURVE has a key and knows some; keys that nobody asks for protect nothing.
+/// CURVE endpoints need a secret key and known clients; keys without such endpoints protect nothing.
 fn check_curve(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
     let fault = |key: &str, message: &str| Err(ConfigError::invalid(key, lines.of(key), message));
     let Some((key, _)) = curve_endpoints(parts).next() else {
         if !parts.clients.is_empty() {
-            let message = "names keys that nobody asks for: set curve_ingest, curve_control or curve_publish, where they are \
+            let message = "names keys without an encrypted endpoint: set curve_ingest, curve_control or curve_publish, where they are \
                            needed; the other sockets know no keys";
             return fault("clients", message);
         }
@@ -1073,7 +987,7 @@ mod tests {
                  \"real\"]",
                 "line 6: `critic[1].state_kinds` must be as many as those of critic a",
             ),
-            ("[[critic]]\nstarts = -1", "line 2: `critic[0].starts` cannot be read"),
+            ("[[critic]]\nsearch_starts = -1", "line 2: `critic[0].search_starts` cannot be read"),
             ("a = \n", "line 1: "),
             ("log = \"info\"\nlog = \"warn\"", "line 2: duplicate key"),
         ];
@@ -1094,7 +1008,7 @@ mod tests {
             assert!(error(&bind).starts_with("line 1: `ingest` can be reached from other machines, where"), "{remote}");
             assert!(error(&format!("{bind}\n{allow}")).contains("insecure = true"), "{remote}");
             let nobody = error(&format!("{bind}\ninsecure = true"));
-            assert!(nobody.contains("but allow says of none what it may do"), "{nobody}");
+            assert!(nobody.contains("but allow grants no right to any of them"), "{nobody}");
             let config = Config::from_toml(&format!("{bind}\ninsecure = true\n{allow}")).unwrap();
             let rights = |address: &str| Vec::from(config.access().rights(Some(address.parse().unwrap())));
             assert_eq!((rights("10.0.0.1"), rights("11.0.0.1")), (vec![Right::Append], vec![]));
@@ -1130,7 +1044,7 @@ mod tests {
     fn curve_needs_keys_and_keys_need_curve() {
         let client = format!("clients = [{{ name = \"arm\", key = \"{PUBLIC}\" }}]");
         let unused = error(&client);
-        assert!(unused.starts_with("line 1: `clients` names keys that nobody asks for"), "{unused}");
+        assert!(unused.starts_with("line 1: `clients` names keys without an encrypted endpoint"), "{unused}");
         let bind = "curve_control = \"tcp://0.0.0.0:1\"\n";
         let whole = format!("{bind}curve_secret_key = \"/etc/criticd/daemon.key_secret\"\n{client}");
         if !cfg!(feature = "curve") {
@@ -1182,7 +1096,7 @@ mod tests {
             ingest: Some("tcp://127.0.0.1:0".into()),
             data_dir: Some("/d".into()),
             log: Some("debug".into()),
-            set: ["state_dim=3", "limits.parts_max = 9", "critic.starts=7", "critic.b.kernel=isotropic"]
+            set: ["state_dim=3", "limits.parts_max = 9", "critic.search_starts=7", "critic.b.kernel=isotropic"]
                 .map(String::from)
                 .into(),
             ..Options::default()
@@ -1190,14 +1104,17 @@ mod tests {
         let config = Config::from_toml_and(text, &options, &|_| None).unwrap();
         assert_eq!((config.ingest.as_str(), config.log.as_str()), ("tcp://127.0.0.1:0", "debug"));
         assert_eq!((config.data_dir.as_path(), config.state_dim), (Path::new("/d"), Some(3)));
-        assert_eq!((config.limits.parts_max, config.critics[0].starts, config.critics[1].starts), (9, 7, 7));
+        assert_eq!(
+            (config.limits.parts_max, config.critics[0].search_starts, config.critics[1].search_starts),
+            (9, 7, 7)
+        );
         assert_eq!((config.critics[0].kernel, config.critics[1].kernel), (KernelKind::Ard, KernelKind::Isotropic));
 
         for (set, expected) in [
             ("state_dimm=3", "there is no setting `state_dimm`, did you mean `state_dim`?"),
             ("state_dim=0", "`state_dim` must be from 1 to 4096, is 0"),
-            ("critic.c.starts=1", "`critic.c.starts` names no critic: c"),
-            ("critic.b.start=1", "there is no setting `critic[1].start`, did you mean `starts`?"),
+            ("critic.c.search_starts=1", "`critic.c.search_starts` names no critic: c"),
+            ("critic.b.search_start=1", "there is no setting `critic[1].search_start`, did you mean `search_starts`?"),
             ("state_dim", "`state_dim` must have the form KEY=VALUE"),
         ] {
             options.set = vec![set.into()];
@@ -1206,15 +1123,24 @@ mod tests {
     }
 
     #[test]
+    fn former_names_of_settings_are_still_read() {
+        let config = Config::from_toml("[[critic]]\nsearch_starts = 9\ntune_noise = false").unwrap();
+        assert_eq!((config.critics[0].search_starts, config.critics[0].estimate_scale), (9, false));
+        let error = Config::from_toml("[[critic]]\nstarts = 0").unwrap_err().to_string();
+        assert!(error.starts_with("line 2: `critic[0].search_starts` must be"), "{error}");
+        assert!(!config.print().contains("estimate_scale"));
+    }
+
+    #[test]
     fn some_settings_change_while_running() {
         let old = Config::default();
         assert_eq!(old.reloadable_from(&old), Ok(vec![]));
         let text = "snapshot_interval_ms = 50\npublish_variance = false\nlog = \"debug\"\n\
-                    [[critic]]\nstarts = 9\nrefit_growth = 3.0\nrefit_budget_s = 1\nevidence_rows = 50\n\
-                    tune_noise = false";
+                    [[critic]]\nsearch_starts = 9\nrefit_growth = 3.0\nrefit_budget_s = 1\nevidence_rows = 50\n\
+                    estimate_scale = false";
         let changed = old.reloadable_from(&Config::from_toml(text).unwrap()).unwrap();
         let mut expected = ["log", "snapshot_interval_ms", "publish_variance"].map(String::from).to_vec();
-        let keys = ["tune_noise", "refit_growth", "evidence_rows", "starts", "refit_budget_s"];
+        let keys = ["estimate_scale", "refit_growth", "evidence_rows", "search_starts", "refit_budget_s"];
         expected.extend(keys.map(|key| format!("critic.default.{key}")));
         assert_eq!(changed, expected);
 

@@ -1,6 +1,6 @@
 //! Keys of CURVE in files: made, read, listed. The format is that of ZeroMQ's certificates, which pyzmq reads and writes.
 //!
-//! A pair is two files: `NAME.key_secret` with both keys, for nobody but its owner (0600), and `NAME.key` with the public
+//! A pair is two files: `NAME.key_secret` with both keys, readable by its owner only (0600), and `NAME.key` with the public
 //! one. Nothing here ever says what is in the first.
 
 use std::fmt;
@@ -32,7 +32,7 @@ pub fn decode(text: &str) -> Option<[u8; KEY_BYTES]> {
     Some(key)
 }
 
-/// A secret key. It shows itself to nobody.
+/// A secret key. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretKey([u8; KEY_BYTES]);
 
@@ -52,7 +52,7 @@ impl fmt::Debug for SecretKey {
 /// Two keys that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPair {
-    /// In Z85: whoever is to be talked to is told this.
+    /// In Z85, for the other side.
     pub public: String,
     /// Kept by its owner.
     pub secret: SecretKey,

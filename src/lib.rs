@@ -1,5 +1,6 @@
 //! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
 pub mod access;
+pub mod board;
 pub mod client;
 pub mod clock;
 pub mod config;
@@ -11,7 +12,9 @@ pub mod panics;
 pub mod picture;
 pub mod state;
 pub mod table;
+pub mod telemetry;
 pub mod transport;
+pub mod whole_file;
 pub mod wire;
 
 pub use criticd_learner as learner;

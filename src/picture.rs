@@ -1,7 +1,7 @@
 //! Pictures of value functions: heat maps, curves and bars side by side in one PNG or SVG file.
 //!
 //! Unvisited states show the prior mean, which for costs looks better than anything visited. So a heat map can fade where
-//! the standard deviation is high: pale means that nobody has been there.
+//! the standard deviation is high: pale means that no data are near.
 //!
 //! ```no_run
 //! use criticd::picture::{Axis, Figure, Heatmap, Panel};
@@ -14,12 +14,14 @@
 //! ```
 
 mod colour;
+mod legend;
 mod surface;
 mod ticks;
 
 pub use colour::Colours;
 
 use colour::{ABSENT, Oklab, PALE};
+use legend::Key;
 use std::io;
 use std::path::Path;
 use surface::{Clip, Surface};
@@ -295,7 +297,7 @@ impl Figure {
         let (across, down) = (columns.min(self.panels.len()), self.panels.len().div_ceil(columns));
         let mut canvas = Canvas::new(surface(PANEL_WIDTH * across as f32, PANEL_HEIGHT * down as f32));
         // Panels share the lines on which their plots stand, so a legend of one moves them all.
-        let rows = self.panels.iter().map(|p| legend_rows(&canvas, &p.legend())).max().unwrap_or(0);
+        let rows = self.panels.iter().map(|p| legend::rows(&canvas, &p.legend())).max().unwrap_or(0);
         for (k, panel) in self.panels.iter().enumerate() {
             let (left, top) = (PANEL_WIDTH * (k % columns) as f32, PANEL_HEIGHT * (k / columns) as f32);
             let bottom = top + PANEL_HEIGHT - 72.0 - LEGEND_ROW * rows as f32;
@@ -305,7 +307,7 @@ impl Figure {
                 Panel::Curves(curves) => curves.draw(&mut canvas, frame),
                 Panel::Bars(bars) => bars.draw(&mut canvas, frame),
             };
-            draw_legend(&mut canvas, frame, plot, &panel.legend());
+            legend::draw(&mut canvas, frame, plot, &panel.legend());
         }
         canvas.surface
     }
@@ -771,24 +773,6 @@ fn polyline(points: impl Iterator<Item = (f32, f32)>) -> PathBuilder {
     path
 }
 
-/// What stands before a text of a legend.
-#[derive(Clone, Copy)]
-enum Key {
-    Marker(Marker),
-    Fade(Colours),
-    Line([u8; 3], bool),
-}
-
-impl Key {
-    fn width(self) -> f32 {
-        match self {
-            Self::Marker(_) => 12.0,
-            Self::Fade(_) => 44.0,
-            Self::Line(..) => 30.0,
-        }
-    }
-}
-
 impl Panel {
     fn legend(&self) -> Vec<(Key, &str)> {
         let (points, mut entries) = match self {
@@ -805,60 +789,6 @@ impl Panel {
         };
         entries.extend(points.iter().map(|set| (Key::Marker(set.marker), set.label.as_str())));
         entries
-    }
-}
-
-/// Space between a key and its text, and between an entry and the next.
-const KEY_GAP: f32 = 8.0;
-const ENTRY_GAP: f32 = 26.0;
-
-/// The entries of a legend, broken into rows that fit the panel; with their widths.
-fn legend_layout<'a>(canvas: &Canvas, entries: &[(Key, &'a str)]) -> Vec<Vec<(Key, &'a str, f32)>> {
-    let mut rows: Vec<Vec<(Key, &str, f32)>> = Vec::new();
-    let mut used = f32::INFINITY;
-    for &(key, text) in entries {
-        let width = key.width() + KEY_GAP + canvas.width(text, TICK_SIZE);
-        if used + ENTRY_GAP + width > PANEL_WIDTH - 40.0 {
-            rows.push(Vec::new());
-            used = -ENTRY_GAP;
-        }
-        used += ENTRY_GAP + width;
-        rows.last_mut().expect("the first entry opens a row").push((key, text, width));
-    }
-    rows
-}
-
-fn legend_rows(canvas: &Canvas, entries: &[(Key, &str)]) -> usize {
-    legend_layout(canvas, entries).len()
-}
-
-/// Draw a legend below the middle of `plot`, as far as `panel` has room there.
-fn draw_legend(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(Key, &str)]) {
-    for (k, row) in legend_layout(canvas, entries).into_iter().enumerate() {
-        let total: f32 = row.iter().map(|entry| entry.2).sum::<f32>() + ENTRY_GAP * (row.len() - 1) as f32;
-        let room = panel.left + 20.0..=panel.right - 20.0 - total;
-        let mut x = (plot.middle().0 - 0.5 * total).min(*room.end()).max(*room.start()).round();
-        let y = panel.bottom + 76.0 + LEGEND_ROW * k as f32;
-        for (key, text, width) in row {
-            match key {
-                Key::Marker(marker) => canvas.marker(marker, x + 6.0, y),
-                Key::Fade(colours) => {
-                    let swatch = Frame { left: x, top: y - 7.0, right: x + 44.0, bottom: y + 7.0 };
-                    canvas.shade(swatch, |across, _| colours.at(0.6).towards(PALE, across));
-                    canvas.outline(grown(swatch));
-                }
-                Key::Line(colour, band) => {
-                    if band {
-                        let mut path = PathBuilder::new();
-                        path.push_rect(Frame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 }.rect());
-                        canvas.fill(path, colour, 0.22, None);
-                    }
-                    canvas.line((x, y), (x + 30.0, y), 2.4, colour);
-                }
-            }
-            canvas.text(text, TICK_SIZE, (x + key.width() + KEY_GAP, y + 0.36 * TICK_SIZE), Align::Left, false);
-            x += width + ENTRY_GAP;
-        }
     }
 }
 
@@ -988,9 +918,9 @@ mod tests {
     fn long_legends_take_more_rows() {
         let canvas = canvas();
         let entry = (Key::Marker(Marker::Dot), "a legend of some length, about 400 pixels");
-        assert_eq!(legend_rows(&canvas, &[]), 0);
-        assert_eq!(legend_rows(&canvas, &[entry]), 1);
-        assert_eq!(legend_rows(&canvas, &[entry; 3]), 3);
+        assert_eq!(legend::rows(&canvas, &[]), 0);
+        assert_eq!(legend::rows(&canvas, &[entry]), 1);
+        assert_eq!(legend::rows(&canvas, &[entry; 3]), 3);
     }
 
     #[test]

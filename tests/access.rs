@@ -47,7 +47,7 @@ fn operations() -> Vec<(&'static str, Value, &'static [Right])> {
         ("hello", json!({}), producer),
         ("ping", json!({}), producer),
         ("streams", json!({}), producer),
-        ("optimise", json!({}), &[Right::Administer]),
+        ("refit", json!({}), &[Right::Administer]),
         ("new_policy", json!({}), &[Right::Append, Right::Administer]),
         ("checkpoint", json!({}), &[Right::Administer]),
     ]

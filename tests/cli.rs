@@ -906,8 +906,8 @@ fn fit_takes_a_profile_and_what_the_state_variables_are() {
         ("fit t.csv --state-kinds real --out x.msgpack", "state_kinds is for 1 state variables, states have 2"),
         ("fit t.csv --state-kinds real,angle --out x.msgpack", "periodic:P"),
         ("fit t.csv --kernel-profile rbf --out x.msgpack", "gaussian or matern52"),
-        (&format!("{given} --kernel-profile gaussian"), "--kernel-profile says otherwise"),
-        (&format!("{given} --state-kinds real,real"), "--state-kinds says otherwise"),
+        (&format!("{given} --kernel-profile gaussian"), "--kernel-profile contradicts"),
+        (&format!("{given} --state-kinds real,real"), "--state-kinds contradicts"),
     ] {
         let (status, message) = bench.failure(arguments);
         assert!(status == 2 && message.contains(named), "{arguments}: {status} {message}");

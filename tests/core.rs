@@ -42,7 +42,7 @@ impl Harness {
             match output {
                 Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
                 Output::Publish(publication) => self.published.push((publication.topic, publication.payload.to_vec())),
-                Output::Garbage(_) => {}
+                Output::Garbage(_) | Output::Status(_) => {}
                 refit => self.refits.push(refit),
             }
         }
@@ -112,7 +112,7 @@ fn adoptions_lose_and_repeat_nothing() {
         }
         // Somebody always wants a refit; candidates come back after more rows have arrived.
         if harness.refits.is_empty() {
-            harness.call(Op::Optimise { critic: None, wait: true });
+            harness.call(Op::Refit { critic: None, wait: true });
         } else if sent % 3 == 0 {
             harness.finish_refits();
         }
@@ -188,7 +188,7 @@ fn what_is_refused_changes_nothing_and_is_reported() {
     let events = harness.events("rejected");
     assert_eq!(events.len(), 1, "one report for both, at a bounded rate");
     assert_eq!((&events[0]["code"], &events[0]["field"]), (&"wrong_dimension".into(), &"state".into()));
-    assert_eq!(harness.call(Op::Optimise { critic: None, wait: false }).map(|r| r["ok"].clone()), Some(true.into()));
+    assert_eq!(harness.call(Op::Refit { critic: None, wait: false }).map(|r| r["ok"].clone()), Some(true.into()));
     let refused = harness.call(Op::Checkpoint).unwrap();
     assert_eq!(refused["error"]["code"], "not_ready");
 }

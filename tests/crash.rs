@@ -43,7 +43,7 @@ fn serve(directory: &Path) -> (Child, Value) {
         "critic.backfill_rows=100",
         "critic.refresh_rows=64",
         "critic.evidence_rows=60",
-        "critic.starts=1",
+        "critic.search_starts=1",
         "critic.refit_first_rows=300",
         "critic.refit_rows_max=900",
         "critic.refit_budget_s=0.2",
@@ -243,7 +243,7 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
                 // On a fast machine the kills have left no refit the time to end: this one has it.
                 let control = endpoints["control"].as_str().expect("a string");
                 let mut requester = Requester::connect(control, Duration::from_secs(5)).expect("it listens");
-                requester.ask("optimise", json!({"wait": true}), Duration::from_secs(60)).expect("an answer");
+                requester.ask("refit", json!({"wait": true}), Duration::from_secs(60)).expect("an answer");
                 // SIGKILL once more: what comes next must not depend on a clean stop.
                 daemon.kill().unwrap();
                 daemon.wait().unwrap();

@@ -52,7 +52,7 @@ fn critic(name: &str, discount: f64) -> Settings {
         refit_first_rows: 0,
         refit_score_drop: 0.0,
         evidence_rows: 100,
-        starts: 2,
+        search_starts: 2,
         refit_budget_s: 0.3,
         ..Settings::default()
     }
@@ -273,7 +273,7 @@ fn every_fault_has_its_code_and_hurts_nobody() {
         (json!({"op": "dance"}), "unknown_op", Some("op")),
         (json!({}), "missing_field", Some("op")),
         (json!({"op": "value", "states": [[0.0]], "critic": "nobody"}), "unknown_critic", Some("critic")),
-        (json!({"op": "optimise", "critic": "nobody"}), "unknown_critic", Some("critic")),
+        (json!({"op": "refit", "critic": "nobody"}), "unknown_critic", Some("critic")),
         (json!({"op": "new_policy", "critic": "nobody"}), "unknown_critic", Some("critic")),
         (json!({"op": "new_policy", "policy": ""}), "out_of_range", Some("policy")),
         (json!({"op": "value"}), "missing_field", Some("states")),
@@ -401,7 +401,7 @@ fn optimise_waits_for_the_new_model() {
     // An acknowledgement says that rows are stored, not that they are learned.
     ask(&mut requester, "value", json!({"states": [[1, 3]], "min_offset": 600}));
     let first = requester.snapshot(None, PATIENCE).unwrap().generation;
-    let reply = ask(&mut requester, "optimise", json!({"wait": true}));
+    let reply = ask(&mut requester, "refit", json!({"wait": true}));
     assert_eq!((&reply["outcome"], &reply["generation"]), (&json!("adopted"), &json!(first + 1)));
     let event = loop {
         let (topic, payload) = next(&subscriber);
@@ -418,7 +418,7 @@ fn optimise_waits_for_the_new_model() {
     for (found, expected) in numbers(&value["mean"]).iter().zip([-5.0, 0.0, -3.0]) {
         assert!((found - expected).abs() < 0.2, "{found} {expected}");
     }
-    assert_eq!(ask(&mut requester, "optimise", json!({}))["outcome"], "started");
+    assert_eq!(ask(&mut requester, "refit", json!({}))["outcome"], "started");
     running.daemon.stop();
 }
 
@@ -513,7 +513,7 @@ fn models_are_swapped_under_a_running_stream_and_nobody_notices() {
         while adopted < ADOPTIONS {
             attempts += 1;
             assert!(attempts < 10 * ADOPTIONS, "only {adopted} of {attempts} were adopted");
-            let reply = ask(&mut requester, "optimise", json!({"wait": true}));
+            let reply = ask(&mut requester, "refit", json!({"wait": true}));
             adopted += u64::from(reply["outcome"] == "adopted");
         }
         drop(stopping);
@@ -620,7 +620,7 @@ fn a_restart_goes_on_where_the_last_run_ended() {
     let mut requester = connect(&daemon);
     append(&mut requester, &whole[0]).unwrap();
     let question = json!({"states": [[-1.0], [0.5]], "variance": true, "min_offset": 500});
-    ask(&mut requester, "optimise", json!({"wait": true}));
+    ask(&mut requester, "refit", json!({"wait": true}));
     assert_eq!(ask(&mut requester, "checkpoint", json!({}))["offset"], 500);
     let before = ask(&mut requester, "value", question.clone());
     let status = ask(&mut requester, "status", json!({}));

@@ -4,8 +4,8 @@
 use criticd::table::{Columns, Done, LargeTable, Reading, Table, TableError, read_states_as};
 use std::path::{Path, PathBuf};
 
-const STRICT: Reading = Reading { assume_terminated: None, done: None };
-const DONE: Reading = Reading { assume_terminated: None, done: Some(Done::Terminated) };
+const STRICT: Reading = Reading { assume_terminated: None, done: None, independent: false };
+const DONE: Reading = Reading { assume_terminated: None, done: Some(Done::Terminated), independent: false };
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tables/foreign").join(name)

@@ -40,7 +40,7 @@ fn parts(directory: &tempfile::TempDir) -> ConfigParts {
             refit_first_rows: 0,
             refit_score_drop: 0.0,
             evidence_rows: 100,
-            starts: 2,
+            search_starts: 2,
             refit_budget_s: 0.3,
             ..Settings::default()
         }],
@@ -243,10 +243,10 @@ fn metrics_count_what_happened() {
     let steps: Vec<_> = (0..5).map(|_| pendulum.step()).collect();
     let id = requester.post_append(&batches("other", "run", &steps)[0]).unwrap();
     requester.reply(id, PATIENCE).unwrap();
-    requester.ask("optimise", json!({"wait": true}), PATIENCE).unwrap();
+    requester.ask("refit", json!({"wait": true}), PATIENCE).unwrap();
     let text = wait("all rows", || {
         let text = running.get("/metrics").text();
-        let all = text.contains("criticd_transitions_total 705\n") && text.contains("criticd_rejected_total{");
+        let all = text.contains("criticd_rows_total 705\n") && text.contains("criticd_rejected_total{");
         let over = text.lines().filter(|l| l.starts_with("criticd_refits_total") && l.ends_with(" 1")).count() == 1;
         (all && over).then_some(text)
     });
@@ -260,7 +260,7 @@ fn metrics_count_what_happened() {
     assert!(sample("criticd_append_seconds_sum") > 0.0);
     assert!(sample("criticd_query_seconds_count") >= 1.0);
     assert!(sample("criticd_query_seconds_bucket{le=\"+Inf\"}") >= 1.0);
-    assert_eq!(sample("criticd_learned_transitions_total{critic=\"main\"}"), 705.0);
+    assert_eq!(sample("criticd_learned_rows_total{critic=\"main\"}"), 705.0);
     let size = sample("criticd_dictionary_size{critic=\"main\"}");
     assert!((1.0..=60.0).contains(&size));
     assert_eq!(sample("criticd_queue_capacity{queue=\"ingest\"}"), 1024.0);
@@ -357,7 +357,7 @@ fn pages_hear_what_happens_and_late_ones_see_the_past() {
     let news = hear("all rows", &|news| news["status"]["offset"] == 600);
     assert_eq!(news["status"]["recent_streams"]["pendulum"]["rows"], 600);
     assert_eq!(news["states"]["median"].as_array().unwrap().len(), 2);
-    let outcome = requester.ask("optimise", json!({"wait": true}), PATIENCE).unwrap();
+    let outcome = requester.ask("refit", json!({"wait": true}), PATIENCE).unwrap();
     assert_eq!(outcome["outcome"], "adopted", "any fitted model replaces the first guess");
     let changed = |news: &Value| news["marks"].as_array().unwrap().iter().any(|m| m.get("kernel_after").is_some());
     let news = hear("the adoption", &changed);

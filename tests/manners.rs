@@ -202,7 +202,7 @@ fn exit_statuses_are_as_documented() {
         check(arguments, 0, "");
     }
     // Nobody is there: it is said where they were looked for, and what to do.
-    for command in ["status", "snapshot --json", "optimise", "checkpoint", "replay t.csv"] {
+    for command in ["status", "snapshot --json", "refit", "checkpoint", "replay t.csv"] {
         check(&format!("{command} --timeout 1"), 1, "criticd serve");
     }
     for (arguments, words) in [
@@ -230,8 +230,7 @@ fn exit_statuses_are_as_documented() {
 
     let mut child = serve(directory.path());
     check("replay t.csv --ack", 0, "");
-    for arguments in ["status --json", "snapshot --out live.model", "optimise", "checkpoint", "quarantine list --json"]
-    {
+    for arguments in ["status --json", "snapshot --out live.model", "refit", "checkpoint", "quarantine list --json"] {
         check(arguments, 0, "");
     }
     check("serve", 1, "another daemon uses");

@@ -41,11 +41,35 @@ impl Producer {
 
     fn message(&mut self, stream: &str, rows: usize) -> Vec<u8> {
         let states: Vec<f64> = (0..(rows + 1) * DIM).map(|_| 2.0 * self.rng.random::<f64>() - 1.0).collect();
-        let rewards = states.chunks_exact(DIM).take(rows).map(|s| s[0].sin() + s[1]).collect();
-        let stream = stream.to_owned();
-        let parts = BatchParts { stream, dim: DIM, rewards_per_row: 1, states, rewards, ..BatchParts::default() };
-        wire::encode_ingest(&Batch::new(parts).unwrap())
+        message(stream, states, None)
     }
+
+    /// Rows between these states (k, D) alone, a chain cut behind each of them.
+    fn message_among(&mut self, points: &[f64], rows: usize) -> Vec<u8> {
+        let mut point = || {
+            let k = self.rng.random_range(0..points.len() / DIM);
+            points[k * DIM..(k + 1) * DIM].to_vec()
+        };
+        message("robot", (0..=rows).flat_map(|_| point()).collect(), Some(vec![true; rows]))
+    }
+}
+
+/// Of rows through `states` (n + 1, D).
+fn message(stream: &str, mut states: Vec<f64>, truncated: Option<Vec<bool>>) -> Vec<u8> {
+    let next_states = states.split_off(states.len() - DIM);
+    let next_states = states.iter().skip(DIM).copied().chain(next_states).collect();
+    let rewards = states.chunks_exact(DIM).map(|s| s[0].sin() + s[1]).collect();
+    let parts = BatchParts {
+        stream: stream.to_owned(),
+        dim: DIM,
+        rewards_per_row: 1,
+        states,
+        next_states: Some(next_states),
+        rewards,
+        truncated,
+        ..BatchParts::default()
+    };
+    wire::encode_ingest(&Batch::new(parts).unwrap())
 }
 
 /// Take rows in as the daemon's thread does, a round for each message.
@@ -76,13 +100,19 @@ fn a_full_daemon_takes_what_it_said() {
     feed(&mut Core::new(Arc::clone(&config)), (0..100).map(|_| producer.message("robot", 250)), &mut uptime);
     let before = allocated();
     let mut core = Core::new(config);
-    feed(&mut core, (0..100).map(|_| producer.message("robot", 250)), &mut uptime);
-    assert_eq!(core.board().get(0).unwrap().dictionary.nrows(), 80, "the dictionary is full");
-    let used = allocated() - before;
     let expected = said.window + said.models[0].bytes;
+    // The dictionary has room for one more: then the recent rows, each a chain of its own, wait for it.
+    let points: Vec<f64> = (0..79 * DIM).map(|_| 2.0 * producer.rng.random::<f64>() - 1.0).collect();
+    feed(&mut core, (0..100).map(|_| producer.message_among(&points, 250)), &mut uptime);
+    assert_eq!(core.board().get(0).unwrap().dictionary.nrows(), 79);
+    let used = allocated() - before;
     // A window forgets a segment at a time, and one snapshot is there between two refreshes.
     assert!(used <= expected + (64 << 10), "{used} bytes are used, {expected} were expected");
     assert!(2 * used >= expected, "{used} bytes are used, {expected} were expected");
+    feed(&mut core, (0..100).map(|_| producer.message("robot", 250)), &mut uptime);
+    assert_eq!(core.board().get(0).unwrap().dictionary.nrows(), 80, "the dictionary is full");
+    let full = allocated() - before;
+    assert!(full <= expected + (64 << 10), "{full} bytes are used, {expected} were expected");
     assert_eq!(said.row, core.window().unwrap().bytes() / core.window().unwrap().len().next_multiple_of(4096));
 }
 

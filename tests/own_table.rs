@@ -95,7 +95,7 @@ fn fit_answers_with_predictions_and_what_matters_and_keeps_the_names() {
     let output = desk.run("fit missions.csv --columns columns.toml --discount 0.95 --out m.msgpack");
     let (text, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(text.starts_with("predicts the returns of 6 held-out episodes: correlation 0."), "{text}");
-    assert!(text.contains("90 % interval holds ") && text.contains("\nwhat the value varies with: "), "{text}");
+    assert!(text.contains("90 % interval holds ") && text.contains("\nvalue depends on: "), "{text}");
     assert!(!text.contains("evidence") && text.contains("--verbose"), "{text}");
     assert!(said.contains("reward: -cost") && said.contains("left alone: paint"), "{said}");
     let fitted = desk.json(&format!("fit missions.csv {COLUMNS} --discount 0.95 --out again.msgpack"));

@@ -76,14 +76,14 @@ impl Harness {
                     self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 });
                 }
                 Output::Checkpoint(checkpoint) => {
-                    let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+                    let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
                     let bytes = checkpoint.encode();
                     let result = self.checkpoints.write(group, &bytes).map(|()| bytes.len() as u64);
                     let result = result.map_err(|e| e.to_string());
-                    let done = CheckpointDone { group, offset, needs_from, result, seconds: 0.0 };
+                    let done = CheckpointDone { group, offset, replay_from, result, seconds: 0.0 };
                     self.core.checkpoint_done(&done, now);
                 }
-                Output::Publish(_) | Output::Garbage(_) => {}
+                Output::Publish(_) | Output::Status(_) | Output::Garbage(_) => {}
             }
         }
     }
@@ -169,7 +169,7 @@ fn live(harness: &mut Harness) {
             }
         }
         if k % 2 == 1 {
-            harness.call(Op::Optimise { critic: None, wait: false });
+            harness.call(Op::Refit { critic: None, wait: false });
             harness.turn();
         }
         if k == 1 || k == 2 {
@@ -215,8 +215,8 @@ fn what_comes_back_is_the_same_bit_for_bit_from_every_checkpoint_and_from_none()
     for left in [2, 1, 0] {
         let harness = Harness::open(&config, SqliteStorage::open(path).unwrap(), &checkpoints).unwrap();
         assert!(harness.state() == expected, "another state from {left} checkpoints");
-        let recovered = harness.core.recovered();
-        assert_eq!(recovered["from_checkpoint"].is_null(), left == 0, "{recovered}");
+        let recovered = harness.core.recovered().unwrap();
+        assert_eq!(recovered.from_checkpoint.is_none(), left == 0, "{recovered:?}");
         if let Some(newest) = checkpoints.list().unwrap().first() {
             fs::remove_file(Directory::new(path).file(*newest)).unwrap();
         }
@@ -560,7 +560,7 @@ fn a_changed_byte_anywhere_is_refused_or_does_no_harm() {
         harness.call(Op::Append(batch.clone()));
         harness.turn();
         match i {
-            10 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+            10 => drop(harness.ask(Op::Refit { critic: None, wait: true })),
             15 => {
                 drop(harness.ask(Op::Checkpoint));
                 drop(harness);
@@ -757,7 +757,8 @@ fn a_critic_whose_settings_change_goes_on_or_begins_anew_and_replay_does_the_sam
         }
     };
     append(&mut harness, 0..15);
-    let tuned = Arc::new(Config::from_toml(&first.print().replace("tune_noise = true", "tune_noise = false")).unwrap());
+    let tuned =
+        Arc::new(Config::from_toml(&first.print().replace("estimate_scale = true", "estimate_scale = false")).unwrap());
     harness.core.reload(Arc::clone(&tuned)).unwrap();
     append(&mut harness, 15..20);
     drop(harness);
@@ -855,9 +856,9 @@ fn a_directory_of_format_version_1_can_be_read() {
             harness.call(Op::Append(batch.clone()));
             harness.turn();
             match i {
-                10 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+                10 => drop(harness.ask(Op::Refit { critic: None, wait: true })),
                 15 => drop(harness.ask(Op::Checkpoint)),
-                20 => drop(harness.ask(Op::Optimise { critic: None, wait: true })),
+                20 => drop(harness.ask(Op::Refit { critic: None, wait: true })),
                 _ => {}
             }
         }
@@ -877,8 +878,8 @@ fn a_directory_of_format_version_1_can_be_read() {
     restore(&image(&fixture), directory.path());
     let storage = SqliteStorage::open(directory.path()).unwrap();
     let mut harness = Harness::open(&config, storage, &checkpoints(directory.path())).unwrap();
-    let recovered = harness.core.recovered().clone();
-    assert_eq!((&recovered["offset"], &recovered["from_checkpoint"]), (&300.into(), &160.into()));
+    let recovered = harness.core.recovered().unwrap();
+    assert_eq!((recovered.offset, recovered.from_checkpoint), (300, Some(160)));
     let now = harness.at();
     harness.core.refresh(now, &|| now);
     // The rows behind the checkpoint are learned as today's program learns, which tunes noise and scale at other rows.
@@ -942,7 +943,7 @@ fn a_directory_of_critics_and_streams_gives_the_model_that_it_gave() {
                 }
             }
             harness.turn();
-            let optimise = |critic: &str| Op::Optimise { critic: Some(critic.into()), wait: true };
+            let optimise = |critic: &str| Op::Refit { critic: Some(critic.into()), wait: true };
             match k {
                 0 => drop(harness.ask(optimise("main"))),
                 1 => {
@@ -980,7 +981,7 @@ fn a_directory_of_critics_and_streams_gives_the_model_that_it_gave() {
     for left in [2, 1, 0] {
         let storage = SqliteStorage::open(directory.path()).unwrap();
         let mut harness = Harness::open(&tuned, storage, &checkpoints(directory.path())).unwrap();
-        assert_eq!(harness.core.recovered()["from_checkpoint"].is_null(), left == 0);
+        assert_eq!(harness.core.recovered().unwrap().from_checkpoint.is_none(), left == 0);
         let status = harness.ask(Op::Status);
         for critic in 0..2 {
             assert_eq!(status["critics"][critic]["generation"], expected["generations"][critic]);

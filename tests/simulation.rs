@@ -10,7 +10,7 @@ use criticd::daemon::ledger::CheckpointDone;
 use criticd::daemon::recovery::{Recovered, recover};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
-use criticd::journal::store::{Head, Mark, Storage, StoreError};
+use criticd::journal::store::{GroupHeader, Mark, Storage, StoreError};
 use criticd::journal::{Record, StoredGroup};
 use criticd::learner::Learner;
 use criticd::learner::refit;
@@ -115,11 +115,11 @@ impl Storage for Faulty {
         self.inner.read(from, bytes)
     }
 
-    fn heads(&mut self, from: u64, count: usize) -> Result<Vec<Head>, StoreError> {
-        self.inner.heads(from, count)
+    fn headers(&mut self, from: u64, count: usize) -> Result<Vec<GroupHeader>, StoreError> {
+        self.inner.headers(from, count)
     }
 
-    fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError> {
+    fn append(&mut self, group: &StoredGroup, truncate_before: u64, sync: bool) -> Result<(), StoreError> {
         let rewritten = self.rewrites().then(|| {
             // The chain is whole: this is no damage but a bug.
             let previous_crc = self.disk.lock().groups.last().map_or(0, |last| last.crc);
@@ -127,16 +127,16 @@ impl Storage for Faulty {
             StoredGroup { previous_crc, ..changed }.sealed()
         });
         let group = rewritten.as_ref().unwrap_or(group);
-        let drop_below = match self.broken {
+        let truncate_before = match self.broken {
             Some(Broken::ForgetsTooMuch) => group.id.saturating_sub(2),
-            Some(Broken::RenameLost) if drop_below > 0 => drop_below.max(group.id.saturating_sub(8)),
-            _ => drop_below,
+            Some(Broken::RenameLost) if truncate_before > 0 => truncate_before.max(group.id.saturating_sub(8)),
+            _ => truncate_before,
         };
         let sync = sync && self.broken != Some(Broken::AcknowledgedBeforeSync);
         if self.broken == Some(Broken::MarkTooEarly) {
             self.inner.set_mark(Mark { id: group.id, offset: group.end(), crc: group.crc })?;
         }
-        match self.inner.append(group, drop_below, sync) {
+        match self.inner.append(group, truncate_before, sync) {
             Err(_) if self.broken == Some(Broken::WriteErrorIgnored) => {
                 self.inner.reopen()?;
                 Ok(())
@@ -377,7 +377,7 @@ impl World {
             match output {
                 Output::Reply(reply) => replies.push(wire::to_json(&reply.payload).unwrap()),
                 Output::Publish(publication) => self.adoptions += u32::from(publication.topic == "event.adopted"),
-                Output::Garbage(_) => {}
+                Output::Garbage(_) | Output::Status(_) => {}
                 task => self.tasks.push_back(task),
             }
         }
@@ -407,7 +407,7 @@ impl World {
                 self.core().refit_done(RefitDone { critic, result, seconds: 0.0 });
             }
             Output::Checkpoint(checkpoint) => {
-                let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+                let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
                 let bytes = checkpoint.encode();
                 let result = if self.rng.random::<f64>() < 0.1 {
                     Err("no room".to_owned())
@@ -415,7 +415,7 @@ impl World {
                     self.checkpoints.write(group, &bytes).unwrap();
                     Ok(bytes.len() as u64)
                 };
-                self.core().checkpoint_done(&CheckpointDone { group, offset, needs_from, result, seconds: 0.0 }, now);
+                self.core().checkpoint_done(&CheckpointDone { group, offset, replay_from, result, seconds: 0.0 }, now);
             }
             other => unreachable!("{other:?}"),
         }
@@ -571,7 +571,7 @@ impl World {
                     self.disk.lock().failing = Some((first, count));
                 }
                 p if p < 0.93 => self.call(Op::Checkpoint),
-                p if p < 0.95 => self.call(Op::Optimise { critic: None, wait: false }),
+                p if p < 0.95 => self.call(Op::Refit { critic: None, wait: false }),
                 p if p < 0.96 => {
                     let policy = POLICIES.get(self.rng.random_range(0..8)).map(|&name| name.to_owned());
                     let critic = self.rng.random::<bool>().then(|| "second".to_owned());

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-const STRICT: Reading = Reading { assume_terminated: None, done: None };
-const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None };
-const LAST: Reading = Reading { assume_terminated: Some(AssumeTerminated::Last), done: None };
+const STRICT: Reading = Reading { assume_terminated: None, done: None, independent: false };
+const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None, independent: false };
+const LAST: Reading = Reading { assume_terminated: Some(AssumeTerminated::Last), done: None, independent: false };
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tables").join(name)
@@ -313,7 +313,7 @@ fn arrays_are_wrong_in_words() {
         (replace("rewards", "<f8", "(3, 1, 1)", vec![0; 24]), "array rewards: has shape [3, 1, 1]"),
         (replace("rewards", "<f8", "()", vec![0; 8]), "array rewards: has shape []"),
         (replace("rewards", "<f8", "(3,)", vec![0; 16]), "array rewards: ends after 16 of 24 bytes"),
-        (replace("rewards", "<f8", "(3,)", vec![0; 25]), "array rewards: goes on after the 24 bytes"),
+        (replace("rewards", "<f8", "(3,)", vec![0; 25]), "array rewards: is longer than the 24 bytes"),
         (replace("terminated", "<f8", "(3,)", floats(&[0.0, 0.5, 1.0])), "row 1, array terminated: 0.5 is not a flag"),
         (replace("terminated", "|b1", "(3, 2)", vec![0; 6]), "array terminated: has shape [3, 2]"),
         (replace("discounts", "<f4", "(3,)", [0, 0, 0, 64].repeat(3)), "row 0, array discounts: a discount lies in"),

@@ -4,7 +4,8 @@ use criticd::math::embedding::StateKind;
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use criticd::snapshot::{Ask, Evaluation, Inputs, ReturnSpread, Snapshot};
 use criticd::transition::Batch;
-use criticd::wire::{self, ArrayForm, ErrorCode, Id, Limits, Op, Reply, WireError};
+use criticd::wire::status::CriticStatus;
+use criticd::wire::{self, ArrayForm, ErrorCode, Id, Limits, Op, Reply, Status, WireError};
 use nalgebra::DMatrix;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -136,6 +137,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
             coverage: Some(0.875),
         }),
         provisional: true,
+        heads: None,
     }
 }
 
@@ -279,8 +281,10 @@ fn requests() {
     assert_eq!(op(named), Op::NewPolicy { critic: Some("main".into()), policy: Some("stiff".into()) });
     let snapshot = Op::Snapshot { critic: None, variance: false, page: None, revision: None };
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "snapshot"})), snapshot);
-    let optimise = json!({"v": 1, "id": 0, "op": "optimise", "wait": true, "critic": "c"});
-    assert_eq!(op(optimise), Op::Optimise { critic, wait: true });
+    for name in ["refit", "optimise"] {
+        let refit = json!({"v": 1, "id": 0, "op": name, "wait": true, "critic": "c"});
+        assert_eq!(op(refit), Op::Refit { critic: critic.clone(), wait: true });
+    }
     assert_eq!(request(&pack(&json!({"v": 1, "op": "ping"}))).unwrap().id, Id::nil());
 }
 
@@ -623,19 +627,22 @@ fn replies_read_as_the_contract_says() {
     assert_eq!(reply["mean"], json!([[two.mean[0], two.mean[1]]]));
     assert_eq!(reply.get("variance"), None);
     assert_eq!(read(list, Reply::Checkpoint { offset: 5 })["offset"], 5);
-    let status = json!({"durable": false, "critics": [{"name": "default", "rows": 3}]});
-    let reply = read(list, Reply::Status(status.as_object().unwrap()));
+    let critic = CriticStatus { name: "default".into(), learned: 3, ..CriticStatus::default() };
+    let reply = read(list, Reply::Status(&Status { critics: vec![critic], ..Status::default() }));
     assert_eq!(
-        (&reply["ok"], &reply["durable"], &reply["critics"][0]["rows"]),
-        (&json!(true), &json!(false), &json!(3))
+        (&reply["ok"], &reply["durable"], &reply["read_only"], &reply["critics"][0]["learned"]),
+        (&json!(true), &json!(false), &Value::Null, &json!(3))
     );
+    // A number that is not finite is nil.
+    let odd = Status { rows_per_second: f64::NAN, ..Status::default() };
+    assert_eq!(read(list, Reply::Status(&odd))["rows_per_second"], Value::Null);
     let position = wire::StreamPosition { session: "s".into(), next_seq: 4, rows: 5, last_seen: 6.0 };
     let reply = read(list, Reply::Streams { streams: &BTreeMap::from([("robot".to_owned(), position)]), next: None });
     assert_eq!(reply["streams"]["robot"], json!({"session": "s", "next_seq": 4, "rows": 5, "last_seen": 6.0}));
-    let outcome = wire::Optimised::Rejected { generation: 2, reason: "no better".into() };
-    let reply = read(list, Reply::Optimise(&outcome));
+    let outcome = wire::RefitOutcome::Rejected { generation: 2, reason: "no better".into() };
+    let reply = read(list, Reply::Refit(&outcome));
     assert_eq!((&reply["outcome"], &reply["reason"]), (&json!("rejected"), &json!("no better")));
-    assert_eq!(read(list, Reply::Optimise(&wire::Optimised::Started))["outcome"], "started");
+    assert_eq!(read(list, Reply::Refit(&wire::RefitOutcome::Started))["outcome"], "started");
 }
 
 #[test]
@@ -769,7 +776,7 @@ fn publications_read_as_the_contract_says() {
     details.insert("critic".into(), json!("default"));
     let event = wire::to_json(&wire::encode_event("adopted", 2.5, &details)).unwrap();
     assert_eq!(event, json!({"v": 1, "type": "event", "event": "adopted", "time": 2.5, "critic": "default"}));
-    assert_eq!(wire::to_json(&wire::encode_status(&details)).unwrap()["type"], "status");
+    assert_eq!(wire::to_json(&wire::encode_status(&Status::default())).unwrap()["type"], "status");
 }
 
 // ---- golden messages, written by Python
@@ -985,10 +992,10 @@ fn replies_encode_to_the_golden_bytes() {
         ("robot".to_owned(), position("7f", 43, 1036, 1.7e9 + 0.5)),
     ]);
     same("streams", tensor, Reply::Streams { streams: &streams, next: None });
-    same("optimise_started", tensor, Reply::Optimise(&wire::Optimised::Started));
-    same("optimise_adopted", tensor, Reply::Optimise(&wire::Optimised::Adopted { generation: 4 }));
-    let rejected = wire::Optimised::Rejected { generation: 3, reason: "it predicts no better".into() };
-    same("optimise_rejected", tensor, Reply::Optimise(&rejected));
+    same("optimise_started", tensor, Reply::Refit(&wire::RefitOutcome::Started));
+    same("optimise_adopted", tensor, Reply::Refit(&wire::RefitOutcome::Adopted { generation: 4 }));
+    let rejected = wire::RefitOutcome::Rejected { generation: 3, reason: "it predicts no better".into() };
+    same("optimise_rejected", tensor, Reply::Refit(&rejected));
     same("checkpoint", tensor, Reply::Checkpoint { offset: 1043 });
     same("new_policy", tensor, Reply::NewPolicy { offset: 1043 });
     same("ping", tensor, Reply::Ping { version: "0.1.0", uptime_s: 2.5 });
@@ -1028,8 +1035,11 @@ fn publications_encode_to_the_golden_bytes() {
     let details = |value: Value| value.as_object().unwrap().clone();
     let adopted = wire::encode_event("adopted", 1.7e9, &details(json!({"critic": "default", "generation": 3})));
     assert!(reads(&wire::to_json(&adopted).unwrap(), &wire::to_json(&vector("event.msgpack")).unwrap()));
-    let status = wire::encode_status(&details(json!({"durable": false, "offset": 1043})));
-    assert_eq!(status, vector("status.msgpack"));
+    // These have a few of the keys, as daemons before and after this one may.
+    for name in ["status.msgpack", "reply_status.msgpack"] {
+        let status = Status::from_json(&wire::to_json(&vector(name)).unwrap()).unwrap();
+        assert_eq!((status.durable, status.offset), (false, 1043), "{name}");
+    }
 }
 
 // ---- hyperparameter files

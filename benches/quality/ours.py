@@ -261,7 +261,7 @@ def live(binary, stream, settings, rate=ROWS_PER_SECOND):
                     states[str(rows)] = snapshot(binary, daemon, stream)
             wait_until(lambda: not critic()["refit"]["running"], 300.0)
             states["settled"] = snapshot(binary, daemon, stream)
-            outcome = client.optimise(wait=True, timeout_s=600.0)
+            outcome = client.refit(wait=True, timeout_s=600.0)
             # The last answer of the old model and the first one of the new are the watch's.
             time.sleep(1.0)
             states["optimised"] = snapshot(binary, daemon, stream)

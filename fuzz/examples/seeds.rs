@@ -8,7 +8,7 @@ use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
 use criticd::daemon::ledger::CheckpointDone;
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
-use criticd::journal::{GroupWriter, Quarantined};
+use criticd::journal::{GroupWriter, SkippedRows};
 use criticd::learner::refit;
 use criticd::sim::{self, Step, walk::Walk};
 use criticd::transport::Peer;
@@ -126,17 +126,21 @@ fn journals() -> io::Result<()> {
                     core.refit_done(RefitDone { critic, result, seconds: 0.0 }, at(now));
                 }
                 Output::Checkpoint(checkpoint) => {
-                    let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+                    let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
                     let bytes = checkpoint.encode();
                     checkpoints.write(group, &bytes).expect("into memory");
                     let result = Ok(bytes.len() as u64);
-                    let done = CheckpointDone { group, offset, needs_from, result, seconds: 0.0 };
+                    let done = CheckpointDone { group, offset, replay_from, result, seconds: 0.0 };
                     core.checkpoint_done(&done, at(now));
                     fs::create_dir_all("fuzz/corpus/checkpoint").expect("a folder");
                     put("checkpoint", &format!("body_{group}"), &[&[1], &bytes[35..]].concat()).expect("a file");
                     put("checkpoint", &format!("file_{group}"), &[&[0], &bytes[..]].concat()).expect("a file");
                 }
-                Output::Reply(_) | Output::Publish(_) | Output::CatchUp { .. } | Output::Garbage(_) => {}
+                Output::Reply(_)
+                | Output::Publish(_)
+                | Output::Status(_)
+                | Output::CatchUp { .. }
+                | Output::Garbage(_) => {}
             }
         }
     };
@@ -153,7 +157,7 @@ fn journals() -> io::Result<()> {
             (0..2).for_each(|_| turn(&mut core));
         }
         if k == 2 {
-            core.call(call(Op::Optimise { critic: None, wait: false }), at(k));
+            core.call(call(Op::Refit { critic: None, wait: false }), at(k));
             (0..3).for_each(|_| turn(&mut core));
         }
     }
@@ -175,12 +179,12 @@ fn journals() -> io::Result<()> {
         put("journal", &format!("fault_{fault}"), &[&[0, 0][..], &parts.concat()].concat())?;
     }
     let mut writer = GroupWriter::default();
-    let quarantined = Quarantined { critic: "main".into(), from: 3, to: 9, why: "it panicked".into() };
-    writer.quarantined(&quarantined);
+    let skipped = SkippedRows { critic: "main".into(), from: 3, to: 9, why: "it panicked".into() };
+    writer.skipped(&skipped);
     writer.refit_ended("main");
     let group = writer.finish(1, 0, 0, 1e9);
-    let quarantined = head(0, group.kinds, 0, &group.body);
-    put("journal", "quarantined", &[&[0, 1][..], &stored[0], &quarantined, &stored[1], &stored[2]].concat())?;
+    let skipped = head(0, group.kinds, 0, &group.body);
+    put("journal", "skipped", &[&[0, 1][..], &stored[0], &skipped, &stored[1], &stored[2]].concat())?;
     println!("{} groups, {} bytes", groups.len(), stored.concat().len());
     Ok(())
 }

@@ -306,14 +306,14 @@ pub fn journal(data: &[u8]) {
         // All of it, and the same whenever it is read.
         assert_eq!(whole.state.end(), groups.last().map_or_else(Mark::default, behind));
         assert!(state(&recovered(&groups, known, &none).expect("as before")) == state(&whole));
-        if groups.is_empty() || !whole.quarantined.is_empty() {
+        if groups.is_empty() || !whole.skipped.is_empty() {
             return;
         }
         // It was whole after each group, and a checkpoint made there gives what its beginning gives; unless rows are left
         // out later that a learner had borne by then, which no daemon writes.
         let count = usize::from(at) % groups.len() + 1;
         let records = groups[count..].iter().flat_map(|group| group.decode().expect("it was read").1);
-        let borne = |record| matches!(record, Record::Quarantined(q) if q.from < groups[count - 1].end());
+        let borne = |record| matches!(record, Record::Skipped(q) if q.from < groups[count - 1].end());
         if records.into_iter().any(borne) {
             return;
         }
@@ -398,7 +398,7 @@ pub fn checkpoint(data: &[u8]) {
         let groups = &*SMALL_JOURNAL;
         let second = behind(&groups[1]);
         let checkpoint =
-            Checkpoint { group: second.id, crc: second.crc, offset: second.offset, needs_from: 0, ..checkpoint };
+            Checkpoint { group: second.id, crc: second.crc, offset: second.offset, replay_from: 0, ..checkpoint };
         let checkpoints = MemoryCheckpoints::default();
         let mut file = checkpoint.encode();
         checkpoints.write(second.id, &file).expect("into memory");

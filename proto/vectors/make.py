@@ -224,6 +224,8 @@ bad("bad_policy_number", "ingest", {"v": 1, **row, "policy": 2}, "wrong_type", "
 good("append_transition", "control", {"id": [1, {"a": None}], "op": "append", **row})
 good("value_list", "control", {"id": 4, "op": "value", "states": [[1, 2], [3, 4.5]], "critic": "far", "arrays": "list"})
 good("snapshot_page_request", "control", {"id": 5, "op": "snapshot", "page": 1, "revision": 31})
+good("refit", "control", {"id": 6, "op": "refit", "critic": "default", "wait": True})
+# Its former name, which daemons accept.
 good("optimise", "control", {"id": 6, "op": "optimise", "critic": "default", "wait": True})
 good("new_policy", "control", {"id": 6, "op": "new_policy", "critic": "default", "policy": "stiff"})
 good("new_policy_of_all", "control", {"id": 6, "op": "new_policy"})

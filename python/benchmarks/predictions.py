@@ -98,7 +98,7 @@ def report(name: str, steps: int) -> None:
             if not sender.flush(300):
                 raise SystemExit(f"the daemon does not keep up: {sender.counters}")
         for _ in range(2):
-            client.optimise(wait=True, timeout_s=300)
+            client.refit(wait=True, timeout_s=300)
         client.value(np.zeros(states.shape[1]), min_offset=envs.rows, timeout_s=60)
         offset, snapshot = client.status()["offset"], client.snapshot()
     found: list[tuple[np.ndarray, float]] = []

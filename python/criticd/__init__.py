@@ -21,8 +21,9 @@ from criticd._protocol import (
 )
 from criticd._refusals import Refusal
 from criticd._status import Status
-from criticd.client import Appended, Client, Optimised, Position, Value
+from criticd.client import Appended, Client, Position, RefitOutcome, Value
 from criticd.daemon import Daemon
+from criticd.heads import HeadModels, Heads
 from criticd.keys import Keys
 from criticd.sender import Full, Sender
 from criticd.snapshot import Kernel, ReturnSpread, Snapshot, Values
@@ -36,6 +37,8 @@ __all__ = [
     "Daemon",
     "Endpoints",
     "Full",
+    "HeadModels",
+    "Heads",
     "Hello",
     "Invalid",
     "Kernel",
@@ -43,8 +46,8 @@ __all__ = [
     "Limits",
     "Malformed",
     "NoReply",
-    "Optimised",
     "Position",
+    "RefitOutcome",
     "Refusal",
     "Refused",
     "ReturnSpread",

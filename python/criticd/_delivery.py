@@ -114,7 +114,7 @@ class Batch:
 
 @dataclass
 class Counters:
-    """What became of the rows of a sender.
+    """Counts of the rows of a sender.
 
     `taken`: rows that `send` took. `dropped`: rows that it did not take, because its queue was full (only without
     `reliable`). `sent`: handed to a connection that stood. `acknowledged`: the daemon has them (only with `reliable`).

@@ -57,7 +57,7 @@ class Refused(CriticdError):
 
 
 class Unreachable(CriticdError, TimeoutError):
-    """There is no connection: nobody listens at the endpoint, or the way there is cut."""
+    """There is no connection: no daemon listens at the endpoint, or the network is down."""
 
     def __init__(self, endpoint: str, timeout_s: float) -> None:
         self.endpoint, self.timeout_s = endpoint, timeout_s

@@ -1,4 +1,4 @@
-"""Which of the rows sent without acknowledgement the daemon has turned down, why, and what to do about it.
+"""Unacknowledged rows that the daemon refused, with the reason and a remedy.
 
 The daemon sends no answers on its ingest socket. It publishes `event.rejected` when it has refused something, and names
 the streams as far as it could read them. On its control socket it says how far each session has got. A sender learns
@@ -99,14 +99,14 @@ class Auditor:
 
     @property
     def unsettled(self) -> bool:
-        """Whether a later look may tell more."""
+        """Whether a later check may find more."""
         return bool(self._suspects)
 
     def rejected(self, event: Message) -> None:
-        """The daemon has announced that it refused something, perhaps of somebody else."""
+        """The daemon has announced that it refused something, perhaps of another sender's rows."""
         for entry in event.get("streams", [{**event, "stream": None}]):
             if entry["stream"] is None:
-                # It may be anybody's.
+                # It may concern any stream.
                 self._event = entry
             else:
                 self._named[entry["stream"]] = entry
@@ -161,7 +161,7 @@ class Auditor:
 
 
 class Watch(threading.Thread):
-    """Asks and listens on behalf of a sender, and logs each refusal once. `tell` gets the number of refused rows."""
+    """Queries and listens for a sender, and logs each refusal once. `tell` receives the number of refused rows."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ class Spool:
         return True
 
     def read(self, after: int, most: int) -> list[Record]:
-        """The first batches behind the one with id `after`, at most so many."""
+        """The first batches after the one with id `after`, at most the given number."""
         found = self._base.execute(
             "SELECT id, stream, origin, session, base, position, count, dim, rewards, actions, discount, time, data,"
             " policies FROM batches WHERE id > ? ORDER BY id LIMIT ?",

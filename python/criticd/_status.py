@@ -1,11 +1,11 @@
-"""What `status` answers, as types: the tables under "Status" in `proto/README.md` say what each key means.
+"""What `status` answers, as types: `proto/status.md` says what each key means, and a test compares the two.
 
 Daemons add keys, and older ones lack some: at run time these are plain dictionaries with whatever came.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from criticd._protocol import Message
 
@@ -34,7 +34,7 @@ class WindowStatus(TypedDict):
     bytes_per_row: int | None
 
 
-class StreamStatus(TypedDict):
+class StreamPosition(TypedDict):
     """Where a stream stands; `last_seen` in Unix seconds."""
 
     session: str
@@ -86,6 +86,15 @@ class WarmStartStatus(TypedDict):
     of: int
 
 
+class ModelMemoryStatus(TypedDict):
+    """What the settings allow the models of one critic, in bytes."""
+
+    critic: str
+    element_bytes: int
+    bytes_max: int
+    beside_bytes_max: int
+
+
 class MemoryStatus(TypedDict):
     """What the settings allow, in bytes."""
 
@@ -95,7 +104,7 @@ class MemoryStatus(TypedDict):
     streams_bytes_max: int
     queues_bytes_max: int
     kept_bytes_max: int
-    models: list[dict[str, Any]]
+    models: list[ModelMemoryStatus]
 
 
 class RefitStatus(TypedDict):
@@ -135,6 +144,7 @@ class ReturnsStatus(TypedDict):
 
     factor: float
     pairs: int
+    coverage: float | None
 
 
 class DriftStatus(TypedDict):
@@ -150,6 +160,36 @@ class DriftStatus(TypedDict):
     last: dict[str, Any] | None
 
 
+class NoiseStatus(TypedDict):
+    """Noise of rewards."""
+
+    model: str
+    variance: float
+
+
+class KernelStatus(TypedDict):
+    """Covariance of values; `relevance` is one number for all state variables, or one of each."""
+
+    kind: str
+    profile: str
+    signal_variance: float
+    bias_variance: float
+    relevance: float | list[float]
+    kinds: NotRequired[list[str]]
+    factors: NotRequired[list[list[float]]]
+    directions: NotRequired[list[list[float]]]
+    strengths: NotRequired[list[float]]
+
+
+class InputsStatus(TypedDict):
+    """Standardisation of states."""
+
+    dim: int
+    shift: list[float]
+    scale: list[float]
+    names: NotRequired[list[str]]
+
+
 # Written as a call because "lambda" is a word of the language. These keys are there once the critic has a model.
 _Model = TypedDict(
     "_Model",
@@ -159,18 +199,21 @@ _Model = TypedDict(
         "tolerance_to_noise": float,
         "running_chains": int,
         "transitions": int,
+        "rows_effective": float | None,
         "bytes": int,
+        "policy": str | None,
+        "policies_kept": list[str],
         "score": float | None,
         "score_recent": float | None,
         "log_evidence": float | None,
-        "scale_since_adoption": float,
+        "scale_since_adoption": float | None,
         "lambda": float,
         "provisional": bool,
         "returns": ReturnsStatus | None,
         "drift": DriftStatus,
-        "kernel": dict[str, Any],
-        "noise": dict[str, Any],
-        "inputs": dict[str, Any],
+        "kernel": KernelStatus,
+        "noise": NoiseStatus,
+        "inputs": InputsStatus,
     },
     total=False,
 )
@@ -188,6 +231,7 @@ class CriticStatus(_Model):
     dictionary_max: int
     warmup_rows: int
     refit: RefitStatus
+    held_out_error: float | None
     adoption_pause_ms: PauseStatus
     counts: CountsStatus
 
@@ -203,14 +247,14 @@ class Status(TypedDict):
     journal: JournalStatus | None
     recovered: RecoveredStatus | None
     warm_start: WarmStartStatus | None
-    quarantined_rows: int
+    skipped_rows: int
     refit_restarts: int
     http_restarts: int
     offset: int
     rows_per_second: float
     duplicates: int
     streams: int
-    recent_streams: dict[str, StreamStatus]
+    recent_streams: dict[str, StreamPosition]
     queues: QueuesStatus
     state_dim: int | None
     rewards_per_row: int | None

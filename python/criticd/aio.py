@@ -23,7 +23,7 @@ from criticd._delivery import Counters
 from criticd._protocol import Address, CriticdError, Hello, Message, NoReply, Refused, Unreachable, answer, pack
 from criticd._refusals import Refusal
 from criticd._status import Status, status_of
-from criticd.client import Appended, Optimised, Position, Value
+from criticd.client import Appended, Position, RefitOutcome, Value
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
 
@@ -103,12 +103,12 @@ class Client:
                 model: Snapshot = done.value
                 return model
 
-    async def optimise(
+    async def refit(
         self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None
-    ) -> Optimised:
-        """As `criticd.Client.optimise`."""
-        return _client.optimised_of(
-            await self.request("optimise", timeout_s, wait=wait, **_client.optional(critic=critic))
+    ) -> RefitOutcome:
+        """As `criticd.Client.refit`."""
+        return _client.refit_outcome_of(
+            await self.request("refit", timeout_s, wait=wait, **_client.optional(critic=critic))
         )
 
     async def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
@@ -316,7 +316,7 @@ class Sender:
 
     @property
     def counters(self) -> Counters:
-        """What became of the rows so far, a copy."""
+        """A copy of the counters of the rows so far."""
         return self._inner.counters
 
     @property

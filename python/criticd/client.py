@@ -64,7 +64,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Appended:
-    """What became of appended rows: `accepted` and learned, known before (`duplicates`), and where to go on."""
+    """The result of an append: rows `accepted`, rows known before (`duplicates`), and the next position."""
 
     accepted: int
     duplicates: int
@@ -73,8 +73,8 @@ class Appended:
 
 
 @dataclass(frozen=True)
-class Optimised:
-    """What model selection came to: `outcome` is "started", "adopted" or "rejected", the latter with a `reason`."""
+class RefitOutcome:
+    """The outcome of a refit: "started", "adopted" or "rejected", the last with a `reason`."""
 
     outcome: str
     generation: int | None
@@ -156,9 +156,9 @@ def appended_of(reply: Message) -> Appended:
     return Appended(reply["accepted"], reply["duplicates"], reply["next_seq"], reply["offset"])
 
 
-def optimised_of(reply: Message) -> Optimised:
-    """The reply to `optimise`."""
-    return Optimised(reply["outcome"], reply.get("generation"), reply.get("reason"))
+def refit_outcome_of(reply: Message) -> RefitOutcome:
+    """The reply to `refit`."""
+    return RefitOutcome(reply["outcome"], reply.get("generation"), reply.get("reason"))
 
 
 def query(
@@ -262,7 +262,7 @@ class Client:
         return value_of(self.request("value", timeout_s, **fields))
 
     def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
-        """The present model, of any size: it is fetched in pages. `timeout_s` of the client holds for each of them."""
+        """The current model, fetched in pages. The client's `timeout_s` applies to each page."""
         pages = model_pages(critic, variance)
         fields = next(pages)
         while True:
@@ -276,20 +276,22 @@ class Client:
                 model: Snapshot = done.value
                 return model
 
-    def optimise(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> Optimised:
-        """Start model selection now; with `wait`, answer when it is over (allow for that with `timeout_s`)."""
-        return optimised_of(self.request("optimise", timeout_s, wait=wait, **optional(critic=critic)))
+    def refit(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> RefitOutcome:
+        """Start a refit now. With `wait`, return when it has ended; `timeout_s` must allow for that."""
+        return refit_outcome_of(self.request("refit", timeout_s, wait=wait, **optional(critic=critic)))
+
+    optimise = refit  # its former name
 
     def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
-        """From the next row on another policy acts, `policy` if it has a name: the number of rows before it.
+        """Announce that another policy acts from the next row on, named `policy` if given. Returns the rows before it.
 
-        What critics do with what they have learned is their setting `on_new_policy`. Without `critic` all do it.
-        Nothing changes if that policy acts already. Rows of a `Sender` with `policy` announce it themselves.
+        The setting `on_new_policy` of each critic decides the effect; without `critic` it applies to all. Nothing
+        changes if that policy acts already. Rows of a `Sender` with `policy` announce the change themselves.
         """
         return int(self.request("new_policy", **optional(policy=policy, critic=critic))["offset"])
 
     def checkpoint(self) -> int:
-        """Make the daemon write a checkpoint: how many rows it covers."""
+        """Make the daemon write a checkpoint and return the number of rows that it covers."""
         return int(self.request("checkpoint")["offset"])
 
     def append(self, *, timeout_s: float | None = None, **rows: Any) -> Appended:

@@ -62,7 +62,7 @@ class Flat:
 
 
 def _numeric(space: spaces.Space[Any]) -> bool:
-    """Whether values of the space are so many numbers, always as many. Texts, graphs and sequences are not."""
+    """Whether values of the space have a fixed number of numbers. Texts, graphs and sequences do not."""
     if isinstance(space, spaces.Dict):
         return all(_numeric(part) for part in space.values())
     if isinstance(space, spaces.Tuple):
@@ -71,7 +71,7 @@ def _numeric(space: spaces.Space[Any]) -> bool:
 
 
 class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
-    """An environment that tells a sender of every step, and is otherwise as it was. Made by `wrap`.
+    """An environment that passes every step to a sender and otherwise behaves as before. Made by `wrap`.
 
     `rows` counts the transitions given to the sender.
     """
@@ -90,7 +90,7 @@ class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
         return self.sender.stream if self._stream is None else self._stream
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:
-        """Begin an episode. One that had not ended is neither terminated nor truncated: nobody knows how it goes on."""
+        """Begin an episode. An unfinished one is neither terminated nor truncated: its continuation is unknown."""
         observed, info = self.env.reset(seed=seed, options=options)
         self._state = self._states.one(observed).astype(np.float64)
         return observed, info
@@ -115,7 +115,7 @@ class Streamed(gymnasium.Wrapper[Obs, Act, Obs, Act]):
 
 
 class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
-    """A vector environment that tells a sender of every step of every copy. Made by `wrap_vector`.
+    """A vector environment that passes every step of every copy to a sender. Made by `wrap_vector`.
 
     `rows` counts the transitions given to the sender, `streams` names the copies' streams.
     """
@@ -167,7 +167,7 @@ class StreamedVector(VectorWrapper[Any, Any, Any, Any, Any]):
                 after[number] = self._final(info, int(number))
         self._send(after, rewards, terminated, truncated, actions)
         if self.mode is not AutoresetMode.SAME_STEP:
-            # With NEXT_STEP the coming step of these copies is their reset; else somebody has to reset them.
+            # With NEXT_STEP the next step of these copies is their reset; otherwise the caller must reset them.
             self._over = ends if self.mode is AutoresetMode.NEXT_STEP else self._over | ends
         self._state = state
         return observed, rewards, terminated, truncated, info

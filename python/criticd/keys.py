@@ -19,7 +19,7 @@ class Keys:
     """Who we are, and whom we want to talk to: keys in Z85, 40 characters each.
 
     `public` and `secret` are our own pair; the daemon lists the public one under `clients`. `server` is the daemon's
-    public key: nobody without its secret half can pass for it. The secret is not shown by `repr`.
+    public key: no other program can impersonate it without the secret half. The secret is not shown by `repr`.
 
     Hand it to `Client`, `Sender` or `Subscriber` as `keys`, with the endpoints that the daemon has under
     `curve_control`, `curve_ingest` and `curve_publish`, or its `data_dir`.
@@ -37,7 +37,7 @@ class Keys:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], server: str | os.PathLike[str]) -> Keys:
-        """Our keys from the file NAME.key_secret, which nobody else may read.
+        """Our keys from the file NAME.key_secret, which only its owner may read.
 
         `server` is the daemon's public key, or the file NAME.key that it is in. OSError if a file cannot be read;
         ValueError if it holds no key, or others may read the secret one.

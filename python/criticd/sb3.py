@@ -56,13 +56,13 @@ class CriticCallback(BaseCallback):
     - `on_update` is called when an on-policy algorithm (PPO, A2C) has changed its policy, before it acts; for example
       `client.new_policy`, so that the daemon learns the value of the new policy. The rows of the policy before have
       been flushed then. A daemon that does not know the request is not asked again.
-    - `window_rows`: both critics are compared when so many rows have come, at the end of a rollout.
+    - `window_rows`: rows after which both critics are compared, at the end of a rollout.
 
     Logged, to TensorBoard for instance, of the states of a window:
 
     - `criticd/explained_variance` of the daemon's model of before the window; `criticd/explained_variance_sb3` of the
       values that an on-policy agent's critic gave while it acted. Returns are discounted with the agent's `gamma`.
-      Where an episode was cut by a time limit, or goes on, each critic adds its own value of the last state.
+      If a time limit cut an episode, or it is unfinished, each critic adds its own value of the last state.
     - `criticd/std`: the mean standard deviation that the model states. `criticd/disagreement`: the root mean square
       difference of the two critics, in units of reward; with `VecNormalize` it is left out.
     - `criticd/generation`, `criticd/rows`, `criticd/refused`: of the model, rows sent, rows that the daemon refused.

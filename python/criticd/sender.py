@@ -55,7 +55,7 @@ class Sender:
       endpoints are looked up, again after a restart. If both are left out, the directory in the environment variable
       CRITICD_DATA_DIR, or the default endpoint.
     - `stream`: whose experience this is, unless a call names another.
-    - `session`: one run of the program; a new one by default, which ends the one before. `resume` goes on with the
+    - `session`: one run of the program; a new one by default, which ends the previous one. `resume` continues the
       session of that name where the daemon has got to: see `position`.
     - `policy`: name of the policy that acts, unless a call names another; an attribute that may be set. A name that
       differs from the one before announces another policy from that row on: critics then follow their setting
@@ -101,7 +101,7 @@ class Sender:
         if min(queue_rows, batch_rows, window) < 1:
             raise ValueError("queue_rows, batch_rows and window are at least 1")
         if (resume or spool is not None) and not reliable:
-            raise ValueError("resume and spool need reliable=True: only acknowledgements tell where to go on")
+            raise ValueError("resume and spool need reliable=True: only acknowledgements give the position")
         if resume and session is None:
             raise ValueError("resume needs the name of the session to go on with")
         self.stream, self.reliable, self.queue_rows, self.batch_rows = stream, reliable, queue_rows, batch_rows
@@ -315,12 +315,12 @@ class Sender:
 
     @property
     def counters(self) -> Counters:
-        """What became of the rows so far, a copy."""
+        """A copy of the counters of the rows so far."""
         return replace(self._ledger.counters)
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Streams whose rows the daemon turns down, with the reason and a remedy; each was logged once as a warning.
+        """Streams whose rows the daemon refuses, with the reason and a remedy; each was logged once as a warning.
 
         Without `reliable` it takes a second or so until a refusal is known.
         """
@@ -475,7 +475,7 @@ class Sender:
             self._check((book,))
             index = book.next_index
             book.next_index += rows.count
-            # Rows that are left out are numbered all the same: the gap tells the daemon that they are missing.
+            # Dropped rows keep their numbers: the gap shows the daemon that they are missing.
             if not (self.reliable or self.has_room(rows.count)):
                 ledger.counters.dropped += rows.count
                 return False
@@ -490,12 +490,12 @@ class Sender:
         return True
 
     def has_room(self, rows: int = 1) -> bool:
-        """Whether so many rows can be sent without waiting or dropping any."""
+        """Whether that many rows can be sent without waiting or dropping any."""
         held = self._ledger.held
         return held + rows <= self.queue_rows or held == 0
 
     def wait_for_room(self, rows: int = 1) -> None:
-        """Wait until a reliable sender has room for so many rows; `Full` after `timeout_s`. Others never wait."""
+        """Wait until a reliable sender has room for that many rows; `Full` after `timeout_s`. Others never wait."""
         if not self.reliable or self.has_room(rows):
             return
         ledger = self._ledger

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from criticd import _onnx, _plot
 from criticd._actions import Actions
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
+from criticd.heads import HeadModels, Heads
 
 _CELLS = 1 << 20
 """Kernel values held at a time, so that many states need no more memory than a few."""
@@ -108,7 +109,7 @@ class ReturnSpread:
 
     `level` and `floor` are (H,), `weights` (m, H). `factor` multiplies deviations of returns: what predictions and the
     returns that followed, of which there were `pairs`, have shown them to lack; 1 while there are too few. `coverage`,
-    from 0 to 1, is the share of these returns in the 90 % interval before `factor`; None where nobody says.
+    from 0 to 1, is the share of these returns in the 90 % interval before `factor`; None if unknown.
     """
 
     level: Array
@@ -125,7 +126,7 @@ class Values:
 
     `mean` of V is (n,), or (n, H) with several rewards; `variance` (n,) is that of V, `return_variance`, shaped like
     `mean`, that of the return to come: what is not known of V and how returns scatter about it, together. `known` (n,)
-    is how much of V data have told, from 0 to 1; `extrapolates` (n,) is true where no state that the model keeps is
+    is the share of V's prior variance that data removed; `extrapolates` (n,) is true where no dictionary state is
     near. For a single state all of them have one axis less.
     """
 
@@ -167,6 +168,7 @@ class Snapshot:
     standard deviation to be had. `lambda_` in [0, 1] is what the weights were learned with, `returns` how returns
     scatter, where that is known. While it is `provisional`, model selection has not chosen it yet. With `actions` it is
     the value of actions: D counts their coordinates too, and `inputs` puts states and actions together.
+    `heads` has the critic's other predictions by name.
     """
 
     critic: str
@@ -191,6 +193,12 @@ class Snapshot:
     returns: ReturnSpread | None = None
     provisional: bool = False
     actions: Actions | None = None
+    head_models: HeadModels | None = None
+
+    @property
+    def heads(self) -> Heads:
+        """The critic's heads by name, each a `Snapshot`: `snapshot.heads["contact"](states)`. It may be empty."""
+        return Heads(self, self.head_models)
 
     @overload
     def __call__(self, states: npt.ArrayLike, std: Literal[False] = False) -> Array: ...
@@ -462,6 +470,7 @@ class Snapshot:
                 dictionary=dictionary,
                 covariance=_covariance(message),
                 actions=Actions.of(message["actions"], len(dictionary), len(shift)) if "actions" in message else None,
+                head_models=HeadModels.of(message["heads"], len(dictionary)) if "heads" in message else None,
                 **_learned(message),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -493,6 +502,7 @@ class Snapshot:
                 covariance=covariance,
                 # Copies are of weights that are no more.
                 actions=self.actions and replace(self.actions, copies=np.zeros((len(dictionary), 0))),
+                head_models=None,
                 **_learned(message),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -555,6 +565,8 @@ class Snapshot:
             message["provisional"] = True
         if self.actions is not None:
             message["actions"] = self.actions.message()
+        if self.head_models is not None:
+            message["heads"] = self.head_models.message()
         return message
 
     def _check(self, states: Array) -> None:

@@ -49,7 +49,7 @@ def test_send_follow_and_ask(start: Start) -> None:
             means = [answer.mean[0] for answer in answers]
             np.testing.assert_allclose(snapshot(WALK[:100]), means, rtol=1e-9, atol=1e-9)
             assert (await client.snapshot()).offset == 1999
-            assert (await client.optimise(wait=True, timeout_s=60)).outcome in ("adopted", "rejected")
+            assert (await client.refit(wait=True, timeout_s=60)).outcome in ("adopted", "rejected")
             assert (await client.status())["offset"] == 1999
             done = await client.append(stream="x", seq=0, states=WALK[:11], rewards=WALK[:10, 0])
             assert done.accepted == 10
@@ -63,7 +63,7 @@ def test_requests_overtake_each_other(puppet: Make) -> None:
     held: list[dict[str, Any]] = []
 
     def reply(request: dict[str, Any]) -> dict[str, Any] | None:
-        if request["op"] == "optimise":
+        if request["op"] == "refit":
             held.append(request)
             return None
         if request["op"] == "checkpoint":
@@ -74,7 +74,7 @@ def test_requests_overtake_each_other(puppet: Make) -> None:
 
     async def main() -> None:
         async with aio.Client(made.endpoint) as client:
-            waiting = asyncio.create_task(client.optimise(wait=True))
+            waiting = asyncio.create_task(client.refit(wait=True))
             while not held:
                 assert await client.ping() == 1.0
             with pytest.raises(NoReply):

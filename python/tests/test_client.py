@@ -39,9 +39,9 @@ def test_every_operation(start: Start) -> None:
         position = client.streams()["walk"]
         assert (position.session, position.next_seq, position.rows) == ("a", 300, 300)
         assert abs(position.last_seen - time.time()) < 600
-        outcome = client.optimise(wait=True, timeout_s=60)
+        outcome = client.refit(wait=True, timeout_s=60)
         assert outcome.outcome in ("adopted", "rejected") and outcome.generation in (1, 2)
-        assert client.optimise().outcome == "started"
+        assert client.refit().outcome == "started"
         assert client.snapshot(variance=False).covariance is None
         assert client.snapshot("default").covariance is not None
         assert client.hello().state_dim == 2
@@ -120,7 +120,7 @@ def test_refusals_say_how_long_to_wait(puppet: Make) -> None:
     error = {"code": "overloaded", "message": "no room", "retry_after_ms": 70}
     made = puppet(lambda request: {"error": error})
     with Client(made.endpoint) as client, pytest.raises(Refused) as refused:
-        client.optimise()
+        client.refit()
     assert refused.value.retry_after_ms == 70
 
 

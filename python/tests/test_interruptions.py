@@ -19,7 +19,7 @@ from criticd.testing import Daemon
 
 ROWS = 4000
 # The noise is tuned at refreshes, whose moments depend on how rows are grouped.
-STILL = (*CALM, "critic.tune_noise=false")
+STILL = (*CALM, "critic.estimate_scale=false")
 STATES = np.random.default_rng(0).standard_normal((ROWS + 1, 3))
 
 

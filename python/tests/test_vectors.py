@@ -16,7 +16,7 @@ from criticd import Hello, Malformed, Refused, Snapshot
 from criticd._delivery import Batch, Stream
 from criticd._protocol import answer, pack, unpack
 from criticd._rows import Rows
-from criticd.client import appended_of, optimised_of, positions_of, query, value_of
+from criticd.client import appended_of, positions_of, query, refit_outcome_of, value_of
 
 VECTORS = ROOT / "proto" / "vectors"
 SUFFIX = ".reading.json"
@@ -153,7 +153,7 @@ def test_replies_become_what_the_package_returns() -> None:
     assert value_of(reply("value_returns")).return_interval(0.5)[0].shape == (2, 2)
     positions = positions_of(reply("streams"))
     assert (positions["robot"].session, positions["robot"].next_seq, positions["arm"].rows) == ("7f", 43, 7)
-    outcomes = [optimised_of(reply(f"optimise_{name}")).outcome for name in ("started", "adopted", "rejected")]
+    outcomes = [refit_outcome_of(reply(f"optimise_{name}")).outcome for name in ("started", "adopted", "rejected")]
     assert outcomes == ["started", "adopted", "rejected"]
     hello = Hello.of(reply("hello"))
     assert (hello.protocol, hello.critics, hello.state_dim) == ((1, 1), ("default", "far"), 2)

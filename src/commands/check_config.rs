@@ -8,10 +8,10 @@ use criticd::learner::{KernelKind, Settings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Read a configuration file, say what is wrong with it or what it comes to
+/// Check a configuration file and print its errors, or the resulting settings
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd check-config robot.toml && criticd serve --config robot.toml\n  criticd check-config                          the file that criticd serve would find\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n\nThe environment is left out: this is about the file."
+    after_help = "Examples:\n  criticd check-config robot.toml && criticd serve --config robot.toml\n  criticd check-config                          the file that criticd serve would find\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n\nThis command ignores environment variables."
 )]
 pub(crate) struct CheckConfig {
     /// Settings, TOML [default: criticd/criticd.toml in $XDG_CONFIG_HOME or $XDG_CONFIG_DIRS]

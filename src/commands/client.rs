@@ -1,4 +1,4 @@
-//! Commands that ask a running daemon: `snapshot`, `optimise`, `new-policy`, `checkpoint`; `status` has a file of its own.
+//! Commands that ask a running daemon: `snapshot`, `refit`, `new-policy`, `checkpoint`; `status` has a file of its own.
 
 use super::{Failure, print};
 use criticd::client::{ClientError, Requester};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a refit that somebody waits for may take.
+/// Longest wait for the end of a refit.
 const REFIT: Duration = Duration::from_secs(3600);
 
 /// Where the daemon is.
@@ -17,7 +17,7 @@ pub(crate) struct Connection {
     /// The daemon's control endpoint [default: as endpoints.json in the data directory says, else tcp://127.0.0.1:5751]
     #[arg(long, value_name = "ENDPOINT")]
     control: Option<String>,
-    /// The daemon's data directory, where a running one says its endpoints
+    /// The daemon's data directory; endpoints.json there has the endpoints of a running daemon
     #[arg(long, value_name = "DIR", env = "CRITICD_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// Seconds to wait for the daemon
@@ -110,25 +110,25 @@ impl Snapshot {
     }
 }
 
-/// Let a running daemon select a model now
+/// Start a refit (model selection) in a running daemon
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  criticd optimise --wait\n  criticd optimise --critic energy")]
-pub(crate) struct Optimise {
+#[command(after_help = "Examples:\n  criticd refit --wait\n  criticd refit --critic energy")]
+pub(crate) struct Refit {
     #[command(flatten)]
     connection: Connection,
     /// Which critic [default: the first]
     #[arg(long, value_name = "NAME")]
     critic: Option<String>,
-    /// Wait until the search is over, and say how it ended
+    /// Wait for the end of the refit and print its outcome
     #[arg(long)]
     wait: bool,
 }
 
-impl Optimise {
+impl Refit {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let patience = if self.wait { REFIT } else { self.connection.timeout() };
         let fields = with_critic(json!({"wait": self.wait}), self.critic.as_deref());
-        let reply = self.connection.connect()?.ask("optimise", fields, patience)?;
+        let reply = self.connection.connect()?.ask("refit", fields, patience)?;
         let generation = &reply["generation"];
         let why = || reply["reason"].as_str().unwrap_or("no reason given");
         match reply["outcome"].as_str() {
@@ -152,8 +152,7 @@ impl Optimise {
 
 /// Announce to a running daemon that another policy acts from the next row on
 ///
-/// What critics make of what they have learned is their setting on_new_policy. Rows may announce it themselves, with the
-/// key `policy`.
+/// The setting on_new_policy decides what each critic does. Rows can announce the change themselves, with the key `policy`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  criticd new-policy\n  criticd new-policy step-40000 --critic energy")]
 pub(crate) struct NewPolicy {
@@ -178,7 +177,7 @@ impl NewPolicy {
     }
 }
 
-/// Let a running daemon write a checkpoint now
+/// Make a running daemon write a checkpoint
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  criticd checkpoint\n  criticd checkpoint --data-dir /var/lib/criticd")]
 pub(crate) struct Checkpoint {

@@ -203,7 +203,7 @@ impl Evaluate {
         let settings = Settings {
             action_value: Some(of.clone()),
             lambda: Lambda::Fixed(0.0),
-            tune_noise: false,
+            estimate_scale: false,
             rho_max: self.rho_max,
             ..like.settings
         };

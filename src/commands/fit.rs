@@ -1,17 +1,19 @@
 //! `criticd fit`.
 
+mod heads;
+
 use super::actions::{ActionOptions, Learned, OfActions};
 use super::given::{self, DictionaryOptions, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::inspect::{describe, names};
 use super::output::{Progress, facts, in_file, number, print, print_json};
 use super::{Failure, score};
-use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
+use criticd::learner::heads::HeadSelection;
 use criticd::learner::improve::{Improved, Improvement};
 use criticd::learner::model::Model;
-use criticd::learner::refit::{self, RefitError, RefitReason, RefitReport, SelectionReport};
+use criticd::learner::refit::{self, RefitError, RefitReport, RefitTrigger, SelectionReport};
 use criticd::learner::window::Window;
 use criticd::learner::{KernelKind, Lambda, Learner, SelectBy, SelectionKind, Settings, VarianceKind};
 use criticd::math::embedding::StateKind;
@@ -19,8 +21,9 @@ use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
 use criticd::math::sensitivity::total_indices;
 use criticd::snapshot::{Ask, Evaluator, Snapshot};
+use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
-use criticd::wire::{ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
+use criticd::wire::{self, ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -38,12 +41,12 @@ const SHOWN: usize = 12;
 
 /// Learn a value function from a table of transitions: model selection, then the posterior
 ///
-/// Chains that are cut, or still run at the end of the table, are closed by the value of their last successor. The model
-/// written is the posterior through a dictionary; with all distinct states in the dictionary it is the exact one.
+/// A chain that is cut, or still runs at the end of the table, ends in the value of its last next state. The model is the
+/// posterior through a dictionary; with all distinct states in the dictionary it is the exact posterior.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
-        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
+        "Examples:\n  criticd fit walk.csv --out walk.msgpack\n  criticd fit walk.csv --discount 0.95 --kernel isotropic --out walk.msgpack --json > walk.json\n  criticd fit walk.csv --hyperparameters walk.json --no-optimise --out again.msgpack\n  criticd fit hopper.hdf5 --out hopper.msgpack\n  criticd fit arm.npz --assume-terminated never --out arm.msgpack\n  criticd fit arm.npz --heads heads.toml --out arm.msgpack\n  criticd fit points.csv --state x --target y --out points.msgpack\n  criticd fit walk.csv --lambda 1 --variance clustered --dictionary-max 500 --out walk.msgpack\n\n{TABLES}"
     )
 )]
 pub(crate) struct Fit {
@@ -53,31 +56,36 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "MODEL", required_unless_present = "dry_run")]
     out: Option<PathBuf>,
     /// Kernel: isotropic (one lengthscale), ard (one for each state variable), factor or factor:K (directions across
-    /// them, K of them), or auto (whichever of these the data support, variables that do not matter left out) [default:
-    /// ard]
+    /// them, K of them), or auto (whichever of these the data support, without irrelevant variables) [default: ard]
     #[arg(long, value_name = "KERNEL", value_parser = kernel)]
     kernel: Option<KernelChoice>,
-    /// How the kernel falls with distance: matern52 (values that may bend) or gaussian (smooth values)
-    /// [default: matern52; with --no-optimise what the file says]
+    /// Decay of the kernel with distance: matern52 (value functions with kinks) or gaussian (smooth ones)
+    /// [default: matern52; with --no-optimise that of the file]
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     kernel_profile: Option<Profile>,
-    /// What each state variable is, separated by commas: real, periodic:P (the same again after P, in its own unit) or
-    /// category (equal or different, never near) [default: all real]
+    /// Kind of each state variable, separated by commas: real, periodic:P (repeats after P, in its own unit) or category
+    /// (equal or different, never near) [default: all real]
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     state_kinds: Vec<StateKind>,
-    /// Noise of the returns (correlated) or of single rewards (white: only where transitions are deterministic; it
-    /// selects by evidence with lambda 1) [default: correlated]
+    /// Independent noise of returns (correlated) or of rewards (white: only for deterministic transitions; it selects by
+    /// evidence with lambda 1) [default: correlated]
     #[arg(long, value_name = "NOISE")]
     noise: Option<NoiseChoice>,
-    /// Discount of transitions that carry none
+    #[command(flatten)]
+    heads: heads::HeadOptions,
+    /// Learn what this column is where the state is, and nothing of the future: Gaussian-process regression. Rows need no
+    /// order, no end and no successor. Same as reward COLUMN, discount 0, --selection evidence, --variance model
+    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["discount", "selection", "lambda", "reward"])]
+    target: Option<String>,
+    /// Discount of transitions without one of their own
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
-    /// With --selection evidence, which one to select by and to report: exact, of all transitions; sparse, the
-    /// variational bound of all transitions through a dictionary; auto, the exact one of at most --evidence-rows
-    /// transitions, and where there are more, the bound of all from where that has led
+    /// With --selection evidence, the evidence that selects: exact, of all transitions; sparse, the variational bound of
+    /// all transitions through a dictionary; auto, the exact evidence of at most --evidence-rows transitions, then, if there
+    /// are more, the bound of all
     #[arg(long, value_name = "WHICH", default_value = "auto")]
     evidence: EvidenceChoice,
-    /// Transitions that the exact evidence is computed on where --evidence is auto
+    /// With --evidence auto: transitions of the exact evidence
     #[arg(long, value_name = "N", default_value_t = Settings::default().evidence_rows, value_parser = given::at_least_one)]
     evidence_rows: usize,
     /// Smallest noise variance, relative to that of the targets; lower it only for deterministic transitions
@@ -87,54 +95,52 @@ pub(crate) struct Fit {
     action: ActionOptions,
     #[command(flatten)]
     dictionary: DictionaryOptions,
-    /// lambda of the lambda-returns that values are learned from: 0 (one reward and the value of the successor) to 1
-    /// (whole returns), or auto: chosen with the kernel [default: auto; with --no-optimise what the file says, else 1]
+    /// lambda of the lambda-returns: 0 (one reward and the value of the next state) to 1 (whole returns), or auto:
+    /// selected with the kernel [default: auto; with --no-optimise that of the file, else 1]
     #[arg(long, value_name = "L", value_parser = given::lambda)]
     lambda: Option<Lambda>,
-    /// Largest importance ratio: a transition counts target_prob / behavior_prob times, at most this often
+    /// Largest importance ratio: a transition has the weight target_prob / behavior_prob, clipped at this limit
     #[arg(long, value_name = "R", default_value = "inf", value_parser = given::limit)]
     rho_max: f64,
-    /// Forget: a transition that is k rows old, those of all streams counted, has the weight F^k, F above 0 and at most 1,
-    /// and what is known before any row keeps its own; off, or 1, for all alike. A model is selected on the last 8
-    /// half-lives. The evidence reported is that of weighted transitions: no probability, and not to be compared with
-    /// another F
+    /// Forget: the weight of a transition k rows ago, rows of all streams counted, is F^k, F above 0 and at most 1. The prior
+    /// keeps its weight. off, or 1, weights all rows equally. The last 8 half-lives select the model. The reported evidence
+    /// is that of weighted transitions: it is no probability, and values for different F cannot be compared
     #[arg(long, value_name = "F", default_value = "off", value_parser = given::forgetting)]
     forgetting: f64,
-    /// What chooses: returns (kernel, lambda and ridge together, by what they predict of held-out returns) or evidence
-    /// (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
+    /// Criterion of model selection: returns (kernel, lambda and ridge together, by their prediction of held-out returns) or
+    /// evidence (kernel and noise by the marginal likelihood; lambda is then 1 unless given)
     #[arg(long, value_name = "WHICH", default_value = "returns")]
     selection: SelectionChoice,
     /// Variance of the value: rows (from the temporal-difference error of each transition), clustered (from pieces of
-    /// chains, where the state may hide something) or model (as the model states it, too small where transitions are
+    /// chains, if the state may hide something) or model (that of the Gaussian process, too small if transitions are
     /// noisy) [default: rows; with --no-optimise model]
     #[arg(long, value_name = "WHICH")]
     variance: Option<VarianceChoice>,
-    /// Seed of everything random in the search
+    /// Seed of the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Most processor time that the search may take on each of its threads; the best found by then counts
+    /// Processor time of the search on each of its threads; the best model found by then wins
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
-    /// Threads that the search computes on; what it finds does not depend on them, unless the time is used up
+    /// Threads of the search; the result does not depend on their number, unless the budget ends
     /// [default: one for each core]
     #[arg(long, value_name = "N", value_parser = given::threads)]
     threads: Option<usize>,
-    /// With --no-optimise: kernel and noise, a JSON or TOML file, in the coordinates of the table unless it has
+    /// With --no-optimise: a JSON or TOML file with kernel and noise, in the coordinates of the table unless it has
     /// `inputs`
     #[arg(long, value_name = "FILE", requires = "no_optimise")]
     hyperparameters: Option<PathBuf>,
-    /// Select nothing: take exactly the given hyperparameters
+    /// Use the given hyperparameters without model selection
     #[arg(long, requires = "hyperparameters")]
     no_optimise: bool,
-    /// Share of the episodes that values are predicted for without having learned from them; 0: none. The model that is
-    /// written has learned from all of them, and all of them have chosen kernel, noise and lambda [default: 0.1; with
-    /// --no-optimise 0]
+    /// Share of the episodes held out to test the predictions; 0 for none. The written model learns from all episodes, and
+    /// all episodes select kernel, noise and lambda [default: 0.1; with --no-optimise 0]
     #[arg(long, value_name = "F", value_parser = given::share)]
     hold_out: Option<f64>,
-    /// Print evidence, search and lengthscales, too
+    /// Also print evidence, search and lengthscales
     #[arg(long)]
     verbose: bool,
-    /// Print one JSON document; it is a hyperparameter file, too
+    /// Print one JSON document, which is also a hyperparameter file
     #[arg(long)]
     json: bool,
 }
@@ -199,6 +205,8 @@ pub(super) struct Fitted {
     pub(super) model: Model,
     selected: Option<(Selection, f64)>,
     report: Option<RefitReport>,
+    /// How the kernel was chosen, where heads have chosen it.
+    chosen_by_heads: Option<HeadSelection>,
 }
 
 /// What is said of a model in the words of those who have the table.
@@ -210,6 +218,12 @@ struct Answer {
 
 impl Fit {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if let Some(target) = &self.target {
+            self.table.regress_on(target);
+            self.discount = 0.0;
+            self.selection = SelectionChoice::Evidence;
+            self.variance = self.variance.or(Some(VarianceChoice::Model));
+        }
         if self.table.dry(self.json)? {
             return Ok(());
         }
@@ -231,6 +245,8 @@ impl Fit {
         }
         let mut settings = self.settings(&rows)?;
         settings.action_value = of_actions.as_ref().map(|actions| actions.of.clone());
+        settings.heads = self.heads.read(&rows, self.discount, &self.table.table)?;
+        self.check_heads(&settings)?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
         let mut fitted = match (&self.hyperparameters, &of_actions) {
             (Some(path), _) => self.take(path, &rows, &settings, names)?,
@@ -240,6 +256,7 @@ impl Fit {
                 let selected = self.search(acted, settings, names)?;
                 self.relearn(selected, &rows, of, forced)?
             }
+            (None, _) if !settings.heads.is_empty() => heads::select(&self, &rows, settings, names)?,
             (None, _) => self.search(&rows, settings, names)?,
         };
         let improved = match &of_actions {
@@ -296,11 +313,29 @@ impl Fit {
             if let Some(improved) = &improved {
                 document["improvement"] = improvement(improved);
             }
+            heads::add_to(&mut document, &fitted, &snapshot)?;
             return print_json(&document);
         }
         let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
         let said = improved.as_ref().map(improvement_text).unwrap_or_default();
-        print(&(said + &self.answer(&answer, &snapshot, &fitted) + &details))
+        let heads = heads::text(&fitted.model, &snapshot)?;
+        print(&(said + &self.answer(&answer, &snapshot, &fitted) + &heads + &details))
+    }
+
+    /// What heads rule out.
+    fn check_heads(&self, settings: &Settings) -> Result<(), Failure> {
+        if settings.heads.is_empty() {
+            return Ok(());
+        }
+        if self.noise == Some(NoiseChoice::White) {
+            return Err(Failure::usage("--heads: white noise knows no returns, heads want correlated noise"));
+        }
+        if settings.action_value.is_some() {
+            return Err(Failure::usage(
+                "--heads: heads are of states, they cannot be learned beside values of actions",
+            ));
+        }
+        Ok(())
     }
 
     /// What is learned and how, before anything is selected.
@@ -351,7 +386,7 @@ impl Fit {
         let mut text = match &answer.held_out {
             Some(held_out) => held_out.text(),
             None if self.hold_out == Some(0.0) || (self.no_optimise && self.hold_out.is_none()) => String::new(),
-            None => "how well it predicts is not known: there are too few episodes to hold one out\n".to_owned(),
+            None => "prediction error unknown: there are too few episodes to hold one out\n".to_owned(),
         };
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by(|&a, &b| answer.shares[b].total_cmp(&answer.shares[a]));
@@ -359,7 +394,7 @@ impl Fit {
         let shown: Vec<String> = order.iter().take(SHOWN).map(share).collect();
         let more =
             if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
-        text += &format!("what the value varies with: {}{more}\n", shown.join(", "));
+        text += &format!("value depends on: {}{more}\n", shown.join(", "));
         let idle: Vec<&str> =
             (0..names.len()).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
         let mut advice = Vec::new();
@@ -370,7 +405,8 @@ impl Fit {
                 );
             }
             if head.correlation < 0.5 {
-                advice.push("it predicts little: check reward, --discount and --dry-run, or add state variables");
+                advice
+                    .push("the model predicts little: check reward, --discount and --dry-run, or add state variables");
             }
         }
         let full =
@@ -382,7 +418,7 @@ impl Fit {
             advice.push("the search ran out of time: a larger --budget may find a better model");
         }
         let idle = (!idle.is_empty() && idle.len() < names.len())
-            .then(|| format!("{} could be left out: the value does not vary with it", idle.join(", ")));
+            .then(|| format!("{} could be removed: the value does not depend on it", idle.join(", ")));
         for line in advice.into_iter().map(str::to_owned).chain(idle) {
             text += &format!("advice: {line}\n");
         }
@@ -435,26 +471,26 @@ impl Fit {
             }
         };
         if !same_kernel {
-            let message = format!("--kernel says otherwise than {}: leave it out", path.display());
+            let message = format!("--kernel contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }
         let kernel = &hyperparameters.kernel;
         if self.kernel_profile.is_some_and(|profile| profile != kernel.profile) {
-            let message = format!("--kernel-profile says otherwise than {}: leave it out", path.display());
+            let message = format!("--kernel-profile contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }
         if !self.state_kinds.is_empty() && (0..rows.dim).any(|d| self.state_kinds[d] != kernel.kind_of(d)) {
-            let message = format!("--state-kinds says otherwise than {}: leave it out", path.display());
+            let message = format!("--state-kinds contradicts {}: omit it", path.display());
             return Err(Failure::usage(message));
         }
         if self.noise.is_some_and(|noise| noise.model() != hyperparameters.noise) {
-            return Err(Failure::usage(format!("--noise says otherwise than {}: leave it out", path.display())));
+            return Err(Failure::usage(format!("--noise contradicts {}: omit it", path.display())));
         }
         let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
         let chosen = self.dictionary.choose(&given)?;
         let mut model = given.model(chosen.dictionary, &|| true)?;
         finish(&mut model, rows);
-        Ok(Fitted { model, selected: chosen.selected, report: None })
+        Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: None })
     }
 
     /// The value of another policy, or of a better one, under the kernel that was selected by the returns of the one that acted.
@@ -473,7 +509,7 @@ impl Fit {
         let settings = Settings {
             action_value: Some(of.clone()),
             lambda: Lambda::Fixed(lambda),
-            tune_noise: false,
+            estimate_scale: false,
             ..selected.model.settings().clone()
         };
         let given = Given { settings: &settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
@@ -521,11 +557,11 @@ impl Fit {
         let name = |d: usize| names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
         let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(name).collect();
         if constant.len() == rows.dim {
-            let message = "every transition starts in the same state: there is nothing to tell values apart by";
+            let message = "every transition starts in the same state, so values cannot differ";
             return Err(in_file(&self.table.table, message));
         }
         if !constant.is_empty() {
-            eprintln!("criticd: {} never changes: nothing is learned about what it means", constant.join(", "));
+            eprintln!("criticd: {} never changes: its effect cannot be learned", constant.join(", "));
         }
         let noise = self.noise.map_or(NoiseModel::Correlated, NoiseChoice::model);
         self.check_noise(noise, rows)?;
@@ -534,7 +570,7 @@ impl Fit {
             kernel: self.kernel.as_ref().map_or(defaults.kernel, KernelChoice::kind),
             noise,
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
-            tune_noise: true,
+            estimate_scale: true,
             lambda: self.lambda.unwrap_or_default(),
             selection: match self.selection {
                 SelectionChoice::Returns => SelectionKind::Returns,
@@ -558,7 +594,7 @@ impl Fit {
         window.extend(rows, 0..rows.len());
         let mut learner = Learner::new(settings.clone(), names);
         learner.step(&window);
-        let mut job = learner.refit_job(&window, RefitReason::Requested).map_err(|e| self.unsolved(rows, e))?;
+        let mut job = learner.refit_job(&window, RefitTrigger::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
         let budget = Duration::try_from_secs_f64(self.budget).unwrap_or(Duration::MAX);
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -567,7 +603,7 @@ impl Fit {
         let run = || refit::run(&job, &|| true, &|| time.spent() < budget);
         let candidate = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         let candidate = candidate.map_err(|e| match e {
-            RefitError::NotEnough(what) => in_file(&self.table.table, format!("nothing to select a model by: {what}")),
+            RefitError::NotEnough(what) => in_file(&self.table.table, format!("cannot select a model: {what}")),
             other => self.unsolved(rows, other),
         })?;
         let mut model = *candidate.model;
@@ -579,7 +615,7 @@ impl Fit {
             model = given.model(chosen.dictionary, &|| true)?;
             finish(&mut model, rows);
         }
-        Ok(Fitted { model, selected: None, report: Some(candidate.report) })
+        Ok(Fitted { model, selected: None, report: Some(candidate.report), chosen_by_heads: None })
     }
 
     /// A failure to solve for values, and what may be behind it.
@@ -689,15 +725,16 @@ impl Fit {
     ) -> String {
         let nats = |value: f64| format!("{} nats", number(value));
         let path = self.out().display();
-        let next =
-            format!("Next: criticd value {path} STATES.csv evaluates it, criticd plot {path} --out value.png draws it");
+        let next = format!(
+            "Next: criticd value {path} STATES.csv evaluates the model, criticd plot {path} --out value.png draws it"
+        );
         if !self.verbose {
             let mut lines = vec![("table".to_owned(), given::extent(rows))];
             for bound in fitted.report.iter().flat_map(|report| &report.active_bounds) {
-                lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
+                lines.push(("bound".to_owned(), format!("{bound} is active: the data call for a value beyond it")));
             }
             lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
-            return format!("{}\n{next}, --verbose says how it came about.\n", facts(&lines));
+            return format!("{}\n{next}, --verbose shows evidence and search.\n", facts(&lines));
         }
         let mut lines = vec![
             ("table".to_owned(), given::extent(rows)),
@@ -722,7 +759,7 @@ impl Fit {
                         "score {} at lambda {}, ridge {}, {} elements",
                         number(c.score),
                         c.lambda,
-                        number(c.ratio),
+                        number(c.ridge),
                         c.elements
                     );
                     lines.push((c.name.clone(), text));
@@ -747,10 +784,10 @@ impl Fit {
                 let rest = std::iter::repeat(String::new());
                 std::iter::once(heading.to_owned()).chain(rest).zip(sentences).collect::<Vec<_>>()
             };
-            lines.extend(told("variables", report.relevance()));
-            lines.extend(told("findings", report.findings.clone()));
+            lines.extend(told("variables", wire::relevance(report)));
+            lines.extend(told("findings", report.findings.iter().map(wire::diagnostic).collect()));
             for bound in &report.active_bounds {
-                lines.push(("bound".to_owned(), format!("{bound}: the data ask for more than is allowed")));
+                lines.push(("bound".to_owned(), format!("{bound} is active: the data call for a value beyond it")));
             }
         }
         lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
@@ -774,7 +811,7 @@ fn lambdas(chosen: f64, selection: &SelectionReport) -> String {
     let others: Vec<String> = selection
         .lambdas
         .iter()
-        .filter(|other| other.lambda != chosen)
+        .filter(|other| other.lambda != chosen || other.score > 1.0)
         .map(|other| format!("{} {:+.1} %", other.lambda, 100.0 * (other.score - 1.0)))
         .collect();
     if others.is_empty() { chosen.to_string() } else { format!("{chosen} ({})", others.join(", ")) }
@@ -830,5 +867,5 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
-    std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path)).map_err(|e| in_file(path, e))
+    criticd::whole_file::write(path, &part, 0o666, bytes).map_err(|e| in_file(path, e))
 }

@@ -7,7 +7,7 @@ use criticd::learner::batch::{Given, Selection};
 use criticd::learner::model::effective_tolerance;
 use criticd::learner::{Lambda, Settings};
 use criticd::math::dictionary::Dictionary;
-use criticd::math::dictionary::Enough;
+use criticd::math::dictionary::StoppingRule;
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
 use criticd::snapshot::Inputs;
@@ -26,9 +26,9 @@ pub(super) struct DictionaryOptions {
     /// Take these states as the dictionary: a table with the columns state_0, state_1, ... alone
     #[arg(long, value_name = "STATES")]
     pub(super) dictionary: Option<PathBuf>,
-    /// Residual up to which a state needs no place in the dictionary, relative to v0 + b of the hyperparameters given;
-    /// where `fit` selects a model, relative to v0 [default: 1e-3 of v0, or a tenth of the noise variance if that is
-    /// smaller]
+    /// Largest residual variance of a state that stays out of the dictionary, relative to v0 + b of the given
+    /// hyperparameters; if `fit` selects a model, relative to v0 [default: 1e-3 of v0, or a tenth of the noise variance if
+    /// that is smaller]
     #[arg(long, value_name = "T", value_parser = tolerance)]
     pub(super) tolerance: Option<f64>,
     /// Largest dictionary
@@ -53,7 +53,7 @@ impl DictionaryOptions {
             Some(relative) => relative * diagonal,
             None => effective_tolerance(given.settings, given.hyperparameters),
         };
-        let selection = given.select(Enough { tolerance, trace: 0.0 }, self.dictionary_max, &|| true)?;
+        let selection = given.select(StoppingRule { tolerance, trace: 0.0 }, self.dictionary_max, &|| true)?;
         Ok(Chosen { dictionary: selection.dictionary.clone(), selected: Some((selection, tolerance / diagonal)) })
     }
 }
@@ -66,7 +66,7 @@ pub(super) struct TableOptions {
     pub(super) table: PathBuf,
     #[command(flatten)]
     reading: ReadingOptions,
-    /// Print what is understood of the table, and do nothing else
+    /// Print how the table is read, and stop
     #[arg(long)]
     pub(super) dry_run: bool,
 }
@@ -76,28 +76,31 @@ pub(super) struct TableOptions {
 pub(super) struct ReadingOptions {
     #[command(flatten)]
     columns: ColumnOptions,
-    /// Where episodes terminate if the table does not say; without this such a table is refused
+    /// Where episodes terminate, for a table that does not say so; without this option such a table is refused
     #[arg(long, value_name = "WHERE")]
     assume_terminated: Option<Assume>,
-    /// What it means that an episode is done, in a table that only says so (a column or array `done`)
+    /// Meaning of `done`, for a table that marks the ends of episodes with this column or array only
     #[arg(long, value_name = "MEANING")]
     done: Option<Done>,
+    /// Whether rows have nothing to do with each other.
+    #[arg(skip)]
+    independent: bool,
 }
 
 /// Which columns hold what.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Columns of the table")]
 pub(super) struct ColumnOptions {
-    /// TOML file with what these options say: state = ["x", "battery"], reward = "-cost", episode = "mission", ...
+    /// TOML file with the same settings: state = ["x", "battery"], reward = "-cost", episode = "mission", ...
     #[arg(long, value_name = "FILE")]
     columns: Option<PathBuf>,
-    /// The state variables, in order; other columns that nothing needs are then left alone
+    /// The state variables, in order; other columns are then ignored unless an option names them
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     state: Vec<String>,
-    /// The state variables of the successor; without them the next row of the episode has them
+    /// The state variables of the next state; without this option the next row of the episode gives the next state
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     next_state: Vec<String>,
-    /// What stands before a state variable's name in that of its successor [default: next_, if there are such columns]
+    /// Prefix of the columns of the next state [default: next_, if there are such columns]
     #[arg(long, value_name = "PREFIX")]
     next_prefix: Option<String>,
     /// The numbers of the action
@@ -106,28 +109,28 @@ pub(super) struct ColumnOptions {
     /// The reward: a column, or a sum such as -cost or reward-0.1*energy
     #[arg(long, value_name = "SUM", value_delimiter = ',', allow_hyphen_values = true)]
     reward: Vec<String>,
-    /// Where it changes, another episode begins
+    /// Number or name of the episode: a new one begins where it changes
     #[arg(long, value_name = "COLUMN")]
     episode: Option<String>,
-    /// What rows of an episode are sorted by: numbers or times
+    /// Numbers or times that order the rows of an episode
     #[arg(long, value_name = "COLUMN")]
     time: Option<String>,
-    /// True where nothing of value can follow
+    /// True where the episode is over and no reward can follow
     #[arg(long, value_name = "COLUMN")]
     terminated: Option<String>,
     /// True where the episode was cut off from outside
     #[arg(long, value_name = "COLUMN")]
     truncated: Option<String>,
-    /// True where the episode ended, in the way that --done says
+    /// True where the episode ended; --done gives the meaning
     #[arg(long, value_name = "COLUMN")]
     done_column: Option<String>,
     /// Discount of each row
     #[arg(long, value_name = "COLUMN")]
     discount_column: Option<String>,
-    /// Columns to leave alone
+    /// Columns to ignore
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     ignore: Vec<String>,
-    /// What to call the state variables [default: as their columns]
+    /// Names of the state variables [default: those of their columns]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     names: Vec<String>,
     /// Their units, shown beside their names
@@ -172,15 +175,15 @@ pub(super) fn read_columns(path: &Path) -> Result<Columns, Failure> {
 enum Assume {
     /// Nowhere: no state is absorbing
     Never,
-    /// In the last row of every piece, unless that was truncated
+    /// In the last row of every piece, unless it is truncated
     Last,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Done {
-    /// Nothing of value can follow
+    /// The episode is over, and no reward can follow
     Terminated,
-    /// It was cut off from outside: what follows keeps its value
+    /// The episode was cut off from outside: the next state keeps its value
     Truncated,
 }
 
@@ -204,11 +207,18 @@ impl ReadingOptions {
                 Done::Terminated => criticd::table::Done::Terminated,
                 Done::Truncated => criticd::table::Done::Truncated,
             }),
+            independent: self.independent,
         }
     }
 }
 
 impl TableOptions {
+    /// Take rows for pairs of a state and the number in column `target`, which have nothing to do with each other.
+    pub(super) fn regress_on(&mut self, target: &str) {
+        self.reading.independent = true;
+        self.reading.columns.reward = vec![target.to_owned()];
+    }
+
     /// The table. Where its columns have names that are not ours, what was understood goes to standard error.
     pub(super) fn read(&self) -> Result<Table, Failure> {
         let columns = self.reading.columns()?;
@@ -259,8 +269,8 @@ impl TableOptions {
         let ends = |(what, _): &(String, String)| matches!(what.as_str(), "terminated" | "done" | "terminal state");
         if !said.iter().any(ends) {
             let text = match self.reading.assume_terminated {
-                Some(Assume::Last) => "in the last row of every episode, as --assume-terminated says",
-                Some(Assume::Never) => "nowhere, as --assume-terminated says",
+                Some(Assume::Last) => "in the last row of every episode (--assume-terminated)",
+                Some(Assume::Never) => "nowhere (--assume-terminated)",
                 None => "nowhere: only truncated is recorded",
             };
             said.push(("terminated".to_owned(), text.to_owned()));
@@ -344,7 +354,7 @@ understood. A reward is a sum of columns times numbers; obs[2] is one number of 
 
 /// Settings under which everything is as given: all rewards, nothing tuned or selected.
 pub(super) fn settings(rows: &Rows, discount: f64) -> Settings {
-    Settings { discount, rewards: (0..rows.rewards_per_row).collect(), tune_noise: false, ..Settings::paper() }
+    Settings { discount, rewards: (0..rows.rewards_per_row).collect(), estimate_scale: false, ..Settings::paper() }
 }
 
 /// A lambda on the command line, or `auto`.
@@ -437,7 +447,7 @@ pub(super) fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictiona
     };
     let states = given.inputs.normalise(&states);
     Dictionary::from_elements(given.hyperparameters.kernel.clone(), dim, &states).map_err(|i| {
-        let message = format!("state {} is a copy of, or spanned by, those before it; leave it out", i + 1);
+        let message = format!("state {} is a copy of, or spanned by, those before it; omit it", i + 1);
         in_file(path, message)
     })
 }

@@ -87,7 +87,7 @@ pub(super) fn folds(episodes: &[u32], folds: usize, seed: u64) -> Vec<usize> {
 
 /// The rows for which `keep` is set, in their order.
 pub(super) fn part(rows: &Rows, keep: impl Fn(usize) -> bool) -> Rows {
-    let mut part = Rows::new(rows.dim, rows.rewards_per_row);
+    let mut part = rows.without_rows();
     (0..rows.len()).filter(|&i| keep(i)).for_each(|i| part.extend(rows, i..i + 1));
     part
 }
@@ -102,7 +102,8 @@ pub(super) struct Like {
 
 impl Like {
     pub(super) fn of(model: &Model) -> Self {
-        let (settings, inputs) = (model.settings().clone(), model.inputs().clone());
+        // What is held out is for values of rewards.
+        let (settings, inputs) = (Settings { heads: Vec::new(), ..model.settings().clone() }, model.inputs().clone());
         Self { settings, inputs, hyperparameters: model.hyperparameters(), lambda: model.lambda() }
     }
 }

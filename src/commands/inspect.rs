@@ -12,10 +12,10 @@ use criticd::wire::{decode_snapshot, hyperparameters_to_json};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Say what is in a model file, or in the data directory of a daemon that does not run
+/// Describe a model file, or the data directory of a stopped daemon
 ///
-/// Lengthscales are in the unit of the states: how far a state variable must move, the others staying, before values there
-/// and here have little to do with each other (their correlation falls to about a half).
+/// A lengthscale is in the unit of its state variable: over this distance, other variables fixed, the correlation of values
+/// falls to about a half.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd inspect model.msgpack\n  criticd inspect model.msgpack --json\n  criticd inspect /var/lib/criticd"
@@ -65,9 +65,9 @@ impl Inspect {
             return print_json(&directory_document(&found));
         }
         let next = match &found.fault {
-            None => "Next: criticd serve goes on from here.".to_owned(),
+            None => "Next: criticd serve continues from here.".to_owned(),
             Some(_) => {
-                format!("Next: criticd repair --truncate {} says what cutting it would cost.", directory.display())
+                format!("Next: criticd repair --truncate {} shows what truncating it would cost.", directory.display())
             }
         };
         print(&format!("{}\n{next}\n", describe_directory(&found)))
@@ -90,8 +90,8 @@ pub(super) fn describe_directory(found: &Survey) -> String {
     if let Some((first, last)) = found.times {
         lines.push(("times".to_owned(), format!("{first:.3} to {last:.3} (Unix seconds)")));
     }
-    if found.quarantined > 0 {
-        lines.push(("left out".to_owned(), plural(found.quarantined as usize, "batch")));
+    if found.skipped > 0 {
+        lines.push(("left out".to_owned(), plural(found.skipped as usize, "batch")));
     }
     for checkpoint in &found.checkpoints {
         let what = match &checkpoint.fault {
@@ -118,7 +118,7 @@ fn directory_document(found: &Survey) -> Value {
         "bytes": found.bytes,
         "times": found.times.map(|(first, last)| [first, last]),
         "adopted": found.adopted,
-        "quarantined": found.quarantined,
+        "skipped": found.skipped,
         "durable_offset": found.known.map(|known| known.offset),
         "checkpoints": checkpoints,
         "fault": found.fault,
@@ -206,7 +206,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> String {
             "log evidence".to_owned(),
             match snapshot.log_evidence {
                 Some(nats) => format!("{} nats, of the rows through the dictionary", number(nats)),
-                None => "none: with lambda below 1, or a ridge chosen by held-out returns, targets are the model's own"
+                None => "none: with lambda below 1, or a ridge selected by held-out returns, the targets contain the model's own values"
                     .into(),
             },
         ),

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// Make and list the keys of encrypted connections (CURVE)
 ///
-/// The daemon has a pair, and each client has one. Public keys are told to the other side; secret ones stay in files that only
-/// their owner may read, and are never shown.
+/// The daemon has a pair of keys, and each client has one. Give public keys to the other side. Secret keys stay in files that
+/// only their owner may read; criticd never prints them.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd keys make daemon --dir /etc/criticd\n  criticd keys list --dir /etc/criticd"
@@ -26,16 +26,16 @@ enum Command {
     List(List),
 }
 
-/// Make a pair: NAME.key_secret (0600) and NAME.key; what exists is not overwritten
+/// Make a pair: NAME.key_secret (0600) and NAME.key; existing files are not overwritten
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd keys make daemon --dir /etc/criticd\n  criticd keys make arm\n\npyzmq's zmq.auth.load_certificate and criticd.Keys.load read these files."
 )]
 struct Make {
-    /// Whose keys they are: 1 to 64 of A-Z a-z 0-9 _ -
+    /// Name of the owner: 1 to 64 of A-Z a-z 0-9 _ -
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
-    /// Directory for both files; made, for nobody else to enter, if it is not there
+    /// Directory for both files; created for its owner only if it does not exist
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     /// Print one JSON document
@@ -47,7 +47,7 @@ struct Make {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  criticd keys list --dir /etc/criticd")]
 struct List {
-    /// Which directory
+    /// The directory
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     /// Print one JSON document

@@ -15,28 +15,27 @@ use serde_json::json;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Write value, advantage, return and TD error of every transition of a table, beside it
+/// Write value, advantage, return and TD error of every transition of a table to another file
 ///
-/// Each episode is labelled by a model that has not learned from it: the episodes are put into groups, and each group is
-/// labelled by what the others teach. Kernel, noise and lambda are those of the model given, or are selected on the whole
-/// table.
+/// A model that has not learned from an episode labels it: the command deals the episodes into groups and labels each group
+/// with a model of the others. Kernel, noise and lambda are those of the given model, or selected on the whole table.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd label runs.parquet --out labels.parquet\n  criticd label walk.csv --model walk.msgpack --out labels.csv\n  criticd label log.csv --state x,battery --reward=-cost --episode mission --terminated failed --out labels.npz\n\nColumns: episode (as the table calls it, else numbered from 0), frame (frame_index of the table, else the row's number in its\nepisode, from 0), value, std (standard deviation of the value), return (discounted, up to the end of the episode;\nwhere that was cut, the value stands for what would have followed), advantage (return - value), td_error (reward +\ndiscount * value of the successor - value), known (share of the uncertainty before any row that data have taken away).\nWith several rewards there is value_0, value_1, ... Rows that give only their states, as successors of the rows before\nthem, have no labels."
+    after_help = "Examples:\n  criticd label runs.parquet --out labels.parquet\n  criticd label walk.csv --model walk.msgpack --out labels.csv\n  criticd label log.csv --state x,battery --reward=-cost --episode mission --terminated failed --out labels.npz\n\nColumns: episode (as the table calls it, else numbered from 0), frame (frame_index of the table, else the row's number in its\nepisode, from 0), value, std (standard deviation of the value), return (discounted, up to the end of the episode;\na cut episode ends in the value of its last state), advantage (return - value), td_error (reward + discount * value of\nthe next state - value), known (share of the prior variance that the data removed).\nWith several rewards there is value_0, value_1, ... Rows that only give the next state of the previous row have no labels."
 )]
 pub(crate) struct Label {
     #[command(flatten)]
     table: TableOptions,
-    /// Where the labels go: .parquet, .csv or .npz
+    /// Output file: .parquet, .csv or .npz
     #[arg(long, value_name = "LABELS", required_unless_present = "dry_run")]
     out: Option<PathBuf>,
-    /// Take kernel, noise, lambda and discount of this model, as `fit` writes it [default: select them]
+    /// Take kernel, noise, lambda and discount from this model of `fit` [default: select them]
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Groups of episodes, each labelled by a model of the others
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = given::at_least_one)]
     folds: usize,
-    /// Discount of transitions that carry none [default: that of the model, else that of `fit`]
+    /// Discount of transitions without one of their own [default: that of the model, else that of `fit`]
     #[arg(long, value_name = "G", value_parser = given::discount)]
     discount: Option<f64>,
     #[command(flatten)]
@@ -44,7 +43,7 @@ pub(crate) struct Label {
     /// Seed of the groups and of the search
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Most time that the search may take
+    /// Processor time of the search on each of its threads
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = given::positive)]
     budget: f64,
     /// Print one JSON document

@@ -37,7 +37,7 @@ use std::process::ExitCode;
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "First steps:\n  criticd demo pendulum        see it learn, nothing else needed\n  criticd serve                start the daemon, then send it transitions (proto/README.md)\n  criticd COMMAND --help       what a command does, with examples\n\nFiles: settings in $XDG_CONFIG_HOME/criticd/criticd.toml (~/.config), what the daemon keeps in\n$XDG_STATE_HOME/criticd (~/.local/state). Environment: `criticd serve --help`.\n\nExit status: 0 done; 1 failed, with a message that says what to do; 2 wrong usage; 130 interrupted."
+    after_help = "First steps:\n  criticd demo pendulum        watch a value function being learned\n  criticd serve                start the daemon, then send it transitions (proto/README.md)\n  criticd COMMAND --help       the help of a command, with examples\n\nFiles: settings in $XDG_CONFIG_HOME/criticd/criticd.toml (~/.config), data in $XDG_STATE_HOME/criticd\n(~/.local/state). Environment: `criticd serve --help`.\n\nExit status: 0 done; 1 failed, with a message that says what to do; 2 wrong usage; 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -50,7 +50,8 @@ enum Command {
     Serve(serve::Serve),
     Status(status::Status),
     Snapshot(client::Snapshot),
-    Optimise(client::Optimise),
+    #[command(alias = "optimise")]
+    Refit(client::Refit),
     NewPolicy(client::NewPolicy),
     Checkpoint(client::Checkpoint),
     Replay(replay::Replay),
@@ -78,7 +79,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Status(status) => status.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
-        Command::Optimise(optimise) => optimise.run(),
+        Command::Refit(refit) => refit.run(),
         Command::NewPolicy(policy) => policy.run(),
         Command::Checkpoint(checkpoint) => checkpoint.run(),
         Command::Replay(replay) => replay.run(),

@@ -57,7 +57,7 @@ pub(super) fn columns(heads: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Print a result. Whoever closes the pipe has read enough.
+/// Print a result. A closed pipe is no error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),

@@ -17,8 +17,8 @@ const BARS: usize = 12;
 
 /// Draw a model: value, standard deviation, dictionary and relevances
 ///
-/// Over two state variables: heat maps, pale where the model does not know. Over one: a curve with a band of two
-/// standard deviations. The other variables stay at the medians of the dictionary unless told otherwise.
+/// Over two state variables: heat maps, pale where the value is unknown. Over one: a curve with a band of two standard
+/// deviations. The other variables are fixed at the medians of the dictionary, or by --at.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd plot model.msgpack --out value.png\n  criticd plot model.msgpack --out value.svg --x angle --y speed --range speed=-8:8 --at load=0.5\n  criticd plot model.msgpack --out curve.svg --x angle --curve"
@@ -27,25 +27,25 @@ pub(crate) struct Plot {
     /// A value function, as `fit` and `snapshot` write it
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Where the picture goes; the ending says which kind: .png or .svg
+    /// Output file: .png or .svg
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// State variable to the right, by name or number from 0 [default: one of the two most relevant]
+    /// State variable on the horizontal axis, by name or number from 0 [default: one of the two most relevant]
     #[arg(long, value_name = "VARIABLE")]
     x: Option<String>,
-    /// State variable upwards [default: the other one]
+    /// State variable on the vertical axis [default: the other one]
     #[arg(long, value_name = "VARIABLE", conflicts_with = "curve")]
     y: Option<String>,
     /// Draw curves over one variable
     #[arg(long)]
     curve: bool,
-    /// From where to where a variable is drawn: NAME=FROM:TO [default: where the dictionary is]
+    /// Range of a drawn variable: NAME=FROM:TO [default: that of the dictionary]
     #[arg(long, value_name = "NAME=FROM:TO", allow_hyphen_values = true)]
     range: Vec<String>,
-    /// Where a variable stands that is not drawn: NAME=VALUE [default: the median of the dictionary]
+    /// Value of a variable that is not drawn: NAME=VALUE [default: the median of the dictionary]
     #[arg(long, value_name = "NAME=VALUE", allow_hyphen_values = true)]
     at: Vec<String>,
-    /// Which of several rewards' value functions, counted from 0
+    /// Reward whose value function is drawn, counted from 0
     #[arg(long, value_name = "K", default_value_t = 0)]
     reward: usize,
 }

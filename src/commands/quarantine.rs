@@ -8,7 +8,7 @@ use criticd::wire;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Look at what was refused on ingest, where nobody can be answered
+/// Show the messages that ingest refused
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  criticd quarantine list\n  criticd quarantine list --help")]
 pub(crate) struct Quarantine {
@@ -21,9 +21,9 @@ enum Command {
     List(List),
 }
 
-/// List the last messages that were refused, and rows that could not be learned
+/// List the last messages that ingest refused, with the reasons
 ///
-/// This reads the data directory and may be done while the daemon runs; it writes once a second.
+/// The command reads the data directory. The daemon may run meanwhile; it writes there once a second.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd quarantine list\n  criticd quarantine list --data-dir /var/lib/criticd --json"

@@ -7,19 +7,19 @@ use criticd::daemon::{self, survey};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Cut a damaged journal where it is still good
+/// Truncate a damaged journal after its last good group
 ///
-/// Without --yes this only says what would be lost. With it the good part of the journal is copied, and the old files are moved
-/// to a directory beside them: nothing is deleted. Checkpoints that have seen more than what is left are moved, too.
+/// Without --yes the command only prints what would be lost. With --yes it copies the good part of the journal and moves the
+/// old files to a directory beside them; it deletes nothing. It also moves checkpoints that cover rows after the cut.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd repair --truncate /var/lib/criticd\n  criticd repair --truncate /var/lib/criticd --yes"
 )]
 pub(crate) struct Repair {
-    /// The data directory of a daemon that does not run
+    /// The data directory of a stopped daemon
     #[arg(long, value_name = "DATA_DIR")]
     truncate: PathBuf,
-    /// Do it
+    /// Truncate the journal
     #[arg(long)]
     yes: bool,
 }
@@ -37,15 +37,15 @@ impl Repair {
         }
         let lost = found.rows_lost();
         let what = match lost {
-            0 => "No row is known to be lost by that.".to_owned(),
-            lost => format!("{lost} rows that were acknowledged are lost by that."),
+            0 => "As far as known, this loses no row.".to_owned(),
+            lost => format!("This loses {lost} acknowledged rows."),
         };
         let cut = format!(
-            "The journal is good up to offset {} (group {}) and would be cut there. {what}",
+            "The journal is good up to offset {} (group {}) and is truncated there. {what}",
             found.end.offset, found.end.id
         );
         if !self.yes {
-            return print(&format!("{}\n{cut}\nNext: the same with --yes does it.\n", describe_directory(&found)));
+            return print(&format!("{}\n{cut}\nNext: run the same command with --yes.\n", describe_directory(&found)));
         }
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let aside = survey::truncate(directory, &found, unix).map_err(|e| in_file(directory, e))?;
@@ -53,6 +53,6 @@ impl Repair {
             .replace("would be cut", "has been cut")
             .replace("are lost", "were lost")
             .replace("is known to be", "is known to have been");
-        print(&format!("{cut}\nWhat was there before is in {}.\n", aside.display()))
+        print(&format!("{cut}\nThe old files are in {}.\n", aside.display()))
     }
 }

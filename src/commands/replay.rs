@@ -26,8 +26,8 @@ const ATTEMPTS: u32 = 100;
 
 /// Send a table of transitions to a running daemon
 ///
-/// Each replay is a session of its own, so that the daemon learns the rows again. Without --ack they go to the ingest
-/// socket, as fast as it takes them; with it they go to the control socket, and each is acknowledged.
+/// Each replay is a new session, so the daemon learns the rows again. Without --ack the rows go to the ingest socket, as fast
+/// as it reads them. With --ack they go to the control socket, and the daemon acknowledges each message.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
@@ -39,16 +39,16 @@ pub(crate) struct Replay {
     table: TableOptions,
     #[command(flatten)]
     connection: Connection,
-    /// Where to send: the ingest endpoint, or with --ack the control endpoint [default: those of the running daemon]
+    /// Target: the ingest endpoint, or with --ack the control endpoint [default: those of the running daemon]
     #[arg(long, value_name = "ENDPOINT")]
     to: Option<String>,
-    /// Rows per second [default: as fast as the daemon takes them]
+    /// Rows per second [default: as fast as the daemon reads them]
     #[arg(long, value_name = "HZ")]
     rate: Option<f64>,
-    /// Wait for acknowledgements, and send again what the daemon had no room for
+    /// Wait for acknowledgements, and resend messages that the daemon had no room for
     #[arg(long)]
     ack: bool,
-    /// Put this before the name of every stream
+    /// Prefix for the name of every stream
     #[arg(long, value_name = "TEXT", default_value = "")]
     stream_prefix: String,
     /// Name of the session [default: replay-<TIME>]

@@ -5,16 +5,16 @@ use super::given::{self, DictionaryOptions, TableOptions};
 use super::output::{Progress, columns, facts, in_file, number, print, print_json};
 use criticd::learner::Settings;
 use criticd::learner::batch::Given;
-use criticd::math::evidence::{parameter_names, to_parameters};
-use serde_json::json;
+use criticd::math::evidence::{Evidence, parameter_names, to_parameters};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Log evidence of hyperparameters on a table, and its gradient; nothing is fitted
+/// Score given hyperparameters on a table (log evidence and gradient), without fitting
 ///
-/// The evidence is the log density of the rewards, constants included: higher is better. Chains that are cut, or still run
-/// at the end of the table, are closed by the value of their last successor, at the fixed point for these hyperparameters;
-/// in the gradient these targets are held fixed. `sparse` is the variational bound of a dictionary: never above what is
-/// exact for the same targets. Returns are whole ones: a lambda in the file of hyperparameters does not count.
+/// The evidence is the log density of the rewards, constants included: higher is better. A chain that is cut, or still runs at
+/// the end of the table, ends in the value of its last next state, at the fixed point for these hyperparameters; the gradient
+/// holds these targets fixed. `sparse` is the variational lower bound with a dictionary. The targets are whole returns: the
+/// command ignores a lambda in the hyperparameter file.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd score walk.csv --hyperparameters h.json\n  criticd score walk.csv --hyperparameters h.json --discount 0.95 --json\n  criticd score long.csv --hyperparameters h.json --evidence sparse --dictionary-max 500\n\nA hyperparameter file, JSON or TOML; without `inputs` it is in the coordinates of the table:\n  {\"kernel\": {\"kind\": \"ard\", \"signal_variance\": 2.0, \"bias_variance\": 1.0, \"relevance\": [1.0, 0.25]},\n   \"noise\": {\"model\": \"correlated\", \"variance\": 0.05}}"
@@ -22,13 +22,13 @@ use std::path::PathBuf;
 pub(crate) struct Score {
     #[command(flatten)]
     table: TableOptions,
-    /// Kernel and noise: what `fit --json` prints, or a file of your own
+    /// Kernel and noise: the output of `fit --json`, or a file of your own
     #[arg(long, value_name = "FILE")]
     hyperparameters: PathBuf,
-    /// Discount of transitions that carry none
+    /// Discount of transitions without one of their own
     #[arg(long, value_name = "G", default_value_t = Settings::default().discount, value_parser = given::discount)]
     discount: f64,
-    /// Which evidence [default: exact, or sparse where a dictionary is given]
+    /// Which evidence [default: exact, or sparse with a given dictionary]
     #[arg(long, value_name = "WHICH")]
     evidence: Option<Which>,
     #[command(flatten)]
@@ -82,77 +82,102 @@ impl Score {
             first: 0,
         };
         let progress = Progress::start("computing the evidence");
-        let mut extra = json!({});
-        let (evidence, how) = if sparse {
-            let chosen = self.dictionary.choose(&given)?;
-            let model = given.model(chosen.dictionary, &|| true)?;
-            let evidence = given.sparse_evidence(&model, &|| true).map_err(|e| in_file(&self.table.table, e))?;
-            let size = model.dictionary().len();
-            extra["dictionary_size"] = json!(size);
-            let how = match &chosen.selected {
-                None => format!("variational bound, {} given as dictionary", given::plural(size, "state")),
-                Some((selection, tolerance)) => {
-                    extra["tolerance"] = json!(tolerance);
-                    extra["capped"] = json!(selection.capped);
-                    let capped = if selection.capped { ", more would be needed: --dictionary-max" } else { "" };
-                    format!(
-                        "variational bound, {} selected at tolerance {}{capped}",
-                        given::plural(size, "state"),
-                        number(*tolerance)
-                    )
-                }
-            };
-            (evidence, how)
-        } else {
-            given::check_exact(&rows)?;
-            (given.exact_evidence(&|| true).map_err(|e| in_file(&self.table.table, e))?, "exact".to_owned())
-        };
+        let found = self.evidence_of(&given, sparse)?;
         drop(progress);
-        let names = parameter_names(&hyperparameters.kernel.metric, rows.dim);
         if self.json {
-            let mut document = json!({
-                "log_evidence": evidence.value,
-                "parameters": names,
-                "gradient": evidence.gradient,
-                "evidence": name(!sparse),
-                "complexity": evidence.complexity,
-                "fit": evidence.fit,
-                "trace_gap": evidence.trace_gap,
-                "transitions": rows.len(),
-                "discount": self.discount,
-            });
-            if let Some(variables) = &variables {
-                document["names"] = json!(variables);
-            }
-            if let (Some(document), Some(extra)) = (document.as_object_mut(), extra.as_object()) {
-                document.extend(extra.clone());
-            }
-            return print_json(&document);
+            return print_json(&self.document(&given, &found, variables.as_deref()));
         }
-        let nats = |value: f64| format!("{} nats", number(value));
-        let mut lines = vec![
-            ("table".to_owned(), given::extent(&rows)),
-            ("log evidence".to_owned(), format!("{} ({how})", nats(evidence.value))),
-            ("complexity".to_owned(), nats(evidence.complexity)),
-            ("fit".to_owned(), format!("{}, {} of n / 2", nats(evidence.fit), number(evidence.fit_ratio()))),
-        ];
-        if sparse {
-            lines
-                .push(("trace gap".to_owned(), format!("{} (above 5: a larger dictionary)", nats(evidence.trace_gap))));
+        print(&text(&given, &found, variables.as_deref()))
+    }
+
+    fn evidence_of(&self, given: &Given<'_>, sparse: bool) -> Result<Found, Failure> {
+        let wrong = |e| in_file(&self.table.table, e);
+        if !sparse {
+            given::check_exact(given.rows)?;
+            return Ok(Found { evidence: given.exact_evidence(&|| true).map_err(wrong)?, dictionary: None });
         }
-        let parameters = to_parameters(&hyperparameters);
-        let table: Vec<Vec<String>> = (0..names.len())
-            .map(|i| vec![called(&names[i], &variables), number(parameters[i]), number(evidence.gradient[i])])
-            .collect();
-        let next = "\nNext: criticd fit TABLE --out MODEL looks for better ones, or takes these with --no-optimise.\n";
-        print(&format!("{}\n{}{next}", facts(&lines), columns(&["parameter", "value", "gradient, nats"], &table)))
+        let chosen = self.dictionary.choose(given)?;
+        let model = given.model(chosen.dictionary, &|| true)?;
+        let evidence = given.sparse_evidence(&model, &|| true).map_err(wrong)?;
+        let selected = chosen.selected.map(|(selection, tolerance)| (tolerance, selection.capped));
+        Ok(Found { evidence, dictionary: Some((model.dictionary().len(), selected)) })
+    }
+
+    fn document(&self, given: &Given<'_>, found: &Found, variables: Option<&[String]>) -> Value {
+        let Found { evidence, dictionary } = found;
+        let mut document = json!({
+            "log_evidence": evidence.value,
+            "parameters": parameter_names(&given.hyperparameters.kernel.metric, given.rows.dim),
+            "gradient": evidence.gradient,
+            "evidence": name(dictionary.is_none()),
+            "complexity": evidence.complexity,
+            "fit": evidence.fit,
+            "trace_gap": evidence.trace_gap,
+            "transitions": given.rows.len(),
+            "discount": self.discount,
+        });
+        if let Some(variables) = variables {
+            document["names"] = json!(variables);
+        }
+        if let Some((size, selected)) = dictionary {
+            document["dictionary_size"] = json!(size);
+            if let Some((tolerance, capped)) = selected {
+                document["tolerance"] = json!(tolerance);
+                document["capped"] = json!(capped);
+            }
+        }
+        document
     }
 }
 
+/// What was computed.
+struct Found {
+    evidence: Evidence,
+    /// Of a bound: elements of the dictionary and, where they were selected, the tolerance and whether more would be needed.
+    dictionary: Option<(usize, Option<(f64, bool)>)>,
+}
+
+impl Found {
+    /// How it was computed, in words.
+    fn how(&self) -> String {
+        let Some((size, selected)) = self.dictionary else { return "exact".to_owned() };
+        let states = given::plural(size, "state");
+        match selected {
+            None => format!("variational bound, {states} given as dictionary"),
+            Some((tolerance, capped)) => {
+                let capped = if capped { ", more would be needed: --dictionary-max" } else { "" };
+                format!("variational bound, {states} selected at tolerance {}{capped}", number(tolerance))
+            }
+        }
+    }
+}
+
+/// The evidence, for people.
+fn text(given: &Given<'_>, found: &Found, variables: Option<&[String]>) -> String {
+    let evidence = &found.evidence;
+    let nats = |value: f64| format!("{} nats", number(value));
+    let mut lines = vec![
+        ("table".to_owned(), given::extent(given.rows)),
+        ("log evidence".to_owned(), format!("{} ({})", nats(evidence.value), found.how())),
+        ("complexity".to_owned(), nats(evidence.complexity)),
+        ("fit".to_owned(), format!("{}, {} of n / 2", nats(evidence.fit), number(evidence.fit_ratio()))),
+    ];
+    if found.dictionary.is_some() {
+        lines.push(("trace gap".to_owned(), format!("{} (above 5: a larger dictionary)", nats(evidence.trace_gap))));
+    }
+    let names = parameter_names(&given.hyperparameters.kernel.metric, given.rows.dim);
+    let parameters = to_parameters(given.hyperparameters);
+    let table: Vec<Vec<String>> = (0..names.len())
+        .map(|i| vec![called(&names[i], variables), number(parameters[i]), number(evidence.gradient[i])])
+        .collect();
+    let next = "\nNext: criticd fit TABLE --out MODEL selects better ones, or uses these with --no-optimise.\n";
+    format!("{}\n{}{next}", facts(&lines), columns(&["parameter", "value", "gradient, nats"], &table))
+}
+
 /// A parameter's name, with that of its state variable where it has one: `log_relevance[2]` is `log_relevance[battery]`.
-fn called(parameter: &str, variables: &Option<Vec<String>>) -> String {
+fn called(parameter: &str, variables: Option<&[String]>) -> String {
     let split = parameter.strip_suffix(']').and_then(|rest| rest.rsplit_once('['));
-    let name = |(_, d): (&str, &str)| variables.as_ref()?.get(d.parse::<usize>().ok()?);
+    let name = |(_, d): (&str, &str)| variables?.get(d.parse::<usize>().ok()?);
     match (split, split.and_then(name)) {
         (Some((what, _)), Some(name)) => format!("{what}[{}]", given::without_unit(name)),
         _ => parameter.to_owned(),

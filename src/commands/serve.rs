@@ -4,7 +4,7 @@ use super::given::ReadingOptions;
 use super::{Failure, start_log};
 use criticd::config::{Config, ConfigError, Options};
 use criticd::daemon::warm_start::WarmStart;
-use criticd::daemon::{Beginning, Daemon};
+use criticd::daemon::{Daemon, StartupProgress};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -23,25 +23,25 @@ const WATCH: Duration = Duration::from_millis(200);
 
 /// Run the daemon until SIGTERM or SIGINT (Ctrl-C)
 ///
-/// Transitions come in over ZeroMQ on the ingest and control sockets, queries are answered on the control socket,
-/// snapshots and events go out on the publish socket. A dashboard shows it all at http://127.0.0.1:5753/, beside metrics
-/// for Prometheus. The bound addresses are logged and written to endpoints.json in the data directory.
-/// With --warm-start a table is learned first: meanwhile queries are answered, and producers wait.
-/// SIGHUP reads the configuration again and takes over what may change at run time.
+/// The daemon receives transitions over ZeroMQ on the ingest and control sockets, answers queries on the control socket, and
+/// publishes snapshots and events on the publish socket. The dashboard is at http://127.0.0.1:5753/, with metrics for
+/// Prometheus. The daemon logs the bound addresses and writes them to endpoints.json in the data directory.
+/// With --warm-start it learns a table first; meanwhile it answers queries, and producers wait.
+/// On SIGHUP it reads the configuration again and applies the settings that may change at run time.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd serve\n  criticd serve --config robot.toml --ingest tcp://127.0.0.1:6000\n  criticd serve --set critic.discount=0.95 --set critic.dictionary_max=500\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n  criticd serve --warm-start runs.csv           learn what was recorded, then what comes\n  CRITICD_CRITIC_DISCOUNT=0.95 criticd serve\n\nEnvironment: every setting has a variable, CRITICD_ and its key in capitals: CRITICD_DATA_DIR, CRITICD_INGEST,\nCRITICD_LIMITS_PARTS_MAX, CRITICD_CRITIC_DISCOUNT (of every critic); `criticd serve --print-config` lists the keys.\nAn option counts more than a variable, that more than the file, that more than the default. RUST_LOG counts more than\n--log.\n\nExit status: 0 ended by SIGTERM or SIGINT; 1 could not start or go on, and says why; 2 wrong options or settings."
+    after_help = "Examples:\n  criticd serve\n  criticd serve --config robot.toml --ingest tcp://127.0.0.1:6000\n  criticd serve --set critic.discount=0.95 --set critic.dictionary_max=500\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n  criticd serve --warm-start runs.csv           learn a table first, then live rows\n  CRITICD_CRITIC_DISCOUNT=0.95 criticd serve\n\nEnvironment: every setting has a variable, CRITICD_ and its key in capitals: CRITICD_DATA_DIR, CRITICD_INGEST,\nCRITICD_LIMITS_PARTS_MAX, CRITICD_CRITIC_DISCOUNT (of every critic); `criticd serve --print-config` lists the keys.\nOptions override variables, variables override the file, the file overrides the defaults. RUST_LOG overrides --log.\n\nExit status: 0 ended by SIGTERM or SIGINT; 1 could not start or continue, with the reason; 2 wrong options or settings."
 )]
 pub(crate) struct Serve {
     #[command(flatten)]
     options: Options,
-    /// Learn this table of transitions before live rows are taken in: .csv, .jsonl, .npz, .hdf5, .parquet or a Minari
-    /// dataset. What was learned of it before is not learned again, so that the option may stay
+    /// Learn this table of transitions before live rows: .csv, .jsonl, .npz, .hdf5, .parquet or a Minari dataset. A table
+    /// that was learned before is not learned again, so the option may stay
     #[arg(long, value_name = "TABLE", env = "CRITICD_WARM_START")]
     warm_start: Option<PathBuf>,
     #[command(flatten)]
     reading: ReadingOptions,
-    /// Print the settings that would be used, as a commented TOML file, and exit
+    /// Print the resulting settings as a commented TOML file, and exit
     #[arg(long)]
     print_config: bool,
 }
@@ -90,8 +90,8 @@ impl Bars {
     }
 }
 
-/// Until a signal asks to stop (`None`), or a thread has ended that nobody asked to, or `learning` says that a table cannot be
-/// learned: then what to say.
+/// Wait for a signal (`None`), for a thread that ends without a request, or for `learning` to report that a table cannot be
+/// learned; the latter two return the message.
 fn watch(
     signals: &Receiver<i32>,
     reload: impl Fn(),
@@ -137,8 +137,8 @@ impl Serve {
         // Caught before anything starts, so that no signal falls between.
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let daemon = Daemon::start_with(config, warm_start.as_ref(), &mut |stage| match stage {
-            Beginning::Recovering { rows, of } => bars.show(RECOVERING, rows, of),
-            Beginning::Checking(progress) => bars.show(CHECKING, (100.0 * progress.fraction) as u64, 100),
+            StartupProgress::Recovering { rows, of } => bars.show(RECOVERING, rows, of),
+            StartupProgress::Checking(progress) => bars.show(CHECKING, (100.0 * progress.fraction) as u64, 100),
         });
         bars.clear();
         let daemon = daemon?;
@@ -164,7 +164,7 @@ impl Serve {
         bars.clear();
         if let Some(progress) = daemon.warm_start().filter(|progress| !progress.done) {
             let (rows, of) = (progress.rows, progress.of);
-            log::warn!("event=warm_start_interrupted rows={rows} of={of} hint=\"the same command goes on from there\"");
+            log::warn!("event=warm_start_interrupted rows={rows} of={of} hint=\"the same command resumes it\"");
         }
         log::info!("event=stopping");
         daemon.stop();

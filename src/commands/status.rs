@@ -6,7 +6,12 @@ use super::output::{columns, facts, number};
 use super::{Failure, print};
 use console::Term;
 use criticd::math::embedding::StateKind;
-use serde_json::{Value, json};
+use criticd::wire;
+use criticd::wire::status::{
+    CriticStatus, LambdaFound, LastRefit, MemoryStatus, ModelMemoryStatus, ModelStatus, RefitFound, RefitStatus,
+    ReturnsStatus, SelectionFound,
+};
+use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -16,12 +21,12 @@ use std::time::{Duration, Instant};
 
 /// Numbers of a sparkline.
 const PAST: usize = 60;
-/// How often it is looked whether somebody wants to end the view.
+/// Interval of the check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 /// Streams that are shown.
 const STREAMS: usize = 8;
 
-/// Show what a running daemon knows about itself
+/// Show the state of a running daemon
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd status\n  criticd status --watch\n  criticd status --watch > log.txt        a line a second\n  criticd status --json | jq '.critics[0].dictionary_size'"
@@ -29,13 +34,13 @@ const STREAMS: usize = 8;
 pub(crate) struct Status {
     #[command(flatten)]
     connection: Connection,
-    /// Go on showing it until Ctrl-C: a view on a terminal, a line each time elsewhere
+    /// Update until Ctrl-C: a view on a terminal, otherwise one line each time
     #[arg(long, short)]
     watch: bool,
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, value_name = "S", default_value_t = 1.0, requires = "watch", value_parser = interval)]
     interval: f64,
-    /// Print all of it as JSON; with --watch, a document on each line
+    /// Print the whole status as JSON; with --watch, one document per line
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +56,11 @@ impl Status {
             return self.follow();
         }
         let status = self.connection.ask("status", json!({}))?;
-        if self.json { print(&format!("{status:#}\n")) } else { print(&summary(&status, &self.connection.control())) }
+        if self.json {
+            // All of it, with keys that this program does not know.
+            return print(&format!("{status:#}\n"));
+        }
+        print(&summary(&wire::Status::from_json(&status)?, &self.connection.control()))
     }
 
     fn follow(&self) -> Result<(), Failure> {
@@ -84,15 +93,18 @@ impl Status {
                 }
                 Err(e) => return Err(e.into()),
             };
-            past.push(&status);
-            match &mut screen {
-                Some(screen) => {
-                    screen.show(
-                        &(summary(&status, &self.connection.control()) + &past.lines() + "\nCtrl-C ends this\n"),
-                    )?;
+            if self.json {
+                print(&format!("{status}\n"))?;
+            } else {
+                let status = wire::Status::from_json(&status)?;
+                past.push(&status);
+                match &mut screen {
+                    Some(screen) => {
+                        let text = summary(&status, &self.connection.control()) + &past.lines();
+                        screen.show(&(text + "\nCtrl-C ends this\n"))?;
+                    }
+                    None => print(&line(&status))?,
                 }
-                None if self.json => print(&format!("{status}\n"))?,
-                None => print(&line(&status))?,
             }
             pause(&mut next, self.interval, &over);
         }
@@ -100,7 +112,7 @@ impl Status {
     }
 }
 
-/// Wait until the next look is due, or somebody wants to end.
+/// Wait until the next update is due, or until Ctrl-C.
 fn pause(next: &mut Instant, interval: f64, over: &AtomicBool) {
     *next = (*next + Duration::from_secs_f64(interval)).max(Instant::now());
     while Instant::now() < *next && !over.load(Ordering::Relaxed) {
@@ -155,23 +167,23 @@ struct Past {
 }
 
 impl Past {
-    fn push(&mut self, status: &Value) {
-        let keep = |past: &mut VecDeque<f64>, value: &Value| {
+    fn push(&mut self, status: &wire::Status) {
+        let keep = |past: &mut VecDeque<f64>, value: Option<f64>| {
             if past.len() == PAST {
                 past.pop_front();
             }
-            past.push_back(value.as_f64().unwrap_or(f64::NAN));
+            past.push_back(value.unwrap_or(f64::NAN));
         };
-        keep(&mut self.rows, &status["rows_per_second"]);
-        for critic in status["critics"].as_array().into_iter().flatten() {
-            let name = critic["name"].as_str().unwrap_or("?");
-            if !self.critics.iter().any(|(known, ..)| known == name) {
-                self.critics.push((name.to_owned(), VecDeque::new(), VecDeque::new()));
+        keep(&mut self.rows, Some(status.rows_per_second));
+        for critic in &status.critics {
+            if !self.critics.iter().any(|(known, ..)| *known == critic.name) {
+                self.critics.push((critic.name.clone(), VecDeque::new(), VecDeque::new()));
             }
-            let known =
-                self.critics.iter_mut().find(|(known, ..)| known == name).expect("it has just been made sure of");
-            keep(&mut known.1, &critic["score_recent"]);
-            keep(&mut known.2, &critic["dictionary_size"]);
+            let known = self.critics.iter_mut().find(|(known, ..)| *known == critic.name);
+            let (_, score, dictionary) = known.expect("it has just been made sure of");
+            let model = critic.model.as_ref();
+            keep(score, model.and_then(|model| model.score_recent));
+            keep(dictionary, model.map(|model| model.dictionary_size as f64));
         }
     }
 
@@ -199,252 +211,212 @@ fn sparkline(values: &VecDeque<f64>) -> String {
     values.iter().map(bar).collect()
 }
 
-fn uint(value: &Value) -> u64 {
-    value.as_u64().unwrap_or(0)
+/// A number with four digits.
+fn digits(value: f64) -> String {
+    number(format!("{value:.3e}").parse().unwrap_or(value))
 }
 
-/// A number with four digits, or a dash.
-fn short(value: &Value) -> String {
-    value.as_f64().map_or("–".to_owned(), |v| number(format!("{v:.3e}").parse().unwrap_or(v)))
+/// The same, or a dash.
+fn short(value: Option<f64>) -> String {
+    value.filter(|value| value.is_finite()).map_or("–".to_owned(), digits)
+}
+
+fn said(label: &str, text: impl Into<String>) -> (String, String) {
+    (label.to_owned(), text.into())
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// One line, for logs.
-fn line(status: &Value) -> String {
-    let mut out = format!(
-        "{} rows, {:.0} per second, {} streams",
-        uint(&status["offset"]),
-        status["rows_per_second"].as_f64().unwrap_or(0.0),
-        uint(&status["streams"])
-    );
-    for critic in status["critics"].as_array().into_iter().flatten() {
-        write!(
-            out,
-            "; {}: generation {}, dictionary {}, {}, score {}",
-            critic["name"].as_str().unwrap_or("?"),
-            uint(&critic["generation"]),
-            uint(&critic["dictionary_size"]),
-            match critic["log_evidence"].as_f64() {
-                Some(_) => format!("evidence {}", short(&critic["log_evidence"])),
-                None => format!("held-out error {}", short(&critic["held_out_error"])),
-            },
-            short(&critic["score_recent"])
-        )
-        .expect("a string takes everything");
+fn line(status: &wire::Status) -> String {
+    let mut out =
+        format!("{} rows, {:.0} per second, {} streams", status.offset, status.rows_per_second, status.streams);
+    for critic in &status.critics {
+        let model = critic.model.as_ref();
+        let selected = match model.and_then(|model| model.log_evidence) {
+            Some(evidence) => format!("evidence {}", digits(evidence)),
+            None => format!("held-out error {}", short(critic.held_out_error)),
+        };
+        let (size, score) = (model.map_or(0, |m| m.dictionary_size), short(model.and_then(|m| m.score_recent)));
+        let (name, generation) = (&critic.name, critic.generation);
+        write!(out, "; {name}: generation {generation}, dictionary {size}, {selected}, score {score}")
+            .expect("a string takes everything");
     }
     out + "\n"
 }
 
 /// A status, for people.
-fn summary(status: &Value, endpoint: &str) -> String {
-    let rejected: Vec<String> = status["rejected"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(code, count)| format!("{} {code}", uint(count)))
-        .collect();
-    let mib = |bytes: &Value| format!("{:.1} MiB", uint(bytes) as f64 / f64::from(1 << 20));
-    let kib = |bytes: &Value| uint(bytes) as f64 / 1024.0;
-    let queue = |name: &str| {
-        let queue = &status["queues"][name];
-        format!("{} of {} {name}", uint(&queue["waiting"]), uint(&queue["max"]))
-    };
-    let said = |label: &str, text: String| (label.to_owned(), text);
+fn summary(status: &wire::Status, endpoint: &str) -> String {
+    let rejected: Vec<String> = status.rejected.iter().map(|(code, count)| format!("{count} {code}")).collect();
+    let window = &status.window;
     let mut lines = vec![
-        said("up", duration(status["uptime_s"].as_f64().unwrap_or(0.0))),
+        said("up", duration(status.uptime_s)),
         said(
             "rows",
             format!(
                 "{} taken in, {:.0} per second, {} duplicates",
-                uint(&status["offset"]),
-                status["rows_per_second"].as_f64().unwrap_or(0.0),
-                uint(&status["duplicates"])
+                status.offset, status.rows_per_second, status.duplicates
             ),
         ),
         said("refused", if rejected.is_empty() { "none".into() } else { rejected.join(", ") }),
-        said(
-            "window",
-            format!(
-                "{} of {} rows, {}",
-                uint(&status["window"]["rows"]),
-                uint(&status["window"]["rows_max"]),
-                mib(&status["window"]["bytes"])
-            ),
-        ),
+        said("window", format!("{} of {} rows, {}", window.rows, window.rows_max, mib(window.bytes))),
     ];
-    let memory = &status["memory"];
-    if memory.is_object() {
-        let elements: Vec<String> = memory["models"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|model| {
-                format!(
-                    "{:.1} KiB an element of {}",
-                    kib(&model["element_bytes"]),
-                    model["critic"].as_str().unwrap_or("?")
-                )
-            })
-            .collect();
-        lines.push(said(
-            "memory",
-            format!(
-                "{} at most; {} bytes a row, {:.1} KiB a stream, {}",
-                mib(&memory["kept_bytes_max"]),
-                uint(&memory["row_bytes"]),
-                kib(&memory["stream_bytes"]),
-                elements.join(", ")
-            ),
-        ));
+    lines.extend(status.memory.as_ref().map(memory));
+    let waiting = status.queues.named().map(|(name, queue)| format!("{} of {} {name}", queue.waiting, queue.max));
+    lines.push(said("waiting", waiting.join(", ")));
+    let mut out = format!("criticd {} at {endpoint}\n{}", status.version, facts(&lines));
+    status.critics.iter().for_each(|critic| out += &describe(critic));
+    out + &streams(status)
+}
+
+fn memory(memory: &MemoryStatus) -> (String, String) {
+    let kib = |bytes: u64| bytes as f64 / 1024.0;
+    let element =
+        |model: &ModelMemoryStatus| format!("{:.1} KiB an element of {}", kib(model.element_bytes), model.critic);
+    let elements: Vec<String> = memory.models.iter().map(element).collect();
+    said(
+        "memory",
+        format!(
+            "{} at most; {} bytes a row, {:.1} KiB a stream, {}",
+            mib(memory.kept_bytes_max),
+            memory.row_bytes,
+            kib(memory.stream_bytes),
+            elements.join(", ")
+        ),
+    )
+}
+
+/// The streams that sent something last; nothing before the first.
+fn streams(status: &wire::Status) -> String {
+    let seen = |at: f64| match (status.time - at).max(0.0) {
+        seconds if seconds < 2.0 => "now".to_owned(),
+        seconds => format!("{} ago", duration(seconds)),
+    };
+    let rows: Vec<Vec<String>> = status
+        .recent_streams
+        .iter()
+        .take(STREAMS)
+        .map(|(name, position)| {
+            let last = position.next_seq.saturating_sub(1).to_string();
+            vec![name.clone(), last, position.rows.to_string(), seen(position.last_seen)]
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
     }
-    if status["queues"].is_object() {
-        lines.push(said("waiting", ["ingest", "calls", "publish"].map(queue).join(", ")));
+    let table = columns(&["stream", "last seq", "rows", "seen"], &rows);
+    match status.streams.saturating_sub(rows.len() as u64) {
+        0 => format!("\n{table}"),
+        more => format!("\n{table}and {more} more\n"),
     }
-    let mut out = format!("criticd {} at {endpoint}\n{}", status["version"].as_str().unwrap_or("?"), facts(&lines));
-    for critic in status["critics"].as_array().into_iter().flatten() {
-        out += &describe(critic, &mib);
-    }
-    let streams: Vec<(&String, &Value)> =
-        status["recent_streams"].as_object().into_iter().flatten().take(STREAMS).collect();
-    if !streams.is_empty() {
-        let now = status["time"].as_f64().unwrap_or(0.0);
-        let rows: Vec<Vec<String>> = streams
-            .iter()
-            .map(|(name, position)| {
-                let seen = (now - position["last_seen"].as_f64().unwrap_or(now)).max(0.0);
-                let cells = [uint(&position["next_seq"]).saturating_sub(1), uint(&position["rows"])];
-                let [seq, rows] = cells.map(|cell| cell.to_string());
-                let seen = if seen < 2.0 { "now".to_owned() } else { format!("{} ago", duration(seen)) };
-                vec![(*name).clone(), seq, rows, seen]
-            })
-            .collect();
-        out += &format!("\n{}", columns(&["stream", "last seq", "rows", "seen"], &rows));
-        let more = uint(&status["streams"]).saturating_sub(streams.len() as u64);
-        if more > 0 {
-            out += &format!("and {more} more\n");
-        }
-    }
-    out
 }
 
 /// The part about a critic.
-fn describe(critic: &Value, mib: &dyn Fn(&Value) -> String) -> String {
-    let said = |label: &str, text: String| (label.to_owned(), text);
-    let mut out = format!("\ncritic {}\n", critic["name"].as_str().unwrap_or("?"));
-    let mut lines = Vec::new();
-    if let Some(why) = critic["failed"].as_str() {
-        lines.push(said("failed", why.to_owned()));
-    }
-    let refit = &critic["refit"];
-    let next = match (refit["running"].as_bool(), refit["next_at"].as_u64()) {
-        (Some(true), _) => "one is running".to_owned(),
-        (_, Some(at)) => format!("next at row {at}"),
-        _ => "on request only".to_owned(),
-    };
-    let counts = [&refit["adopted"], &refit["rejected"], &refit["failed"]].map(uint);
-    let [adopted, rejected, failed] = counts;
-    lines.push(said("refits", format!("{adopted} adopted, {rejected} rejected, {failed} failed; {next}")));
-    if let Some(outcome) = refit["last"]["outcome"].as_str() {
-        let gain = match (refit["last"]["evidence_before"].as_f64(), refit["last"]["evidence_after"].as_f64()) {
-            (Some(before), Some(after)) => format!(", evidence {:+.1} nats", after - before),
-            _ => String::new(),
-        };
-        let why = refit["last"]["reason"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
-        lines.push(said("last refit", format!("{outcome}{gain}{why}")));
-    }
-    if critic["kernel"].is_null() {
-        lines.push(said("model", "none yet: too few rows have arrived".into()));
+fn describe(critic: &CriticStatus) -> String {
+    let out = format!("\ncritic {}\n", critic.name);
+    let mut lines: Vec<_> = critic.failed.iter().map(|why| said("failed", why)).collect();
+    lines.extend(refits(&critic.refit));
+    let Some(model) = &critic.model else {
+        lines.push(said("model", "none yet: too few rows have arrived"));
         return out + &facts(&lines);
+    };
+    lines.extend(of_model(critic, model));
+    let pause = &critic.adoption_pause_ms;
+    if pause.count > 0 {
+        let [median, most] = [pause.p50, pause.max].map(short);
+        lines.push(said("pauses", format!("{median} ms (median), {most} ms (longest) at an adoption")));
     }
-    let kernel = &critic["kernel"];
-    let noise = critic["noise"]["variance"].as_f64().unwrap_or(f64::NAN);
-    lines.extend([
+    // Those of a candidate that was rejected are not those of the model in use.
+    let found = critic.refit.last.as_ref().and_then(LastRefit::adopted);
+    if let Some(found) = found {
+        lines.extend(found.selection.iter().flat_map(selected));
+        lines.extend(found.relevance_report.iter().chain(&found.findings).map(|words| said("finding", words)));
+    }
+    out + &facts(&lines) + &variables(model, found)
+}
+
+fn refits(refit: &RefitStatus) -> Vec<(String, String)> {
+    let next = match refit.next_at {
+        _ if refit.running => "one is running".to_owned(),
+        Some(at) => format!("next at row {at}"),
+        None => "on request only".to_owned(),
+    };
+    let RefitStatus { adopted, rejected, failed, .. } = refit;
+    let mut lines = vec![said("refits", format!("{adopted} adopted, {rejected} rejected, {failed} failed; {next}"))];
+    if let Some(LastRefit { outcome, reason, found, .. }) = &refit.last {
+        let evidence = found.as_ref().and_then(|found| found.evidence_before.zip(found.evidence_after));
+        let gain = evidence.map(|(before, after)| format!(", evidence {:+.1} nats", after - before));
+        let why = reason.as_ref().map(|why| format!(": {why}"));
+        lines.push(said("last refit", format!("{outcome}{}{}", gain.unwrap_or_default(), why.unwrap_or_default())));
+    }
+    lines
+}
+
+fn of_model(critic: &CriticStatus, model: &ModelStatus) -> Vec<(String, String)> {
+    let ModelStatus { kernel, noise, .. } = model;
+    let mut lines = vec![
         said(
             "model",
             format!(
                 "generation {}, {} of at most {} states, {} rows, {}",
-                uint(&critic["generation"]),
-                uint(&critic["dictionary_size"]),
-                uint(&critic["dictionary_max"]),
-                uint(&critic["transitions"]),
-                mib(&critic["bytes"])
+                critic.generation,
+                model.dictionary_size,
+                critic.dictionary_max,
+                model.transitions,
+                mib(model.bytes)
             ),
         ),
-        match (critic["log_evidence"].as_f64(), critic["held_out_error"].as_f64()) {
-            (Some(_), _) => said("evidence", format!("{} nats", short(&critic["log_evidence"]))),
-            (None, Some(_)) => {
-                said("held-out error", format!("{}; 1 is that of a constant", short(&critic["held_out_error"])))
-            }
-            (None, None) => said("held-out error", "none: no model has been selected since the start".into()),
+        match (model.log_evidence, critic.held_out_error) {
+            (Some(evidence), _) => said("evidence", format!("{} nats", digits(evidence))),
+            (None, Some(error)) => said("held-out error", format!("{}; 1 is that of a constant", digits(error))),
+            (None, None) => said("held-out error", "none: no refit has selected a model since the start"),
         },
-        said("score", format!("{} nats per row, recently {}", short(&critic["score"]), short(&critic["score_recent"]))),
-        said("discount", discount(critic)),
+        said("score", format!("{} nats per row, recently {}", short(model.score), short(model.score_recent))),
+        said("discount", discount(critic.discount, model.lambda)),
         said(
             "noise",
-            format!(
-                "{}, variance {} (sd {})",
-                critic["noise"]["model"].as_str().unwrap_or("?"),
-                short(&critic["noise"]["variance"]),
-                short(&noise.sqrt().into())
-            ),
+            format!("{}, variance {} (sd {})", noise.model, digits(noise.variance), digits(noise.variance.sqrt())),
         ),
         said(
             "kernel",
             format!(
                 "{}, {}, signal variance {}, bias variance {}",
-                kernel["kind"].as_str().unwrap_or("?"),
-                kernel["profile"].as_str().unwrap_or("gaussian"),
-                short(&kernel["signal_variance"]),
-                short(&kernel["bias_variance"])
+                kernel.kind,
+                kernel.profile,
+                digits(kernel.signal_variance),
+                digits(kernel.bias_variance)
             ),
         ),
-    ]);
-    let returns = &critic["returns"];
-    if let Some(factor) = returns["factor"].as_f64() {
-        lines.push(said("returns", verified(factor, uint(&returns["pairs"]), returns["coverage"].as_f64())));
+    ];
+    if let Some(ReturnsStatus { factor, pairs, coverage }) = model.returns {
+        lines.push(said("returns", verified(factor, pairs, coverage)));
     }
-    if critic["provisional"] == true {
-        lines.push(said("provisional", PROVISIONAL.to_owned()));
+    if model.provisional == Some(true) {
+        lines.push(said("provisional", PROVISIONAL));
     }
-    let pause = &critic["adoption_pause_ms"];
-    if uint(&pause["count"]) > 0 {
-        let [median, most] = ["p50", "max"].map(|key| short(&pause[key]));
-        lines.push(said("pauses", format!("{median} ms (median), {most} ms (longest) at an adoption")));
-    }
-    // Those of a candidate that was rejected are not those of the model in use.
-    let report = Some(&refit["last"]).filter(|last| last["outcome"] == "adopted").unwrap_or(&Value::Null);
-    lines.extend(selected(&report["selection"]));
-    let findings = ["relevance_report", "findings"].into_iter().filter_map(|key| report[key].as_array()).flatten();
-    lines.extend(findings.filter_map(Value::as_str).map(|words| said("finding", words.to_owned())));
-    out += &facts(&lines);
-    out + &variables(critic)
+    lines
 }
 
 /// How held-out returns chose the model: what the other lambdas lose, the kernels compared, and why the present one stayed or went.
-fn selected(selection: &Value) -> Vec<(String, String)> {
-    if selection.is_null() {
-        return Vec::new();
-    }
-    let said = |label: &str, text: String| (label.to_owned(), text);
-    let each = |key: &str| selection[key].as_array().into_iter().flatten();
-    let of_lambda = |l: &Value| {
-        let loss = 100.0 * (l["score"].as_f64().unwrap_or(f64::NAN) - 1.0);
-        format!("{} {}", short(&l["lambda"]), if loss == 0.0 { "best".to_owned() } else { format!("{loss:+.1} %") })
+fn selected(selection: &SelectionFound) -> Vec<(String, String)> {
+    let of_lambda = |l: &LambdaFound| {
+        let loss = 100.0 * (l.score - 1.0);
+        format!("{} {}", digits(l.lambda), if loss == 0.0 { "best".to_owned() } else { format!("{loss:+.1} %") })
     };
-    let over = format!("{} rows in {} pieces", uint(&selection["rows"]), uint(&selection["pieces"]));
     let mut lines = vec![
-        said("selected", format!("by held-out returns of {over}")),
-        said("lambda", each("lambdas").map(of_lambda).collect::<Vec<String>>().join(", ")),
+        said("selected", format!("by held-out returns of {} rows in {} pieces", selection.rows, selection.pieces)),
+        said("lambda", selection.lambdas.iter().map(of_lambda).collect::<Vec<String>>().join(", ")),
     ];
-    lines.extend(each("candidates").map(|candidate| {
-        let [score, lambda, ratio] = ["score", "lambda", "ratio"].map(|key| short(&candidate[key]));
-        let name = candidate["name"].as_str().unwrap_or("?");
-        let elements = uint(&candidate["elements"]);
-        said("compared", format!("{name}: error {score} at lambda {lambda}, ridge {ratio}, {elements} states"))
+    lines.extend(selection.candidates.iter().map(|candidate| {
+        let [score, lambda, ridge] = [candidate.score, candidate.lambda, candidate.ridge].map(digits);
+        let (name, elements) = (&candidate.name, candidate.elements);
+        said("compared", format!("{name}: error {score} at lambda {lambda}, ridge {ridge}, {elements} states"))
     }));
-    if selection["gain"].is_number() {
-        let [gain, error] = ["gain", "standard_error"].map(|key| short(&selection[key]));
-        let stays = selection["present_stays"] == true;
-        let outcome = if stays { "stays" } else { "is replaced" };
+    if let Some(gain) = selection.gain {
+        let (gain, error) = (digits(gain), short(selection.standard_error));
+        let outcome = if selection.present_stays { "stays" } else { "is replaced" };
         let text = format!("{outcome}: the best errs less by {gain}, with a standard error of {error}");
         lines.push(said("present model", text));
     }
@@ -452,46 +424,38 @@ fn selected(selection: &Value) -> Vec<(String, String)> {
 }
 
 /// Discount and, where the daemon says it, lambda.
-fn discount(critic: &Value) -> String {
-    let lambda = critic["lambda"].as_f64().map(|_| format!(", lambda {}", short(&critic["lambda"])));
-    short(&critic["discount"]) + &lambda.unwrap_or_default()
+fn discount(discount: f64, lambda: Option<f64>) -> String {
+    digits(discount) + &lambda.map(|lambda| format!(", lambda {}", digits(lambda))).unwrap_or_default()
 }
 
 /// Relevance and lengthscale of each state variable, and what its removal would cost.
-fn variables(critic: &Value) -> String {
-    let (kernel, inputs) = (&critic["kernel"], &critic["inputs"]);
-    let last = &critic["refit"]["last"];
-    let support = if last["outcome"] == "adopted" { &last["support"] } else { &Value::Null };
-    let factors = kernel["factors"].as_array();
-    let rows: Vec<Vec<String>> = inputs["scale"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .enumerate()
-        .map(|(i, scale)| {
-            let own = kernel["relevance"].as_f64().or_else(|| kernel["relevance"][i].as_f64()).unwrap_or(0.0);
-            let directions: f64 = factors.into_iter().flatten().filter_map(|f| f[i].as_f64()).map(|f| f * f).sum();
-            let kind = kernel["kinds"][i].as_str().and_then(|kind| kind.parse().ok()).unwrap_or_default();
-            let unit = match kind {
-                StateKind::Real => scale.as_f64().unwrap_or(1.0),
-                // Along the circle.
-                StateKind::Periodic(period) => period / std::f64::consts::TAU,
-                StateKind::Category => f64::NAN,
-            };
-            let lengthscale = unit / (own + directions).sqrt();
-            let name = inputs["names"][i].as_str().map_or_else(|| format!("state_{i}"), str::to_owned);
-            let length = match lengthscale {
-                length if length.is_finite() => short(&length.into()),
-                _ if own > 0.0 => "category".into(),
-                _ => "not used".into(),
-            };
-            vec![name, short(&(own + directions).into()), length, short(&support[i])]
-        })
-        .collect();
+fn variables(model: &ModelStatus, found: Option<&RefitFound>) -> String {
+    let ModelStatus { kernel, inputs, .. } = model;
+    let factors = || kernel.factors.iter().flatten();
+    let row = |(i, &scale): (usize, &f64)| {
+        let own = kernel.relevance.of(i);
+        let directions: f64 = factors().filter_map(|factor| factor.get(i)).map(|f| f * f).sum();
+        let unit = match kernel.kinds.get(i).copied().unwrap_or_default() {
+            StateKind::Real => Some(scale),
+            // Along the circle.
+            StateKind::Periodic(period) => Some(period / std::f64::consts::TAU),
+            StateKind::Category => None,
+        };
+        let name =
+            inputs.names.as_ref().and_then(|names| names.get(i).cloned()).unwrap_or_else(|| format!("state_{i}"));
+        let length = match unit.map(|unit| unit / (own + directions).sqrt()) {
+            Some(length) if length.is_finite() => digits(length),
+            _ if own > 0.0 => "category".into(),
+            _ => "not used".into(),
+        };
+        let support = found.and_then(|found| found.evidence_drop.get(i).copied().flatten());
+        vec![name, digits(own + directions), length, short(support)]
+    };
+    let rows: Vec<Vec<String>> = inputs.scale.iter().enumerate().map(row).collect();
     if rows.is_empty() {
         String::new()
     } else {
-        columns(&["variable", "relevance", "lengthscale", "support, nats"], &rows)
+        columns(&["variable", "relevance", "lengthscale", "evidence drop, nats"], &rows)
     }
 }
 
@@ -509,6 +473,10 @@ fn duration(seconds: f64) -> String {
 mod tests {
     use super::*;
 
+    fn of(status: serde_json::Value) -> wire::Status {
+        wire::Status::from_json(&status).unwrap()
+    }
+
     #[test]
     fn durations_have_two_parts() {
         assert_eq!([3.21, 75.0, 7260.0, 90_061.0].map(duration), ["3.2 s", "1 min 15 s", "2 h 1 min", "1 d 1 h"]);
@@ -516,23 +484,23 @@ mod tests {
 
     #[test]
     fn a_summary_shows_what_is_there() {
-        let status = json!({"version": "1", "offset": 5, "rejected": {"not_finite": 2}, "time": 10.0, "streams": 3,
+        let status = of(json!({"version": "1", "offset": 5, "rejected": {"not_finite": 2}, "time": 10.0, "streams": 3,
         "recent_streams": {"arm": {"next_seq": 5, "rows": 5, "last_seen": 6.5}},
         "critics": [
-            {"name": "a", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
+            {"name": "a", "dictionary_size": 0, "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
              "inputs": {"scale": [2.0], "names": ["angle"]}, "generation": 3,
-             "refit": {"last": {"outcome": "rejected", "reason": "too late", "support": [99.5]}}},
+             "refit": {"last": {"outcome": "rejected", "reason": "too late", "trigger": "rows", "evidence_drop": [99.5]}}},
             {"name": "b"},
-            {"name": "c", "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
-             "inputs": {"scale": [2.0]}, "refit": {"last": {"outcome": "adopted", "support": [12.5]}}},
-            {"name": "d", "kernel": {"kind": "ard", "profile": "matern52", "relevance": [4.0], "signal_variance": 1.0,
+            {"name": "c", "dictionary_size": 7, "kernel": {"kind": "ard", "relevance": [4.0], "signal_variance": 1.0, "bias_variance": 0.0},
+             "inputs": {"scale": [2.0]}, "refit": {"last": {"outcome": "adopted", "trigger": "rows", "evidence_drop": [12.5]}}},
+            {"name": "d", "dictionary_size": 7, "kernel": {"kind": "ard", "profile": "matern52", "relevance": [4.0], "signal_variance": 1.0,
              "bias_variance": 0.0}, "held_out_error": 0.381, "log_evidence": null,
              "returns": {"factor": 1.25, "pairs": 431, "coverage": 0.82},
-             "refit": {"last": {"outcome": "adopted", "selection": {"rows": 900, "pieces": 12, "score": 0.381,
+             "refit": {"last": {"outcome": "adopted", "trigger": "rows", "selection": {"rows": 900, "pieces": 12, "score": 0.381,
               "gain": 0.002, "standard_error": 0.003, "present_stays": true,
               "lambdas": [{"lambda": 0.5, "score": 1.0}, {"lambda": 1.0, "score": 1.121}],
-              "candidates": [{"name": "ard 1", "lambda": 0.5, "ratio": 0.3, "score": 0.379, "elements": 270}]}}}},
-        ]});
+              "candidates": [{"name": "ard 1", "lambda": 0.5, "ridge": 0.3, "score": 0.379, "elements": 270}]}}}},
+        ]}));
         let text = summary(&status, "tcp://h:1");
         for words in [
             // What was found of a model that was rejected is not said of the one that stays.
@@ -540,7 +508,7 @@ mod tests {
             "state_0           4            1           12.5",
             "refused  2 not_finite",
             "rejected: too late",
-            "held-out error  none: no model has been selected since the start",
+            "held-out error  none: no refit has selected a model since the start",
             "held-out error  0.381; 1 is that of a constant",
             "lambda          0.5 best, 1 +12.1 %",
             "ard 1: error 0.379 at lambda 0.5, ridge 0.3, 270 states",
@@ -556,7 +524,7 @@ mod tests {
         }
         assert_eq!(line(&status).lines().count(), 1);
         assert!(line(&status).starts_with("5 rows, 0 per second, 3 streams; a: generation 3, "));
-        assert!(line(&status).contains("dictionary 0, held-out error 0.381, score –"), "{}", line(&status));
+        assert!(line(&status).contains("dictionary 7, held-out error 0.381, score –"), "{}", line(&status));
     }
 
     #[test]
@@ -564,8 +532,9 @@ mod tests {
         assert_eq!(sparkline(&[0.0, 3.5, 7.0, f64::NAN].into()), "▁▅█ ");
         assert_eq!(sparkline(&[2.0, 2.0].into()), "▄▄");
         let mut past = Past::default();
-        (0..100)
-            .for_each(|k| past.push(&json!({"rows_per_second": k, "critics": [{"name": "a", "score_recent": null}]})));
+        (0..100).for_each(|k| {
+            past.push(&of(json!({"rows_per_second": k, "critics": [{"name": "a", "score_recent": null}]})))
+        });
         assert_eq!((past.rows.len(), past.rows[0], past.critics.len()), (PAST, 40.0, 1));
     }
 }

@@ -5,31 +5,37 @@ use super::actions::{read_inputs, shown, shown_names};
 use super::given::{read_columns, read_states_as, without_unit};
 use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
-use criticd::snapshot::{Ask, Evaluation};
+use criticd::snapshot::{Ask, Evaluation, Snapshot};
 use criticd::table::Columns;
 use nalgebra::DMatrix;
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
-/// The value at the states of a file, and how well it is known
+/// Heads that an error names.
+const NAMED: usize = 10;
+
+/// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone, or with\ncolumns called as the variables of the model, among others; or the observations of a file that another program has\nwritten. They are in the unit of the table that was fitted.\n\nsd is that of the value, return sd that of the return to come: 90 % of returns should lie within 1.645 of them. known\nis the share of the uncertainty there was before any row that data have taken away. A state is marked as extrapolated\nwhere no state that the model keeps is near. --json has mean, variance (of the value), return_variance, known and\nextrapolates, without those that the model cannot tell."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance}}."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Where to evaluate it: a table of states, see below
+    /// A table of states, see below
     #[arg(value_name = "STATES")]
     states: PathBuf,
-    /// Columns of the states, in the order of the model's variables [default: those called as the variables, if all are
-    /// there, and then other columns are left alone]
+    /// Columns of the states, in the order of the model's variables [default: those named like the variables, if all are
+    /// there; other columns are then ignored]
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     state: Vec<String>,
-    /// TOML file that says which columns they are, as for `fit`
+    /// TOML file with the columns, as for `fit`
     #[arg(long, value_name = "FILE")]
     columns: Option<PathBuf>,
+    /// The head called this alone, of a model that has heads
+    #[arg(long, value_name = "NAME")]
+    head: Option<String>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -50,6 +56,10 @@ impl Value {
             None => read_states_as(&self.states, &Columns { names: named, ..said }, dim, "model")?,
             Some(actions) => read_inputs(&self.states, &said.state, &named, dim, &actions.space)?,
         };
+        let heads = self.heads(&snapshot, &states)?;
+        if let (Some(name), [head]) = (&self.head, &heads[..]) {
+            return self.print_head(name, head, &names(&snapshot), &states);
+        }
         let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
             eprintln!("criticd: {} carries no variance; models that `fit` writes do", self.model.display());
@@ -62,14 +72,84 @@ impl Value {
             if let Some(names) = &snapshot.inputs.names {
                 document["names"] = json!(names);
             }
+            if snapshot.heads.is_some() {
+                document["heads"] = heads.iter().map(|head| (head.name.clone(), head.document())).collect();
+            }
             return print_json(&document);
         }
         let (names, shown) = match &snapshot.actions {
             None => (names(&snapshot), states),
             Some(actions) => (shown_names(&names(&snapshot), &actions.space), shown(&states, dim, &actions.space)),
         };
-        let (heads, rows) = table(&names, &shown, &found);
-        print(&columns(&heads.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
+        let (titles, rows) = table(&names, &shown, &found);
+        print(&columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows))?;
+        if !heads.is_empty() {
+            let more = if heads.len() == 1 { "1 head".to_owned() } else { format!("{} heads", heads.len()) };
+            eprintln!("criticd: {more} besides: --json has them all, --head NAME prints one");
+        }
+        Ok(())
+    }
+
+    /// What the heads that are asked for say: one, or all there are.
+    fn heads(&self, snapshot: &Snapshot, states: &[f64]) -> Result<Vec<HeadValues>, Failure> {
+        let Some(heads) = &snapshot.heads else {
+            return match &self.head {
+                None => Ok(Vec::new()),
+                Some(_) => Err(in_file(&self.model, "has no heads; `criticd fit --heads` learns some")),
+            };
+        };
+        let which = match &self.head {
+            None => (0..heads.heads.len()).collect(),
+            Some(name) => vec![heads.position(name).ok_or_else(|| {
+                let known: Vec<&str> = heads.heads.iter().take(NAMED).map(|head| head.name.as_str()).collect();
+                let more = if heads.heads.len() > NAMED { ", ..." } else { "" };
+                in_file(&self.model, format!("no head is called {name}; there are {}{more}", known.join(", ")))
+            })?],
+        };
+        let found = snapshot.evaluate_heads(states, &which, true).map_err(|e| in_file(&self.states, e))?;
+        let column = |values: &DMatrix<f64>, c: usize| values.column(c).iter().copied().collect::<Vec<f64>>();
+        let of = |(c, &h): (usize, &usize)| HeadValues {
+            name: heads.heads[h].name.clone(),
+            mean: column(&found.mean, c),
+            variance: found.variance.as_ref().map(|variance| column(variance, c)),
+        };
+        Ok(which.iter().enumerate().map(of).collect())
+    }
+
+    /// One head alone.
+    fn print_head(&self, name: &str, head: &HeadValues, names: &[String], states: &[f64]) -> Result<(), Failure> {
+        if self.json {
+            let mut document = head.document();
+            document["head"] = json!(name);
+            document["heads"] = json!({name: head.document()});
+            return print_json(&document);
+        }
+        let mut titles: Vec<&str> = names.iter().map(String::as_str).collect();
+        titles.push(name);
+        titles.extend(head.variance.is_some().then_some("sd"));
+        let row = |(i, state): (usize, &[f64])| -> Vec<String> {
+            let sd = head.variance.iter().map(|variance| variance[i].sqrt());
+            state.iter().copied().chain([head.mean[i]]).chain(sd).map(number).collect()
+        };
+        let rows: Vec<Vec<String>> = states.chunks_exact(names.len()).enumerate().map(row).collect();
+        print(&columns(&titles, &rows))
+    }
+}
+
+/// What one head says of the states.
+struct HeadValues {
+    name: String,
+    mean: Vec<f64>,
+    variance: Option<Vec<f64>>,
+}
+
+impl HeadValues {
+    fn document(&self) -> Json {
+        let mut out = json!({"mean": self.mean});
+        if let Some(variance) = &self.variance {
+            out["variance"] = json!(variance);
+        }
+        out
     }
 }
 

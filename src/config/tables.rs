@@ -77,16 +77,19 @@ macro_rules! choice {
     };
 }
 
+/// Former names of settings of a critic, which files, variables and options may still use.
+pub(super) const FORMER: [(&str, &str); 2] = [("estimate_scale", "estimate_scale"), ("starts", "search_starts")];
+
 pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
-    setting!(data_dir, Restart, directory, "Directory for the daemon's files; made if it is not there."),
+    setting!(data_dir, Restart, directory, "Directory for the daemon's files. The daemon creates it if necessary."),
     setting!(
         ingest,
         Restart,
         endpoint,
-        "Where transitions come in (PULL): tcp://HOST:PORT, port 0 for any, or ipc://PATH."
+        "Endpoint for transitions (PULL): tcp://HOST:PORT, port 0 for any, or ipc://PATH."
     ),
-    setting!(control, Restart, endpoint, "Where requests are answered (ROUTER); forms as above."),
-    setting!(publish, Restart, endpoint, "Where snapshots and events are published (PUB); forms as above."),
+    setting!(control, Restart, endpoint, "Endpoint for requests (ROUTER); forms as above."),
+    setting!(publish, Restart, endpoint, "Endpoint for snapshots and events (PUB); forms as above."),
     setting!(
         http,
         Restart,
@@ -94,7 +97,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
             "off" => Ok(()),
             address => expect(is_address(address), "HOST:PORT or off"),
         },
-        "Where browsers find the dashboard, and Prometheus its metrics: HOST:PORT, port 0 for any, or off."
+        "Address of the dashboard and the Prometheus metrics: HOST:PORT, port 0 for any, or off."
     ),
     setting!(
         http_hosts,
@@ -104,15 +107,15 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
             let name = |name: &String| (1..=253).contains(&name.len()) && name.bytes().all(plain);
             expect(names.iter().all(name), "a list of names alone, without ports or schemes")
         },
-        "Names of this machine under which browsers may ask for the dashboard, besides localhost and the address \
-         itself. Others are refused, so that no page from elsewhere can read it under a name of its own."
+        "Names of this machine that browsers may use for the dashboard, besides localhost and the address itself. The \
+         daemon refuses other names, so that a foreign page cannot read the dashboard under its own name."
     ),
     setting!(
         insecure,
         Restart,
         anything,
-        "Allow endpoints above that other machines can reach. Nothing is encrypted there, and addresses can be forged: \
-         whoever is on the way can read along and send what it likes. Only the addresses under allow may connect."
+        "Allow the endpoints above to be reachable from other machines. Nothing is encrypted there, and addresses can be \
+         forged: anyone on the network path can read and send. Only the addresses under allow may connect."
     ),
     setting!(
         allow,
@@ -123,8 +126,8 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
         },
         "What peers may do, by address: [{ addresses = \"10.0.0.0/8\", rights = [\"append\", \"query\"] }]. The narrowest \
          range counts. Rights are append (send transitions), query (ask, subscribe, see the dashboard) and administer \
-         (optimise, checkpoint); left out, all three. Where no range holds it, loopback may do everything, others \
-         nothing. Peers on unix sockets may always do everything."
+         (refit, checkpoint); all three by default. Outside all ranges, loopback has all rights and other addresses \
+         have none. Peers on unix sockets always have all rights."
     ),
     setting!(
         curve_ingest,
@@ -138,9 +141,9 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
     Setting {
         key: "curve_secret_key",
         when: When::Restart,
-        help: "File with the daemon's secret key, made by `criticd keys make`, for nobody but its owner to read (0600).",
+        help: "File with the daemon's secret key, made by `criticd keys make`. Only its owner may read it (0600).",
         get: |parts| written(&parts.curve_secret_key),
-        // Never said again: what stands here by mistake may be the key.
+        // Never printed: the value may be the key by mistake.
         set: |parts, value| match read::<PathBuf>(value) {
             Ok(path) if path.to_str().is_none_or(|text| decode(text).is_none()) => {
                 parts.curve_secret_key = Some(path);
@@ -154,8 +157,8 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
     Setting {
         key: "clients",
         when: When::Restart,
-        help: "Who may come through CURVE: [{ name = \"arm\", key = \"(public key, 40 characters)\", rights = [\"append\"] \
-               }]. Rights as above; left out, all three.",
+        help: "Clients that may connect with CURVE: [{ name = \"arm\", key = \"(public key, 40 characters)\", rights = \
+               [\"append\"] }]. Rights as above; all three by default.",
         get: |parts| written(&parts.clients),
         set: |parts, value| {
             let list = "must be a list of tables with name, key (the public one, in Z85) and perhaps rights (of append, \
@@ -189,13 +192,13 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
         state_dim,
         Restart,
         optional(within(1..=4096)),
-        "Numbers in a state, 1 to 4096; if not set, as many as in the first row."
+        "Numbers in a state, 1 to 4096; by default as many as in the first row."
     ),
     setting!(
         state_names,
         Restart,
         anything,
-        "Names of the state variables, for people; as many as state_dim, which must be set too."
+        "Names of the state variables; as many as state_dim, which must be set too."
     ),
     setting!(
         snapshot_interval_ms,
@@ -207,88 +210,82 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
         publish_bytes_max,
         Restart,
         within(1024..=1 << 30),
-        "Bytes of the largest snapshot that is published, 1024 to 1 GiB. Larger ones go without their variance; if that is \
-         too large still, they are announced, and fetched from the control socket."
+        "Bytes of the largest published snapshot, 1024 to 1 GiB. The daemon publishes larger ones without their variance. \
+         If that is still too large, it announces them, and clients fetch them from the control socket."
     ),
-    setting!(
-        publish_variance,
-        Running,
-        anything,
-        "Whether published snapshots carry what a client needs for the variance of V."
-    ),
+    setting!(publish_variance, Running, anything, "Whether published snapshots include the variance of V."),
     setting!(
         batch_rows_max,
         Restart,
         within(1..=65_536),
-        "Most rows stored and learned together, 1 to 65536; fewer where they take longer than 10 ms to learn."
+        "Most rows that the daemon stores and learns together, 1 to 65536; fewer if learning them takes longer than 10 ms."
     ),
     setting!(
         inbox_messages,
         Restart,
         within(1..=1 << 20),
-        "Messages that may wait to be learned, 1 to 1048576; then producers have to wait."
+        "Messages that may wait in the inbox, 1 to 1048576; when it is full, producers wait."
     ),
     setting!(
         window_rows,
         Restart,
         within(16..=100_000_000),
-        "Most recent rows that are kept for refits, 16 to 100 million; each takes 16 bytes per state variable and some \
-         30 more."
+        "Most recent rows kept for refits, 16 to 100 million; each takes 16 bytes per state variable and about 30 more."
     ),
     setting!(
         refit_threads,
         Restart,
         optional(within(1..=256)),
-        "Threads that models are selected on, 1 to 256; if not set, one for each core but the one that learns, at least one. \
-         What is found does not depend on it, unless a refit's time is used up."
+        "Threads of a refit, 1 to 256; by default one for each core except the one that learns, at least one. The result \
+         does not depend on it, unless the refit's budget ends."
     ),
-    setting!(streams_max, Restart, within(1..=1 << 24), "Most streams that are told apart, 1 to 16777216."),
+    setting!(streams_max, Restart, within(1..=1 << 24), "Maximum number of streams, 1 to 16777216."),
     setting!(
         streams_idle_rows,
         Restart,
         within(0..=ROWS_MAX),
-        "When all numbers of streams are taken, a new stream takes the place of the one that has been silent for longest, \
-         if that is for more rows of other streams than this. A stream that lost its place is a new one when it comes back."
+        "When there are streams_max streams, a new stream replaces the one that has been idle longest, if more than this \
+         many rows of other streams have arrived since. A replaced stream that returns is a new stream."
     ),
     setting!(
         journal,
         Restart,
         anything,
-        "Whether what is taken in is kept in the data directory, and a restart goes on where the last run ended. Without \
-         it nothing outlives the daemon."
+        "Whether the daemon stores rows and models in the data directory, so that a restart continues where the last run \
+         ended. Without it nothing survives the daemon."
     ),
     setting!(
         sync,
         Restart,
         anything,
-        "When rows are made durable: \"always\", before they are acknowledged, so that a power cut costs none; \
-         \"interval:10ms\", at most so many milliseconds (1 to 60000) later, which is what a power cut may cost; \"os\", \
-         when the operating system likes. A crash of the daemon costs no acknowledged row in any of them."
+        "When rows become durable: \"always\", before they are acknowledged, so that a power cut costs none; \
+         \"interval:10ms\", at most so many milliseconds (1 to 60000) later, so that a power cut costs at most these; \
+         \"os\", when the operating system writes them. A crash of the daemon costs no acknowledged row with any of them."
     ),
     setting!(
         journal_rows_max,
         Restart,
         within(1..=ROWS_MAX),
-        "Rows that the journal keeps, the newest; more if the checkpoints or window_rows need them."
+        "Newest rows that the journal keeps; more if the checkpoints or window_rows need them."
     ),
     setting!(
         journal_bytes_max,
         Restart,
         within(1 << 20..=ROWS_MAX),
-        "Bytes of records that the journal keeps, from 1 MiB, the newest; more if the checkpoints or window_rows need them."
+        "Bytes of the newest records that the journal keeps, from 1 MiB; more if the checkpoints or window_rows need them."
     ),
     setting!(
         checkpoint_rows,
         Restart,
         within(100..=ROWS_MAX),
-        "Rows between two checkpoints, from 100: a start learns at most so many again, and those that came while the \
-         checkpoint was written."
+        "Rows between two checkpoints, from 100. A start replays at most so many, and those that arrived while the daemon \
+         wrote the checkpoint."
     ),
     setting!(
         quarantine_max,
         Restart,
         within(0..=1_000_000),
-        "Messages refused on ingest that are kept for `criticd quarantine list`, the newest, 0 to 1000000."
+        "Newest messages refused on ingest that the daemon keeps for `criticd quarantine list`, 0 to 1000000."
     ),
 ];
 
@@ -298,7 +295,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
         frame_bytes_max,
         Restart,
         optional(within(1024..=1 << 30)),
-        "Bytes of one frame of a message, 1024 to message_bytes_max; if not set, as many as a message may have."
+        "Bytes of one frame of a message, 1024 to message_bytes_max, which is the default."
     ),
     setting!(rows_per_batch_max, Restart, within(1..=1 << 20), "Rows of one batch, 1 to 1048576."),
     setting!(query_rows_max, Restart, within(1..=1 << 24), "States of one value request, 1 to 16777216."),
@@ -320,26 +317,26 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
         handshake_timeout_ms,
         Restart,
         within(100..=600_000),
-        "Milliseconds a new connection has to say who it is, 100 to 600000."
+        "Milliseconds for the handshake of a new connection, 100 to 600000."
     ),
     setting!(
         stall_timeout_ms,
         Restart,
         within(100..=600_000),
-        "A peer that accepts no byte for so many milliseconds is cut off, 100 to 600000."
+        "The daemon disconnects a peer that accepts no waiting byte for so many milliseconds, 100 to 600000."
     ),
     setting!(
         saturated_timeout_ms,
         Restart,
         within(100..=3_600_000),
-        "A peer that does not catch up for so many milliseconds is cut off, 100 to 3600000."
+        "The daemon disconnects a peer whose queue is never empty for so many milliseconds, 100 to 3600000."
     ),
     setting!(
         idle_timeout_ms,
         Restart,
         within(100..=7 * 86_400_000),
-        "A connection over which nothing goes either way for so many milliseconds is closed, 100 to 604800000; \
-         heartbeats count, and ZeroMQ libraries connect again."
+        "The daemon closes a connection without a byte in either direction for so many milliseconds, 100 to 604800000. \
+         Heartbeats count, and ZeroMQ libraries reconnect."
     ),
 ];
 
@@ -348,9 +345,9 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         name,
         Restart,
         |name: &String| expect(is_name(name), "1 to 64 of A-Z a-z 0-9 _ -"),
-        "What requests and topics call it: 1 to 64 of A-Z a-z 0-9 _ -, distinct."
+        "Name of the critic in requests and topics: 1 to 64 of A-Z a-z 0-9 _ -, distinct."
     ),
-    setting!(discount, Restart, within(0.0..=1.0), "Discount of rows that carry none, 0 to 1."),
+    setting!(discount, Restart, within(0.0..=1.0), "Discount of rows without one of their own, 0 to 1."),
     setting!(
         rewards,
         Restart,
@@ -361,7 +358,7 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
                 "distinct columns, 0 to 4095, at least one",
             )
         },
-        "Reward columns that it learns, counted from 0: one value function each, one kernel for all."
+        "Reward columns that the critic learns, counted from 0: one value function each, one kernel for all."
     ),
     choice!(
         kernel,
@@ -374,44 +371,43 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         ],
         "Kernel (covariance function): \"ard\", a lengthscale for each state variable; \"isotropic\", one for all; \
          \"factor\", lengthscales and directions across variables; or \"auto\", whichever of these the data support, \
-         variables that do not matter left out, which takes longer."
+         without irrelevant variables, which takes longer."
     ),
     choice!(
         "kernel_profile",
         profile,
         Restart,
         [("gaussian", Profile::Gaussian), ("matern52", Profile::Matern52)],
-        "How the kernel falls with distance: \"matern52\", for values that may bend; or \"gaussian\", for smooth ones."
+        "Decay of the kernel with distance: \"matern52\", for value functions with kinks; or \"gaussian\", for smooth ones."
     ),
     setting!(
         state_kinds,
         Restart,
         |kinds: &Vec<StateKind>| expect(kinds.len() <= 4096, "one for each state variable, at most 4096"),
-        "What each state variable is, one word for each; empty if all are \"real\". \"periodic:P\" is the same again \
-         after P, in the unit of the state (6.283185307179586 for an angle in radians). Two values of a \"category\" \
-         are equal or different, never near."
+        "Kind of each state variable, one word for each; empty if all are \"real\". \"periodic:P\" repeats after P, in \
+         the unit of the state (6.283185307179586 for an angle in radians). Two values of a \"category\" are equal or \
+         different, never near."
     ),
     choice!(
         noise,
         Restart,
         [("correlated", NoiseModel::Correlated), ("white", NoiseModel::White)],
-        "Noise: \"correlated\", that of returns; or \"white\", that of single rewards, which is right only if \
-         transitions are deterministic, and always selects by evidence with lambda = 1."
+        "Noise: \"correlated\", independent noise of returns; or \"white\", independent noise of rewards, which is right \
+         only for deterministic transitions, and always selects by evidence with lambda = 1."
     ),
     choice!(
         variance,
         Restart,
         [("rows", VarianceKind::Rows), ("model", VarianceKind::Model), ("clustered", VarianceKind::Clustered)],
-        "Variance of V: \"rows\", from the temporal-difference error of each row, right where the state is all that \
-         matters; \"clustered\", where the state may hide something, from pieces of chains; or \"model\", as the model \
-         states it, which is too small where transitions are noisy."
+        "Variance of V: \"rows\", from the temporal-difference error of each row, right if the state contains all that \
+         matters; \"clustered\", from pieces of chains, if the state may hide something; or \"model\", that of the \
+         Gaussian process, which is too small if transitions are noisy."
     ),
     Setting {
         key: "lambda",
         when: When::Restart,
-        help: "lambda of the lambda-returns that values are learned from: 0, one reward and the value of the \
-               successor; 1, whole returns; or between. \"auto\" is 0.8 until the first refit, and then what refits \
-               choose.",
+        help: "lambda of the lambda-returns: from 0, one reward and the value of the next state, to 1, whole returns. \
+               \"auto\" is 0.8 until the first refit, and then the choice of the refits.",
         get: |settings| {
             Some(match settings.lambda {
                 Lambda::Auto => toml::Value::from("auto"),
@@ -435,15 +431,15 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         rho_max,
         Restart,
         |&value: &f64| expect(value > 0.0, "above 0"),
-        "Largest importance ratio, above 0; inf for no limit. A row with target_prob and behavior_prob counts \
-         target_prob / behavior_prob times, at most this often; other rows count once."
+        "Largest importance ratio, above 0; inf for no limit. A row with target_prob and behavior_prob has the weight \
+         target_prob / behavior_prob, clipped at this limit; other rows have the weight 1."
     ),
     Setting {
         key: "forgetting",
         when: When::Restart,
-        help: "For a world that drifts slowly: half-life in rows, those of all streams counted, at least 1. A row so many \
-               rows old counts half, and refits look at the last 8 half-lives. \"off\" keeps all rows alike. Rows are \
-               then learned one by one, and each refresh of the weights (refresh_rows) solves for them from the beginning.",
+        help: "For a world that drifts slowly: half-life of a row's weight in rows of all streams, at least 1. Refits use \
+               the last 8 half-lives. \"off\" gives all rows the same weight. With a half-life the critic learns rows one \
+               by one, and each refresh of the weights (refresh_rows) solves the whole system.",
         get: |settings| {
             Some(match settings.forgetting {
                 rows if rows.is_finite() => toml::Value::from(rows),
@@ -467,16 +463,16 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         on_new_policy,
         Running,
         [("restart", OnNewPolicy::Restart), ("discount", OnNewPolicy::Discount), ("keep", OnNewPolicy::Keep)],
-        "What becomes of what was learned when somebody announces another policy (the key `policy` of rows, or \
-         `criticd new-policy`): \"restart\", kernel and dictionary stay and all rows are forgotten; \"discount\", the \
-         rows so far count policy_discount times; or \"keep\", one model for each policy by name, so that one that \
-         comes again goes on with its own. Refits look at rows since the change."
+        "Effect of another policy (announced by the key `policy` of rows, or by `criticd new-policy`): \"restart\" keeps \
+         kernel and dictionary and forgets all rows; \"discount\" multiplies the weight of earlier rows by \
+         policy_discount; \"keep\" keeps one model for each policy name, which continues when the policy returns. Refits \
+         use rows since the change."
     ),
     setting!(
         policy_discount,
         Running,
         |&value: &f64| expect(value > 0.0 && value <= 1.0, "above 0, at most 1"),
-        "With on_new_policy = \"discount\": how often a row of before counts, above 0, at most 1."
+        "With on_new_policy = \"discount\": factor on the weight of earlier rows, above 0, at most 1."
     ),
     setting!(
         policies_kept,
@@ -488,9 +484,9 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         selection,
         Restart,
         [("returns", SelectionKind::Returns), ("evidence", SelectionKind::Evidence)],
-        "How refits choose: \"returns\", kernel, lambda and ridge (noise relative to the kernel) together, by what \
-         they predict of held-out returns; or \"evidence\", kernel and noise by the marginal likelihood, with lambda = \
-         1 unless one is given."
+        "How refits select: \"returns\", kernel, lambda and ridge (noise variance over kernel variance) together, by their \
+         prediction of held-out returns; or \"evidence\", kernel and noise by the marginal likelihood, with lambda = 1 \
+         unless one is given."
     ),
     setting!(
         tolerance,
@@ -509,21 +505,20 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         backfill_rows,
         Restart,
         within(0..=1_000_000),
-        "Recent rows that a state new to the dictionary is learned from at once, 0 to 1000000; rows before them reach \
-         it at the next refit."
+        "Recent rows from which the critic learns a new dictionary state at once, 0 to 1000000; earlier rows reach it at \
+         the next refit."
     ),
     setting!(
         refresh_rows,
         Restart,
         within(1..=65_536),
-        "Rows between two refreshes of the weights that score incoming rows, and the largest block learned at once, 1 \
-         to 65536."
+        "Rows between two refreshes of the weights that score incoming rows, and the largest block of rows, 1 to 65536."
     ),
     setting!(
-        tune_noise,
+        estimate_scale,
         Running,
         anything,
-        "Whether the scale of values (with selection = \"evidence\" also that of noise) is estimated anew as rows come."
+        "Whether the daemon re-estimates the scale of values from new rows; with selection = \"evidence\" also the noise."
     ),
     setting!(
         noise_floor,
@@ -532,7 +527,7 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         "Smallest noise variance, as a share of the variance of the targets, above 0, at most 1; lower it only for \
          deterministic streams."
     ),
-    setting!(warmup_rows, Restart, within(2..=1_000_000), "Rows before there is a first model, 2 to 1000000."),
+    setting!(warmup_rows, Restart, within(2..=1_000_000), "Rows before the first model, 2 to 1000000."),
     setting!(
         refit_first_rows,
         Running,
@@ -550,8 +545,8 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         refit_score_drop,
         Running,
         within(0.0..=1e6),
-        "A refit is due when the log score of predicted rewards has fallen by more than this below its best, nats per \
-         transition, 0 to 1e6; 0 switches this off."
+        "A refit is due when the log score of predicted rewards falls by more than this below its best, nats per row, 0 to \
+         1e6; 0 switches this off."
     ),
     choice!(
         drift_sensitivity,
@@ -562,27 +557,26 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
             ("high", DriftSensitivity::High),
             ("off", DriftSensitivity::Off),
         ],
-        "How readily a change of the world (another policy, other rewards, worn gears) is called one and followed: \
-         \"normal\", at most one false alarm in a million rows where the state is all that matters; \"high\", sooner; \
-         \"low\", later and surer; or \"off\", never."
+        "Sensitivity of the alarm for a change of the world (another policy, other rewards, worn gears), after which a \
+         second model learns: \"normal\", at most one false alarm in a million rows if the state contains all that \
+         matters; \"high\", sooner; \"low\", later and surer; or \"off\", never."
     ),
     choice!(
         evidence,
         Running,
         [("auto", SelectBy::Auto), ("exact", SelectBy::Exact), ("sparse", SelectBy::Sparse)],
         "With selection = \"evidence\": \"exact\", the evidence of evidence_rows rows; \"sparse\", the variational \
-         bound of all rows through a dictionary; or \"auto\", first the one, then, where there are more rows, the \
-         other."
+         bound of all rows through a dictionary; or \"auto\", first the exact evidence, then, if there are more rows, \
+         the bound."
     ),
     setting!(
         evidence_rows,
         Running,
         within(2..=20_000),
-        "With selection = \"evidence\": rows that the exact evidence is computed on, 2 to 20000; time grows by their \
-         cube."
+        "With selection = \"evidence\": rows of the exact evidence, 2 to 20000; its time grows with their cube."
     ),
     setting!(
-        starts,
+        search_starts,
         Running,
         within(1..=1000),
         "With selection = \"evidence\": starts of the optimiser in each refit, 1 to 1000."
@@ -591,10 +585,9 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         refit_budget_s,
         Running,
         within(0.01..=86_400.0),
-        "Most seconds of processor time that one refit should take on each of its threads, 0.01 to 86400; its search may \
-         use seven tenths of them."
+        "Processor time of one refit on each of its threads, seconds, 0.01 to 86400; its search may use seven tenths."
     ),
-    setting!(seed, Restart, within(0..=ROWS_MAX), "Seed of everything random in refits, from 0."),
+    setting!(seed, Restart, within(0..=ROWS_MAX), "Seed of the random numbers in refits, from 0."),
 ];
 
 /// Largest integer that a TOML file can hold.

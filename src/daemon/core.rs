@@ -22,13 +22,13 @@ mod refusals;
 mod status;
 
 pub use caller::Caller;
-pub use ports::{Asked, Call, Now, Output, Queues, RefitDone};
-pub use publisher::Board;
+pub use ports::{Asked, Call, Now, Output, RefitDone};
 pub use refusals::Refused;
 
 use super::ledger::{CheckpointDone, Ledger};
 use super::memory::Footprint;
 use super::recovery::{self, Progress, RecoverError};
+use crate::board::Board;
 use crate::config::Config;
 use crate::journal::GroupWriter;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints};
@@ -36,9 +36,10 @@ use crate::journal::store::Storage;
 use crate::learner::window::Window;
 use crate::learner::{Event, Learner};
 use crate::state::State;
-use crate::state::record::{Configured, Group, Mark, Quarantined, Record};
+use crate::state::record::{Configured, Group, Mark, Record, SkippedRows};
 use crate::transition::Batch;
-use crate::wire::{self, ErrorCode, Op, Optimised, WireError};
+use crate::wire::status::{CriticStatus, QueuesStatus, RecoveredStatus};
+use crate::wire::{self, ErrorCode, Op, RefitOutcome, Status, WireError};
 use checkpoints::CheckpointDesk;
 use drift::DriftDesk;
 use intake::{Admitted, Intake};
@@ -46,7 +47,7 @@ use ports::{event, map};
 use publisher::{Publisher, Refreshed};
 use refits::RefitDesk;
 use refusals::Refusals;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use status::Figures;
 use std::sync::Arc;
 
@@ -83,10 +84,10 @@ impl Core {
         let configured = Record::Configured(configured(&config, 0));
         let group = Group { end: Mark::default(), first_offset: 0, time: 0.0, records: vec![configured] };
         state.apply(group).expect("settings fit whatever was before");
-        Self::with(config, None, state, Value::Null)
+        Self::with(config, None, state, None)
     }
 
-    fn with(config: Arc<Config>, ledger: Option<Ledger>, state: State, recovered: Value) -> Self {
+    fn with(config: Arc<Config>, ledger: Option<Ledger>, state: State, recovered: Option<RecoveredStatus>) -> Self {
         let critics = config.critics.len();
         Self {
             intake: Intake::new(Arc::clone(&config), &state),
@@ -128,10 +129,10 @@ impl Core {
         }
         let ledger = Ledger::new(storage, checkpoints, config.ledger(), &recovered)?;
         let said = status::recovered(&recovered, ledger.torn_bytes());
-        let mut core = Self::with(Arc::clone(&config), Some(ledger), recovered.state, said);
-        for quarantined in recovered.quarantined {
-            core.report_quarantined(&quarantined, now);
-            core.intake.decide(Record::Quarantined(quarantined));
+        let mut core = Self::with(Arc::clone(&config), Some(ledger), recovered.state, Some(said));
+        for skipped in recovered.skipped {
+            core.report_skipped(&skipped, now);
+            core.intake.decide(Record::Skipped(skipped));
         }
         let wanted = configured(&config, core.state.window().map_or(0, Window::start));
         let same = |known: &Configured| (&known.critics, &known.names) == (&wanted.critics, &wanted.names);
@@ -157,7 +158,7 @@ impl Core {
     }
 
     /// What `status` is to say of the queues around the core.
-    pub fn set_queues(&mut self, queues: Queues) {
+    pub fn set_queues(&mut self, queues: QueuesStatus) {
         self.figures.queues = queues;
     }
 
@@ -171,9 +172,9 @@ impl Core {
         (self.figures.refit_restarts, self.figures.http_restarts) = (refit, http);
     }
 
-    /// What the start found in the data directory, as `status` has it.
-    pub fn recovered(&self) -> &Value {
-        &self.figures.recovered
+    /// What the start found in the data directory; none without a journal.
+    pub fn recovered(&self) -> Option<&RecoveredStatus> {
+        self.figures.recovered.as_ref()
     }
 
     /// Rows taken in that are not stored yet.
@@ -268,7 +269,7 @@ impl Core {
     }
 
     fn check_writable(&self) -> Result<(), WireError> {
-        let message = "what is received cannot be stored just now; queries are answered";
+        let message = "the daemon cannot store rows now; it still answers queries";
         self.read_only().map_or(Ok(()), |_| Err(WireError::new(ErrorCode::ReadOnly, message)))
     }
 
@@ -289,7 +290,7 @@ impl Core {
                 };
                 Ok(Some(caller.reply(&wire::Reply::Streams { streams: &streams, next })))
             }
-            Op::Optimise { critic, wait } => self.optimise(critic.as_deref(), wait, &caller),
+            Op::Refit { critic, wait } => self.refit(critic.as_deref(), wait, &caller),
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
             Op::NewPolicy { critic, policy } => self.new_policy(critic, policy, &caller).map(|()| None),
             Op::Value { .. } | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
@@ -326,7 +327,7 @@ impl Core {
         Ok(())
     }
 
-    fn optimise(
+    fn refit(
         &mut self,
         critic: Option<&str>,
         wait: bool,
@@ -346,7 +347,7 @@ impl Core {
             self.refits.wait(critic, caller.clone())?;
         }
         self.state.request_refit(critic);
-        Ok((!wait).then(|| caller.reply(&wire::Reply::Optimise(&Optimised::Started))))
+        Ok((!wait).then(|| caller.reply(&wire::Reply::Refit(&RefitOutcome::Started))))
     }
 
     /// A refit has come back. It is judged in this turn, behind the rows that were taken in before.
@@ -354,7 +355,7 @@ impl Core {
         self.refits.came_back(done);
     }
 
-    /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
+    /// A query waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
     pub fn want(&mut self, offset: u64) {
         self.publisher.want(offset);
     }
@@ -434,18 +435,18 @@ impl Core {
                 _ => report_event(learner, event, now, &mut self.out),
             }
         }
-        self.to_rebuild.extend(applied.quarantined.into_iter().map(|quarantined| quarantined.critic));
+        self.to_rebuild.extend(applied.skipped.into_iter().map(|skipped| skipped.critic));
         if self.refits.applied(&self.state, now, &mut self.out) {
             self.publisher.hurry();
         }
         for failed in applied.failed {
-            self.quarantine(failed, now);
+            self.skip(failed, now);
         }
     }
 
     /// A critic has failed on the rows of the last group, and is halted. With a journal it is recorded that it leaves them out,
     /// and it is rebuilt; without one it is given up.
-    fn quarantine(&mut self, failed: Quarantined, now: Now) {
+    fn skip(&mut self, failed: SkippedRows, now: Now) {
         let index = self.state.critics().iter().position(|learner| learner.settings().name == failed.critic);
         let index = index.expect("a critic has failed");
         if self.ledger.is_none() {
@@ -453,17 +454,17 @@ impl Core {
         } else if failed.from >= failed.to {
             self.give_up(index, &format!("{} (not restored: it fails without new rows)", failed.why), now);
         } else {
-            self.report_quarantined(&failed, now);
-            self.intake.decide(Record::Quarantined(failed));
+            self.report_skipped(&failed, now);
+            self.intake.decide(Record::Skipped(failed));
         }
     }
 
-    fn report_quarantined(&mut self, quarantined: &Quarantined, now: Now) {
-        let Quarantined { critic, from, to, why } = quarantined;
-        log::error!("event=quarantined critic={critic} from={from} to={to} why={why:?}");
-        self.figures.quarantined_rows += to - from;
+    fn report_skipped(&mut self, skipped: &SkippedRows, now: Now) {
+        let SkippedRows { critic, from, to, why } = skipped;
+        log::error!("event=rows_skipped critic={critic} from={from} to={to} why={why:?}");
+        self.figures.skipped_rows += to - from;
         let details = map(json!({"critic": critic, "from": from, "to": to, "reason": why}));
-        self.out.push(event("quarantined", now, &details));
+        self.out.push(event("rows_skipped", now, &details));
         let message = format!("critic {critic} leaves out rows {from} to {to}: {why}");
         let (code, payload) = ("learner_failed", Vec::new());
         self.refusals.keep(Refused { time: now.unix, code, field: None, index: None, message, payload });
@@ -568,7 +569,7 @@ impl Core {
         let checkpoint = Checkpoint::of(&self.state, now.unix);
         ledger.checkpoints().write(checkpoint.group, &checkpoint.encode()).map_err(|e| e.to_string())?;
         log::info!("event=checkpoint offset={}", checkpoint.offset);
-        ledger.tidy()
+        ledger.compact()
     }
 
     /// Everything that a start behind the last group needs.
@@ -616,42 +617,40 @@ impl Core {
     pub fn tick(&mut self, now: Now) {
         self.figures.note_rows(self.offset(), now);
         self.out.extend(self.refusals.report(false, now));
-        let payload = wire::encode_status(&self.status(now)).into();
-        self.out.push(Output::Publish(crate::transport::Publication { topic: "status".into(), payload }));
+        self.out.push(Output::Status(Arc::new(self.status(now))));
     }
 
-    /// The state of everything, for people and dashboards (`proto/README.md`).
-    pub fn status(&self, now: Now) -> Map<String, Value> {
-        let footprint = self.footprint().map(|footprint| footprint.to_json());
-        let mut status = self.figures.status(now);
-        status.extend(status::of_state(&self.state, self.config.window_rows));
-        let critics: Vec<Value> = (0..self.given_up.len()).map(|index| self.critic_status(index)).collect();
-        status.extend(map(json!({
-            "durable": self.ledger.is_some(),
-            "read_only": self.read_only(),
-            "journal": self.ledger.as_ref().map(Ledger::status),
-            "memory": footprint,
-            "rejected": self.refusals.by_code(),
-            "duplicates": self.intake.duplicates(),
-            "critics": critics,
-        })));
+    /// The state of everything, for people and dashboards.
+    pub fn status(&self, now: Now) -> Status {
+        let mut status = Status {
+            durable: self.ledger.is_some(),
+            read_only: self.read_only().map(str::to_owned),
+            journal: self.ledger.as_ref().map(Ledger::status),
+            memory: self.footprint().map(|footprint| footprint.status()),
+            rejected: self.refusals.by_code(),
+            duplicates: self.intake.duplicates(),
+            critics: (0..self.given_up.len()).map(|index| self.critic_status(index)).collect(),
+            ..Status::default()
+        };
+        self.figures.enter(&mut status, now);
+        status::enter_state(&mut status, &self.state, self.config.window_rows);
         status
     }
 
-    fn critic_status(&self, index: usize) -> Value {
+    fn critic_status(&self, index: usize) -> CriticStatus {
         let learner = &self.state.critics()[index];
         let (revision, failed_snapshots, shown) = self.publisher.published(index);
-        let mut status = status::of_learner(learner, revision, failed_snapshots);
-        status.insert("failed".into(), self.given_up[index].clone().into());
-        status.extend(self.refits.status(index, learner));
         // What a panic has left of a model is not to be looked into.
-        if !self.state.is_halted(index) {
-            status.extend(status::of_model(learner, shown));
-            if learner.model().is_some() {
-                status.insert("drift".into(), self.drift[index].status(learner));
-            }
+        let halted = self.state.is_halted(index);
+        let model = || status::of_model(learner, shown, self.drift[index].status(learner));
+        CriticStatus {
+            failed: self.given_up[index].clone(),
+            refit: self.refits.status(index, learner),
+            held_out_error: self.refits.held_out_error(index),
+            adoption_pause_ms: self.refits.pauses(index),
+            model: if halted { None } else { model() },
+            ..status::of_learner(learner, revision, failed_snapshots)
         }
-        Value::Object(status)
     }
 }
 
@@ -663,7 +662,7 @@ fn configured(config: &Config, from: u64) -> Configured {
 fn report_event(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Output>) {
     let name = &learner.settings().name;
     match happened {
-        Event::FirstModel => log::info!("event=first_model critic={name} seq={}", learner.learned()),
+        Event::FirstModel => log::info!("event=first_model critic={name} offset={}", learner.learned()),
         Event::DictionaryFull => {
             let size = learner.model().map_or(0, |model| model.dictionary().len());
             let generation = learner.generation();
@@ -693,6 +692,7 @@ mod tests {
     use crate::wire::{ArrayForm, Id};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+    use serde_json::Value;
 
     fn pendulum(rows: usize) -> Vec<Batch> {
         let mut pendulum = Pendulum::new(1, 0.3);
@@ -721,15 +721,14 @@ mod tests {
             core.step(now);
             crate::learner::FAULT.set(None);
         }
+        let transitions =
+            |core: &Core, critic: usize| core.status(now).critics[critic].model.as_ref().map(|model| model.transitions);
         let status = core.status(now);
-        assert_eq!((&status["critics"][0]["failed"], &status["quarantined_rows"]), (&Value::Null, &json!(20)));
-        assert_eq!(
-            (&status["critics"][0]["learned"], &status["critics"][0]["transitions"]),
-            (&json!(200), &json!(180))
-        );
-        assert_eq!(status["critics"][1]["transitions"], 200);
+        assert_eq!((&status.critics[0].failed, status.skipped_rows), (&None, 20));
+        assert_eq!((status.critics[0].learned, transitions(&core, 0)), (200, Some(180)));
+        assert_eq!(transitions(&core, 1), Some(200));
         let told =
-            core.take_outputs().filter(|o| matches!(o, Output::Publish(p) if p.topic == "event.quarantined")).count();
+            core.take_outputs().filter(|o| matches!(o, Output::Publish(p) if p.topic == "event.rows_skipped")).count();
         assert_eq!((told, core.take_refused().len()), (1, 1));
         let state = core.checkpoint(now).encode();
         drop(core);
@@ -741,13 +740,12 @@ mod tests {
         crate::learner::FAULT.set(Some((666, 140)));
         let mut core = open();
         core.step(now);
-        let transitions = |core: &Core| core.status(now)["critics"][0]["transitions"].clone();
-        assert_eq!(transitions(&core), 160);
+        assert_eq!(transitions(&core, 0), Some(160));
         crate::learner::FAULT.set(None);
         let state = core.checkpoint(now).encode();
         drop(core);
         let again = open();
-        assert_eq!(transitions(&again), 160);
+        assert_eq!(transitions(&again, 0), Some(160));
         assert!(again.checkpoint(now).encode() == state);
     }
 
@@ -797,13 +795,13 @@ mod tests {
         assert_eq!((&swapped["kept"], &swapped["generation"]), (&json!("generation-1"), &json!(2)));
         // Subscribers get the model that answers now whole, although the last snapshot is not a second old.
         assert_eq!(wholes, [1, 2]);
-        let drift = core.status(now)["critics"][0]["drift"].clone();
+        let drift = core.status(now).critics.remove(0).model.unwrap().drift;
+        assert_eq!((drift.sensitivity.as_str(), drift.alarms, drift.forked), ("normal", 1, false));
         assert_eq!(
-            (&drift["sensitivity"], &drift["alarms"], &drift["forked"]),
-            (&json!("normal"), &json!(1), &json!(false))
+            (drift.kept_models, json!(drift.changed_at)),
+            (vec!["generation-1".to_owned()], swapped["from"].clone())
         );
-        assert_eq!((&drift["kept_models"], &drift["changed_at"]), (&json!(["generation-1"]), &swapped["from"]));
-        assert_eq!(drift["last"]["offset"], alarm["offset"]);
+        assert_eq!(json!(drift.last.unwrap().offset), alarm["offset"]);
         let state = core.checkpoint(now).encode();
         drop(core);
         assert!(open().checkpoint(now).encode() == state);
@@ -819,7 +817,7 @@ mod tests {
         core.step(now);
         let ask = |core: &mut Core, connection| {
             let peer = Peer { connection, delimiter: false };
-            let op = Op::Optimise { critic: None, wait: true };
+            let op = Op::Refit { critic: None, wait: true };
             let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
             core.call(Call { caller, op }, now);
         };
@@ -831,6 +829,6 @@ mod tests {
         let told = core.take_outputs().filter(|output| matches!(output, Output::Reply(_))).count();
         assert_eq!(told, 2);
         // What a panic has left of its model is not looked at again.
-        assert!(core.status(now)["critics"][0].get("dictionary_size").is_none());
+        assert!(core.status(now).critics[0].model.is_none());
     }
 }

@@ -1,36 +1,38 @@
 //! The core's thread: it takes what waits in the queues, turns the core, and hands out what comes of it.
 
-use super::core::{Asked, Call, Core, Now, Output, Queues, RefitDone};
+use super::core::{Asked, Call, Core, Now, Output, RefitDone};
 use super::ledger::CheckpointDone;
 use super::quarantine::Quarantine;
 use super::queries::Forwarded;
-use super::telemetry::{Feed, Restarts, Stage, Timings};
-use super::warm_start::{Fed, Feeding};
-use super::{CALLS, Command, DRAIN, NAP, TICK, Task, notify_systemd};
+use super::refit_thread::Task;
+use super::warm_start::{Feeding, WarmStartInput};
+use super::{CALLS, Command, DRAIN, POLL_INTERVAL, TICK, notify_systemd};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
+use crate::telemetry::{EventBus, Restarts, Stage, Timings};
 use crate::transport::turns::{ITEM_BYTES, Turns};
 use crate::transport::{Outbox, Publication, Reply};
-use crate::wire::{ErrorCode, WireError};
+use crate::wire::status::{QueueStatus, QueuesStatus};
+use crate::wire::{self, ErrorCode, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, never, select};
 use sd_notify::NotifyState;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Rows are taken at once as many as are learned in about so long: a sync is shared by many, and no client waits for long.
+/// Target learning time of one group: large enough to amortise a sync, small enough to bound latency.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
 /// Reading what is taken at once, and answering requests that bring no rows, take no longer than this, but for the last.
 const TAKE_AT_ONCE: Duration = Duration::from_millis(10);
 /// Of that, what goes into requests that bring no rows.
 const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
-/// But at least so many, where there are.
+/// Rows of a group at least, if so many wait.
 const GROUP_ROWS_MIN: u64 = 256;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
 pub(super) const GROUP_BYTES: usize = 4 << 20;
-/// What whoever appends is told to wait while a table is learned first, milliseconds.
+/// Retry time of appends during a warm start, milliseconds.
 const WARMING_MS: u64 = 1000;
 
 /// Where things come from.
@@ -53,6 +55,19 @@ pub(super) struct Outlets {
     pub(super) checkpoints: Sender<Box<Checkpoint>>,
     pub(super) replies: Outbox<Reply>,
     pub(super) publish: Outbox<Publication>,
+    pub(super) dropped_publications: u64,
+}
+
+impl Outlets {
+    /// Publish, unless too much waits to be published: then this is dropped, and a later publication replaces it.
+    fn offer(&mut self, publication: Publication) {
+        if let Err(TrySendError::Full(_)) = self.publish.try_send(publication) {
+            self.dropped_publications += 1;
+            if self.dropped_publications.is_power_of_two() {
+                log::warn!("event=publications_dropped count={}", self.dropped_publications);
+            }
+        }
+    }
 }
 
 /// The core's thread.
@@ -62,8 +77,8 @@ pub(super) struct Learning {
     core: Core,
     /// A table that is learned before anything that producers send.
     pub(super) warm: Option<Feeding>,
-    /// None where nobody watches.
-    pub(super) feed: Option<Feed>,
+    /// None without a dashboard.
+    pub(super) feed: Option<EventBus>,
     pub(super) timings: Timings,
     pub(super) refit_restarts: Restarts,
     pub(super) http_restarts: Restarts,
@@ -74,7 +89,6 @@ pub(super) struct Learning {
     appends: Vec<Instant>,
     config: Arc<Config>,
     clock: Clock,
-    dropped_publications: u64,
     /// Whether the log has what may be kept.
     footprint_told: bool,
     /// Seconds that learning a row takes, of late; 0 before the first.
@@ -104,7 +118,6 @@ impl Learning {
             appends: Vec::new(),
             config,
             clock,
-            dropped_publications: 0,
             footprint_told: false,
             row_seconds: 0.0,
             adopting: None,
@@ -117,7 +130,7 @@ impl Learning {
     pub(super) fn run(mut self) {
         // The first status says that the daemon is ready.
         let mut next_tick = Instant::now();
-        // Fed by the one thread that matters: where it hangs systemd starts the daemon again.
+        // The watchdog is fed by the one thread that matters: where it hangs systemd starts the daemon again.
         let watchdog = sd_notify::watchdog_enabled().map(|interval| interval / 3);
         let mut next_feed = Instant::now();
         self.core.set_warm_start(self.warm.as_ref().map(Feeding::rows));
@@ -127,7 +140,7 @@ impl Learning {
                 if !self.receive() {
                     break;
                 }
-                self.take_what_waits();
+                self.drain_inbox();
             }
             self.turn();
             if let Some(interval) = watchdog
@@ -142,7 +155,7 @@ impl Learning {
                 self.tick();
                 self.quarantine.keep(&self.core.take_refused());
             }
-            self.carry_out();
+            self.dispatch();
             let over = (self.ingest_ended || self.warm.is_some()) && self.calls_ended;
             if self.deadline.is_some_and(|deadline| over || Instant::now() >= deadline) {
                 break;
@@ -152,7 +165,7 @@ impl Learning {
         drop(self.lock);
     }
 
-    /// Wait for something, not for long. Returns false when nobody is left who could ask for a stop.
+    /// Wait for something, not for long. Returns false when all senders of commands are gone.
     fn receive(&mut self) -> bool {
         // What cannot be stored is not read: TCP fills, and producers wait. So they do while a table is learned.
         let storable = self.core.read_only().is_none();
@@ -191,7 +204,7 @@ impl Learning {
                 #[cfg(test)]
                 Ok(Command::Panic) => panic!("injected"),
                 Ok(Command::Stop) => self.deadline = self.deadline.or(Some(Instant::now() + DRAIN)),
-                // Dropped without a stop: nobody listens any more.
+                // Dropped without a stop: no caller is left.
                 Err(_) => return false,
             },
             default(self.nap()) => {}
@@ -201,7 +214,7 @@ impl Learning {
 
     /// How long to wait for something: not at all where requests are left over.
     fn nap(&self) -> Duration {
-        if self.inbox.calls.is_empty() { NAP } else { Duration::ZERO }
+        if self.inbox.calls.is_empty() { POLL_INTERVAL } else { Duration::ZERO }
     }
 
     /// Commit, apply, act on what has been taken in; then what is due beside that.
@@ -211,7 +224,7 @@ impl Learning {
         let (since, rows) = (Instant::now(), self.core.waiting_rows());
         let stored = self.core.commit(clock.now(), &uptime);
         // Acknowledged before it is learned.
-        self.carry_out();
+        self.dispatch();
         let since = self.timings.stages.passed(Stage::Journal, since, if stored { rows } else { 0 });
         if stored {
             self.core.apply(clock.now());
@@ -241,10 +254,10 @@ impl Learning {
     }
 
     /// Rows of the table that is learned first.
-    fn warm_start(&mut self, fed: Option<Fed>, now: Now) {
+    fn warm_start(&mut self, fed: Option<WarmStartInput>, now: Now) {
         let Some(feeding) = &mut self.warm else { return };
         match fed {
-            Some(Fed::Rows(batch)) => {
+            Some(WarmStartInput::Rows(batch)) => {
                 let rows = batch.len();
                 match self.core.warm_start(batch, now) {
                     Ok(()) => {
@@ -254,8 +267,8 @@ impl Learning {
                     Err(error) => feeding.fail(&error.to_string()),
                 }
             }
-            Some(Fed::Last) => feeding.end(),
-            Some(Fed::Fault(why)) => feeding.fail(&why),
+            Some(WarmStartInput::Last) => feeding.end(),
+            Some(WarmStartInput::Fault(why)) => feeding.fail(&why),
             None => feeding.fail("the thread that reads the table ended unexpectedly; please report this with the log"),
         }
     }
@@ -288,10 +301,11 @@ impl Learning {
     }
 
     fn tick(&mut self) {
-        self.core.set_queues(Queues {
-            ingest: [self.inbox.ingest.len(), self.config.inbox_messages],
-            calls: [self.inbox.calls.len(), CALLS.total_bytes / ITEM_BYTES],
-            publish: [self.outlets.publish.len(), self.outlets.publish.capacity()],
+        let queue = |waiting: usize, max: usize| QueueStatus { waiting: waiting as u64, max: max as u64 };
+        self.core.set_queues(QueuesStatus {
+            ingest: queue(self.inbox.ingest.len(), self.config.inbox_messages),
+            calls: queue(self.inbox.calls.len(), CALLS.total_bytes / ITEM_BYTES),
+            publish: queue(self.outlets.publish.len(), self.outlets.publish.capacity()),
         });
         if !self.footprint_told
             && let Some(footprint) = self.core.footprint()
@@ -326,7 +340,7 @@ impl Learning {
 
     /// More of what is there already, up to one group: rows are learned together, which is faster. Messages and time are
     /// bounded too: not every message brings a row. Requests come in turns between peers.
-    fn take_what_waits(&mut self) {
+    fn drain_inbox(&mut self) {
         let since = Instant::now();
         let now = self.clock.now();
         let storable = self.core.read_only().is_none();
@@ -385,7 +399,7 @@ impl Learning {
         }
     }
 
-    fn carry_out(&mut self) {
+    fn dispatch(&mut self) {
         for output in self.core.take_outputs() {
             match output {
                 // The transport never waits for a peer here.
@@ -394,12 +408,14 @@ impl Learning {
                     if let Some(feed) = &mut self.feed {
                         feed.publication(&publication.topic, &publication.payload);
                     }
-                    if let Err(TrySendError::Full(_)) = self.outlets.publish.try_send(publication) {
-                        self.dropped_publications += 1;
-                        if self.dropped_publications.is_power_of_two() {
-                            log::warn!("event=publications_dropped count={}", self.dropped_publications);
-                        }
+                    self.outlets.offer(publication);
+                }
+                Output::Status(status) => {
+                    let payload = wire::encode_status(&status).into();
+                    if let Some(feed) = &mut self.feed {
+                        feed.status(status);
                     }
+                    self.outlets.offer(Publication { topic: "status".into(), payload });
                 }
                 // The refit thread holds one task at a time, and the core hands out one.
                 Output::Refit { critic, job } => drop(self.outlets.tasks.send(Task::Run { critic, job })),
@@ -426,9 +442,9 @@ impl Learning {
             log::error!("event=not_closed why={why:?}");
         }
         self.core.publish_last(now);
-        self.carry_out();
+        self.dispatch();
         self.quarantine.keep(&self.core.take_refused());
-        log::info!("event=stopped seq={}", self.core.offset());
+        log::info!("event=stopped offset={}", self.core.offset());
     }
 }
 
@@ -450,6 +466,7 @@ mod tests {
             checkpoints: bounded(1).0,
             replies: Outbox::new(1, 1).0,
             publish: Outbox::new(1, 1).0,
+            dropped_publications: 0,
         };
         Learning::new(Core::new(Arc::clone(&config)), config, Clock::start(), inbox, outlets)
     }
@@ -459,7 +476,7 @@ mod tests {
         let (sender, receiver) = bounded(10_000);
         (0..10_000).for_each(|_| sender.send(Bytes::from_static(b"garbage")).unwrap());
         let mut learning = learning(receiver);
-        learning.take_what_waits();
+        learning.drain_inbox();
         let most = Config::default().batch_rows_max;
         assert!(
             most < 9000 && learning.inbox.ingest.len() >= 10_000 - most,

@@ -4,81 +4,14 @@
 use super::recovery::{Recovered, group_of};
 use crate::clock::Now;
 use crate::journal::checkpoint::Checkpoints;
-use crate::journal::store::{Head, Mark, Storage, StoreError};
+use crate::journal::retention::{LedgerSettings, SyncMode};
+use crate::journal::store::{GroupHeader, Mark, Storage, StoreError};
 use crate::journal::{GroupWriter, StoredGroup};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use std::fmt;
-use std::str::FromStr;
+use crate::wire::status::{CheckpointStatus, JournalStatus};
 use std::sync::Arc;
 
 /// Between two tries to write again, seconds.
 const RETRY_S: f64 = 1.0;
-
-/// When a group is made durable, and so what an acknowledgement promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum SyncMode {
-    /// Before it is acknowledged: it survives a power cut.
-    #[default]
-    Always,
-    /// At most so many milliseconds later: it survives a crash of the daemon; a power cut costs what was acknowledged
-    /// since.
-    Interval(u64),
-    /// When the operating system likes, and at checkpoints: it survives a crash of the daemon, nothing more.
-    Os,
-}
-
-impl FromStr for SyncMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let interval = |text: &str| text.strip_prefix("interval:")?.strip_suffix("ms")?.parse().ok();
-        match (text, interval(text)) {
-            ("always", _) => Ok(Self::Always),
-            ("os", _) => Ok(Self::Os),
-            (_, Some(milliseconds @ 1..=60_000)) => Ok(Self::Interval(milliseconds)),
-            _ => Err(format!("must be \"always\", \"os\", or \"interval:10ms\" with 1 to 60000 ms, is {text:?}")),
-        }
-    }
-}
-
-impl TryFrom<String> for SyncMode {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<SyncMode> for String {
-    fn from(mode: SyncMode) -> Self {
-        mode.to_string()
-    }
-}
-
-impl fmt::Display for SyncMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Always => f.write_str("always"),
-            Self::Interval(milliseconds) => write!(f, "interval:{milliseconds}ms"),
-            Self::Os => f.write_str("os"),
-        }
-    }
-}
-
-/// How the journal is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LedgerSettings {
-    /// When groups are made durable.
-    pub sync: SyncMode,
-    /// Rows that are kept, unless more are needed.
-    pub rows_max: u64,
-    /// Bytes of records that are kept, unless more are needed.
-    pub bytes_max: u64,
-    /// Rows between two checkpoints.
-    pub checkpoint_rows: u64,
-}
 
 /// A checkpoint that was written, or was not.
 #[derive(Debug)]
@@ -88,7 +21,7 @@ pub struct CheckpointDone {
     /// Offset behind it.
     pub offset: u64,
     /// Offset of the oldest row that a start from it needs.
-    pub needs_from: u64,
+    pub replay_from: u64,
     /// Bytes of its file, or why there is none.
     pub result: Result<u64, String>,
     /// Seconds that encoding and writing took.
@@ -108,7 +41,7 @@ pub struct Ledger {
     synced_at: f64,
     last_sync_s: f64,
     /// The oldest group; none while there is none.
-    first: Option<Head>,
+    first: Option<GroupHeader>,
     bytes: u64,
     /// The group that could not be written.
     stuck: Option<StoredGroup>,
@@ -120,7 +53,7 @@ pub struct Ledger {
     writing: bool,
     /// Checkpoints that are there, the newest first: offset, number of the oldest group that a start from it needs.
     kept: Vec<(u64, u64)>,
-    last_checkpoint: Value,
+    last_checkpoint: Option<CheckpointStatus>,
     checkpoint_failures: u64,
 }
 
@@ -136,19 +69,19 @@ impl Ledger {
         recovered: &Recovered,
     ) -> Result<Self, StoreError> {
         let mut kept = Vec::new();
-        for &(_, needs_from) in &recovered.checkpoints {
-            kept.push((recovered.from_checkpoint.unwrap_or(0), group_of(storage.as_mut(), needs_from)?));
+        for &(_, replay_from) in &recovered.checkpoints {
+            kept.push((recovered.from_checkpoint.unwrap_or(0), group_of(storage.as_mut(), replay_from)?));
         }
         let (mut bytes, mut next) = (0, 0);
         let first = storage.bounds()?.map(|(first, _)| first);
         let head = match first {
-            Some(first) => storage.heads(first, 1)?.pop(),
+            Some(first) => storage.headers(first, 1)?.pop(),
             None => None,
         };
         loop {
-            let heads = storage.heads(next, 4096)?;
-            bytes += heads.iter().map(|head| head.bytes).sum::<u64>();
-            let Some(last) = heads.last() else { break };
+            let headers = storage.headers(next, 4096)?;
+            bytes += headers.iter().map(|head| head.bytes).sum::<u64>();
+            let Some(last) = headers.last() else { break };
             next = last.id + 1;
         }
         // What a start finds is written once more before it is built upon: a sync before the start may have failed.
@@ -171,7 +104,7 @@ impl Ledger {
             started: recovered.checkpoints.first().map_or((0, 0), |c| (c.0, recovered.from_checkpoint.unwrap_or(0))),
             writing: false,
             kept,
-            last_checkpoint: Value::Null,
+            last_checkpoint: None,
             checkpoint_failures: 0,
         })
     }
@@ -196,11 +129,11 @@ impl Ledger {
         self.storage.torn_bytes()
     }
 
-    /// Leave one file, for whoever opens the journal with other tools.
+    /// Leave a single file, so that other tools can open the journal.
     ///
     /// # Errors
     /// What went wrong; the journal is whole all the same.
-    pub fn tidy(&mut self) -> Result<(), String> {
+    pub fn compact(&mut self) -> Result<(), String> {
         self.storage.reopen().map_err(|e| e.to_string())
     }
 
@@ -236,8 +169,8 @@ impl Ledger {
     }
 
     fn append(&mut self, group: &StoredGroup) -> Result<(), StoreError> {
-        let drop_below = self.drop_below(group)?;
-        self.storage.append(group, drop_below, self.settings.sync == SyncMode::Always)
+        let truncate_before = self.truncate_before(group)?;
+        self.storage.append(group, truncate_before, self.settings.sync == SyncMode::Always)
     }
 
     fn written(&mut self, group: &StoredGroup, uptime: f64) {
@@ -246,7 +179,7 @@ impl Ledger {
         if self.first.is_none() {
             let bytes = group.body.len() as u64;
             let StoredGroup { id, first_offset, rows, kinds, .. } = *group;
-            self.first = Some(Head { id, first_offset, rows, kinds, bytes });
+            self.first = Some(GroupHeader { id, first_offset, rows, kinds, bytes });
         }
         if self.settings.sync == SyncMode::Always {
             self.synced(uptime);
@@ -273,7 +206,7 @@ impl Ledger {
 
     /// Number below which groups may be dropped with the next commit: oldest first, while there are more rows or bytes than are
     /// kept, and never what a start from one of the checkpoints needs.
-    fn drop_below(&mut self, group: &StoredGroup) -> Result<u64, StoreError> {
+    fn truncate_before(&mut self, group: &StoredGroup) -> Result<u64, StoreError> {
         const AT_ONCE: usize = 8;
         let LedgerSettings { rows_max, bytes_max, .. } = self.settings;
         let needed = match self.kept.iter().map(|&(_, oldest)| oldest).min() {
@@ -288,14 +221,14 @@ impl Ledger {
             return Ok(0);
         }
         let mut below = first.id;
-        for head in self.storage.heads(first.id, AT_ONCE)? {
+        for head in self.storage.headers(first.id, AT_ONCE)? {
             if head.id >= needed || !excess(head.first_offset, self.bytes) {
                 break;
             }
             below = head.id + 1;
             self.bytes -= head.bytes;
         }
-        self.first = self.storage.heads(below, 1)?.pop();
+        self.first = self.storage.headers(below, 1)?.pop();
         Ok(below)
     }
 
@@ -332,7 +265,7 @@ impl Ledger {
         // A commit that failed may have gone through all the same.
         let is_there = last.is_some() && last == stuck;
         if !is_there && last != before {
-            return Err(StoreError::Injected("groups that were acknowledged are missing; restart the daemon"));
+            return Err(StoreError::AcknowledgedMissing);
         }
         if let Some(group) = &self.stuck {
             if !is_there {
@@ -403,13 +336,12 @@ impl Ledger {
         match &done.result {
             Ok(bytes) => {
                 log::info!("event=checkpoint offset={} bytes={bytes} seconds={:.3}", done.offset, done.seconds);
-                let oldest = group_of(self.storage.as_mut(), done.needs_from);
+                let oldest = group_of(self.storage.as_mut(), done.replay_from);
                 // If that cannot be read now nothing is forgotten.
                 self.kept.insert(0, (done.offset, oldest.unwrap_or(0)));
                 self.kept.truncate(crate::journal::checkpoint::KEPT);
-                self.last_checkpoint = json!({
-                    "offset": done.offset, "bytes": bytes, "seconds": done.seconds, "time": now.unix,
-                });
+                let CheckpointDone { offset, seconds, .. } = *done;
+                self.last_checkpoint = Some(CheckpointStatus { offset, bytes: *bytes, seconds, time: now.unix });
             }
             Err(why) => {
                 log::warn!("event=checkpoint_failed offset={} why={why:?}", done.offset);
@@ -419,20 +351,20 @@ impl Ledger {
     }
 
     /// For `status`.
-    pub fn status(&self) -> Value {
+    pub fn status(&self) -> JournalStatus {
         let first_offset = self.first.map_or(self.end.offset, |head| head.first_offset);
-        json!({
-            "sync": self.settings.sync.to_string(),
-            "rows": self.end.offset - first_offset,
-            "bytes": self.bytes,
-            "groups": self.first.map_or(0, |head| self.end.id + 1 - head.id),
-            "first_offset": first_offset,
-            "durable_offset": self.durable.offset,
-            "last_sync_s": self.last_sync_s,
-            "failures": self.failures,
-            "checkpoint": self.last_checkpoint,
-            "checkpoint_offset": self.kept.first().map(|&(offset, _)| offset),
-            "checkpoint_failures": self.checkpoint_failures,
-        })
+        JournalStatus {
+            sync: self.settings.sync.to_string(),
+            rows: self.end.offset - first_offset,
+            bytes: self.bytes,
+            groups: self.first.map_or(0, |head| self.end.id + 1 - head.id),
+            first_offset,
+            durable_offset: self.durable.offset,
+            last_sync_s: self.last_sync_s,
+            failures: self.failures,
+            checkpoint: self.last_checkpoint.clone(),
+            checkpoint_offset: self.kept.first().map(|&(offset, _)| offset),
+            checkpoint_failures: self.checkpoint_failures,
+        }
     }
 }

@@ -12,12 +12,15 @@ use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
 use crate::learner::{KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream};
 use crate::math::form::QuadraticForm;
+use crate::math::kernel::NoiseModel;
 use crate::math::statistics::Chain;
 use crate::state::streams::Streams;
 use crate::transition::Rows;
-use serde_json::{Value, json};
+use crate::wire::status::{MemoryStatus, ModelMemoryStatus};
 
 const NUMBER: usize = size_of::<f64>();
+/// Numbers of the record of a cut beside those that m, D and H tell.
+const CUT: usize = (size_of::<Chain>() + 128) / NUMBER;
 /// What a chain has beside its numbers: its entry, its stream's, and where they are found.
 const CHAIN_ENTRIES: usize = 2 * (size_of::<Chain>() + 192) + size_of::<u32>();
 
@@ -61,10 +64,14 @@ impl ModelFootprint {
         // The variance of the snapshot that answers, and of the next one while both are there, as it is and laid out.
         let snapshots = 2;
         let slots = settings.backfill_rows + settings.refresh_rows;
+        // Until the dictionary is full the recent rows are kept with what they added to B, which are two vectors, their scores and
+        // the cuts behind them, which are two more: a new element needs them. White noise has no traces.
+        let white = settings.noise == NoiseModel::White;
+        let vectors = if white { 0 } else { 4 + usize::from(settings.variance == VarianceKind::Rows) };
         // Features of recent rows, of the states of one block (at most two for each row) and what they are made in, those of its
         // rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
-        let columns = slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
-        let rest = slots * (2 * dim + rewards + 4) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
+        let columns = (1 + vectors) * slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
+        let rest = slots * (3 * dim + 2 * rewards + 4 + CUT) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
         let model = NUMBER * (m * m * squares + m * columns + rest);
         // A model that is kept for its policy has no snapshot of its own.
         let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
@@ -136,29 +143,25 @@ impl Footprint {
     }
 
     /// As `status` has it.
-    pub fn to_json(&self) -> Value {
-        let models: Vec<Value> = self
-            .models
-            .iter()
-            .map(|model| {
-                let ModelFootprint { critic, bytes, beside, .. } = model;
-                json!({
-                    "critic": critic, "element_bytes": model.element(), "bytes_max": bytes, "beside_bytes_max": beside,
-                })
-            })
-            .collect();
-        json!({
-            "row_bytes": self.row,
-            "window_bytes_max": self.window,
-            "stream_bytes": self.stream,
-            "streams_bytes_max": self.streams,
-            "queues_bytes_max": self.queues,
-            "models": models,
-            "kept_bytes_max": self.kept(),
-        })
+    pub fn status(&self) -> MemoryStatus {
+        let models = self.models.iter().map(|model| ModelMemoryStatus {
+            critic: model.critic.clone(),
+            element_bytes: model.element() as u64,
+            bytes_max: model.bytes as u64,
+            beside_bytes_max: model.beside as u64,
+        });
+        MemoryStatus {
+            row_bytes: self.row as u64,
+            stream_bytes: self.stream as u64,
+            window_bytes_max: self.window as u64,
+            streams_bytes_max: self.streams as u64,
+            queues_bytes_max: self.queues as u64,
+            kept_bytes_max: self.kept() as u64,
+            models: models.collect(),
+        }
     }
 
-    /// Tell it to whoever reads the log.
+    /// Log it.
     pub fn log(&self) {
         let Self { row, window, stream, streams, queues, models } = self;
         log::info!(

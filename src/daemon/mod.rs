@@ -19,16 +19,16 @@ pub mod memory;
 pub mod quarantine;
 mod queries;
 pub mod recovery;
+mod refit_thread;
 pub mod survey;
-pub mod telemetry;
 pub mod warm_start;
 
-use self::core::{Core, RefitDone};
+use self::core::Core;
 use self::learning::{Inbox, Learning, Outlets};
 use self::ledger::CheckpointDone;
-use self::queries::{AtOnce, Control, Ports};
+use self::queries::{Control, FastPath, Ports};
 use self::recovery::RecoverError;
-use self::telemetry::{Feed, ProcessorTime, Pulse, Restarts, Timings};
+use self::refit_thread::Refits;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use crate::clock::Clock;
 use crate::config::{self, Config};
@@ -36,24 +36,20 @@ use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
 use crate::keys::{KeyError, KeyPair};
-use crate::learner::model::Model;
-use crate::learner::refit::{self, Candidate, RefitJob};
-use crate::learner::window::Window;
-use crate::panics;
+use crate::telemetry::{self, EventBus, Heartbeat, Restarts, Timings};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
 use crate::transport::turns::{Share, turns};
 use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};
-use crossbeam_channel::{Receiver, Sender, bounded, select};
+use crate::whole_file;
+use crate::wire::status::RecoveredStatus;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use sd_notify::NotifyState;
 use serde_json::json;
 use std::collections::HashMap;
 use std::fmt;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +65,7 @@ const GARBAGE: usize = 4;
 /// Between two status publications.
 const TICK: Duration = Duration::from_secs(1);
 /// Most that the core goes without looking at its clock.
-const NAP: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// At a stop, messages already taken are learned for at most so long.
 const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
@@ -160,7 +156,7 @@ impl std::error::Error for StartError {
     }
 }
 
-/// What the core is told from outside besides messages.
+/// Commands to the core, besides messages.
 enum Command {
     Reload(Arc<Config>),
     /// Learn what has been taken, publish a last time, end.
@@ -169,24 +165,18 @@ enum Command {
     Panic,
 }
 
-/// Work of the refit thread.
-enum Task {
-    Run { critic: usize, job: Box<RefitJob> },
-    CatchUp { critic: usize, candidate: Box<Candidate>, window: Window },
-}
-
 /// A running daemon. Dropping it without [`Daemon::stop`] closes its sockets at once.
 pub struct Daemon {
     /// Where its sockets are bound.
     pub endpoints: Endpoints,
     http: Option<Http>,
-    pulse: Arc<Pulse>,
+    pulse: Arc<Heartbeat>,
     config: Mutex<Arc<Config>>,
     transport: Option<Transport>,
     commands: Sender<Command>,
     stop_refits: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    warm_start: Option<(Arc<warm_start::Told>, JoinHandle<()>)>,
+    warm_start: Option<(Arc<warm_start::WarmStartProgress>, JoinHandle<()>)>,
     endpoints_file: PathBuf,
 }
 
@@ -195,8 +185,8 @@ struct CoreStart {
     core: Core,
     clock: Clock,
     timings: Timings,
-    /// None where nobody watches.
-    feed: Option<Feed>,
+    /// None without a dashboard.
+    feed: Option<EventBus>,
     http_restarts: Restarts,
     warm: Option<Feeding>,
     lock: std::fs::File,
@@ -204,7 +194,7 @@ struct CoreStart {
 
 /// What a start is doing before the sockets are bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Beginning {
+pub enum StartupProgress {
     /// Rows of the journal are learned again.
     Recovering {
         /// So many have been.
@@ -233,7 +223,7 @@ impl Daemon {
     pub fn start_with(
         config: Config,
         warm_start: Option<&WarmStart>,
-        progress: &mut dyn FnMut(Beginning),
+        progress: &mut dyn FnMut(StartupProgress),
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let (lock, endpoints_file) = claim(&config.data_dir)?;
@@ -241,18 +231,18 @@ impl Daemon {
         // Asked for first: what is wrong there is wrong whatever the journal holds.
         let keys = if config.curve_endpoints().next().is_some() { config.curve_secret_key.as_deref() } else { None };
         let keys = keys.map(KeyPair::load).transpose().map_err(StartError::Keys)?;
-        let core = open_core(&config, clock, &mut |rows, of| progress(Beginning::Recovering { rows, of }))?;
-        let mut checking = |done| progress(Beginning::Checking(done));
+        let core = open_core(&config, clock, &mut |rows, of| progress(StartupProgress::Recovering { rows, of }))?;
+        let mut checking = |done| progress(StartupProgress::Checking(done));
         let plan = match warm_start {
             Some(warm) => warm_start::plan(warm, &config, &core, &mut checking).map_err(StartError::WarmStart)?,
             None => None,
         };
         let (board, timings) = (core.board(), Timings::default());
-        let mut at_once = AtOnce::new(Arc::clone(&board), &config, timings.clone(), clock);
+        let mut at_once = FastPath::new(Arc::clone(&board), &config, timings.clone(), clock);
         let settings = transport_settings(&config, keys.as_ref())?;
         let transport = transport::start_answering(settings, move |request| at_once.answer(request));
         let transport = transport.map_err(StartError::Transport)?;
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(Heartbeat::default());
         let (feed, notices) = telemetry::feed(Arc::clone(&pulse));
         let http_restarts = Restarts::default();
         let sources = http::Sources {
@@ -325,13 +315,13 @@ impl Daemon {
             commands,
         };
         let (replies, publish) = (transport.replies.clone(), transport.publish.clone());
-        let outlets = Outlets { tasks, garbage, fresh, checkpoints, replies, publish };
+        let outlets = Outlets { tasks, garbage, fresh, checkpoints, replies, publish, dropped_publications: 0 };
         self.transport = Some(transport);
         let mut learning = Learning::new(core, Arc::clone(&config), clock, inbox, outlets);
         (learning.warm, learning.lock) = (warm, Some(lock));
         (learning.feed, learning.timings, learning.http_restarts) = (feed, timings, http_restarts);
         let (stop, restarts) = (Arc::clone(&self.stop_refits), learning.refit_restarts.clone());
-        let threads = refit_threads(config.refit_threads);
+        let threads = refit_thread::threads(config.refit_threads);
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop, threads, restarts };
         let directory = Directory::new(&config.data_dir);
         self.spawn("refit", move || refits.run())?;
@@ -366,7 +356,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The name of a thread that has ended although nobody asked it to: a bug. The daemon should be stopped.
+    /// The name of a thread that ended without a request: a bug. The daemon should be stopped.
     pub fn dead_thread(&self) -> Option<String> {
         // The core comes last: where it has ended, others end as well.
         let own = self.threads.iter().rev().find(|t| t.is_finished()).and_then(|t| t.thread().name());
@@ -403,7 +393,7 @@ impl Daemon {
         // are left to end by themselves. They own nothing but copies.
         let wait = |thread: &JoinHandle<()>, longest: Duration| {
             while !thread.is_finished() && started.elapsed() < longest {
-                std::thread::sleep(NAP);
+                std::thread::sleep(POLL_INTERVAL);
             }
         };
         let mut threads: HashMap<String, JoinHandle<()>> = self
@@ -416,7 +406,7 @@ impl Daemon {
             drop(core.join());
         }
         if let Some((_, reader)) = self.warm_start.take() {
-            // Nobody takes what it reads any more, so that it ends with its next batch.
+            // Its queue has no receiver any more, so it ends with its next batch.
             wait(&reader, DRAIN);
         }
         if let Some(control) = threads.get("control") {
@@ -506,7 +496,7 @@ fn claim(directory: &Path) -> Result<(std::fs::File, PathBuf), StartError> {
     }
 }
 
-/// Tell systemd, where it has started us and asks to be told (`Type=notify`).
+/// Notify systemd, if it started us with `Type=notify`.
 fn notify_systemd(state: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(state) {
         log::debug!("event=notify_failed why={:?}", e.to_string());
@@ -545,17 +535,14 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
     let core =
         Core::open(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), progress).map_err(refused)?;
-    let recovered = core.recovered();
-    log::info!(
-        "event=recovered offset={} from_checkpoint={} rows_replayed={} torn_bytes={} seconds={:.3}",
-        recovered["offset"],
-        recovered["from_checkpoint"],
-        recovered["rows_replayed"],
-        recovered["torn_bytes"],
-        started.elapsed().as_secs_f64()
-    );
-    for fault in recovered["faults"].as_array().into_iter().flatten() {
-        log::warn!("event=checkpoint_passed_over why={fault}");
+    if let Some(RecoveredStatus { offset, from_checkpoint, rows_replayed, torn_bytes, faults, .. }) = core.recovered() {
+        let from = from_checkpoint.map_or_else(|| "null".to_owned(), |offset| offset.to_string());
+        log::info!(
+            "event=recovered offset={offset} from_checkpoint={from} rows_replayed={rows_replayed} \
+             torn_bytes={torn_bytes} seconds={:.3}",
+            started.elapsed().as_secs_f64()
+        );
+        faults.iter().for_each(|fault| log::warn!("event=checkpoint_skipped why={fault:?}"));
     }
     Ok(core)
 }
@@ -564,13 +551,13 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
 fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, written: &Sender<CheckpointDone>) {
     for checkpoint in queue {
         let started = Instant::now();
-        let Checkpoint { group, offset, needs_from, .. } = *checkpoint;
+        let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
         let bytes = checkpoint.encode();
         drop(checkpoint);
         let result = directory.write(group, &bytes).map(|()| bytes.len() as u64).map_err(|e| e.to_string());
         let seconds = started.elapsed().as_secs_f64();
         // A core that has ended has no use for it.
-        drop(written.send(CheckpointDone { group, offset, needs_from, result, seconds }));
+        drop(written.send(CheckpointDone { group, offset, replay_from, result, seconds }));
     }
 }
 
@@ -596,146 +583,14 @@ fn write_endpoints(
     if let Some(http) = http {
         text["http"] = http.to_string().into();
     }
-    let fresh = path.with_extension("json.new");
-    let mut file = std::fs::File::create(&fresh)?;
-    writeln!(file, "{text:#}")?;
-    file.sync_all()?;
-    std::fs::rename(fresh, path)
-}
-
-/// Threads that models are selected on: what the settings say, else all cores but one, which learns.
-fn refit_threads(setting: Option<usize>) -> usize {
-    setting.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1))
-}
-
-/// The thread that selects models.
-struct Refits {
-    tasks: Receiver<Task>,
-    garbage: Receiver<Box<Model>>,
-    done: Sender<RefitDone>,
-    stop: Arc<AtomicBool>,
-    /// Threads that a model is selected on.
-    threads: usize,
-    restarts: Restarts,
-}
-
-impl Refits {
-    /// Until the core has ended. A panic that no task has caught costs what was under way, and is counted.
-    fn run(self) {
-        // Learning and answering go before what this thread does. Without that things are only slower.
-        if let Err(e) = rustix::process::nice(5) {
-            log::debug!("event=priority_kept why={e}");
-        }
-        self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
-    }
-
-    fn work(&self) {
-        let pool = self.pool();
-        loop {
-            select! {
-                recv(self.tasks) -> task => match task {
-                    Ok(task) => self.carry_out(task, pool.as_ref()),
-                    Err(_) => break,
-                },
-                recv(self.garbage) -> model => match model {
-                    Ok(model) => drop(model),
-                    Err(_) => break,
-                },
-            }
-        }
-    }
-
-    /// The threads of model selection, if they are several.
-    fn pool(&self) -> Option<ThreadPool> {
-        // They inherit this thread's priority.
-        let threads = ThreadPoolBuilder::new().num_threads(self.threads).thread_name(|_| "refit".into());
-        let pool = (self.threads > 1).then(|| threads.build()).transpose();
-        pool.unwrap_or_else(|e| {
-            log::warn!("event=refit_threads_missing why=\"{e}\"");
-            None
-        })
-    }
-
-    fn carry_out(&self, task: Task, pool: Option<&ThreadPool>) {
-        let started = Instant::now();
-        let critic = match &task {
-            Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
-        };
-        let stop = &*self.stop;
-        let keep_going = || !stop.load(Ordering::Relaxed);
-        // A bug in model selection costs this candidate, not the daemon.
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            let settings = match &task {
-                Task::Run { job, .. } => &job.settings,
-                Task::CatchUp { candidate, .. } => candidate.model.settings(),
-            };
-            let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * settings.refit_budget_s);
-            let time = ProcessorTime::start(pool);
-            let time_left = || time.spent() < budget;
-            let run = || match task {
-                Task::Run { job, .. } => refit::run(&job, &keep_going, &time_left),
-                Task::CatchUp { candidate, window, .. } => candidate.follow(&window, &keep_going, &time_left),
-            };
-            let result = match pool {
-                Some(pool) => pool.install(run),
-                None => run(),
-            };
-            result.map_err(|e| e.to_string())
-        }));
-        let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", panics::message(&*panic))));
-        let seconds = started.elapsed().as_secs_f64();
-        drop(self.done.send(RefitDone { critic, result, seconds }));
-    }
+    whole_file::write(path, &path.with_extension("json.new"), 0o666, format!("{text:#}\n").as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::client::Requester;
-    use crate::clock::Now;
     use crate::sim::{self, Step, pendulum::Pendulum};
-    use crate::wire;
-    use crossbeam_channel::never;
-
-    #[test]
-    fn a_panic_of_the_refit_thread_costs_nothing_but_a_count() {
-        let (tasks, queue) = bounded(1);
-        let (done, results) = bounded(1);
-        let restarts = Restarts::default();
-        let (stop, threads) = (Arc::default(), 2);
-        let refits = Refits { tasks: queue, garbage: never(), done, stop, threads, restarts: restarts.clone() };
-        let thread = std::thread::spawn(move || refits.run());
-        // A window without the rows that a refit needs: whatever becomes of it, it is answered, and the thread goes on.
-        for _ in 0..2 {
-            let snapshot = {
-                let mut core = Core::new(Arc::new(Config::default()));
-                let mut pendulum = Pendulum::new(1, 0.3);
-                let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
-                let now = Now { uptime: 1.0, unix: 1e9 };
-                sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
-                core.step(now);
-                core.refresh(now, &|| now);
-                (*core.board().get(0).unwrap()).clone()
-            };
-            let job = RefitJob {
-                settings: crate::learner::Settings { refit_budget_s: -1.0, ..crate::learner::Settings::default() },
-                window: Window::new(2, 1, 10),
-                current: snapshot,
-                names: None,
-                reason: refit::RefitReason::Requested,
-                dictionary_share: 1.0,
-                from: 0,
-                seed: 0,
-            };
-            tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
-            let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
-            // A time budget below zero is a bug of whoever made the job: it panics.
-            assert!(done.result.unwrap_err().contains("panicked"));
-        }
-        drop(tasks);
-        thread.join().unwrap();
-        assert_eq!(restarts.get(), 0, "a task's panic is caught with the task");
-    }
 
     #[test]
     fn a_thread_that_panics_is_named_and_the_journal_is_closed_with_all_that_was_acknowledged() {
@@ -771,10 +626,10 @@ mod tests {
             }
             // Others may be seen to end before it, as they wait for it.
             while daemon.dead_thread().as_deref() != Some(thread) {
-                std::thread::sleep(NAP);
+                std::thread::sleep(POLL_INTERVAL);
             }
             daemon.stop();
-            // Whoever has the journal open has the lock.
+            // The process that has the journal open holds the lock.
             drop(lock(directory.path()).unwrap());
             let daemon = start();
             let status = connect(&daemon).ask("status", json!({}), long).unwrap();

@@ -4,12 +4,13 @@
 //! The control thread takes requests in turns between peers, and looks at a request before it reads an array of it: whether
 //! its sender may ask that, and whether it has to wait. What waits, for rows or for the core, waits as it came.
 
-use super::core::{Asked, Board, Caller};
-use super::telemetry::{Pulse, Timings};
+use super::core::{Asked, Caller};
 use super::{DRAIN, TICK};
+use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
+use crate::telemetry::{Heartbeat, Timings};
 use crate::transport::turns::{Entrance, ITEM_BYTES, Share, Turns};
 use crate::transport::{Outbox, Reply, Request, SHORT_BYTES};
 use crate::wire::{self, ArrayForm, Draft, ErrorCode, Op, OpKind, WireError};
@@ -37,7 +38,7 @@ const AT_ONCE_BYTES: usize = 4096;
 pub(super) const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// What a client is told to wait when the core's queue is full, milliseconds.
+/// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
 const FEATURES: [&str; 8] = ["hello", "pages", "kernels", "returns", "policies", "new_policy", "streams", "journal"];
@@ -45,7 +46,7 @@ const FEATURES: [&str; 8] = ["hello", "pages", "kernels", "returns", "policies",
 /// Answers small queries where they arrive, on the transport's thread: that takes no longer than handing them over, and
 /// spares them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
 /// whatever is wrong with a query.
-pub(super) struct AtOnce {
+pub(super) struct FastPath {
     board: Arc<Board>,
     limits: wire::Limits,
     timings: Timings,
@@ -59,7 +60,7 @@ fn pong(clock: Clock) -> wire::Reply<'static> {
     wire::Reply::Ping { version: env!("CARGO_PKG_VERSION"), uptime_s: clock.now().uptime }
 }
 
-impl AtOnce {
+impl FastPath {
     pub(super) fn new(board: Arc<Board>, config: &Config, timings: Timings, clock: Clock) -> Self {
         let limits = config.limits.wire();
         Self { board, limits, timings, clock, scratch: Scratch::default(), evaluation: Evaluation::default() }
@@ -110,7 +111,7 @@ pub(super) struct Ports {
     /// A notice that there are new snapshots on the board.
     pub(super) fresh: Receiver<()>,
     /// Whether the daemon stops.
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<Heartbeat>,
 }
 
 /// The thread that answers clients: queries itself, the rest through the core.
@@ -653,7 +654,7 @@ mod tests {
         let config = Config::default();
         let mut core = Core::new(Arc::new(config.clone()));
         let board = core.board();
-        let mut at_once = AtOnce::new(Arc::clone(&board), &config, Timings::default(), Clock::start());
+        let mut at_once = FastPath::new(Arc::clone(&board), &config, Timings::default(), Clock::start());
         let mut ask = |op: &str, fields: Value, rights: Rights| {
             let payload = wire::encode_request(7, op, fields.as_object().unwrap()).into();
             at_once

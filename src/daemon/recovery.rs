@@ -7,7 +7,7 @@
 
 use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints};
 use crate::journal::store::{Mark, Storage, StoreError, for_each_group};
-use crate::journal::{Damage, QUARANTINED, Quarantined, Record, StoredGroup};
+use crate::journal::{Corruption, Record, SKIPPED, SkippedRows, StoredGroup};
 use crate::learner::Learner;
 use crate::state::State;
 use std::fmt;
@@ -35,7 +35,7 @@ pub enum RecoverError {
         /// Offset of its first row, as far as that can be known.
         offset: u64,
         /// What is wrong with it.
-        damage: Damage,
+        damage: Corruption,
     },
     /// A group does not follow on the one before.
     Broken {
@@ -79,7 +79,7 @@ pub enum RecoverError {
     /// The settings contradict what has been recorded.
     Settings(String),
     /// A learner fails on more and more rows: this is no single bad batch.
-    Learner(Quarantined),
+    Learner(SkippedRows),
     /// What the start has to record cannot be.
     NotWritable(String),
 }
@@ -123,7 +123,7 @@ impl fmt::Display for RecoverError {
             }
             Self::Checkpoints(e) => write!(f, "the checkpoints cannot be read: {e}"),
             Self::Settings(why) => f.write_str(why),
-            Self::Learner(Quarantined { critic, from, to, why }) => {
+            Self::Learner(SkippedRows { critic, from, to, why }) => {
                 write!(f, "critic {critic:?} fails on rows {from} to {to} and on others before them: {why}")
             }
             Self::NotWritable(why) => write!(f, "the journal cannot be written: {why}"),
@@ -155,7 +155,7 @@ pub struct Recovered {
     /// The state.
     pub state: State,
     /// Rows on which learners failed only now: still to be recorded.
-    pub quarantined: Vec<Quarantined>,
+    pub skipped: Vec<SkippedRows>,
     /// Checkpoints that can be read, the newest first: group, oldest row needed.
     pub checkpoints: Vec<(u64, u64)>,
     /// Offset of the checkpoint that was started from; none if it was the beginning.
@@ -196,7 +196,7 @@ pub(super) fn recover_critic(
 ) -> Result<Learner, String> {
     let recovered = read_back(storage, checkpoints, window_rows, Some(critic), &mut |_, _| {});
     let recovered = recovered.map_err(|e| e.to_string())?;
-    if let Some(more) = recovered.quarantined.first() {
+    if let Some(more) = recovered.skipped.first() {
         return Err(format!("it fails on rows {} to {} as well", more.from, more.to));
     }
     let found = recovered.state.critics().iter().find(|learner| learner.settings().name == critic);
@@ -215,12 +215,12 @@ fn read_back(
     if let Some(newest) = usable.first() {
         same_journal(storage, newest)?;
     }
-    let readable: Vec<(u64, u64)> = usable.iter().map(|c| (c.group, c.needs_from)).collect();
+    let readable: Vec<(u64, u64)> = usable.iter().map(|c| (c.group, c.replay_from)).collect();
     let start = usable.into_iter().next();
     let from_checkpoint = start.as_ref().map(|checkpoint| checkpoint.offset);
     let mut recovered = Recovered {
         state: State::new(window_rows),
-        quarantined: Vec::new(),
+        skipped: Vec::new(),
         checkpoints: readable,
         from_checkpoint,
         rows_replayed: 0,
@@ -232,29 +232,29 @@ fn read_back(
         return Err(RecoverError::NoCheckpoint { first, faults: recovered.faults });
     }
     let from = match &start {
-        Some(checkpoint) => group_of(storage, checkpoint.needs_from)?.min(checkpoint.group + 1),
+        Some(checkpoint) => group_of(storage, checkpoint.replay_from)?.min(checkpoint.group + 1),
         None => 1,
     };
-    let mut left_out = recorded_quarantine(storage, start.as_ref().map_or(0, |c| c.group))?;
+    let mut left_out = recorded_skips(storage, start.as_ref().map_or(0, |c| c.group))?;
     loop {
         let mut state = match &start {
             Some(checkpoint) => checkpoint.clone().into_state(window_rows),
             None => State::new(window_rows),
         };
-        state.leave_out(left_out.clone());
+        state.skip(left_out.clone());
         critic.into_iter().for_each(|critic| state.only(critic));
         let failed = replay(storage, from, end, state, &mut recovered, progress)?;
         if failed.is_empty() {
-            recovered.state.leave_out(Vec::new());
+            recovered.state.skip(Vec::new());
             return Ok(recovered);
         }
         // A learner that fails on its rows would fail on them again: the others are learned without them.
         for rows in failed {
-            if recovered.quarantined.len() == ATTEMPTS || rows.from >= rows.to {
+            if recovered.skipped.len() == ATTEMPTS || rows.from >= rows.to {
                 return Err(RecoverError::Learner(rows));
             }
             left_out.push(rows.clone());
-            recovered.quarantined.push(rows);
+            recovered.skipped.push(rows);
         }
     }
 }
@@ -268,7 +268,7 @@ fn replay(
     mut state: State,
     recovered: &mut Recovered,
     progress: Progress<'_>,
-) -> Result<Vec<Quarantined>, RecoverError> {
+) -> Result<Vec<SkippedRows>, RecoverError> {
     let started = state.end();
     let mut failed = Vec::new();
     let mut previous: Option<StoredGroup> = None;
@@ -278,7 +278,7 @@ fn replay(
         let damaged = |damage| RecoverError::Damaged { group: stored.id, offset: stored.first_offset, damage };
         let group = stored.group().map_err(damaged)?;
         recovered.groups_read += 1;
-        let unfit = |why| damaged(Damage::Unreadable(why));
+        let unfit = |why| damaged(Corruption::Unreadable(why));
         if stored.id <= started.id {
             state.refill(&group).map_err(unfit)?;
         } else if failed.is_empty() {
@@ -369,7 +369,7 @@ pub(super) fn group_of(storage: &mut dyn Storage, offset: u64) -> Result<u64, St
     // The last group that begins at or before the offset, by halving: numbers have no gaps.
     while low < high {
         let middle = low + (high - low).div_ceil(2);
-        match storage.heads(middle, 1)?.first() {
+        match storage.headers(middle, 1)?.first() {
             Some(head) if head.first_offset <= offset => low = middle,
             _ => high = middle - 1,
         }
@@ -377,25 +377,25 @@ pub(super) fn group_of(storage: &mut dyn Storage, offset: u64) -> Result<u64, St
     Ok(low)
 }
 
-fn recorded_quarantine(storage: &mut dyn Storage, behind: u64) -> Result<Vec<Quarantined>, RecoverError> {
+fn recorded_skips(storage: &mut dyn Storage, behind: u64) -> Result<Vec<SkippedRows>, RecoverError> {
     const AT_ONCE: usize = 1024;
     let (mut found, mut next) = (Vec::new(), behind + 1);
     loop {
-        let heads = storage.heads(next, AT_ONCE)?;
-        let Some(last) = heads.last() else { return Ok(found) };
+        let headers = storage.headers(next, AT_ONCE)?;
+        let Some(last) = headers.last() else { return Ok(found) };
         next = last.id + 1;
-        for head in heads.iter().filter(|head| head.kinds & QUARANTINED != 0) {
+        for head in headers.iter().filter(|head| head.kinds & SKIPPED != 0) {
             for group in storage.read(head.id, 1)? {
                 let damaged = |damage| RecoverError::Damaged { group: head.id, offset: head.first_offset, damage };
                 let (_, records) = group.decode().map_err(damaged)?;
                 for record in records {
-                    let Record::Quarantined(quarantined) = record else { continue };
+                    let Record::Skipped(skipped) = record else { continue };
                     // A learner can have failed only on what was there.
-                    if quarantined.to > head.first_offset {
-                        let why = format!("it leaves out rows up to {}, which come after it", quarantined.to);
-                        return Err(damaged(Damage::Unreadable(why)));
+                    if skipped.to > head.first_offset {
+                        let why = format!("it leaves out rows up to {}, which come after it", skipped.to);
+                        return Err(damaged(Corruption::Unreadable(why)));
                     }
-                    found.push(quarantined);
+                    found.push(skipped);
                 }
             }
         }

@@ -4,7 +4,7 @@
 use super::recovery::{RecoverError, check_end, check_group, same_journal, usable_checkpoints};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage, StoreError};
-use crate::journal::{ADOPTED, QUARANTINED, StoredGroup};
+use crate::journal::{ADOPTED, SKIPPED, StoredGroup};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub struct Survey {
     /// Models adopted in them.
     pub adopted: u64,
     /// Groups of them that record rows left out by a learner.
-    pub quarantined: u64,
+    pub skipped: u64,
     /// How far the journal is known to have been durable; none if nothing says so.
     pub known: Option<Mark>,
     /// The last good group.
@@ -81,7 +81,7 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
         bytes: 0,
         times: None,
         adopted: 0,
-        quarantined: 0,
+        skipped: 0,
         known,
         end: Mark::default(),
         checkpoints: found.collect(),
@@ -97,7 +97,7 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
         survey.offsets.1 = group.end();
         survey.bytes += group.body.len() as u64;
         survey.adopted += u64::from(group.kinds & ADOPTED != 0);
-        survey.quarantined += u64::from(group.kinds & QUARANTINED != 0);
+        survey.skipped += u64::from(group.kinds & SKIPPED != 0);
         survey.end = Mark { id: group.id, offset: group.end(), crc: group.crc };
         Ok(())
     });
@@ -176,7 +176,7 @@ pub fn truncate(directory: &Path, survey: &Survey, unix: u64) -> Result<PathBuf,
         new.sync()?;
         let end = new.bounds()?.map_or(0, |(_, last)| last);
         if end != survey.end.id {
-            return Err(StoreError::Injected("the good part of the journal could not be copied as a whole"));
+            return Err(StoreError::IncompleteCopy);
         }
         new.set_mark(survey.end)?;
         new.reopen()?;

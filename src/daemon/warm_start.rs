@@ -2,7 +2,7 @@
 //!
 //! Its rows go the way of all rows: the core numbers, stores and learns them, refits are due when they are due. A thread
 //! reads the table piece by piece and hands batches over through a bounded queue, which the core's thread empties instead
-//! of ingest. Meanwhile queries are answered, appends are told to come back, and messages on ingest wait.
+//! of ingest. Meanwhile queries are answered, appends get `overloaded`, and messages on ingest wait.
 //!
 //! The table's stream `default` becomes `warm-start`, its stream NAME `warm-start/NAME`. Their session is the table's
 //! fingerprint, and rows keep the numbers that they have in the table: after an interruption the table is read again from
@@ -10,22 +10,23 @@
 //! table it was, and, once all of it is durable, up to which offset: the same table is then left alone, another refused.
 
 use super::core::Core;
-use super::telemetry::Pulse;
 use crate::config::Config;
 use crate::table::{self, Columns, LargeTable, Reading, TableError};
+use crate::telemetry::Heartbeat;
 use crate::transition::Batch;
+use crate::whole_file;
 use crate::wire::WireError;
 use crossbeam_channel::{Receiver, Sender, bounded, never};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Name of the stream, and what stands before the names of others.
+/// Name of the stream, and prefix of the others' names.
 const STREAM: &str = "warm-start";
 /// File in the data directory that remembers the table.
 const MARKER: &str = "warm-start.json";
@@ -66,7 +67,7 @@ pub enum WarmStartError {
         /// Whether all of them were learned.
         complete: bool,
     },
-    /// Somebody else sends under the name that one of its streams would have.
+    /// Another producer uses the name of one of its streams.
     Taken {
         /// That name.
         stream: String,
@@ -158,13 +159,13 @@ pub struct Progress {
 
 /// What the core's thread tells.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct WarmStartProgress {
     rows: AtomicU64,
     of: u64,
     end: Mutex<(bool, Option<String>)>,
 }
 
-impl Told {
+impl WarmStartProgress {
     pub(super) fn progress(&self) -> Progress {
         let (done, failure) = self.end.lock().clone();
         Progress { rows: self.rows.load(Ordering::Relaxed), of: self.of, done, failure }
@@ -198,12 +199,8 @@ impl Marker {
 
     /// Whole or not at all, and durable.
     fn write(&self, path: &Path) -> io::Result<()> {
-        let fresh = path.with_extension("json.new");
-        let mut file = std::fs::File::create(&fresh)?;
-        writeln!(file, "{}", serde_json::to_string_pretty(self)?)?;
-        file.sync_all()?;
-        std::fs::rename(fresh, path)?;
-        path.parent().map_or(Ok(()), |directory| std::fs::File::open(directory)?.sync_all())
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        whole_file::write(path, &path.with_extension("json.new"), 0o666, text.as_bytes())
     }
 }
 
@@ -276,7 +273,7 @@ pub(super) fn plan(
 /// One thing that the reading thread hands over.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "rows are the common case")]
-pub(super) enum Fed {
+pub(super) enum WarmStartInput {
     Rows(Batch),
     /// There are no more.
     Last,
@@ -286,10 +283,10 @@ pub(super) enum Fed {
 /// The core's end of a warm start. Live rows are taken in when it is gone.
 #[derive(Debug)]
 pub(super) struct Feeding {
-    pub(super) queue: Receiver<Fed>,
-    told: Arc<Told>,
+    pub(super) queue: Receiver<WarmStartInput>,
+    told: Arc<WarmStartProgress>,
     marker: Option<(PathBuf, Marker)>,
-    pulse: Arc<Pulse>,
+    pulse: Arc<Heartbeat>,
     ended: bool,
 }
 
@@ -298,10 +295,10 @@ impl Plan {
     ///
     /// # Errors
     /// If there is no thread to be had.
-    pub(super) fn start(self, pulse: Arc<Pulse>) -> io::Result<(Feeding, Arc<Told>, JoinHandle<()>)> {
+    pub(super) fn start(self, pulse: Arc<Heartbeat>) -> io::Result<(Feeding, Arc<WarmStartProgress>, JoinHandle<()>)> {
         let Self { table, session, marker } = self;
         let (sender, queue) = bounded(BATCHES);
-        let told = Arc::new(Told { rows: AtomicU64::new(0), of: table.rows(), end: Mutex::default() });
+        let told = Arc::new(WarmStartProgress { rows: AtomicU64::new(0), of: table.rows(), end: Mutex::default() });
         log::info!("event=warm_start rows={} streams={}", table.rows(), table.streams().len());
         let thread = std::thread::Builder::new().name("warm-start".into());
         let thread = thread.spawn(move || read(&table, &session, &sender))?;
@@ -310,11 +307,11 @@ impl Plan {
     }
 }
 
-fn read(table: &LargeTable, session: &str, queue: &Sender<Fed>) {
-    let mut take = |batch| queue.send(Fed::Rows(batch)).is_ok();
+fn read(table: &LargeTable, session: &str, queue: &Sender<WarmStartInput>) {
+    let mut take = |batch| queue.send(WarmStartInput::Rows(batch)).is_ok();
     let last = match table.for_each_batch(&stream_name, session, BATCH_ROWS, &mut take) {
-        Ok(()) => Fed::Last,
-        Err(e) => Fed::Fault(e.to_string()),
+        Ok(()) => WarmStartInput::Last,
+        Err(e) => WarmStartInput::Fault(e.to_string()),
     };
     // A core that has ended has no use for it.
     drop(queue.send(last));

@@ -85,7 +85,7 @@ impl Calibration {
     /// predicts what comes next time.
     pub(super) fn take(&mut self, window: &Window, newest: Option<Arc<Evaluator>>) {
         if window.start() > self.next {
-            // Rows are missing: what they brought nobody knows.
+            // Rows are missing, and their rewards are unknown.
             self.chains.clear();
         }
         let from = self.next.max(window.start());
@@ -249,6 +249,7 @@ mod tests {
             returns: None,
             provisional: false,
             actions: None,
+            heads: None,
         }))
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Most time that an answer may take to begin.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// What every answer carries: nothing but our own files runs, nobody else may read or frame them.
+/// Headers of every answer: only our own files run, and other sites may neither read nor frame them.
 const HEADERS: [(header::HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,

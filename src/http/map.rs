@@ -226,6 +226,7 @@ mod tests {
             returns: None,
             provisional: false,
             actions: None,
+            heads: None,
         }
     }
 

@@ -1,8 +1,10 @@
 //! What Prometheus reads.
 
 use super::watcher::Frame;
-use crate::daemon::telemetry::{Pulse, Stage, Stages, Timings, thread_seconds};
+use crate::telemetry::{Heartbeat, Stage, Stages, Timings, resident_bytes, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
+use crate::wire::Status;
+use crate::wire::status::{CriticStatus, ModelMemoryStatus, QueueStatus, RefitStatus, ReturnsStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -10,7 +12,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn new(
         timings: Timings,
-        pulse: Arc<Pulse>,
+        pulse: Arc<Heartbeat>,
         counters: Arc<Counters>,
         frame: watch::Receiver<Arc<Frame>>,
     ) -> Self {
@@ -31,7 +32,7 @@ impl Metrics {
         let histograms = [
             ("criticd_append", "Time from an append's arrival until its acknowledgement is sent", timings.append),
             ("criticd_query", "Time from taking a query up until its answer is sent", timings.query),
-            ("criticd_adoption_pause", "Time for which learning stands still at an adoption", timings.adoption_pause),
+            ("criticd_adoption_pause", "Pause of learning at an adoption", timings.adoption_pause),
         ];
         for (name, help, histogram) in histograms {
             registry.register_with_unit(name, help, Unit::Seconds, histogram);
@@ -66,9 +67,9 @@ fn classic(open_metrics: &str) -> String {
     text
 }
 
-/// What is read when somebody asks.
+/// The values read at a scrape.
 struct Scrape {
-    pulse: Arc<Pulse>,
+    pulse: Arc<Heartbeat>,
     stages: Arc<Stages>,
     counters: Arc<Counters>,
     frame: watch::Receiver<Arc<Frame>>,
@@ -146,71 +147,147 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let to = &mut encoder;
         let frame = Arc::clone(&self.frame.borrow());
-        let status = &frame.status;
-        let whole = |path: &str| status.pointer(path).and_then(Value::as_u64);
-        let number = |path: &str| status.pointer(path).and_then(Value::as_f64);
-        let version = only(status["version"].as_str().map(|version| (version, 1.0)));
-        metric("build_info", "The program's version")
-            .per("version")
-            .gauge(to, version.map(|(_, (version, one))| (version.to_owned(), one)))?;
-        metric("uptime", "Time since the daemon started")
-            .in_unit(Unit::Seconds)
-            .gauge(to, only(number("/uptime_s")))?;
-        metric("transitions", "Transitions taken in").counter(to, only(whole("/offset")))?;
-        metric("duplicates", "Transitions that were known already").counter(to, only(whole("/duplicates")))?;
-        let rejected = status["rejected"].as_object().into_iter().flatten();
-        metric("rejected", "Messages refused on ingest, by error code")
-            .per("code")
-            .counter(to, rejected.filter_map(|(code, count)| Some((code.clone(), count.as_u64()?))))?;
-        metric("streams", "Streams that are told apart").gauge(to, only(number("/streams")))?;
-        metric("window_rows", "Transitions kept for model selection").gauge(to, only(number("/window/rows")))?;
-        metric("window", "Memory of the transitions kept")
-            .in_unit(Unit::Bytes)
-            .gauge(to, only(number("/window/bytes")))?;
-        let memory = |keys: &[(&'static str, &'static str)]| {
-            let value = |&(label, path): &(&str, &str)| Some((label.to_owned(), number(path)?));
-            keys.iter().filter_map(value).collect::<Vec<_>>()
-        };
-        let units = [("row", "/memory/row_bytes"), ("stream", "/memory/stream_bytes")];
-        metric("memory_unit", "Memory of one retained transition, and of one stream")
-            .per("unit")
-            .in_unit(Unit::Bytes)
-            .gauge(to, memory(&units).into_iter())?;
-        let limits = [
-            ("window", "/memory/window_bytes_max"),
-            ("streams", "/memory/streams_bytes_max"),
-            ("queues", "/memory/queues_bytes_max"),
-        ];
-        metric("memory_limit", "Most memory that the settings allow")
-            .per("part")
-            .in_unit(Unit::Bytes)
-            .gauge(to, memory(&limits).into_iter())?;
-        let models = || status["memory"]["models"].as_array().into_iter().flatten();
-        let of_models = |key: &'static str| {
-            models().filter_map(move |model| Some((model["critic"].as_str()?.to_owned(), model[key].as_f64()?)))
-        };
-        metric("dictionary_element", "Memory of one dictionary element of the largest dictionary")
-            .per("critic")
-            .in_unit(Unit::Bytes)
-            .gauge(to, of_models("element_bytes"))?;
-        metric("model_limit", "Memory of the model with the largest dictionary")
-            .per("critic")
-            .in_unit(Unit::Bytes)
-            .gauge(to, of_models("bytes_max"))?;
-        let queues = || status["queues"].as_object().into_iter().flatten();
-        let of_queues =
-            |key: &'static str| queues().filter_map(move |(name, q)| Some((name.clone(), q[key].as_f64()?)));
-        metric("queue_length", "What waits in a queue").per("queue").gauge(to, of_queues("waiting"))?;
-        metric("queue_capacity", "What may wait in a queue").per("queue").gauge(to, of_queues("max"))?;
+        if let Some(status) = frame.status.as_deref() {
+            whole(status, to)?;
+            memory(status, to)?;
+            queues(status, to)?;
+        }
         metric("watcher_missed", "Notices that the dashboard missed because it did not keep up")
             .counter(to, only(Some(self.pulse.missed())))?;
         // The name that all programs use for it.
         let resident = Metric { name: "process_resident_memory".into(), ..metric("", "Resident memory of the daemon") };
         resident.in_unit(Unit::Bytes).gauge(to, only(resident_bytes().map(|bytes| bytes as f64)))?;
         self.stages(to)?;
-        self.critics(status, to)?;
+        if let Some(status) = frame.status.as_deref() {
+            critics(&status.critics, to)?;
+        }
         self.sockets(to)
     }
+}
+
+/// What there is one number of.
+fn whole(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    metric("build_info", "The program's version")
+        .per("version")
+        .gauge(to, std::iter::once((status.version.clone(), 1.0)))?;
+    metric("uptime", "Time since the daemon started").in_unit(Unit::Seconds).gauge(to, only(Some(status.uptime_s)))?;
+    metric("rows", "Transitions taken in").counter(to, only(Some(status.offset)))?;
+    metric("duplicates", "Transitions that were known already").counter(to, only(Some(status.duplicates)))?;
+    metric("rejected", "Messages refused on ingest, by error code")
+        .per("code")
+        .counter(to, status.rejected.iter().map(|(code, count)| (code.clone(), *count)))?;
+    metric("streams", "Streams that the daemon keeps").gauge(to, only(Some(status.streams as f64)))?;
+    metric("window_rows", "Transitions kept for model selection").gauge(to, only(Some(status.window.rows as f64)))?;
+    metric("window", "Memory of the transitions kept")
+        .in_unit(Unit::Bytes)
+        .gauge(to, only(Some(status.window.bytes as f64)))
+}
+
+/// What the settings allow, once that is known.
+fn memory(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let Some(memory) = &status.memory else { return Ok(()) };
+    let named = |values: &[(&str, u64)]| -> Vec<(String, f64)> {
+        values.iter().map(|&(name, bytes)| (name.to_owned(), bytes as f64)).collect()
+    };
+    let units = named(&[("row", memory.row_bytes), ("stream", memory.stream_bytes)]);
+    metric("memory_unit", "Memory of one retained transition, and of one stream")
+        .per("unit")
+        .in_unit(Unit::Bytes)
+        .gauge(to, units.into_iter())?;
+    let limits = named(&[
+        ("window", memory.window_bytes_max),
+        ("streams", memory.streams_bytes_max),
+        ("queues", memory.queues_bytes_max),
+    ]);
+    metric("memory_limit", "Most memory that the settings allow")
+        .per("part")
+        .in_unit(Unit::Bytes)
+        .gauge(to, limits.into_iter())?;
+    let of_models = |read: fn(&ModelMemoryStatus) -> u64| {
+        memory.models.iter().map(move |model| (model.critic.clone(), read(model) as f64))
+    };
+    metric("dictionary_element", "Memory of one dictionary element of the largest dictionary")
+        .per("critic")
+        .in_unit(Unit::Bytes)
+        .gauge(to, of_models(|model| model.element_bytes))?;
+    metric("model_limit", "Memory of the model with the largest dictionary")
+        .per("critic")
+        .in_unit(Unit::Bytes)
+        .gauge(to, of_models(|model| model.bytes_max))
+}
+
+fn queues(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let of = |read: fn(QueueStatus) -> u64| {
+        status.queues.named().into_iter().map(move |(name, queue)| (name.to_owned(), read(queue) as f64))
+    };
+    metric("queue_length", "What waits in a queue").per("queue").gauge(to, of(|queue| queue.waiting))?;
+    metric("queue_capacity", "What may wait in a queue").per("queue").gauge(to, of(|queue| queue.max))
+}
+
+/// A gauge of each critic: name, help, and the number that is read.
+type CriticGauge = (&'static str, &'static str, fn(&CriticStatus) -> Option<f64>);
+
+const CRITIC_GAUGES: [CriticGauge; 14] = [
+    ("dictionary_size", "States in the dictionary", |c| Some(c.model.as_ref()?.dictionary_size as f64)),
+    ("dictionary_max", "States that the dictionary may hold", |c| Some(c.dictionary_max as f64)),
+    ("generation", "Number of the model in use; it rises with every adoption", |c| Some(c.generation as f64)),
+    ("log_evidence_nats", "Log evidence of the model on the transitions it holds", |c| c.model.as_ref()?.log_evidence),
+    ("held_out_error", "Error of held-out returns that the model was selected with; 1 is a constant", |c| {
+        c.held_out_error
+    }),
+    ("score_nats", "Prequential log score per transition since the adoption", |c| c.model.as_ref()?.score),
+    ("score_recent_nats", "Prequential log score per transition, recent average", |c| c.model.as_ref()?.score_recent),
+    ("lambda", "What the weights are learned with, 0 to 1", |c| c.model.as_ref()?.lambda),
+    ("return_factor", "Factor on deviations of returns that verification has found", |c| Some(returns(c)?.factor)),
+    ("return_pairs", "Verified pairs of prediction and return behind that factor", |c| Some(returns(c)?.pairs as f64)),
+    ("return_coverage", "Share of their returns in the 90 % interval before that factor", |c| returns(c)?.coverage),
+    ("noise_variance", "Noise variance, squared unit of the reward", |c| Some(c.model.as_ref()?.noise.variance)),
+    ("signal_variance", "Signal variance of the kernel, squared unit of the value", |c| {
+        Some(c.model.as_ref()?.kernel.signal_variance)
+    }),
+    ("running_chains", "Noise chains that are running", |c| Some(c.model.as_ref()?.running_chains as f64)),
+];
+
+fn returns(critic: &CriticStatus) -> Option<ReturnsStatus> {
+    critic.model.as_ref()?.returns
+}
+
+fn critics(critics: &[CriticStatus], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    for (name, help, read) in CRITIC_GAUGES {
+        let values = critics.iter().filter_map(|critic| Some((critic.name.clone(), read(critic)?)));
+        metric(name, help).per("critic").gauge(to, values)?;
+    }
+    let bytes = critics.iter().filter_map(|critic| Some((critic.name.clone(), critic.model.as_ref()?.bytes as f64)));
+    metric("model", "Memory of the model").per("critic").in_unit(Unit::Bytes).gauge(to, bytes)?;
+    let flags = |read: fn(&CriticStatus) -> bool| {
+        critics.iter().map(move |critic| (critic.name.clone(), f64::from(u8::from(read(critic)))))
+    };
+    metric("critic_failed", "1 where a critic has failed and learns no more")
+        .per("critic")
+        .gauge(to, flags(|critic| critic.failed.is_some()))?;
+    metric("refit_running", "1 while a model is being selected")
+        .per("critic")
+        .gauge(to, flags(|critic| critic.refit.running))?;
+    let counts = |read: fn(&CriticStatus) -> Option<u64>| {
+        critics.iter().filter_map(move |critic| Some((critic.name.clone(), read(critic)?)))
+    };
+    metric("learned_rows", "Transitions learned").per("critic").counter(to, counts(|critic| Some(critic.learned)))?;
+    metric("drift_alarms", "Changes of the world that were called one")
+        .per("critic")
+        .counter(to, counts(|critic| Some(critic.model.as_ref()?.drift.alarms)))?;
+    metric("novel_when_full", "Novel states that found the dictionary full")
+        .per("critic")
+        .counter(to, counts(|critic| Some(critic.counts.novel_when_full)))?;
+    let help = "Model selections that are over, by critic and outcome";
+    let mut family = to.encode_descriptor("criticd_refits", help, None, MetricType::Counter)?;
+    for critic in critics {
+        let RefitStatus { adopted, rejected, failed, .. } = critic.refit;
+        for (outcome, count) in [("adopted", adopted), ("rejected", rejected), ("failed", failed)] {
+            let labels = [("critic", critic.name.clone()), ("outcome", outcome.to_owned())];
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
 }
 
 impl Scrape {
@@ -221,7 +298,7 @@ impl Scrape {
             .per("stage")
             .in_unit(Unit::Seconds)
             .seconds(to, stages().map(|stage| (name(stage), self.stages.seconds(stage))))?;
-        metric("stage_transitions", "Transitions that have passed a stage of the core's thread")
+        metric("stage_rows", "Transitions that have passed a stage of the core's thread")
             .per("stage")
             .counter(to, stages().map(|stage| (name(stage), self.stages.rows(stage))))?;
         metric("received_messages", "Messages and requests that have passed the gate and their socket")
@@ -239,63 +316,6 @@ impl Scrape {
             (SocketName::Control, self.counters.requests.get()),
         ];
         counts.map(|(socket, count)| (socket.name().to_owned(), count))
-    }
-
-    fn critics(&self, status: &Value, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let critics = || status["critics"].as_array().into_iter().flatten();
-        let name = |critic: &Value| critic["name"].as_str().unwrap_or("").to_owned();
-        let gauges = [
-            ("dictionary_size", "/dictionary_size", "States in the dictionary"),
-            ("dictionary_max", "/dictionary_max", "States that the dictionary may hold"),
-            ("generation", "/generation", "Number of the model in use; it rises with every adoption"),
-            ("log_evidence_nats", "/log_evidence", "Log evidence of the model on the transitions it holds"),
-            (
-                "held_out_error",
-                "/held_out_error",
-                "Error of held-out returns that the model was selected with; 1 is a constant",
-            ),
-            ("score_nats", "/score", "Prequential log score per transition since the adoption"),
-            ("score_recent_nats", "/score_recent", "Prequential log score per transition, recent average"),
-            ("lambda", "/lambda", "What the weights are learned with, 0 to 1"),
-            ("return_factor", "/returns/factor", "Factor on deviations of returns that verification has found"),
-            ("return_pairs", "/returns/pairs", "Verified pairs of prediction and return behind that factor"),
-            ("return_coverage", "/returns/coverage", "Share of their returns in the 90 % interval before that factor"),
-            ("noise_variance", "/noise/variance", "Noise variance, squared unit of the reward"),
-            ("signal_variance", "/kernel/signal_variance", "Signal variance of the kernel, squared unit of the value"),
-            ("running_chains", "/running_chains", "Noise chains that are running"),
-        ];
-        for (metric_name, path, help) in gauges {
-            let values = critics().filter_map(|critic| Some((name(critic), critic.pointer(path)?.as_f64()?)));
-            metric(metric_name, help).per("critic").gauge(to, values)?;
-        }
-        let bytes = critics().filter_map(|critic| Some((name(critic), critic["bytes"].as_f64()?)));
-        metric("model", "Memory of the model").per("critic").in_unit(Unit::Bytes).gauge(to, bytes)?;
-        let flag = |value: bool| f64::from(u8::from(value));
-        metric("critic_failed", "1 where a critic has failed and learns no more")
-            .per("critic")
-            .gauge(to, critics().map(|critic| (name(critic), flag(!critic["failed"].is_null()))))?;
-        metric("refit_running", "1 while a model is being selected")
-            .per("critic")
-            .gauge(to, critics().map(|critic| (name(critic), flag(critic["refit"]["running"] == true))))?;
-        let counters = [
-            ("learned_transitions", "/learned", "Transitions learned"),
-            ("drift_alarms", "/drift/alarms", "Changes of the world that were called one"),
-            ("novel_when_full", "/counts/novel_when_full", "Novel states that found the dictionary full"),
-        ];
-        for (metric_name, path, help) in counters {
-            let values = critics().filter_map(|critic| Some((name(critic), critic.pointer(path)?.as_u64()?)));
-            metric(metric_name, help).per("critic").counter(to, values)?;
-        }
-        let help = "Model selections that are over, by critic and outcome";
-        let mut family = to.encode_descriptor("criticd_refits", help, None, MetricType::Counter)?;
-        for critic in critics() {
-            for outcome in ["adopted", "rejected", "failed"] {
-                let count = critic["refit"][outcome].as_u64().unwrap_or(0);
-                let labels = [("critic", name(critic)), ("outcome", outcome.to_owned())];
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
     }
 
     fn sockets(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -322,26 +342,20 @@ impl Scrape {
             .counter(to, of(|s| s.bytes_out.get()).into_iter())?;
         let cut =
             |reason: &Reason| sockets.iter().map(|socket| self.counters.socket(*socket).cut(*reason)).sum::<u64>();
-        metric("cut_peers", "Peers that were refused or cut off, by reason")
+        metric("disconnected_peers", "Peers that were refused or cut off, by reason")
             .per("reason")
             .counter(to, Reason::ALL.iter().map(|reason| (reason.name().to_owned(), cut(reason))))
     }
 }
 
-/// Bytes of this process that are in memory, where the system tells.
-pub(super) fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| 1024 * kib)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     /// Metrics of a daemon with this status.
-    fn metrics(status: Value) -> Metrics {
+    fn metrics(status: &Value) -> Metrics {
+        let status = Some(Arc::new(Status::from_json(status).unwrap()));
         let frame = Frame { status, ..Frame::default() };
         let (_, frame) = watch::channel(Arc::new(frame));
         Metrics::new(Timings::default(), Arc::default(), Arc::default(), frame)
@@ -353,11 +367,11 @@ mod tests {
             {"name": "main", "failed": null, "dictionary_size": 7, "log_evidence": -1.5, "held_out_error": 0.25,
              "returns": {"factor": 1.5, "pairs": 50, "coverage": 0.75}, "refit": {"adopted": 2}}
         ]});
-        let metrics = metrics(status);
+        let metrics = metrics(&status);
         let text = metrics.text(false);
         for line in [
-            "# TYPE criticd_transitions_total counter",
-            "criticd_transitions_total 12",
+            "# TYPE criticd_rows_total counter",
+            "criticd_rows_total 12",
             "criticd_rejected_total{code=\"not_finite\"} 3",
             "criticd_dictionary_size{critic=\"main\"} 7.0",
             "criticd_log_evidence_nats{critic=\"main\"} -1.5",
@@ -369,7 +383,7 @@ mod tests {
             "criticd_build_info{version=\"1\"} 1.0",
             "# TYPE criticd_stage_seconds_total counter",
             "criticd_stage_seconds_total{stage=\"learn\"} 0.0",
-            "criticd_stage_transitions_total{stage=\"decode\"} 0",
+            "criticd_stage_rows_total{stage=\"decode\"} 0",
             "criticd_received_messages_total{socket=\"ingest\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
@@ -378,11 +392,6 @@ mod tests {
         // What there is no number for is left out.
         assert!(!text.contains("criticd_score_nats{"));
         let open = metrics.text(true);
-        assert!(open.contains("# TYPE criticd_transitions counter\n") && open.ends_with("# EOF\n"));
-    }
-
-    #[test]
-    fn the_process_knows_its_size() {
-        assert!(resident_bytes().is_none_or(|bytes| bytes > 1 << 20));
+        assert!(open.contains("# TYPE criticd_rows counter\n") && open.ends_with("# EOF\n"));
     }
 }

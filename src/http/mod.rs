@@ -31,9 +31,9 @@ mod metrics;
 mod server;
 mod watcher;
 
+use crate::board::Board;
 use crate::config::Config;
-use crate::daemon::core::Board;
-use crate::daemon::telemetry::{Notice, Pulse, Restarts, Timings};
+use crate::telemetry::{BusEvent, Heartbeat, Restarts, Timings};
 use crate::transport::{Counters, Endpoints};
 use crossbeam_channel::{Receiver, bounded};
 use std::fmt;
@@ -50,9 +50,9 @@ pub struct Sources {
     /// Where queries are answered from.
     pub board: Arc<Board>,
     /// What the core tells.
-    pub notices: Receiver<Notice>,
+    pub notices: Receiver<BusEvent>,
     /// Whether it is alive.
-    pub pulse: Arc<Pulse>,
+    pub pulse: Arc<Heartbeat>,
     /// How long things take.
     pub timings: Timings,
     /// What happens at the sockets.
@@ -63,7 +63,7 @@ pub struct Sources {
     pub restarts: Restarts,
 }
 
-/// Why nobody can be served.
+/// Why the server cannot start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
@@ -81,7 +81,7 @@ pub enum StartError {
         /// What it stands for.
         resolved: SocketAddr,
     },
-    /// Somebody listens there.
+    /// The address is in use.
     InUse {
         /// As it was written.
         address: String,
@@ -189,7 +189,7 @@ impl Http {
         self.address
     }
 
-    /// The name of a thread that has ended although nobody asked it to.
+    /// The name of a thread that ended without a request.
     pub fn dead_thread(&self) -> Option<&str> {
         self.threads.iter().find(|t| t.is_finished()).map(|t| t.thread().name().unwrap_or("http"))
     }
@@ -242,7 +242,7 @@ mod tests {
         };
         let http = Http::start(&config, sources).unwrap().unwrap();
         for count in 1..=2 {
-            notices.send(Notice::Panic).unwrap();
+            notices.send(BusEvent::Panic).unwrap();
             while restarts.get() < count {
                 std::thread::yield_now();
             }

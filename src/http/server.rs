@@ -5,7 +5,7 @@ use super::map::View;
 use super::metrics::Metrics;
 use super::watcher::{Ask, Frame, Refusal};
 use crate::access::{Access, Right};
-use crate::daemon::telemetry::Pulse;
+use crate::telemetry::Heartbeat;
 use axum::Router;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -19,7 +19,6 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
-use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
@@ -42,7 +41,7 @@ const CONNECTIONS_PER_ADDRESS: usize = 48;
 const SPARE: usize = 16;
 /// Time for a request to arrive on one of those.
 const SPARE_HEAD: Duration = Duration::from_secs(2);
-/// Pages that are told what happens, at a time.
+/// Open pages that receive frames, at most.
 const PAGES: usize = 16;
 /// Time for a request to arrive, and between two of them on one connection.
 const HEAD: Duration = Duration::from_secs(15);
@@ -62,7 +61,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub(super) struct Site {
     pub(super) asks: Sender<Ask>,
     pub(super) frame: watch::Receiver<Arc<Frame>>,
-    pub(super) pulse: Arc<Pulse>,
+    pub(super) pulse: Arc<Heartbeat>,
     pub(super) metrics: Metrics,
     pub(super) guard: Guard,
     pub(super) access: Access,
@@ -84,7 +83,7 @@ pub(super) async fn serve(
     let accept = async {
         loop {
             match listener.accept().await {
-                // Closed at once: nobody can be told without a request, and those are for peers that may query.
+                // Closed at once: an answer needs a request, and requests need the right to query.
                 Ok((_, peer)) if !access.rights(Some(peer.ip())).has(Right::Query) => {
                     log::debug!("event=dashboard_unauthorised peer={}", peer.ip());
                 }
@@ -207,7 +206,7 @@ struct Shared {
 
 type Here = State<Arc<Shared>>;
 
-/// Somebody has to wait.
+/// The server is busy.
 fn busy(what: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], format!("{what}\n")).into_response()
 }
@@ -219,8 +218,8 @@ fn in_json(text: String) -> Response {
 async fn status(State(shared): Here) -> Response {
     let frame = Arc::clone(&shared.site.frame.borrow());
     match &frame.status {
-        Value::Null => busy("the daemon is starting"),
-        status => in_json(status.to_string()),
+        None => busy("the daemon is starting"),
+        Some(status) => in_json(status.to_json().to_string()),
     }
 }
 
@@ -282,7 +281,7 @@ async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
 /// Whether the daemon is alive: it starts, or its core has spoken lately.
 async fn healthz(State(shared): Here) -> Response {
     match shared.site.pulse.silence().filter(|silence| *silence > SILENCE) {
-        Some(silence) => busy(&format!("the core has said nothing for {} s", silence.as_secs())),
+        Some(silence) => busy(&format!("the core has not answered for {} s", silence.as_secs())),
         None => "ok\n".into_response(),
     }
 }

@@ -3,14 +3,15 @@
 use super::calibration::Calibration;
 use super::history::{History, number};
 use super::map::View;
-use crate::daemon::core::Board;
-use crate::daemon::telemetry::Notice;
+use crate::board::Board;
 use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::picture::Colours;
 use crate::snapshot::Snapshot;
+use crate::telemetry::{self, BusEvent};
 use crate::transport::Endpoints;
-use crate::wire;
+use crate::wire::status::{CriticStatus, ModelStatus};
+use crate::wire::{self, Status};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, select};
 use serde_json::{Map, Value, json};
@@ -44,9 +45,9 @@ const NICE: i32 = 10;
 pub(super) struct Frame {
     /// Rises by one with every frame; 0 before the first.
     pub(super) number: u64,
-    /// The `status` of the daemon.
-    pub(super) status: Value,
-    /// What an open page is told.
+    /// The `status` of the daemon; none before the first.
+    pub(super) status: Option<Arc<Status>>,
+    /// A message to an open page.
     pub(super) news: String,
 }
 
@@ -81,7 +82,7 @@ pub(super) struct Watcher {
     names: Vec<String>,
     endpoints: Endpoints,
     board: Arc<Board>,
-    notices: Receiver<Notice>,
+    notices: Receiver<BusEvent>,
     asks: Receiver<Ask>,
     frames: watch::Sender<Arc<Frame>>,
     frame: Arc<Frame>,
@@ -103,7 +104,7 @@ pub(super) struct Watcher {
 /// Let this thread be nicer than the others: what learns and answers goes first. Without it things are only slower.
 pub(super) fn step_back() {
     if let Err(e) = rustix::process::nice(NICE) {
-        log::debug!("event=priority_kept why={e}");
+        log::debug!("event=priority_unchanged why={e}");
     }
 }
 
@@ -112,7 +113,7 @@ impl Watcher {
         critics: &[Settings],
         endpoints: Endpoints,
         board: Arc<Board>,
-        notices: Receiver<Notice>,
+        notices: Receiver<BusEvent>,
         asks: Receiver<Ask>,
         frames: watch::Sender<Arc<Frame>>,
     ) -> Self {
@@ -157,13 +158,13 @@ impl Watcher {
         }
     }
 
-    fn hear(&mut self, notice: Notice) {
+    fn hear(&mut self, notice: BusEvent) {
         match notice {
-            Notice::Rows(window) => self.rows(&window),
-            Notice::Event(payload) => self.event(&payload),
-            Notice::Status(payload) => self.status(&payload),
+            BusEvent::Rows(window) => self.rows(&window),
+            BusEvent::Event(payload) => self.event(&payload),
+            BusEvent::Status(status) => self.status(status),
             #[cfg(test)]
-            Notice::Panic => panic!("injected"),
+            BusEvent::Panic => panic!("injected"),
         }
     }
 
@@ -191,8 +192,8 @@ impl Watcher {
             mark.remove(key);
         }
         if mark["event"] == "adopted"
-            && let Some(critic) = critic(&self.frame.status, mark["critic"].as_str())
-            && let Some(kernel) = kernel(critic)
+            && let Some(status) = &self.frame.status
+            && let Some(kernel) = mark["critic"].as_str().and_then(|name| status.critic(name)).and_then(kernel)
         {
             mark.insert("kernel_before".into(), kernel);
         }
@@ -205,18 +206,11 @@ impl Watcher {
         self.marks.push_back(mark);
     }
 
-    fn status(&mut self, payload: &[u8]) {
-        let Ok(mut status) = wire::to_json(payload) else { return };
-        if let Value::Object(status) = &mut status {
-            for key in ["v", "type"] {
-                status.remove(key);
-            }
-        }
+    fn status(&mut self, status: Arc<Status>) {
         // The first status after an adoption has the kernel that was adopted.
         for mark in self.marks.iter_mut().filter(|m| m["event"] == "adopted" && !m.contains_key("kernel_after")) {
-            let critic = critic(&status, mark["critic"].as_str());
-            if let Some(kernel) =
-                critic.filter(|c| c["generation"].as_u64() >= mark["generation"].as_u64()).and_then(kernel)
+            let critic = mark["critic"].as_str().and_then(|name| status.critic(name));
+            if let Some(kernel) = critic.filter(|c| Some(c.generation) >= mark["generation"].as_u64()).and_then(kernel)
             {
                 mark.insert("kernel_after".into(), kernel);
                 self.changed.push(mark["number"].as_u64().unwrap_or(0));
@@ -234,28 +228,23 @@ impl Watcher {
         let calibration: Vec<Value> = self.calibrations.iter_mut().map(Calibration::news).collect();
         let news = json!({
             "number": number,
-            "status": status,
+            "status": *status,
             "point": point,
             "marks": marks,
             "states": self.spread(),
             "calibration": calibration,
         });
         let news = news.to_string();
-        self.frame = Arc::new(Frame { number, status, news });
+        self.frame = Arc::new(Frame { number, status: Some(status), news });
         self.frames.send_replace(Arc::clone(&self.frame));
     }
 
     /// The numbers of a moment, in the order of the history's columns.
-    fn row(&self, status: &Value) -> Vec<f64> {
-        let at = |value: &Value, path: &str| match path {
-            "resident" => super::metrics::resident_bytes().map(|bytes| bytes as f64),
-            path => value.pointer(path).and_then(Value::as_f64),
-        };
-        let number = |value: &Value, path: &str| at(value, path).unwrap_or(f64::NAN);
-        let mut row: Vec<f64> = SERIES.iter().map(|(_, path)| number(status, path)).collect();
+    fn row(&self, status: &Status) -> Vec<f64> {
+        let mut row: Vec<f64> = SERIES.iter().map(|(_, read)| read(status).unwrap_or(f64::NAN)).collect();
         for name in &self.names {
-            let critic = critic(status, Some(name)).unwrap_or(&Value::Null);
-            row.extend(CRITIC_SERIES.iter().map(|(_, path)| number(critic, path)));
+            let critic = status.critic(name);
+            row.extend(CRITIC_SERIES.iter().map(|(_, read)| critic.and_then(read).unwrap_or(f64::NAN)));
         }
         row
     }
@@ -276,7 +265,7 @@ impl Watcher {
     }
 
     fn answer(&mut self, ask: Ask) {
-        // Whoever has left gets no answer.
+        // A page that has closed needs no answer.
         match ask {
             Ask::History(reply) => drop(reply.send(self.beginning())),
             Ask::Map(view, reply) if !reply.is_closed() => drop(reply.send(self.picture(view))),
@@ -295,7 +284,7 @@ impl Watcher {
         };
         let whole = json!({
             "number": self.frame.number,
-            "status": self.frame.status,
+            "status": self.frame.status.as_deref(),
             "history": self.history.to_json(),
             "columns": self.history.columns(),
             "marks": self.marks,
@@ -344,39 +333,34 @@ impl Watcher {
     }
 }
 
-/// Columns of the history and where their numbers stand in a status.
-const SERIES: [(&str, &str); 7] = [
-    ("time", "/time"),
-    ("offset", "/offset"),
-    ("rows_per_second", "/rows_per_second"),
-    ("queue_ingest", "/queues/ingest/waiting"),
-    ("queue_calls", "/queues/calls/waiting"),
-    ("window_bytes", "/window/bytes"),
-    ("resident_bytes", "resident"),
+/// A column of the history, and the number of a status that stands in it.
+type Series<T> = (&'static str, fn(&T) -> Option<f64>);
+
+/// Columns of the history.
+const SERIES: [Series<Status>; 7] = [
+    ("time", |status| Some(status.time)),
+    ("offset", |status| Some(status.offset as f64)),
+    ("rows_per_second", |status| Some(status.rows_per_second)),
+    ("queue_ingest", |status| Some(status.queues.ingest.waiting as f64)),
+    ("queue_calls", |status| Some(status.queues.calls.waiting as f64)),
+    ("window_bytes", |status| Some(status.window.bytes as f64)),
+    ("resident_bytes", |_| telemetry::resident_bytes().map(|bytes| bytes as f64)),
 ];
 
 /// The same for each critic.
-const CRITIC_SERIES: [(&str, &str); 7] = [
-    ("log_evidence", "/log_evidence"),
-    ("held_out_error", "/held_out_error"),
-    ("score", "/score"),
-    ("score_recent", "/score_recent"),
-    ("dictionary_size", "/dictionary_size"),
-    ("running_chains", "/running_chains"),
-    ("generation", "/generation"),
+const CRITIC_SERIES: [Series<CriticStatus>; 7] = [
+    ("log_evidence", |critic| critic.model.as_ref()?.log_evidence),
+    ("held_out_error", |critic| critic.held_out_error),
+    ("score", |critic| critic.model.as_ref()?.score),
+    ("score_recent", |critic| critic.model.as_ref()?.score_recent),
+    ("dictionary_size", |critic| Some(critic.model.as_ref()?.dictionary_size as f64)),
+    ("running_chains", |critic| Some(critic.model.as_ref()?.running_chains as f64)),
+    ("generation", |critic| Some(critic.generation as f64)),
 ];
 
-/// The part of a status that tells of a critic.
-fn critic<'a>(status: &'a Value, name: Option<&str>) -> Option<&'a Value> {
-    status["critics"].as_array()?.iter().find(|critic| critic["name"].as_str() == name)
-}
-
-/// What a critic's kernel is, if it is small enough to be remembered.
-fn kernel(critic: &Value) -> Option<Value> {
-    let dim = critic["inputs"]["scale"].as_array()?.len();
-    (dim <= KERNEL_DIM).then(|| {
-        let scale = &critic["inputs"]["scale"];
-        let size = &critic["dictionary_size"];
-        json!({"kernel": critic["kernel"], "noise": critic["noise"], "scale": scale, "dictionary_size": size})
-    })
+/// The kernel of a critic's model, if it is small enough to be remembered.
+fn kernel(critic: &CriticStatus) -> Option<Value> {
+    let ModelStatus { kernel, noise, inputs, dictionary_size, .. } = critic.model.as_ref()?;
+    (inputs.scale.len() <= KERNEL_DIM)
+        .then(|| json!({"kernel": kernel, "noise": noise, "scale": inputs.scale, "dictionary_size": dictionary_size}))
 }

@@ -11,11 +11,11 @@ use crate::learner::{Learner, Settings};
 use crate::state::State;
 use crate::state::record::Mark;
 use crate::state::streams::Streams;
+use crate::whole_file;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Version of the format that is written. Older ones are read, newer ones refused.
@@ -36,7 +36,7 @@ pub struct Checkpoint {
     /// Offset behind that group's last row.
     pub offset: u64,
     /// Offset of the oldest row that a start from here needs, for the window.
-    pub needs_from: u64,
+    pub replay_from: u64,
     /// Unix seconds when it was made.
     pub time: f64,
     /// State dimension and rewards per row, once there was a row.
@@ -96,7 +96,7 @@ impl Checkpoint {
             group: id,
             crc,
             offset,
-            needs_from: state.needs_from(),
+            replay_from: state.replay_from(),
             time,
             shape: state.shape(),
             streams: state.streams().clone(),
@@ -106,7 +106,7 @@ impl Checkpoint {
         }
     }
 
-    /// The state that it is a copy of, without its rows: [`State::refill`] brings those from `needs_from` on.
+    /// The state that it is a copy of, without its rows: [`State::refill`] brings those from `replay_from` on.
     pub fn into_state(self, window_rows: usize) -> State {
         let Self { group, crc, offset, shape, streams, configured, learners, .. } = self;
         State::at(Mark { id: group, offset, crc }, streams, configured, learners, shape, window_rows)
@@ -138,7 +138,7 @@ impl Checkpoint {
         let version = word(MAGIC.len());
         let length = u64::from_le_bytes(header[MAGIC.len() + 4..HEADER - 4].try_into().expect("eight bytes"));
         if length != body.len() as u64 {
-            return Err(CheckpointError::Damaged("it is not as long as it says"));
+            return Err(CheckpointError::Damaged("its length differs from its header"));
         }
         if checksum(version, body) != word(HEADER - 4) {
             return Err(CheckpointError::Damaged("its checksum is wrong"));
@@ -148,7 +148,7 @@ impl Checkpoint {
         }
         let checkpoint: Self = rmp_serde::from_slice(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))?;
         let settings = checkpoint.configured.iter().flat_map(|configured| &configured.critics);
-        if !checkpoint.learners.iter().all(Learner::holds_together) || !settings.into_iter().all(Settings::are_sound) {
+        if !checkpoint.learners.iter().all(Learner::is_consistent) || !settings.into_iter().all(Settings::are_valid) {
             return Err(CheckpointError::Unreadable("parts of a learner do not fit each other".into()));
         }
         Ok(checkpoint)
@@ -218,12 +218,7 @@ impl Checkpoints for Directory {
     }
 
     fn write(&self, group: u64, bytes: &[u8]) -> io::Result<()> {
-        let fresh = self.path.join("checkpoint.new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&fresh, self.file(group))?;
-        File::open(&self.path)?.sync_all()?;
+        whole_file::write(&self.file(group), &self.path.join("checkpoint.new"), 0o600, bytes)?;
         for old in self.list()?.into_iter().skip(KEPT) {
             fs::remove_file(self.file(old))?;
         }
@@ -240,7 +235,7 @@ mod tests {
             group,
             crc: 1,
             offset: 7,
-            needs_from: 0,
+            replay_from: 0,
             time: 1e9,
             shape: Some((2, 1)),
             streams: Streams::new(),

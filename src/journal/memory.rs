@@ -1,8 +1,8 @@
-//! Storage in memory that fails where it is told to: for tests and simulations of what disks do.
+//! Storage in memory that fails on demand, for tests and for simulations of disks.
 
 use super::StoredGroup;
 use super::checkpoint::{Checkpoints, KEPT};
-use super::store::{Head, Mark, Storage, StoreError};
+use super::store::{GroupHeader, Mark, Storage, StoreError};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
@@ -75,9 +75,9 @@ impl Storage for MemoryStorage {
         Ok(disk.groups[first..].iter().take_while(fits).cloned().collect())
     }
 
-    fn heads(&mut self, from: u64, count: usize) -> Result<Vec<Head>, StoreError> {
+    fn headers(&mut self, from: u64, count: usize) -> Result<Vec<GroupHeader>, StoreError> {
         let disk = self.disk.lock();
-        let head = |group: &StoredGroup| Head {
+        let head = |group: &StoredGroup| GroupHeader {
             id: group.id,
             first_offset: group.first_offset,
             rows: group.rows,
@@ -87,7 +87,7 @@ impl Storage for MemoryStorage {
         Ok(disk.groups.iter().filter(|group| group.id >= from).take(count).map(head).collect())
     }
 
-    fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError> {
+    fn append(&mut self, group: &StoredGroup, truncate_before: u64, sync: bool) -> Result<(), StoreError> {
         if self.failed {
             return Err(StoreError::Injected("not reopened after an error"));
         }
@@ -96,7 +96,7 @@ impl Storage for MemoryStorage {
             self.failed = true;
             return Err(StoreError::Injected("a write failed"));
         }
-        let dropped = disk.groups.iter().take(8).filter(|group| group.id < drop_below).count();
+        let dropped = disk.groups.iter().take(8).filter(|group| group.id < truncate_before).count();
         disk.groups.drain(..dropped);
         disk.synced -= dropped.min(disk.synced);
         disk.groups.push(group.clone());

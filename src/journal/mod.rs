@@ -4,7 +4,7 @@
 //! together, so that stepping through the groups again gives the same models bit for bit. Everything else that decides a
 //! result is a *record* in a group: rows as they were received (never normalised), models that were adopted (with everything
 //! they have learned, so that replay never optimises), refits that ended without one, batches that a learner cannot bear,
-//! settings, and policies that somebody announced.
+//! settings, and announced changes of policy.
 //!
 //! ```text
 //! group    id, offset of its first row, rows, kinds of records, checksum of the group before, checksum, version, body
@@ -16,11 +16,12 @@
 
 pub mod checkpoint;
 pub mod memory;
+pub mod retention;
 pub mod store;
 
 use crate::learner::{Adoption, Settings};
 use crate::state::record::Mark;
-pub use crate::state::record::{Configured, Group, NewPolicy, Quarantined, Record, TakenRows};
+pub use crate::state::record::{Configured, Group, NewPolicy, Record, SkippedRows, TakenRows};
 use crate::transition::{Batch, BatchParts, check_policy};
 use serde::Deserialize;
 use std::fmt;
@@ -36,7 +37,7 @@ pub const ADOPTED: u32 = 1 << 1;
 /// Bit of [`StoredGroup::kinds`]: a refit that ended without an adoption.
 pub const REFIT_ENDED: u32 = 1 << 2;
 /// Bit of [`StoredGroup::kinds`]: rows that a critic leaves out.
-pub const QUARANTINED: u32 = 1 << 3;
+pub const SKIPPED: u32 = 1 << 3;
 /// Bit of [`StoredGroup::kinds`]: settings of critics.
 pub const CONFIGURED: u32 = 1 << 4;
 /// Bit of [`StoredGroup::kinds`]: another policy acts.
@@ -70,7 +71,7 @@ const STARTS_CHAIN: u8 = 1 << 2;
 /// Why a group cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum Corruption {
     /// Its checksum is not that of its content.
     Checksum,
     /// Its checksum is right, but it cannot be read: written by something else, or by a bug.
@@ -82,7 +83,7 @@ pub enum Damage {
     },
 }
 
-impl fmt::Display for Damage {
+impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Checksum => f.write_str("its checksum is wrong"),
@@ -94,7 +95,7 @@ impl fmt::Display for Damage {
     }
 }
 
-impl std::error::Error for Damage {}
+impl std::error::Error for Corruption {}
 
 /// A group as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,22 +145,22 @@ impl StoredGroup {
     /// Check version and checksum.
     ///
     /// # Errors
-    /// What is wrong with it. A wrong checksum comes first: then the version means nothing.
-    pub fn check(&self) -> Result<(), Damage> {
+    /// The first fault. The checksum is checked first: with a wrong one the version cannot be trusted.
+    pub fn check(&self) -> Result<(), Corruption> {
         if self.crc != self.checksum() {
-            return Err(Damage::Checksum);
+            return Err(Corruption::Checksum);
         }
-        if self.version > VERSION { Err(Damage::Newer { version: self.version }) } else { Ok(()) }
+        if self.version > VERSION { Err(Corruption::Newer { version: self.version }) } else { Ok(()) }
     }
 
     /// Unix seconds when it was committed, and its records in their order. Checks as [`StoredGroup::check`] does.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn decode(&self) -> Result<(f64, Vec<Record>), Damage> {
+    pub fn decode(&self) -> Result<(f64, Vec<Record>), Corruption> {
         self.check()?;
         let mut body = Bytes(&self.body);
-        let unreadable = |why: String| Damage::Unreadable(why);
+        let unreadable = |why: String| Corruption::Unreadable(why);
         let time = body.f64().map_err(unreadable)?;
         let mut records = Vec::new();
         let mut rows = 0;
@@ -171,7 +172,7 @@ impl StoredGroup {
             records.push(record);
         }
         if rows != self.rows {
-            return Err(unreadable(format!("it says that it has {} rows, and has {rows}", self.rows)));
+            return Err(unreadable(format!("its header claims {} rows, and it holds {rows}", self.rows)));
         }
         Ok((time, records))
     }
@@ -185,7 +186,7 @@ impl StoredGroup {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn group(&self) -> Result<Group, Damage> {
+    pub fn group(&self) -> Result<Group, Corruption> {
         let (time, records) = self.decode()?;
         Ok(Group { end: self.mark(), first_offset: self.first_offset, time, records })
     }
@@ -224,7 +225,7 @@ impl GroupWriter {
             Record::Rows(taken) => self.take(taken),
             Record::Adopted { critic, adoption } => self.adopted(critic, adoption),
             Record::RefitEnded { critic } => self.refit_ended(critic),
-            Record::Quarantined(quarantined) => self.quarantined(quarantined),
+            Record::Skipped(skipped) => self.skipped(skipped),
             Record::Configured(configured) => self.configured(configured),
             Record::NewPolicy(change) => self.new_policy(change),
         }
@@ -311,9 +312,9 @@ impl GroupWriter {
     }
 
     /// Record that a critic leaves rows out.
-    pub fn quarantined(&mut self, quarantined: &Quarantined) {
-        let start = self.begin(QUARANTINED);
-        rmp_serde::encode::write_named(&mut self.body, quarantined).expect("plain data into memory");
+    pub fn skipped(&mut self, skipped: &SkippedRows) {
+        let start = self.begin(SKIPPED);
+        rmp_serde::encode::write_named(&mut self.body, skipped).expect("plain data into memory");
         self.end(start);
     }
 
@@ -425,16 +426,16 @@ impl<'a> Bytes<'a> {
             ADOPTED => {
                 let critic = payload.text()?;
                 let adoption: Adoption = payload.packed()?;
-                if !adoption.holds_together() {
+                if !adoption.is_consistent() {
                     return Err("a recorded model whose parts do not fit each other".into());
                 }
                 Record::Adopted { critic, adoption }
             }
             REFIT_ENDED => Record::RefitEnded { critic: payload.text()? },
-            QUARANTINED => Record::Quarantined(payload.packed()?),
+            SKIPPED => Record::Skipped(payload.packed()?),
             CONFIGURED => {
                 let configured: Configured = payload.packed()?;
-                if !configured.critics.iter().all(Settings::are_sound) {
+                if !configured.critics.iter().all(Settings::are_valid) {
                     return Err("settings with which no learner can work".into());
                 }
                 Record::Configured(configured)
@@ -446,7 +447,7 @@ impl<'a> Bytes<'a> {
             }
             _ => return Err(format!("a record of the unknown kind {kind}")),
         };
-        if payload.0.is_empty() { Ok(record) } else { Err("bytes are left behind a record".into()) }
+        if payload.0.is_empty() { Ok(record) } else { Err("a record has trailing bytes".into()) }
     }
 
     fn packed<T: Deserialize<'a>>(&mut self) -> Result<T, String> {
@@ -577,7 +578,7 @@ mod tests {
                 assert_eq!(taken.batch.ratio(i - 1).to_bits(), batch.ratio(i).to_bits());
                 assert_eq!(taken.batch.next_action_probs(i - 1), batch.next_action_probs(i));
             }
-            // Nobody takes the end of one record for the beginning of another.
+            // The end of one record must not pass for the beginning of another.
             for at in 8..stored.body.len() {
                 let mut cut = stored.clone();
                 cut.body.truncate(at);
@@ -620,8 +621,8 @@ mod tests {
         group.take(&rows(4, full.clone(), &[true; 3]));
         group.take(&rows(3, one.clone(), &[false]));
         group.refit_ended("main");
-        let quarantined = Quarantined { critic: "main".into(), from: 3, to: 5, why: "it panicked".into() };
-        group.quarantined(&quarantined);
+        let skipped = SkippedRows { critic: "main".into(), from: 3, to: 5, why: "it panicked".into() };
+        group.skipped(&skipped);
         let configured = Configured { critics: vec![Settings::default()], names: None, from: 12 };
         group.configured(&configured);
         let changes = [
@@ -644,14 +645,16 @@ mod tests {
         let Record::Rows(taken) = &records[2] else { panic!("{records:?}") };
         assert_eq!(rows_of(&taken.batch), rows_of(&one));
         assert!(matches!(&records[3], Record::RefitEnded { critic } if critic == "main"));
-        assert!(matches!(&records[4], Record::Quarantined(q) if *q == quarantined));
+        assert!(matches!(&records[4], Record::Skipped(q) if *q == skipped));
         assert!(matches!(&records[5], Record::Configured(c) if *c == configured));
         for (record, change) in records[6..].iter().zip(&changes) {
             assert!(matches!(record, Record::NewPolicy(found) if found == change));
         }
         let mut group = GroupWriter::default();
         group.new_policy(&NewPolicy { critic: None, policy: Some("p".repeat(257)), offset: 0 });
-        assert!(matches!(group.finish(1, 0, 0, 1.0).decode(), Err(Damage::Unreadable(why)) if why.contains("policy")));
+        assert!(
+            matches!(group.finish(1, 0, 0, 1.0).decode(), Err(Corruption::Unreadable(why)) if why.contains("policy"))
+        );
     }
 
     #[test]
@@ -663,7 +666,7 @@ mod tests {
         for at in 0..stored.body.len() {
             let mut changed = stored.clone();
             changed.body[at] ^= 1;
-            assert_eq!(changed.check(), Err(Damage::Checksum));
+            assert_eq!(changed.check(), Err(Corruption::Checksum));
         }
         let changes: [&dyn Fn(&mut StoredGroup); 7] = [
             &|g| g.id += 1,
@@ -677,12 +680,12 @@ mod tests {
         for change in changes {
             let mut changed = stored.clone();
             change(&mut changed);
-            assert_eq!(changed.check(), Err(Damage::Checksum));
+            assert_eq!(changed.check(), Err(Corruption::Checksum));
         }
         let mut newer = stored.clone();
         newer.version = 7;
         newer.crc = newer.checksum();
-        assert_eq!(newer.decode().unwrap_err(), Damage::Newer { version: 7 });
+        assert_eq!(newer.decode().unwrap_err(), Corruption::Newer { version: 7 });
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Where groups are kept: one SQLite database in the data directory, which people may read with other tools.
 //!
 //! The database is a write-ahead log (`journal.sqlite-wal`) that a thread of its own copies into `journal.sqlite` from time
-//! to time, so that whoever appends does not wait for that. SQLite ends a log silently at the first page that is damaged.
+//! to time, so that no append waits for it. SQLite ends a log silently at the first page that is damaged.
 //! A small file beside it, `journal.mark`, therefore says how far the journal is known to be durable: it is written after
 //! each group that was synced, never before, and a journal that ends before its mark is refused. It is not synced itself
 //! each time: after a power cut it may be older, which is no harm but that damage behind it goes unnoticed.
@@ -40,7 +40,7 @@ const DROPPED_AT_ONCE: u64 = 8;
 /// Between the two copies of the mark: never in one sector.
 const MARK_SLOT: u64 = 4096;
 
-/// Why storage did not do what it was told.
+/// Why a storage operation failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -63,6 +63,14 @@ pub enum StoreError {
         /// Which one.
         path: PathBuf,
     },
+    /// The journal was closed after an error, and is not open yet.
+    Closed,
+    /// Another process uses the journal.
+    Busy,
+    /// Groups that were acknowledged are missing.
+    AcknowledgedMissing,
+    /// The good part of the journal could not be copied as a whole.
+    IncompleteCopy,
     /// A fault made on purpose, by [`super::memory`].
     Injected(&'static str),
 }
@@ -76,6 +84,10 @@ impl fmt::Display for StoreError {
                 write!(f, "it has format version {version}, and this program knows versions up to {SCHEMA}")
             }
             Self::Foreign { path } => write!(f, "{} is no journal of criticd", path.display()),
+            Self::Closed => f.write_str("the journal is closed after an error"),
+            Self::Busy => f.write_str("the journal is used by somebody else"),
+            Self::AcknowledgedMissing => f.write_str("groups that were acknowledged are missing; restart the daemon"),
+            Self::IncompleteCopy => f.write_str("the good part of the journal could not be copied as a whole"),
             Self::Injected(what) => f.write_str(what),
         }
     }
@@ -99,7 +111,7 @@ impl From<rusqlite::Error> for StoreError {
 
 /// A group without its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct GroupHeader {
     /// Its number.
     pub id: u64,
     /// Offset of its first row.
@@ -134,14 +146,14 @@ pub trait Storage: Send + fmt::Debug {
     ///
     /// # Errors
     /// If they cannot be read.
-    fn heads(&mut self, from: u64, count: usize) -> Result<Vec<Head>, StoreError>;
+    fn headers(&mut self, from: u64, count: usize) -> Result<Vec<GroupHeader>, StoreError>;
 
-    /// Add a group behind the others, and drop some of those numbered below `drop_below`. With `sync` it is durable when this
+    /// Add a group behind the others, and drop some of those numbered below `truncate_before`. With `sync` it is durable when this
     /// returns.
     ///
     /// # Errors
     /// If it cannot be written or synced.
-    fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError>;
+    fn append(&mut self, group: &StoredGroup, truncate_before: u64, sync: bool) -> Result<(), StoreError>;
 
     /// Make everything that has been appended durable.
     ///
@@ -251,7 +263,7 @@ impl SqliteStorage {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let database = Connection::open_with_flags(&path, flags)?;
-        // Where the log is damaged SQLite would, when it is closed, copy what stands before and throw the rest away.
+        // Where the log is damaged SQLite would, when it is closed, copy the part before the damage and drop the rest.
         database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         database.busy_timeout(BUSY)?;
         let (application, version): (i64, u32) = (
@@ -291,7 +303,7 @@ impl SqliteStorage {
     }
 
     fn database(&self) -> Result<&Connection, StoreError> {
-        self.database.as_ref().ok_or(StoreError::Injected("the journal is closed after an error"))
+        self.database.as_ref().ok_or(StoreError::Closed)
     }
 
     fn mark_error(&self, source: io::Error) -> StoreError {
@@ -299,7 +311,7 @@ impl SqliteStorage {
     }
 
     fn mark_file(&self) -> Result<&File, StoreError> {
-        self.mark.as_ref().ok_or(StoreError::Injected("the journal is closed after an error"))
+        self.mark.as_ref().ok_or(StoreError::Closed)
     }
 }
 
@@ -341,11 +353,11 @@ impl Storage for SqliteStorage {
         Ok(groups)
     }
 
-    fn heads(&mut self, from: u64, count: usize) -> Result<Vec<Head>, StoreError> {
+    fn headers(&mut self, from: u64, count: usize) -> Result<Vec<GroupHeader>, StoreError> {
         let sql = "SELECT id, first_offset, rows, kinds, length(body) FROM groups WHERE id >= ?1 ORDER BY id LIMIT ?2";
         let mut statement = self.database()?.prepare_cached(sql)?;
-        let heads = statement.query_map(params![from, count as u64], |row| {
-            Ok(Head {
+        let headers = statement.query_map(params![from, count as u64], |row| {
+            Ok(GroupHeader {
                 id: row.get(0)?,
                 first_offset: row.get(1)?,
                 rows: row.get(2)?,
@@ -353,10 +365,10 @@ impl Storage for SqliteStorage {
                 bytes: row.get(4)?,
             })
         })?;
-        Ok(heads.collect::<Result<_, _>>()?)
+        Ok(headers.collect::<Result<_, _>>()?)
     }
 
-    fn append(&mut self, group: &StoredGroup, drop_below: u64, sync: bool) -> Result<(), StoreError> {
+    fn append(&mut self, group: &StoredGroup, truncate_before: u64, sync: bool) -> Result<(), StoreError> {
         if let Some(why) = self.copier.failure.lock().take() {
             // It may have been a sync: nothing is to be trusted until all has been opened again.
             return Err(StoreError::Database(why));
@@ -372,10 +384,10 @@ impl Storage for SqliteStorage {
         }
         let database = self.database()?;
         // One statement is its own transaction.
-        let dropping = drop_below > 1
+        let dropping = truncate_before > 1
             && database
                 .prepare_cached("SELECT id < ?1 FROM groups ORDER BY id LIMIT 1")?
-                .query_row(params![drop_below], |row| row.get::<_, bool>(0))
+                .query_row(params![truncate_before], |row| row.get::<_, bool>(0))
                 .optional()?
                 .unwrap_or(false);
         let transaction = if dropping { Some(database.unchecked_transaction()?) } else { None };
@@ -394,14 +406,14 @@ impl Storage for SqliteStorage {
         ])?;
         if let Some(transaction) = transaction {
             let sql = "DELETE FROM groups WHERE id < min(?1, (SELECT id FROM groups ORDER BY id LIMIT 1) + ?2)";
-            database.prepare_cached(sql)?.execute(params![drop_below, DROPPED_AT_ONCE])?;
+            database.prepare_cached(sql)?.execute(params![truncate_before, DROPPED_AT_ONCE])?;
             transaction.commit()?;
         }
         Ok(())
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        // The log is SQLite's, but whoever syncs a file syncs all that was written to it.
+        // The log is SQLite's, but a sync of a file covers everything written to it.
         let path = self.log_path();
         match File::open(&path).and_then(|file| file.sync_data()) {
             Ok(()) => Ok(()),
@@ -439,7 +451,7 @@ impl Storage for SqliteStorage {
                 Ok(Some(mark))
             }
             None => {
-                let source = io::Error::new(ErrorKind::InvalidData, "none of its two copies is whole");
+                let source = io::Error::new(ErrorKind::InvalidData, "both of its copies are damaged");
                 Err(self.mark_error(source))
             }
         }
@@ -459,7 +471,7 @@ impl Storage for SqliteStorage {
         // A sync that failed may have thrown changes away that reading still shows, and the next sync would not tell. What is
         // read is therefore written once more, to another file, which is synced.
         let busy: bool = self.database()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
-        if busy { Err(StoreError::Injected("the journal is used by somebody else")) } else { Ok(()) }
+        if busy { Err(StoreError::Busy) } else { Ok(()) }
     }
 
     fn truncate(&mut self, from: u64) -> Result<(), StoreError> {
@@ -616,8 +628,8 @@ mod tests {
         .unwrap();
         assert!(read == groups);
         assert_eq!(storage.read(10, 1).unwrap().len(), 1);
-        let heads = storage.heads(7, 2).unwrap();
-        assert_eq!((heads.len(), heads[1].id, heads[1].bytes), (2, 8, groups[7].body.len() as u64));
+        let headers = storage.headers(7, 2).unwrap();
+        assert_eq!((headers.len(), headers[1].id, headers[1].bytes), (2, 8, groups[7].body.len() as u64));
         storage.reopen().unwrap();
         storage.truncate(200).unwrap();
         assert_eq!(storage.bounds().unwrap(), Some((1, 199)));

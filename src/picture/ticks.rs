@@ -1,4 +1,4 @@
-//! Where an axis has its ticks, and what stands next to them.
+//! Ticks of an axis and their labels.
 
 use std::f64::consts::PI;
 

@@ -8,11 +8,11 @@ pub mod record;
 pub mod streams;
 
 use crate::learner::model::Model;
-use crate::learner::refit::{RefitJob, RefitReason};
+use crate::learner::refit::{RefitJob, RefitTrigger};
 use crate::learner::window::Window;
 use crate::learner::{Event, Learner, Settings, SnapshotError};
 use crate::panics;
-use record::{Configured, Group, Mark, NewPolicy, Quarantined, Record, TakenRows};
+use record::{Configured, Group, Mark, NewPolicy, Record, SkippedRows, TakenRows};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use streams::Streams;
 
@@ -32,7 +32,7 @@ pub struct State {
     /// Names of critics that learn nothing: they failed on rows, and a panic may have left anything of their models.
     halted: Vec<String>,
     /// Rows that critics leave out, as records further on say.
-    left_out: Vec<Quarantined>,
+    skipped: Vec<SkippedRows>,
     /// If there is a name, only that critic learns.
     alone: Option<String>,
 }
@@ -45,9 +45,9 @@ pub struct Applied {
     /// Models that adopted ones have replaced, to be dropped where that may take its time.
     pub replaced: Vec<Box<Model>>,
     /// Rows on which critics failed just now. Those critics are halted.
-    pub failed: Vec<Quarantined>,
+    pub failed: Vec<SkippedRows>,
     /// Rows that critics leave out from here on, as the group records.
-    pub quarantined: Vec<Quarantined>,
+    pub skipped: Vec<SkippedRows>,
     /// The rows: their memory can be used again.
     pub rows: Vec<TakenRows>,
 }
@@ -63,7 +63,7 @@ impl State {
             configured: None,
             critics: Vec::new(),
             halted: Vec::new(),
-            left_out: Vec::new(),
+            skipped: Vec::new(),
             alone: None,
         }
     }
@@ -84,11 +84,11 @@ impl State {
     }
 
     /// Let critics leave these rows out: records in groups that are still to come say so.
-    pub fn leave_out(&mut self, rows: Vec<Quarantined>) {
-        self.left_out = rows;
+    pub fn skip(&mut self, rows: Vec<SkippedRows>) {
+        self.skipped = rows;
     }
 
-    /// From here on only the critic `name` learns. What the others hold means nothing any more.
+    /// From here on only the critic `name` learns. The others are stale.
     pub fn only(&mut self, name: &str) {
         self.alone = Some(name.to_owned());
     }
@@ -124,9 +124,9 @@ impl State {
     }
 
     /// Offset of the oldest row that a start from here needs.
-    pub fn needs_from(&self) -> u64 {
+    pub fn replay_from(&self) -> u64 {
         let window = self.end.offset.saturating_sub(self.window_rows as u64);
-        self.critics.iter().map(Learner::needs_from).fold(window, u64::min)
+        self.critics.iter().map(Learner::replay_from).fold(window, u64::min)
     }
 
     /// Whether a critic learns nothing since it failed.
@@ -165,9 +165,9 @@ impl State {
     ///
     /// # Panics
     /// If there are no rows.
-    pub fn refit_job(&mut self, critic: usize, reason: RefitReason) -> Result<RefitJob, SnapshotError> {
+    pub fn refit_job(&mut self, critic: usize, trigger: RefitTrigger) -> Result<RefitJob, SnapshotError> {
         let window = self.window.as_ref().expect("a refit needs rows");
-        self.critics[critic].refit_job(window, reason)
+        self.critics[critic].refit_job(window, trigger)
     }
 
     /// Take in the group behind the last one: its records in their order, then the critics learn its rows.
@@ -197,7 +197,7 @@ impl State {
                     self.critics[index].refit_failed();
                 }
                 // A start knows it from the beginning, and a running daemon has halted the critic.
-                Record::Quarantined(quarantined) => applied.quarantined.push(quarantined),
+                Record::Skipped(skipped) => applied.skipped.push(skipped),
                 Record::Configured(configured) => {
                     self.critics = configure(std::mem::take(&mut self.critics), &configured);
                     self.configured = Some(configured);
@@ -270,7 +270,7 @@ impl State {
             }
             let (from, to) = (learner.learned(), window.end());
             // The very rows of this step: a critic that begins again later learns them.
-            if self.left_out.iter().any(|rows| rows.critic == *name && (rows.from, rows.to) == (from, to)) {
+            if self.skipped.iter().any(|rows| rows.critic == *name && (rows.from, rows.to) == (from, to)) {
                 learner.skip_to(to);
                 continue;
             }
@@ -279,7 +279,7 @@ impl State {
                 Err(panic) => {
                     let critic = learner.settings().name.clone();
                     self.halted.push(critic.clone());
-                    applied.failed.push(Quarantined { critic, from, to, why: panics::message(&*panic) });
+                    applied.failed.push(SkippedRows { critic, from, to, why: panics::message(&*panic) });
                 }
             }
         }
@@ -291,7 +291,7 @@ impl State {
             let name = &learner.settings().name;
             !self.halted.contains(name) && self.alone.as_ref().is_none_or(|alone| alone == name)
         };
-        let from = self.critics.iter().filter(learns).map(Learner::needs_from).min().unwrap_or(u64::MAX);
+        let from = self.critics.iter().filter(learns).map(Learner::replay_from).min().unwrap_or(u64::MAX);
         if let Some(window) = &mut self.window {
             window.hold(from);
         }
@@ -388,10 +388,10 @@ mod tests {
             let mut first = State::new(60);
             groups[..count].iter().for_each(|group| drop(first.apply(group.clone()).unwrap()));
             let (critics, streams) = (first.critics().clone(), first.streams().clone());
-            let needs_from = first.needs_from();
+            let replay_from = first.replay_from();
             let configured = first.configured().cloned();
             let mut again = State::at(first.end(), streams, configured, critics, first.shape(), 60);
-            let needed = groups[..count].iter().filter(|group| group.end.offset > needs_from);
+            let needed = groups[..count].iter().filter(|group| group.end.offset > replay_from);
             needed.for_each(|group| again.refill(group).unwrap());
             groups[count..].iter().for_each(|group| drop(again.apply(group.clone()).unwrap()));
             assert!(bytes(&again) == bytes(&whole), "behind {count} groups");
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!((state.critics()[0].learned(), state.critics()[1].learned()), (60, 100));
         // Rebuilt alone, and without those rows.
         let mut again = State::new(60);
-        again.leave_out(failed);
+        again.skip(failed);
         again.only("frail");
         groups[..6].iter().for_each(|group| drop(again.apply(group.clone()).unwrap()));
         assert_eq!((again.critics()[0].learned(), again.critics()[1].learned()), (100, 0));

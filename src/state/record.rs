@@ -47,14 +47,14 @@ pub enum Record {
         critic: String,
     },
     /// A critic leaves rows out.
-    Quarantined(Quarantined),
+    Skipped(SkippedRows),
     /// From here on critics have these settings.
     Configured(Configured),
     /// From some row on another policy acts.
     NewPolicy(NewPolicy),
 }
 
-/// A policy that somebody has announced.
+/// An announced change of policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewPolicy {
     /// Name of the critic that is concerned; none for all.
@@ -78,7 +78,7 @@ pub struct TakenRows {
 
 /// Rows on which a learner failed: it goes on without them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quarantined {
+pub struct SkippedRows {
     /// Name of the critic.
     pub critic: String,
     /// Offset of the first row that is left out.

@@ -50,7 +50,7 @@ impl Stream {
 /// How many streams there may be, and how long the silent ones are remembered if there are so many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Most streams that are told apart.
+    /// Maximum number of streams.
     pub max: usize,
     /// Rows of other streams after which a silent one may be forgotten.
     pub idle_rows: u64,
@@ -150,7 +150,7 @@ impl Streams {
                 let number = self.number_for_newcomer(offset, limits).ok_or_else(|| {
                     let StreamLimits { max, idle_rows } = limits;
                     let message = format!(
-                        "{max} streams are told apart already, and none has been silent for {idle_rows} rows; raise \
+                        "there are {max} streams already, and none has been idle for {idle_rows} rows; raise \
                          streams_max or reuse names"
                     );
                     WireError::of(ErrorCode::TooManyStreams, "stream", message)
@@ -183,7 +183,7 @@ impl Streams {
         }
         // Where the batch brings its own number this has been checked with it.
         let Some(end) = seq.checked_add(batch.len() as u64) else {
-            return Err(WireError::of(ErrorCode::OutOfRange, "seq", "the stream has no sequence numbers left"));
+            return Err(WireError::of(ErrorCode::OutOfRange, "seq", "the stream has used all sequence numbers"));
         };
         let duplicates = stream.next_seq.saturating_sub(seq).min(batch.len() as u64) as usize;
         for i in 0..duplicates {
@@ -329,7 +329,7 @@ impl Streams {
     pub fn recent(&self, count: usize) -> BTreeMap<String, StreamPosition> {
         let mut streams: Vec<&Stream> = self.streams.iter().collect();
         if streams.len() > count {
-            // Those that sent last at the same moment are told apart by name, so that the choice does not flicker.
+            // Streams with equal times are ordered by name, so that the choice does not flicker.
             streams.select_nth_unstable_by(count, |a, b| {
                 b.last_seen.total_cmp(&a.last_seen).then_with(|| a.name.cmp(&b.name))
             });

@@ -1,13 +1,15 @@
 //! Formats that keep whole arrays (NPZ, HDF5): numbers out of bytes, and rows out of arrays.
 
-use super::build::{Builder, Column, Job};
+use super::build::Builder;
 use super::cell::Cell;
+use super::job::{Column, Job};
 use super::roles::{self, Role, Source};
 use super::{Fault, Format};
 
-/// Decoded arrays of one file may take this many bytes, whatever its size ...
+/// Bytes that the decoded arrays of one file may always take.
 const BYTES_MIN: u64 = 1 << 30;
-/// ... or this many for each byte of the file: more is no compression of measurements but a file made to fill memory.
+/// Larger arrays may take this many bytes for each byte of the file: compressed measurements stay below it, a file made to fill
+/// memory does not.
 const BYTES_PER_BYTE: u64 = 64;
 
 /// What one element of an array is.
@@ -60,7 +62,7 @@ impl Array {
             Values::Texts(v) => v.len(),
         };
         if product(&shape) != Some(found as u64) {
-            return Err(format!("has {found} elements, its shape {shape:?} says otherwise"));
+            return Err(format!("has {found} elements, which does not match its shape {shape:?}"));
         }
         Ok(Self { name: name.to_owned(), shape, values })
     }

@@ -5,6 +5,7 @@ use super::cell::{Cell, flag, number, position, stream};
 use super::columns::Columns;
 use super::extras::{Extras, Wide};
 use super::header::Header;
+use super::job::{Column, Job, Pieces, Want};
 use super::order::{self, Order};
 use super::{AssumeTerminated, Done, Fault, Format, Progress, Reading, Table};
 use crate::transition::{MAGNITUDE_MAX, Rows, probability};
@@ -14,177 +15,6 @@ use std::collections::HashMap;
 const REPORT_ROWS: u64 = 4096;
 /// Rows that are gathered before a piece is handed over.
 const PIECE_ROWS: usize = 8192;
-
-/// What one column holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
-    Stream,
-    State(usize),
-    NextState(usize),
-    Action(usize),
-    Reward(usize),
-    Terminated,
-    Truncated,
-    /// The end of an episode, of which the reader must say what it means.
-    Done,
-    Discount,
-    Time,
-    Seq,
-    BehaviorProb,
-    /// Its logarithm.
-    BehaviorLogProb,
-    TargetProb,
-    NextAction(usize),
-    NextActionProb(usize),
-    StartsChain,
-    /// Where it changes, another episode begins.
-    Episode,
-    /// Rises within an episode; rows are put into this order.
-    Order,
-    /// Counts the rows of an episode.
-    Frame,
-    /// The state is terminal: the row gives only its state, and the row that leads there terminates.
-    Absorbing,
-    /// The row is the last of its episode and gives only its state.
-    Last,
-    /// The end of an episode, by itself unless the row is truncated.
-    EndedItself,
-    /// The end of an episode, from outside unless the row is terminated.
-    EndedOtherwise,
-    /// Part of a reward that is a sum.
-    Term(usize),
-    Skipped,
-}
-
-impl Column {
-    /// The column called `name` in a format that has one column for each number.
-    pub(super) fn parse(name: &str) -> Option<Self> {
-        let numbered = |prefix: &str| {
-            let digits = name.strip_prefix(prefix)?;
-            // No sign, no leading zeros: `state_00` next to `state_0` would be a trap.
-            let k: usize = digits.parse().ok()?;
-            (k.to_string() == digits).then_some(k)
-        };
-        Some(match name {
-            "stream" => Self::Stream,
-            "action" => Self::Action(0),
-            "reward" => Self::Reward(0),
-            "terminated" => Self::Terminated,
-            "truncated" => Self::Truncated,
-            "done" => Self::Done,
-            "discount" => Self::Discount,
-            "time" => Self::Time,
-            "seq" => Self::Seq,
-            // RLlib's, obp's and VW's names of it are ours, too.
-            "behavior_prob" | "action_prob" | "pscore" | "propensity_score" | "probability" => Self::BehaviorProb,
-            "behavior_logp" | "action_logp" => Self::BehaviorLogProb,
-            "target_prob" => Self::TargetProb,
-            "next_action" => Self::NextAction(0),
-            "starts_chain" => Self::StartsChain,
-            _ if skipped(name) => Self::Skipped,
-            _ => numbered("state_")
-                .map(Self::State)
-                .or_else(|| numbered("next_state_").map(Self::NextState))
-                .or_else(|| numbered("action_").map(Self::Action))
-                .or_else(|| numbered("next_action_").map(Self::NextAction))
-                .or_else(|| numbered("next_action_probs_").map(Self::NextActionProb))
-                .or_else(|| numbered("reward_").map(Self::Reward))?,
-        })
-    }
-
-    /// The column that is k numbers further, in one that may be several.
-    pub(super) fn from(self, k: usize) -> Option<Self> {
-        match self {
-            Self::State(first) => Some(Self::State(first + k)),
-            Self::NextState(first) => Some(Self::NextState(first + k)),
-            Self::Action(first) => Some(Self::Action(first + k)),
-            Self::Reward(first) => Some(Self::Reward(first + k)),
-            Self::NextAction(first) => Some(Self::NextAction(first + k)),
-            Self::NextActionProb(first) => Some(Self::NextActionProb(first + k)),
-            _ => None,
-        }
-    }
-
-    /// Whether NaN in an array stands for nothing here: a state is needed, and a flag is no number.
-    fn may_be_blank(self) -> bool {
-        !matches!(
-            self,
-            Self::State(_)
-                | Self::Terminated
-                | Self::Truncated
-                | Self::Done
-                | Self::EndedItself
-                | Self::EndedOtherwise
-                | Self::Absorbing
-                | Self::Last
-                | Self::StartsChain
-        )
-    }
-
-    /// Which of several it is, from 0.
-    pub(super) fn number(self) -> usize {
-        match self {
-            Self::State(k)
-            | Self::NextState(k)
-            | Self::Action(k)
-            | Self::Reward(k)
-            | Self::NextAction(k)
-            | Self::NextActionProb(k) => k,
-            _ => 0,
-        }
-    }
-}
-
-/// Names that are there for somebody else.
-pub(super) fn skipped(name: &str) -> bool {
-    name.starts_with('_') || name.starts_with("info_")
-}
-
-/// What to do about a column of CSV or Parquet, or a key of JSONL, that is not known.
-pub(super) fn hint(name: &str) -> String {
-    let lower = name.to_ascii_lowercase();
-    if Column::parse(&lower).is_some() {
-        return format!("not known; write it in lower case: {lower}");
-    }
-    match lower.as_str() {
-        "" => "a column needs a name".to_owned(),
-        _ if lower.contains([';', '\t']) => "not known; columns are separated by commas".to_owned(),
-        "state" | "next_state" | "next_action_probs" => format!("not known; number it: {lower}_0"),
-        "rewards" | "actions" | "discounts" | "states" | "next_states" | "times" | "streams" | "behavior_probs"
-        | "target_probs" | "next_actions" => "not known; names are singular here".to_owned(),
-        _ => "not known; put an underscore before its name to have it skipped. Known are stream, state_0.., \
-              next_state_0.., action or action_0.., reward or reward_0.., terminated, truncated, done, discount, time, \
-              seq, starts_chain, behavior_prob, target_prob, next_action or next_action_0.., next_action_probs_0.."
-            .to_owned(),
-    }
-}
-
-/// What is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
-    Transitions(Reading),
-    /// States alone.
-    States,
-}
-
-/// One file to be read.
-pub(super) struct Job<'a> {
-    pub(super) format: Format,
-    pub(super) want: Want,
-    pub(super) columns: &'a Columns,
-    pub(super) progress: &'a mut dyn FnMut(Progress),
-    /// Who takes the table piece by piece; none: all of it is kept.
-    pub(super) pieces: Option<Pieces<'a>>,
-}
-
-/// Takes a table piece by piece, so that no more of it is in memory than rows that wait for their successors.
-pub(super) struct Pieces<'a> {
-    /// Rows of each stream in the file. Where that is known, pieces come in the order of the file; else rows that wait are
-    /// passed by.
-    pub(super) totals: Option<&'a [u64]>,
-    /// Gets each piece; in its rows `starts_chain` means nothing.
-    pub(super) take: &'a mut dyn FnMut(&Table) -> Result<(), Fault>,
-}
 
 /// Which rows are resolved: given their successors and handed out.
 #[derive(Clone, Copy)]
@@ -236,17 +66,23 @@ pub(super) struct Builder {
     seen_of: Vec<u64>,
     /// Rows kept at which a piece is handed over.
     enough: usize,
-    // One row, used again and again.
+    row: OneRow,
+    /// Of each row whether its state is terminal, so that it is no transition.
+    absorbing: Vec<bool>,
+    order: Order,
+}
+
+/// What the cells of one row say; the memory of the row before is used again.
+struct OneRow {
     state: Vec<f64>,
     next: Vec<f64>,
     reward: Vec<f64>,
     /// As a table of one row.
     extra: Extras,
+    /// Of sums.
     terms: Vec<f64>,
+    /// Of its stream.
     name: String,
-    /// Of each row whether its state is terminal, so that it is no transition.
-    absorbing: Vec<bool>,
-    order: Order,
 }
 
 impl Builder {
@@ -271,12 +107,14 @@ impl Builder {
             seen: 0,
             seen_of: Vec::new(),
             enough: PIECE_ROWS,
-            state: vec![0.0; d],
-            next: vec![0.0; d],
-            reward: vec![0.0; h],
-            extra,
-            terms: vec![f64::NAN; terms],
-            name: String::new(),
+            row: OneRow {
+                state: vec![0.0; d],
+                next: vec![0.0; d],
+                reward: vec![0.0; h],
+                extra,
+                terms: vec![f64::NAN; terms],
+                name: String::new(),
+            },
             absorbing: Vec::new(),
             order: Order::new(named, in_pieces),
         }
@@ -343,8 +181,8 @@ impl Builder {
             taken.map_err(|message| self.fault(place, &self.header.names[k], message))?;
         }
         if !said.named {
-            self.name.clear();
-            self.name.push_str("default");
+            self.row.name.clear();
+            self.row.name.push_str("default");
         }
         let (mut terminated, mut truncated) = (said.terminated, said.truncated);
         match self.header.want {
@@ -354,6 +192,9 @@ impl Builder {
         }
         terminated |= said.itself && !truncated;
         truncated |= (said.otherwise && !terminated) || said.last;
+        if matches!(self.header.want, Want::Transitions(Reading { independent: true, .. })) {
+            (terminated, truncated) = (true, false);
+        }
         self.add_up(place)?;
         self.check_successor(place, terminated)?;
         let ratio = self.check_extras(place)?;
@@ -364,18 +205,18 @@ impl Builder {
         }
         let seq = self.number_row(place, id, said.seq, starts_chain)?;
         self.absorbing.push(said.absorbing);
-        self.rows.states.extend_from_slice(&self.state);
+        self.rows.states.extend_from_slice(&self.row.state);
         if self.header.has_next {
-            self.rows.next_states.extend_from_slice(&self.next);
+            self.rows.next_states.extend_from_slice(&self.row.next);
         }
-        self.rows.rewards.extend_from_slice(&self.reward);
+        self.rows.rewards.extend_from_slice(&self.row.reward);
         self.rows.discounts.push(said.discount);
         self.rows.ratios.push(ratio);
         self.rows.streams.push(id);
         self.rows.terminated.push(terminated);
         self.rows.truncated.push(truncated);
         self.rows.starts_chain.push(false);
-        self.extras.push_from(&self.extra, 0);
+        self.extras.push_from(&self.row.extra, 0);
         self.seqs.push(seq);
         self.places.push(place);
         self.seen += 1;
@@ -393,15 +234,15 @@ impl Builder {
         match column {
             Column::Stream => {
                 said.named = true;
-                stream(cell, &mut self.name)?;
+                stream(cell, &mut self.row.name)?;
             }
             Column::State(i) => {
                 let value = number(cell, MAGNITUDE_MAX)?;
-                self.state[i] = value.ok_or_else(|| "empty; a number is needed here".to_owned())?;
+                self.row.state[i] = value.ok_or_else(|| "empty; a number is needed here".to_owned())?;
             }
-            Column::NextState(i) => self.next[i] = optional(MAGNITUDE_MAX)?,
-            Column::Reward(i) => self.reward[i] = optional(MAGNITUDE_MAX)?,
-            Column::Action(i) => self.extra.actions.values[i] = optional(f64::MAX)?,
+            Column::NextState(i) => self.row.next[i] = optional(MAGNITUDE_MAX)?,
+            Column::Reward(i) => self.row.reward[i] = optional(MAGNITUDE_MAX)?,
+            Column::Action(i) => self.row.extra.actions.values[i] = optional(f64::MAX)?,
             Column::Terminated => said.terminated = flag(cell)?,
             Column::Truncated => said.truncated = flag(cell)?,
             Column::Done => said.done = flag(cell)?,
@@ -412,7 +253,7 @@ impl Builder {
                 }
                 said.discount = value;
             }
-            Column::Time => drop(optional(f64::MAX)?),
+            Column::Time => self.extra.times.values[0] = optional(f64::MAX)?,
             Column::Seq => said.seq = Some(position(cell)?),
             Column::BehaviorProb | Column::BehaviorLogProb => {
                 let given = optional(f64::MAX)?;
@@ -420,20 +261,23 @@ impl Builder {
                 if !value.is_nan() {
                     probability::check_behavior(value)?;
                 }
-                self.extra.behavior_probs.values[0] = value;
+                self.row.extra.behavior_probs.values[0] = value;
             }
-            Column::TargetProb => self.extra.target_probs.values[0] = optional(f64::MAX)?,
-            Column::NextAction(i) => self.extra.next_actions.values[i] = optional(f64::MAX)?,
-            Column::NextActionProb(i) => self.extra.next_action_probs.values[i] = optional(f64::MAX)?,
+            Column::TargetProb => self.row.extra.target_probs.values[0] = optional(f64::MAX)?,
+            Column::NextAction(i) => self.row.extra.next_actions.values[i] = optional(f64::MAX)?,
+            Column::NextActionProb(i) => self.row.extra.next_action_probs.values[i] = optional(f64::MAX)?,
             Column::StartsChain => said.starts_chain = flag(cell)?,
             Column::Episode => order::episode(cell, &mut self.order.key)?,
-            Column::Order => self.order.time = order::moment(cell)?,
+            Column::Order => {
+                self.order.time = order::moment(cell)?;
+                self.extra.times.values[0] = self.order.time;
+            }
             Column::Frame => self.order.frame = position(cell)? as f64,
             Column::Absorbing => said.absorbing = flag(cell)?,
             Column::Last => said.last = flag(cell)?,
             Column::EndedItself => said.itself = flag(cell)?,
             Column::EndedOtherwise => said.otherwise = flag(cell)?,
-            Column::Term(i) => self.terms[i] = optional(f64::MAX)?,
+            Column::Term(i) => self.row.terms[i] = optional(f64::MAX)?,
             Column::Skipped => {}
         }
         Ok(())
@@ -444,13 +288,13 @@ impl Builder {
         if !self.header.has_next {
             return Ok(());
         }
-        if terminated && self.next.iter().all(|v| v.is_nan()) {
-            self.next.copy_from_slice(&self.state);
+        if terminated && self.row.next.iter().all(|v| v.is_nan()) {
+            self.row.next.copy_from_slice(&self.row.state);
         }
-        match self.next.iter().position(|v| v.is_nan()) {
+        match self.row.next.iter().position(|v| v.is_nan()) {
             Some(i) => {
                 let name = self.header.name_of(Column::NextState(i));
-                let message = "only terminated rows may leave all of their successor out";
+                let message = "only terminated rows may omit their whole next state";
                 Err(self.fault(place, &name, format!("{}; {message}", self.blank())))
             }
             None => Ok(()),
@@ -461,7 +305,7 @@ impl Builder {
     fn check_extras(&self, place: u64) -> Result<f64, Fault> {
         let fault = |column, message| self.fault(place, &self.header.name_of(column), message);
         let one = |column: &Wide| column.values.first().copied().filter(|value| !value.is_nan());
-        let (behavior, target) = (one(&self.extra.behavior_probs), one(&self.extra.target_probs));
+        let (behavior, target) = (one(&self.row.extra.behavior_probs), one(&self.row.extra.target_probs));
         if let Some(prob) = target {
             probability::check_target(prob, behavior).map_err(|message| fault(Column::TargetProb, message))?;
         }
@@ -470,12 +314,12 @@ impl Builder {
             let given = wide.values.iter().any(|value| !value.is_nan());
             wide.values.iter().position(|value| value.is_nan()).filter(|_| given)
         };
-        let next_action = missing(&self.extra.next_actions).map(Column::NextAction);
-        let next_prob = missing(&self.extra.next_action_probs).map(Column::NextActionProb);
+        let next_action = missing(&self.row.extra.next_actions).map(Column::NextAction);
+        let next_prob = missing(&self.row.extra.next_action_probs).map(Column::NextActionProb);
         if let Some(column) = next_action.or(next_prob) {
             return Err(fault(column, format!("{}; a row has all of these numbers or none", self.blank())));
         }
-        let probs = &self.extra.next_action_probs.values;
+        let probs = &self.row.extra.next_action_probs.values;
         if probs.first().is_some_and(|value| !value.is_nan()) {
             probability::check_distribution(probs)
                 .map_err(|(k, message)| fault(Column::NextActionProb(k.unwrap_or(0)), message))?;
@@ -486,12 +330,13 @@ impl Builder {
     /// The row's rewards, where they are sums.
     fn add_up(&mut self, place: u64) -> Result<(), Fault> {
         for (h, sum) in self.header.sums.iter().enumerate() {
-            let value = sum.terms.iter().fold(sum.constant, |value, (factor, term)| value + factor * self.terms[*term]);
+            let value =
+                sum.terms.iter().fold(sum.constant, |value, (factor, term)| value + factor * self.row.terms[*term]);
             if value.abs() > MAGNITUDE_MAX || value.is_infinite() {
                 let message = format!("{value:e} is beyond {MAGNITUDE_MAX:e} in magnitude; rescale it");
                 return Err(self.fault(place, &sum.text, message));
             }
-            self.reward[h] = value;
+            self.row.reward[h] = value;
         }
         Ok(())
     }
@@ -551,12 +396,12 @@ impl Builder {
 
     /// Number of the stream that the row names.
     fn stream_id(&mut self) -> u32 {
-        match self.ids.get(&self.name) {
+        match self.ids.get(&self.row.name) {
             Some(&id) => id,
             None => {
                 let id = u32::try_from(self.streams.len()).expect("fewer than 2^32 streams");
-                self.ids.insert(self.name.clone(), id);
-                self.streams.push(self.name.clone());
+                self.ids.insert(self.row.name.clone(), id);
+                self.streams.push(self.row.name.clone());
                 self.last_seq.push(None);
                 self.left_out.push(0);
                 self.seen_of.push(0);
@@ -710,7 +555,7 @@ impl Builder {
     fn check_needed(&self, rows: &Rows, out: &[bool]) -> Result<(), Fault> {
         for i in (0..out.len()).filter(|&i| out[i]) {
             let blank = |column: Column| {
-                let message = format!("{}; only a row that is no transition may leave it out", self.blank());
+                let message = format!("{}; only a row that gives just its state may omit it", self.blank());
                 self.fault(self.places[i], &self.header.name_of(column), message)
             };
             if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()) {

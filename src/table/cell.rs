@@ -62,7 +62,7 @@ pub(super) fn position(cell: Cell<'_>) -> Result<u64, String> {
     let value = match cell {
         Cell::Written(text) => text.parse().ok(),
         Cell::Whole(value) => u64::try_from(value).ok(),
-        // Beyond 2^53 neighbours cannot be told apart.
+        // Beyond 2^53 a double cannot represent every integer.
         Cell::Number(value) if value.fract() == 0.0 && (0.0..9e15).contains(&value) => Some(value as u64),
         _ => None,
     };

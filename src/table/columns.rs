@@ -1,4 +1,4 @@
-//! Which columns of somebody's table hold what.
+//! The meaning of a table's columns.
 
 use serde::Deserialize;
 

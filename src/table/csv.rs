@@ -1,8 +1,9 @@
 //! CSV: the first line names the columns.
 
-use super::build::{Builder, Job};
+use super::build::Builder;
 use super::cell::Cell;
 use super::header::Header;
+use super::job::Job;
 use super::roles::{Source, assign};
 use super::{Fault, TableError};
 use crate::transition::Batch;

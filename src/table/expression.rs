@@ -49,7 +49,7 @@ impl Sum {
                 () if parser.take('-') => -1.0,
                 () => {
                     return Err(format!(
-                        "{:?} does not go on a sum; write + or -, or * and / with numbers",
+                        "{:?} cannot continue a sum; write + or -, or * and / with numbers",
                         parser.rest
                     ));
                 }
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
             return Err(match word {
                 "" if self.rest.is_empty() => "ends where a column or a number is missing".into(),
                 "" => format!("{:?} is neither a column nor a number", self.rest),
-                _ => super::roles::missing(word, self.names),
+                _ => super::names::missing(word, self.names),
             });
         };
         self.skip(name.len());

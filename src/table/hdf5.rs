@@ -3,8 +3,9 @@
 
 use super::Fault;
 use super::arrays::{self, Array, Budget, Element, Kind, Piece};
-use super::build::{Builder, Column, Job, Want};
+use super::build::Builder;
 use super::header::Header;
+use super::job::{Column, Job, Want};
 use super::roles::{Roles, assign, may_be_state};
 use hdf5_reader::error::Error;
 use hdf5_reader::group::Group;
@@ -19,7 +20,7 @@ fn damaged(e: Error) -> Fault {
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let file = File::open(path).map_err(Fault::Io)?;
-    // Not a memory map: a file that somebody shortens meanwhile would end the program.
+    // Not a memory map: if another program shortened the file, this one would crash.
     let storage = FileStorage::from_file(file).map_err(damaged)?;
     let bytes = hdf5_reader::Storage::len(&storage);
     let options = OpenOptions::default();

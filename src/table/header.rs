@@ -1,8 +1,8 @@
 //! The columns of a table, understood: which there are, whether they go together, and what they leave open.
 
-use super::build::{Column, Job, Want};
 use super::columns::Understood;
 use super::extras::{Extras, Wide};
+use super::job::{Column, Job, Want};
 use super::roles::{Reckoned, Roles};
 use super::{Done, Fault, Format, Reading};
 
@@ -80,7 +80,7 @@ impl Header {
             }
         }
         if header.dim == 0 {
-            let message = "missing; a state has at least one coordinate (--state says which columns it is)";
+            let message = "missing; a state has at least one coordinate (name its columns with --state)";
             return Err(Fault::column(format.name(Column::State(0)), message));
         }
         if header.has_next && next != header.dim {
@@ -93,7 +93,7 @@ impl Header {
         }
         if let Want::Transitions(reading) = want {
             if header.rewards_per_row == 0 {
-                let message = "missing; a transition has at least one reward (--reward says which column, such as --reward=-cost)";
+                let message = "missing; a transition has at least one reward (name its column, such as --reward=-cost)";
                 return Err(Fault::column(format.name(Column::Reward(0)), message));
             }
             header.check_ends(reading)?;
@@ -115,6 +115,7 @@ impl Header {
             next_action_probs: Wide::new(
                 self.width("next_action_probs", |c| if let Column::NextActionProb(k) = c { Some(k) } else { None })?,
             ),
+            times: Wide::new(usize::from(self.columns.iter().any(|c| matches!(c, Column::Time | Column::Order)))),
         };
         let (action, next) = (extras.actions.width, extras.next_actions.width);
         if action > 0 && next > 0 && action != next {
@@ -126,6 +127,9 @@ impl Header {
 
     /// Whether it is known where episodes terminate, once and not twice.
     fn check_ends(&self, reading: Reading) -> Result<(), Fault> {
+        if reading.independent {
+            return Ok(());
+        }
         let position = |column| self.columns.iter().position(|&c| c == column);
         let done = position(Column::Done).map(|k| &self.names[k]);
         let told = match reading.done {
@@ -135,10 +139,10 @@ impl Header {
         let twice = position(told).map(|k| &self.names[k]);
         match (done, reading.done, twice) {
             (Some(done), Some(_), Some(twice)) => {
-                Err(Fault::column(done, format!("{twice} says the same already; leave --done out and this one, too")))
+                Err(Fault::column(done, format!("{twice} has the same information; omit --done, and this column too")))
             }
             (Some(done), None, Some(twice)) => {
-                let message = format!("{twice} says already where episodes terminate; drop this one");
+                let message = format!("{twice} already marks where episodes terminate; omit this column");
                 Err(Fault::column(done, message))
             }
             (Some(done), None, None) => {
@@ -151,7 +155,7 @@ impl Header {
             (None, None, Some(_)) => Ok(()),
             (None, None, None) if reading.assume_terminated.is_some() => Ok(()),
             (None, None, None) if self.has_ends() => Ok(()),
-            // Whoever tells truncations apart has seen no termination.
+            // A program that records truncations would have recorded terminations.
             (None, None, None) if position(Column::Truncated).is_some() => Ok(()),
             (None, None, None) => {
                 let message = "missing, so nothing says where episodes terminate; say what to assume: \

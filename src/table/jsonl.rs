@@ -1,9 +1,10 @@
 //! JSONL: one object per line, with the names of CSV's columns, or lists under the names of the wire.
 
 use super::Fault;
-use super::build::{Builder, Job};
+use super::build::Builder;
 use super::cell::Cell;
 use super::header::Header;
+use super::job::Job;
 use super::roles::{Source, assign};
 use serde_json::{Map, Value};
 use std::collections::HashMap;

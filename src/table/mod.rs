@@ -15,7 +15,7 @@
 //! | `truncated` | the same, but left out: false |
 //! | `done` | an end of which [`Reading`] says whether it terminated or truncated |
 //! | `discount` | in \[0, 1\]; left out or empty: the critic's own |
-//! | `time` | Unix seconds; nothing is learned from it, it is checked and dropped |
+//! | `time` | seconds; only heads that look so many seconds ahead learn from it |
 //! | `seq` | position in the stream, rising; a step other than one starts a new chain |
 //! | `starts_chain` | true: the row does not continue the one before it in its stream, as if `seq` left a number out; left out or empty: false |
 //! | `behavior_prob` | above 0: probability or density under which the action was taken |
@@ -63,7 +63,9 @@ mod extras;
 #[cfg(feature = "hdf5")]
 mod hdf5;
 mod header;
+mod job;
 mod jsonl;
+mod names;
 mod npz;
 mod order;
 #[cfg(feature = "parquet")]
@@ -76,8 +78,9 @@ pub use self::csv::TableWriter;
 pub use self::sidecar::{Values, write_columns};
 use crate::learner::action::{ActionColumns, Column as ActionColumn};
 use crate::transition::{Batch, BatchParts, Rows};
-use build::{Builder, Column, Job, Pieces, Want};
+use build::Builder;
 use extras::{Extras, Wide};
+use job::{Column, Job, Pieces, Want};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -273,6 +276,8 @@ pub struct Reading {
     pub assume_terminated: Option<AssumeTerminated>,
     /// What a column `done` means; none: a table with one is refused.
     pub done: Option<Done>,
+    /// Whether rows have nothing to do with each other, so that each ends where it stands: those of a regression.
+    pub independent: bool,
 }
 
 /// Where episodes terminate in a table that does not say.
@@ -332,7 +337,7 @@ impl Table {
         Self::read_as(path, reading, &Columns::default(), progress)
     }
 
-    /// As [`Table::read`], of somebody whose columns have other names.
+    /// As [`Table::read`], for a table whose columns have other names.
     ///
     /// # Errors
     /// As there; among them a column that is named and not in the file.
@@ -420,9 +425,12 @@ impl Table {
         &self.rows
     }
 
-    /// The transitions, without the rest.
+    /// The transitions with their actions and times, without the rest.
     pub fn into_rows(self) -> Rows {
-        self.rows
+        let Self { mut rows, extras, .. } = self;
+        (rows.actions_per_row, rows.actions) = (extras.actions.width, extras.actions.values);
+        (rows.keeps_times, rows.times) = (extras.times.width > 0, extras.times.values);
+        rows
     }
 
     /// Names of the streams, in order of appearance: `streams()[k]` is stream k of [`Rows::streams`].
@@ -591,7 +599,7 @@ impl LargeTable {
         Self::check_as(path, reading, &Columns::default(), progress)
     }
 
-    /// As [`LargeTable::check`], of somebody whose columns have other names. Its rows must be in the order of their
+    /// As [`LargeTable::check`], for a table whose columns have other names. Its rows must be in the order of their
     /// episodes.
     ///
     /// # Errors
@@ -750,7 +758,7 @@ mod tests {
         (directory, path)
     }
 
-    const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None };
+    const NEVER: Reading = Reading { assume_terminated: Some(AssumeTerminated::Never), done: None, independent: false };
 
     fn open(path: &Path, reading: Reading) -> Result<Table, TableError> {
         Table::read(path, reading, &mut |_| {})
@@ -895,7 +903,7 @@ mod tests {
         assert_eq!(message("state_0,reward\n1,2\n1,x\n2,1\n"), ", line 3, column reward: \"x\" is not a number");
         assert_eq!(
             message("state_0,reward\n1,\n2,1\n"),
-            ", line 2, column reward: empty; only a row that is no transition may leave it out"
+            ", line 2, column reward: empty; only a row that gives just its state may omit it"
         );
         assert!(message("state_0,next_state_0,reward\n1,,3\n").contains("line 2, column next_state_0: empty"));
         assert!(message("state_0,next_state_0,reward\n1,nan,3\n").contains("not a finite number"));
@@ -1027,7 +1035,8 @@ mod tests {
             text[1] += &format!("s{stream},{at},{i},{terminated},{truncated},{seq}\n");
             text[2] += &format!("s{stream},{at},{i},{truncated},{seq}\n");
         }
-        const LAST: Reading = Reading { assume_terminated: Some(AssumeTerminated::Last), done: None };
+        const LAST: Reading =
+            Reading { assume_terminated: Some(AssumeTerminated::Last), done: None, independent: false };
         for (text, reading) in [(&text[0], NEVER), (&text[1], NEVER), (&text[2], NEVER), (&text[2], LAST)] {
             let (_directory, path) = file("table.csv", text);
             let whole = open(&path, reading).unwrap();
@@ -1052,7 +1061,7 @@ mod tests {
             };
             large.for_each_batch(&name, "run", 5, &mut few).unwrap();
             assert_eq!(left, 0);
-            // Somebody writes to the file meanwhile.
+            // Another program writes to the file meanwhile.
             std::fs::write(&path, text.replace("s1,", "s0,")).unwrap();
             let refused = large.for_each_batch(&name, "run", 5, &mut |_| true).unwrap_err().to_string();
             assert!(refused.contains("changed") || refused.contains("must rise"), "{refused}");
@@ -1067,7 +1076,7 @@ mod tests {
         };
         for (text, words) in [
             (rows("20000,x,0,0"), ", line 20002, column reward: \"x\" is not a number"),
-            (rows("20000,,0,0"), ", line 20002, column reward: empty; only a row that is no transition"),
+            (rows("20000,,0,0"), ", line 20002, column reward: empty; only a row that gives just its state"),
             ("state_0,reward,terminated\n1,2,0\n".to_owned(), ": the table holds no transition"),
         ] {
             let (_directory, path) = file("table.csv", &text);

@@ -2,8 +2,9 @@
 
 use super::Fault;
 use super::arrays::{self, Array, Budget, Element, Kind, Piece};
-use super::build::{Builder, Column, Job, Want};
+use super::build::Builder;
 use super::header::Header;
+use super::job::{Column, Job, Want};
 use super::roles::assign;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -16,44 +17,6 @@ const HEADER_MAX: usize = 4096;
 const ARRAYS_MAX: usize = 1024;
 /// Bytes read at a time.
 const BLOCK: usize = 1 << 20;
-
-/// What an array holds, by the name that we give it.
-pub(super) fn role(name: &str) -> Option<Column> {
-    Some(match name {
-        "states" => Column::State(0),
-        "next_states" => Column::NextState(0),
-        "actions" => Column::Action(0),
-        "rewards" => Column::Reward(0),
-        "terminated" => Column::Terminated,
-        "truncated" => Column::Truncated,
-        "done" => Column::Done,
-        "discounts" => Column::Discount,
-        "streams" => Column::Stream,
-        "times" => Column::Time,
-        "seqs" => Column::Seq,
-        "behavior_probs" | "action_prob" | "pscore" | "propensity_score" | "probability" => Column::BehaviorProb,
-        "behavior_logp" | "action_logp" => Column::BehaviorLogProb,
-        "target_probs" => Column::TargetProb,
-        "next_actions" => Column::NextAction(0),
-        "next_action_probs" => Column::NextActionProb(0),
-        "starts_chain" => Column::StartsChain,
-        _ => return None,
-    })
-}
-
-/// What to do about an array that is not known.
-pub(super) fn hint(name: &str) -> String {
-    let close = [name.to_ascii_lowercase(), format!("{name}s"), name.trim_end_matches('s').to_owned()];
-    match close.iter().find(|name| role(name).is_some()) {
-        Some(known) => format!("not known; call it {known}"),
-        None => {
-            "not known; put an underscore before its name to have it skipped. Known are states, next_states, actions, \
-                 rewards, terminated, truncated, done, discounts, streams, times, seqs, starts_chain, behavior_probs, \
-                 target_probs, next_actions, next_action_probs"
-                .to_owned()
-        }
-    }
-}
 
 pub(super) fn read(path: &Path, job: &mut Job<'_>) -> Result<Builder, Fault> {
     let file = File::open(path).map_err(Fault::Io)?;
@@ -105,7 +68,7 @@ fn array(name: &str, source: &mut impl Read, budget: &mut Budget) -> Result<Arra
     }
     let more = source.read(&mut [0]).map_err(cut)?;
     if more > 0 {
-        return Err(format!("goes on after the {expected} bytes of its shape {shape:?}"));
+        return Err(format!("is longer than the {expected} bytes of its shape {shape:?}"));
     }
     if fortran && shape.len() > 2 {
         return Err(format!("has shape {shape:?}, must hold rows of numbers; flatten what has more axes"));

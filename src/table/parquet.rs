@@ -1,9 +1,10 @@
 //! Parquet: columns with the names of CSV's, of numbers or of lists that are equally long.
 
 use super::Fault;
-use super::build::{Builder, Job};
+use super::build::Builder;
 use super::cell::Cell;
 use super::header::Header;
+use super::job::Job;
 use super::roles::{Roles, Source, assign};
 use ::parquet::basic::{ConvertedType, Type};
 use ::parquet::column::reader::ColumnReader;

@@ -1,9 +1,10 @@
 //! Which column of a file holds what: by the user's word, by our own names, or by those that other programs write.
 
-use super::build::{Column, Job, Want, hint, skipped};
 use super::columns::{Columns, Understood};
 use super::expression::{Sum, Variable};
-use super::{Done, Fault, Format, npz};
+use super::job::{Column, Job, Want, skipped};
+use super::names::{self, missing, nearest};
+use super::{Done, Fault, Format};
 
 /// A column, array or key before it is known what it holds.
 #[derive(Clone, Debug)]
@@ -211,41 +212,11 @@ fn own(format: Format, name: &str) -> Option<Column> {
             if skipped(name) {
                 Some(Column::Skipped)
             } else {
-                npz::role(name)
+                names::array(name)
             }
         }
         Format::Hdf5 => None,
     }
-}
-
-/// What to say of a column that is not there.
-pub(super) fn missing(name: &str, names: &[&str]) -> String {
-    let near = nearest(name, names).map(|near| format!("did you mean {near}? ")).unwrap_or_default();
-    let shown = names.iter().take(24).copied().collect::<Vec<_>>().join(", ");
-    let more = if names.len() > 24 { ", ..." } else { "" };
-    format!("there is no {name} in the table; {near}There is {shown}{more}")
-}
-
-/// The name that is most like `name`, if one is like it at all.
-fn nearest<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
-    let lower = name.to_lowercase();
-    let scored = names.iter().map(|other| (edits(&lower, &other.to_lowercase()), *other));
-    scored.min_by_key(|(edits, _)| *edits).filter(|(edits, _)| 3 * edits <= name.len().max(3)).map(|(_, other)| other)
-}
-
-/// Letters to insert, delete or replace.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// What the sources of a file are used for.
@@ -381,7 +352,7 @@ impl Finder<'_> {
         let at = self.place(&variable.name).expect("the sum was read over these names");
         let only = variable.only;
         if self.sources[at].width.is_some_and(|width| width != 1) && only.is_none() {
-            let message = format!("reward: a list; say which of its numbers: {}[0]", variable.name);
+            let message = format!("reward: a list; name one of its numbers: {}[0]", variable.name);
             return Err(Fault::Column { column: variable.name, message });
         }
         self.of[at].push(Role { column: Column::Term(self.terms.len()), only });
@@ -499,13 +470,12 @@ impl Finder<'_> {
                 let reach = if lower.len() >= 8 { 2 } else { usize::from(lower.len() >= 4) };
                 let ends_named = self.columns.terminated.is_some() || self.columns.done.is_some();
                 if let Some(end) = ENDS.iter().find(|end| edits(&lower, end) <= reach).filter(|_| !ends_named) {
-                    let message =
-                        format!("not known; did you mean {end}? If it is none, have it left alone: --ignore {name}");
+                    let message = format!("not known; did you mean {end}? If not, ignore it: --ignore {name}");
                     return Err(Fault::column(name, message));
                 }
                 continue;
             }
-            let told = if format == Format::Npz { npz::hint(name) } else { hint(name) };
+            let told = if format == Format::Npz { names::array_hint(name) } else { names::hint(name) };
             let states = self.of.iter().flatten().any(|role| matches!(role.column, Column::State(_)));
             let plain = told.starts_with("not known; put an underscore");
             if plain && !states && self.want != Want::States {

@@ -24,7 +24,7 @@ const QUEUE: usize = 64;
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// What a message counts beside its bytes.
 const MESSAGE_BYTES: usize = 64;
-/// Messages received that nobody has asked for yet.
+/// Received messages that the caller has not read yet.
 const UNREAD: usize = 1024;
 /// At a close, how often a look is taken whether everything has been written.
 const LOOK: Duration = Duration::from_millis(1);
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectionError {
-    /// Nobody accepted the connection and shook hands in time.
+    /// No handshake was completed in time.
     NoAnswer(Endpoint),
     /// The connection has gone. What was under way may be lost.
     Lost(Endpoint),
@@ -48,12 +48,12 @@ impl fmt::Display for ConnectionError {
         match self {
             Self::NoAnswer(endpoint) => write!(f, "no daemon answers at {endpoint}: is `criticd serve` running?"),
             Self::Lost(endpoint) => {
-                write!(f, "the connection to {endpoint} has gone; what was under way may be lost: connect again")
+                write!(f, "the connection to {endpoint} is lost, perhaps with pending messages: connect again")
             }
             Self::NotWritten(endpoint) => {
-                write!(f, "the daemon at {endpoint} did not take everything in time; what was still waiting is lost")
+                write!(f, "the daemon at {endpoint} did not accept everything in time; the remaining messages are lost")
             }
-            Self::Internal(e) => write!(f, "the connection could not be made: {e}"),
+            Self::Internal(e) => write!(f, "cannot connect: {e}"),
         }
     }
 }
@@ -127,7 +127,7 @@ impl Push {
     /// Connect within `timeout`.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// If there is no answer.
     pub fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<Self, ConnectionError> {
         let (runtime, mut socket) = connect::<PushSocket>(endpoint, timeout)?;
         let (queue, mut messages) = mpsc::channel(QUEUE);
@@ -137,10 +137,10 @@ impl Push {
             runtime.block_on(async {
                 tokio::select! {
                     sent = push_all(&mut socket, &mut messages) => {
-                        // Nobody can send any more: the task behind the socket writes what it has and ends.
+                        // All senders are gone: the task behind the socket writes its remaining messages and ends.
                         drop((socket, messages));
                         if sent.is_ok() && wait_for_tasks(&mut stopped).await {
-                            // If nobody listens nobody wanted to know.
+                            // Without a listener the result is not needed.
                             let _ = done.send(());
                         }
                     }
@@ -228,7 +228,7 @@ impl Dealer {
     /// Connect within `timeout`.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// If there is no answer.
     pub fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<Self, ConnectionError> {
         let (runtime, mut socket) = connect::<DealerSocket>(endpoint, timeout)?;
         let (requests, mut queue) = mpsc::channel::<Vec<u8>>(QUEUE);
@@ -244,7 +244,7 @@ impl Dealer {
                             Some(bytes) => send.send(bytes.into()).await.is_ok(),
                             None => false,
                         },
-                        // While nobody reads here this thread waits, and TCP tells the daemon.
+                        // While the caller reads nothing, this thread waits, and TCP slows the daemon.
                         reply = receive.recv() => match reply.map(|message| message.into_vec().pop()) {
                             Ok(Some(payload)) => arrived.send(payload).is_ok(),
                             _ => false,
@@ -262,7 +262,7 @@ impl Dealer {
         Ok(Self { requests, replies, worker })
     }
 
-    /// Send a request. More than a thousand replies that nobody has received stop requests as well.
+    /// Send a request. More than a thousand unread replies stop requests as well.
     ///
     /// # Errors
     /// If the connection has gone.
@@ -289,7 +289,7 @@ impl Subscription {
     /// Connect within `timeout` and subscribe to all topics that start with one of `topics`.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// If there is no answer.
     pub fn connect(endpoint: &Endpoint, topics: &[&str], timeout: Duration) -> Result<Self, ConnectionError> {
         let (runtime, mut socket) = connect::<SubSocket>(endpoint, timeout)?;
         let subscribed = runtime.block_on(async {

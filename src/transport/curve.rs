@@ -11,7 +11,7 @@
 //! libzmq keeps the frames of a message until the last has come, however many they are. What a connection has passed on
 //! since its last whole message is therefore bounded here ([`unfinished_bytes_max`]).
 
-use super::gate::{Reader, Seat, Writer};
+use super::gate::{ConnectionPermit, Reader, Writer};
 use super::turns::{Entrance, Watch};
 use super::zmq::{Inbox, spawn};
 use super::zmtp::{self, GREETING_LEN, HeaderReader};
@@ -38,7 +38,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::sync::{Notify, oneshot, watch};
 
-/// Where libzmq looks for whoever decides about keys.
+/// Endpoint of the ZAP handler, which admits keys.
 const ZAP_ENDPOINT: &str = "inproc://zeromq.zap.01";
 
 /// Set in the numbers of connections that came in here, so that replies find their way back.
@@ -63,12 +63,12 @@ const PUBLICATIONS_MAX: usize = 64;
 /// Messages taken before commands get their turn.
 const TURN: usize = 64;
 
-/// libzmq is to try no connection again. Told so outright it would forget messages of connections that have gone; so it
-/// waits for a day, and is told to forget the connection when its messages have been received. Milliseconds.
+/// Reconnect interval: effectively never. Disabled reconnects make libzmq drop messages still queued from a closed peer; so
+/// wait a day, and disconnect explicitly once they have been read. Milliseconds.
 const NEVER_MS: i32 = 86_400_000;
 
 /// Most that a thread goes without looking at the phase, milliseconds.
-const NAP_MS: i64 = 100;
+const POLL_INTERVAL_MS: i64 = 100;
 
 /// While a queue of the daemon is full, how often it is tried, milliseconds.
 const RETRY_MS: i64 = 5;
@@ -122,7 +122,7 @@ struct Flow {
     progress: Notify,
     /// Whether the peer sends nothing more.
     left: AtomicBool,
-    /// Taken by whoever cuts the connection.
+    /// Taken by the side that disconnects.
     cut: Mutex<Option<oneshot::Sender<Reason>>>,
 }
 
@@ -134,7 +134,7 @@ impl Flow {
 
     fn cut(&self, reason: Reason) {
         if let Some(cut) = self.cut.lock().take() {
-            // If nobody hears it the connection is over.
+            // Without a receiver the connection is over.
             let _ = cut.send(reason);
         }
     }
@@ -154,36 +154,36 @@ enum Change {
 
 /// The way of connections to one of libzmq's sockets.
 #[derive(Clone)]
-pub(super) struct Front {
+pub(super) struct CurveListener {
     socket: SocketName,
     shared: Arc<Shared>,
     directory: PathBuf,
     /// At most two for each connection that the gate allows.
     changes: Sender<Change>,
-    bell: Bell,
+    bell: Wakeup,
     phase: watch::Receiver<Phase>,
 }
 
 /// The way of replies and publications to one of libzmq's sockets, which is flushed at a stop when this has been dropped.
-pub(super) struct Outlet {
+pub(super) struct SendQueue {
     counters: Arc<Counters>,
     outgoing: mpsc::Sender<Outgoing>,
     // After the queue: its thread is to see that nothing more can come.
-    bell: Bell,
+    bell: Wakeup,
 }
 
 /// Wakes the thread of a socket; once more when it is dropped.
 #[derive(Clone)]
-struct Bell(Arc<StdUnixStream>);
+struct Wakeup(Arc<StdUnixStream>);
 
-impl Bell {
+impl Wakeup {
     fn ring(&self) {
         // Full of such bytes it wakes as well.
         let _ = (&*self.0).write(&[0]);
     }
 }
 
-impl Drop for Bell {
+impl Drop for Wakeup {
     fn drop(&mut self) {
         self.ring();
     }
@@ -244,7 +244,7 @@ impl Curve {
         incoming: Incoming,
         directory: &Path,
         threads: &mut Vec<JoinHandle<()>>,
-    ) -> Result<(Front, Outlet), StartError> {
+    ) -> Result<(CurveListener, SendQueue), StartError> {
         let limits = &self.shared.limits;
         let kind = match socket {
             SocketName::Ingest => zmq::PULL,
@@ -299,9 +299,10 @@ impl Curve {
             SocketName::Publish => "criticd-c-pub",
         };
         threads.push(spawn(name, move || worker.run())?);
-        let (shared, bell) = (Arc::clone(&self.shared), Bell(Arc::new(wake)));
-        let outlet = Outlet { counters: Arc::clone(&shared.counters), outgoing, bell: bell.clone() };
-        let front = Front { socket, shared, directory: directory.to_owned(), changes, bell, phase: self.phase.clone() };
+        let (shared, bell) = (Arc::clone(&self.shared), Wakeup(Arc::new(wake)));
+        let outlet = SendQueue { counters: Arc::clone(&shared.counters), outgoing, bell: bell.clone() };
+        let front =
+            CurveListener { socket, shared, directory: directory.to_owned(), changes, bell, phase: self.phase.clone() };
         Ok((front, outlet))
     }
 }
@@ -314,7 +315,7 @@ impl Shared {
     /// Decide about keys until the transport closes.
     fn judge(&self, zap: &zmq::Socket, phase: &watch::Receiver<Phase>) {
         while !matches!(*phase.borrow(), Phase::Closing(_) | Phase::Closed) {
-            if !matches!(zap.poll(zmq::POLLIN, NAP_MS), Ok(n) if n > 0) {
+            if !matches!(zap.poll(zmq::POLLIN, POLL_INTERVAL_MS), Ok(n) if n > 0) {
                 continue;
             }
             let Ok(request) = zap.recv_multipart(0) else { continue };
@@ -353,7 +354,7 @@ impl Shared {
     }
 }
 
-impl Outlet {
+impl SendQueue {
     /// Hand over a reply that belongs here, waiting while there is no room; gives it back if it does not. The thread that
     /// makes room waits for no peer.
     pub(super) async fn take_reply(&self, reply: Reply) -> Option<Reply> {
@@ -377,7 +378,7 @@ impl Outlet {
     }
 }
 
-impl Front {
+impl CurveListener {
     fn tell(&self, change: Change) {
         // A thread that has ended has no connections.
         let _ = self.changes.send(change);
@@ -385,7 +386,12 @@ impl Front {
     }
 
     /// Serve a connection until it is over; why it was cut, if it was.
-    pub(super) async fn serve(&self, seat: &Seat, mut reader: Reader, mut writer: Writer) -> Option<Reason> {
+    pub(super) async fn serve(
+        &self,
+        seat: &ConnectionPermit,
+        mut reader: Reader,
+        mut writer: Writer,
+    ) -> Option<Reason> {
         let connection = seat.connection();
         let (cut, cutting) = oneshot::channel();
         let flow = Arc::new(Flow {
@@ -403,7 +409,7 @@ impl Front {
         });
         self.shared.flows.lock().insert(connection, Arc::clone(&flow));
         let path = self.directory.join(format!("curve-{connection}"));
-        let _guest = Guest { front: self, connection, flow: Arc::clone(&flow), path: path.clone() };
+        let _guest = CurvePeer { front: self, connection, flow: Arc::clone(&flow), path: path.clone() };
         let connected = tokio::time::timeout(self.shared.limits.handshake_timeout, self.connect(connection, &path));
         let Ok(Ok(inner)) = connected.await else { return Some(Reason::Internal) };
         let (mut inner_reader, mut inner_writer) = inner.into_split();
@@ -543,14 +549,14 @@ impl Front {
 }
 
 /// A connection's entries; removed when this is dropped.
-struct Guest<'a> {
-    front: &'a Front,
+struct CurvePeer<'a> {
+    front: &'a CurveListener,
     connection: u64,
     flow: Arc<Flow>,
     path: PathBuf,
 }
 
-impl Drop for Guest<'_> {
+impl Drop for CurvePeer<'_> {
     fn drop(&mut self) {
         self.front.shared.flows.lock().remove(&self.connection);
         if self.front.socket == SocketName::Control && self.flow.admitted.load(Ordering::Relaxed) {
@@ -562,7 +568,7 @@ impl Drop for Guest<'_> {
     }
 }
 
-/// The encrypted frames of a peer, whose bodies nobody can look into here.
+/// The encrypted frames of a peer; their bodies cannot be read here.
 struct Frames {
     header: HeaderReader,
     /// Bytes of the present body that are still to come.
@@ -615,7 +621,7 @@ impl Worker {
         loop {
             let phase = *self.phase.borrow();
             if phase != Phase::Running && self.socket != SocketName::Publish {
-                // The queues of the daemon end when nobody can put anything into them.
+                // The queues of the daemon end when all senders are gone.
                 self.held = None;
                 self.incoming = None;
             }
@@ -629,7 +635,7 @@ impl Worker {
                     Err(TryRecvError::Disconnected) => break true,
                 }
             };
-            let mut nap = NAP_MS;
+            let mut nap = POLL_INTERVAL_MS;
             match phase {
                 Phase::Closing(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now()).as_millis();
@@ -721,7 +727,7 @@ impl Worker {
         let connection = number_of(number);
         if self.socket == SocketName::Control {
             let route = frames.remove(0);
-            // Names that the ROUTER gives begin with a zero byte, which no other may: replies to them reach nobody else.
+            // Names that the ROUTER gives begin with a zero byte, which no other may: replies to them reach no other peer.
             if route.first() != Some(&0) {
                 self.flow(connection).iter().for_each(|flow| flow.cut(Reason::NamedItself));
                 return true;

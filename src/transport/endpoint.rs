@@ -59,7 +59,7 @@ fn parse(text: &str) -> Result<Endpoint, &'static str> {
     match text.split_once("://") {
         Some(("tcp", address)) => parse_tcp(address),
         Some(("ipc", path)) => parse_ipc(path),
-        Some(("inproc", _)) => Err("inproc reaches nobody outside the daemon; use tcp://HOST:PORT or ipc://PATH"),
+        Some(("inproc", _)) => Err("inproc endpoints do not leave the process; use tcp://HOST:PORT or ipc://PATH"),
         Some(_) => Err("the transport must be tcp or ipc"),
         None => Err("write tcp://HOST:PORT or ipc://PATH"),
     }
@@ -101,7 +101,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why nobody can be listened to at an endpoint.
+/// Why an endpoint cannot be bound.
 #[derive(Debug)]
 pub(super) enum BindError {
     Unresolved(io::Error),
@@ -156,7 +156,7 @@ fn bind_tcp(host: &str, port: u16, allow_remote: bool) -> Result<(Listener, Endp
     Ok((Listener::Tcp(listener), endpoint))
 }
 
-/// Remove the socket that a dead process left at `path`; one that somebody listens on stays and is an error.
+/// Remove the socket that a dead process left at `path`; a socket in use stays and is an error.
 fn remove_stale(path: &Path) -> Result<(), BindError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -178,7 +178,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
 pub(super) fn listen_at(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    // Nobody can connect before the socket listens: there is no moment at which its mode is too wide.
+    // No client can connect before the socket listens, so its mode is never too wide.
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     socket.listen(LISTEN_BACKLOG)?;
     socket.set_nonblocking(true)?;
@@ -203,7 +203,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.device_and_inode);
         if is_ours {
-            // If it stays, the next start finds that nobody listens there.
+            // If it stays, the next start finds it unused.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -234,14 +234,14 @@ impl PrivateDirectory {
             let path = place.join(format!("{PRIVATE_PREFIX}{:x}-{random:016x}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
-                    // Under its name only once it is locked, so that nobody takes the directory for abandoned before.
+                    // Under its name only once it is locked, so that no other process takes the directory for abandoned.
                     let making = path.join("making");
                     let lock = fs::File::create_new(&making)?;
                     lock.lock()?;
                     fs::rename(making, path.join(PRIVATE_LOCK))?;
                     return Ok(Self { path, _lock: lock });
                 }
-                // Whoever made it, it is not ours to use.
+                // It belongs to another process.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -255,7 +255,7 @@ impl PrivateDirectory {
 
 impl Drop for PrivateDirectory {
     fn drop(&mut self) {
-        // A directory left behind holds only sockets that nobody listens on.
+        // An abandoned directory holds only unused sockets.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -1,7 +1,7 @@
 //! What stands in front of the sockets: the public listeners, and for each connection a link that checks and pipes.
 //!
 //! One thread with a runtime of its own, so that it goes on while a socket behind it waits; only the control socket,
-//! which waits for nobody, shares it. A link is a small state
+//! which never waits for a peer, shares it. A link is a small state
 //! machine over four halves of streams:
 //!
 //! ```text
@@ -73,20 +73,20 @@ const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 const DESCRIPTORS_RESERVED: u64 = 128;
 
 /// A public listener and the path of the socket behind it, for each socket.
-pub(super) struct Doors {
+pub(super) struct Listeners {
     pub(super) ingest: (Listener, PathBuf),
     pub(super) control: (Listener, PathBuf),
     pub(super) publish: (Listener, PathBuf),
     /// Encrypted ones, and what is behind them.
     #[cfg(feature = "curve")]
-    pub(super) curve: Vec<(SocketName, Listener, curve::Front)>,
+    pub(super) curve: Vec<(SocketName, Listener, curve::CurveListener)>,
 }
 
 /// Start the gate's thread, which runs `runtime`, and on it `control`, the socket behind that door.
 pub(super) fn start(
     runtime: Runtime,
     control: impl Future<Output = ()> + Send + 'static,
-    doors: Doors,
+    doors: Listeners,
     access: Access,
     mut limits: Limits,
     requests: Watch<Request>,
@@ -184,7 +184,7 @@ impl Gate {
         let address = address.map_or_else(|| "ipc".to_owned(), |a| a.to_string());
         let reason = reason.name();
         log::warn!(
-            "event=peer_cut socket={socket} reason={reason} connection={connection} peer={address} unlogged={unlogged}"
+            "event=peer_disconnected socket={socket} reason={reason} connection={connection} peer={address} unlogged={unlogged}"
         );
     }
 
@@ -229,7 +229,7 @@ impl Gate {
 }
 
 /// A connection's place among the limited ones; given back when this is dropped.
-pub(super) struct Seat {
+pub(super) struct ConnectionPermit {
     gate: Arc<Gate>,
     socket: SocketName,
     connection: u64,
@@ -238,7 +238,7 @@ pub(super) struct Seat {
     identity: Option<Vec<u8>>,
 }
 
-impl Seat {
+impl ConnectionPermit {
     fn take(gate: &Arc<Gate>, socket: SocketName, address: Option<IpAddr>, rights: Rights) -> Result<Self, Reason> {
         if !rights.has_any(socket.needs()) {
             return Err(Reason::Unauthorised);
@@ -295,7 +295,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.release_identity();
         self.gate.counters.socket(self.socket).connections.subtract(1);
@@ -324,7 +324,7 @@ enum Behind {
     Plain(PathBuf),
     /// One of libzmq's.
     #[cfg(feature = "curve")]
-    Curve(curve::Front),
+    Curve(curve::CurveListener),
 }
 
 /// One socket's public listener, and the way to what is behind it.
@@ -397,7 +397,7 @@ impl Door {
             #[cfg(feature = "curve")]
             Behind::Curve(_) => Rights::ALL,
         };
-        match Seat::take(gate, self.socket, address, rights) {
+        match ConnectionPermit::take(gate, self.socket, address, rights) {
             Ok(seat) => drop(tokio::spawn(serve(seat, reader, writer, self.behind.clone(), phase.clone()))),
             Err(reason) => gate.count_cut(self.socket, 0, address, reason),
         }
@@ -418,7 +418,13 @@ fn prepare(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
 }
 
 /// One connection, from its greeting to its end.
-async fn serve(mut seat: Seat, mut reader: Reader, mut writer: Writer, behind: Behind, phase: watch::Receiver<Phase>) {
+async fn serve(
+    mut seat: ConnectionPermit,
+    mut reader: Reader,
+    mut writer: Writer,
+    behind: Behind,
+    phase: watch::Receiver<Phase>,
+) {
     #[cfg_attr(not(feature = "curve"), expect(clippy::infallible_destructuring_match, reason = "there is one kind"))]
     let path = match behind {
         Behind::Plain(path) => path,
@@ -473,7 +479,11 @@ struct Peer {
 }
 
 /// Exchange greeting and READY with the peer. An error without a reason: it left.
-async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) -> Result<Peer, Option<Reason>> {
+async fn shake_hands(
+    seat: &mut ConnectionPermit,
+    reader: &mut Reader,
+    writer: &mut Writer,
+) -> Result<Peer, Option<Reason>> {
     let (own_type, _, peer_types) = socket_types(seat.socket);
     let mut introduction = Introduction::new(&seat.gate.limits);
     let mut bytes = BytesMut::new();
@@ -495,7 +505,7 @@ async fn shake_hands(seat: &mut Seat, reader: &mut Reader, writer: &mut Writer) 
 
 /// Read a small piece: most of what a peer sends beyond its READY stays in the kernel, and a handshake holds hardly more
 /// than it may have.
-async fn read_more(seat: &Seat, reader: &mut Reader, bytes: &mut BytesMut) -> Result<(), Option<Reason>> {
+async fn read_more(seat: &ConnectionPermit, reader: &mut Reader, bytes: &mut BytesMut) -> Result<(), Option<Reason>> {
     let mut chunk = [0; 512];
     let n = reader.read(&mut chunk).await.map_err(|_| None)?;
     if n == 0 {
@@ -508,7 +518,7 @@ async fn read_more(seat: &Seat, reader: &mut Reader, bytes: &mut BytesMut) -> Re
 
 /// A connection after its handshake. It outlives its peer until the socket behind has read all that the peer sent.
 struct Link {
-    seat: Seat,
+    seat: ConnectionPermit,
     phase: watch::Receiver<Phase>,
     /// `None` once the peer sends nothing more, or is cut.
     reader: Option<Reader>,
@@ -549,7 +559,7 @@ struct Link {
 
 impl Link {
     fn new(
-        seat: Seat,
+        seat: ConnectionPermit,
         reader: Reader,
         writer: Writer,
         inner: UnixStream,

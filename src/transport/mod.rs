@@ -10,7 +10,7 @@
 //!
 //! The crate `zeromq` makes the sockets but never meets a peer: it binds unix sockets in a private directory, and the
 //! gate pipes to them what peers send, after it has checked handshakes, frame headers and limits. So a peer that
-//! misbehaves, stalls or floods costs itself its connection and nobody else anything.
+//! misbehaves, stalls or floods loses its connection; other peers notice nothing.
 //!
 //! Every queue has a capacity and one answer when it is full:
 //!
@@ -476,7 +476,7 @@ pub enum StartError {
         /// The address it stands for.
         address: SocketAddr,
     },
-    /// Somebody listens there.
+    /// The endpoint is in use.
     InUse {
         /// Which socket.
         socket: SocketName,
@@ -526,12 +526,12 @@ impl fmt::Display for StartError {
                 write!(f, "{socket}: {endpoint} is in use: is another criticd running? choose another with --{socket}")
             }
             Self::NotASocket { socket, path } => {
-                write!(f, "{socket}: {} exists and is no socket; it is left alone", path.display())
+                write!(f, "{socket}: {} exists and is not a socket; it is not replaced", path.display())
             }
             Self::Bind { socket, endpoint, source } => write!(f, "{socket}: {endpoint} cannot be bound: {source}"),
             Self::Internal { what, source } => write!(
                 f,
-                "the transport could not make its {what}: {source}; what is private lies in {}, which TMPDIR sets",
+                "the transport could not create its {what}: {source}; private files are in {}, which TMPDIR sets",
                 std::env::temp_dir().display()
             ),
         }
@@ -576,7 +576,7 @@ enum Phase {
     Running,
     /// Nothing is taken from peers any more; what is held goes out.
     Draining,
-    /// Nobody reads our queues any more: send what was handed over until the instant, then end.
+    /// The daemon reads our queues no more: send the queued messages until the instant, then end.
     Closing(Instant),
     /// The gate ends: all others have.
     Closed,
@@ -737,7 +737,7 @@ struct Running {
     directory: PrivateDirectory,
 }
 
-/// Sent by nobody: a channel of it only ever disconnects.
+/// Never sent: a channel of it only ever disconnects.
 enum Never {}
 
 /// Bind the three endpoints, all or none, and start the threads behind them. Not from within an async runtime.
@@ -764,7 +764,7 @@ pub fn start_answering(
     let (ingest, ingest_endpoint) = bind(SocketName::Ingest, &settings.ingest)?;
     let (control, control_endpoint) = bind(SocketName::Control, &settings.control)?;
     let (publish, publish_endpoint) = bind(SocketName::Publish, &settings.publish)?;
-    // Whoever reaches them needs a key: they may be anywhere.
+    // Their peers need keys, so these endpoints may be on any address.
     let bind_encrypted = |(socket, endpoint): &(SocketName, Endpoint)| {
         let bound = Listener::bind(endpoint, true).map_err(|error| StartError::bind(*socket, endpoint, error));
         bound.map(|(listener, endpoint)| (*socket, listener, endpoint))
@@ -823,7 +823,7 @@ pub fn start_answering(
     #[cfg(not(feature = "curve"))]
     let (elsewhere, also) = (|reply: Reply| std::future::ready(Some(reply)), |_: &Publication| {});
     let behind = zmq::Behind { counters: Arc::clone(&counters), phase: watch.clone(), closing: closing_watch };
-    let doors = gate::Doors {
+    let doors = gate::Listeners {
         ingest: (ingest, running.directory.join("ingest")),
         control: (control, running.directory.join("control")),
         publish: (publish, running.directory.join("publish")),
@@ -879,7 +879,7 @@ impl Transport {
         self.running.advance(Phase::Draining);
     }
 
-    /// The name of a thread that has ended although nobody asked it to (a bug in us or in `zeromq`): the daemon should
+    /// The name of a thread that ended without a request (a bug in us or in `zeromq`): the daemon should
     /// stop. `None` if all is well.
     pub fn dead_thread(&self) -> Option<&str> {
         let is_over = |t: &&JoinHandle<()>| t.is_finished();

@@ -60,9 +60,9 @@ pub(super) struct Behind {
 
 /// Where the control socket's requests go and its replies come from.
 pub(super) struct ControlEnds<A, E> {
-    /// What it answers is not handed over ...
+    /// Answers small queries at once; these are not handed over.
     pub(super) at_once: A,
-    /// ... but put here.
+    /// Queue of these answers.
     pub(super) answers: Outbox<Reply>,
     pub(super) requests: Entrance<Request>,
     pub(super) replies: Outgoings<Reply>,
@@ -233,14 +233,14 @@ impl Inbox {
     }
 }
 
-/// The next item for a socket to send; none when nobody can hand one over any more, or at closing, when all that was handed
+/// The next item for a socket to send; none when all senders are gone, or at closing, when all that was handed
 /// over before has been taken.
 async fn next<T: Outgoing>(queue: &mut Outgoings<T>, phase: &mut watch::Receiver<Phase>) -> Option<T> {
     tokio::select! {
         biased;
         item = queue.recv() => item,
         () = closing(phase) => {
-            // Whoever waits for room is told that there will be none.
+            // Waiting senders learn that there will be no room.
             queue.close();
             queue.recv().await
         }

@@ -1,14 +1,16 @@
 //! Messages from the daemon, and those that the command line sends to one.
 
 use super::actions::ActionsBody;
+use super::heads::HeadsBody;
 use super::reader::{Field, Head, Reader};
+use super::status::Status;
 use super::tensor::{Flags, Written};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Metric, Profile};
 use crate::snapshot::{Evaluation, Inputs, Snapshot};
 use crate::transition::Batch;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -53,8 +55,8 @@ pub enum Reply<'a> {
         /// Bytes of this page: all pages, one after the other, are what an unpaged snapshot is published as.
         data: &'a [u8],
     },
-    /// To `status`: any keys but `v`, `id`, `ok` and `type`.
-    Status(&'a Map<String, Value>),
+    /// To `status`.
+    Status(&'a Status),
     /// To `streams`.
     Streams {
         /// By name of the stream.
@@ -62,8 +64,8 @@ pub enum Reply<'a> {
         /// Where the next page begins, if there is one.
         next: Option<u64>,
     },
-    /// To `optimise`.
-    Optimise(&'a Optimised),
+    /// To `refit`.
+    Refit(&'a RefitOutcome),
     /// To `new_policy`.
     NewPolicy {
         /// Offset of the first row under the policy.
@@ -108,7 +110,9 @@ struct StreamsBody<'a> {
 }
 
 /// Where a producer of one stream may go on.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
 pub struct StreamPosition {
     /// Its newest session.
     pub session: String,
@@ -120,10 +124,10 @@ pub struct StreamPosition {
     pub last_seen: f64,
 }
 
-/// What became of an `optimise` request.
+/// The outcome of a `refit` request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Optimised {
-    /// The refit runs; nobody waits for it.
+pub enum RefitOutcome {
+    /// The refit runs, and the caller does not wait.
     Started,
     /// A new model has taken over.
     Adopted {
@@ -140,9 +144,6 @@ pub enum Optimised {
 }
 
 /// A reply to a request that went well.
-///
-/// # Panics
-/// If a status uses a key of the envelope: that is a bug in whoever built it.
 pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
     let body = match *reply {
         Reply::Append { accepted, duplicates, next_seq, offset } => {
@@ -153,7 +154,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
         Reply::Status(status) => status_body(status),
         Reply::Streams { streams, next } => to_map(&StreamsBody { streams, next }),
-        Reply::Optimise(outcome) => to_map(&OptimiseBody::from(outcome)),
+        Reply::Refit(outcome) => to_map(&RefitBody::from(outcome)),
         Reply::NewPolicy { offset } | Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),
         Reply::Hello(greeting) => to_map(&HelloBody::from(greeting)),
@@ -275,10 +276,7 @@ pub fn encode_event(kind: &str, time: f64, details: &Map<String, Value>) -> Vec<
 }
 
 /// The payload under `status`.
-///
-/// # Panics
-/// As [`encode_reply`].
-pub fn encode_status(status: &Map<String, Value>) -> Vec<u8> {
+pub fn encode_status(status: &Status) -> Vec<u8> {
     join(&[version(), to_map(&BTreeMap::from([("type", "status")])), status_body(status)])
 }
 
@@ -390,9 +388,9 @@ fn assert_free(map: &Map<String, Value>, taken: &[&str]) {
     assert!(!taken.iter().any(|key| map.contains_key(*key)), "the message has these keys already: {taken:?}");
 }
 
-fn status_body(status: &Map<String, Value>) -> Vec<u8> {
-    assert_free(status, &["v", "id", "ok", "type"]);
-    to_map(status)
+/// By way of JSON: a number that is not finite becomes nil.
+fn status_body(status: &Status) -> Vec<u8> {
+    to_map(&status.to_json())
 }
 
 fn batch_body(batch: &Batch) -> Vec<u8> {
@@ -561,7 +559,7 @@ impl<'a> From<&'a Greeting<'a>> for HelloBody<'a> {
 }
 
 #[derive(Serialize)]
-struct OptimiseBody<'a> {
+struct RefitBody<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u64>,
@@ -569,14 +567,14 @@ struct OptimiseBody<'a> {
     reason: Option<&'a str>,
 }
 
-impl<'a> From<&'a Optimised> for OptimiseBody<'a> {
-    fn from(outcome: &'a Optimised) -> Self {
+impl<'a> From<&'a RefitOutcome> for RefitBody<'a> {
+    fn from(outcome: &'a RefitOutcome) -> Self {
         match outcome {
-            Optimised::Started => Self { outcome: "started", generation: None, reason: None },
-            Optimised::Adopted { generation } => {
+            RefitOutcome::Started => Self { outcome: "started", generation: None, reason: None },
+            RefitOutcome::Adopted { generation } => {
                 Self { outcome: "adopted", generation: Some(*generation), reason: None }
             }
-            Optimised::Rejected { generation, reason } => {
+            RefitOutcome::Rejected { generation, reason } => {
                 Self { outcome: "rejected", generation: Some(*generation), reason: Some(reason) }
             }
         }
@@ -612,6 +610,7 @@ struct SnapshotBody<'a> {
     provisional: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     actions: Option<ActionsBody<'a>>,
+    heads: Option<HeadsBody<'a>>,
 }
 
 impl<'a> SnapshotBody<'a> {
@@ -637,6 +636,7 @@ impl<'a> SnapshotBody<'a> {
             returns: ReturnsBody::new(snapshot, form),
             provisional: snapshot.provisional,
             actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
+            heads: snapshot.heads.as_ref().map(|heads| HeadsBody::new(heads, form, variance)),
         }
     }
 }
@@ -678,7 +678,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 #[derive(Serialize)]
-pub(super) struct NoiseBody {
+struct NoiseBody {
     model: &'static str,
     variance: f64,
 }
@@ -740,7 +740,7 @@ impl<'a> KernelBody<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct InputsBody<'a> {
+struct InputsBody<'a> {
     dim: usize,
     shift: Written<'a>,
     scale: Written<'a>,
@@ -749,7 +749,7 @@ pub(super) struct InputsBody<'a> {
 }
 
 impl<'a> InputsBody<'a> {
-    pub(super) fn new(inputs: &'a Inputs, form: ArrayForm) -> Self {
+    fn new(inputs: &'a Inputs, form: ArrayForm) -> Self {
         Self {
             dim: inputs.dim(),
             shift: Written::vector(&inputs.shift, form),

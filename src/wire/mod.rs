@@ -10,25 +10,31 @@
 
 mod actions;
 mod encode;
+mod heads;
 mod model;
 mod reader;
 mod reply;
 mod report;
+pub mod status;
 mod tensor;
 mod v1;
+mod wording;
 
 pub use encode::{
-    Greeting, Optimised, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
+    Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
     encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json,
 };
+pub use heads::{HeadForm, heads_from_str};
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
+pub use status::Status;
 pub use v1::{
     Draft, Origin, decode_append_into, decode_ingest, decode_ingest_into, decode_request, origin, peek, read_request,
 };
+pub use wording::{diagnostic, relevance};
 
 use crate::access::{Right, Rights};
 use crate::snapshot::Ask;
@@ -159,7 +165,7 @@ impl ErrorCode {
     }
 }
 
-/// Why a message is refused, as it is told to the peer: the `error` map of a reply.
+/// Why a message is refused: the `error` map of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WireError {
     /// Kind of fault.
@@ -321,7 +327,7 @@ pub enum Op {
         from: u64,
     },
     /// Start a refit now.
-    Optimise {
+    Refit {
         /// Which critic; the first one if none is named.
         critic: Option<String>,
         /// Answer only when the refit was adopted or rejected.
@@ -351,7 +357,7 @@ impl Op {
             Self::Snapshot { .. } => OpKind::Snapshot,
             Self::Status => OpKind::Status,
             Self::Streams { .. } => OpKind::Streams,
-            Self::Optimise { .. } => OpKind::Optimise,
+            Self::Refit { .. } => OpKind::Refit,
             Self::NewPolicy { .. } => OpKind::NewPolicy,
             Self::Checkpoint => OpKind::Checkpoint,
             Self::Ping => OpKind::Ping,
@@ -373,8 +379,8 @@ pub enum OpKind {
     Status,
     /// [`Op::Streams`].
     Streams,
-    /// [`Op::Optimise`].
-    Optimise,
+    /// [`Op::Refit`].
+    Refit,
     /// [`Op::NewPolicy`].
     NewPolicy,
     /// [`Op::Checkpoint`].
@@ -393,7 +399,7 @@ impl OpKind {
         Self::Snapshot,
         Self::Status,
         Self::Streams,
-        Self::Optimise,
+        Self::Refit,
         Self::NewPolicy,
         Self::Checkpoint,
         Self::Ping,
@@ -408,7 +414,7 @@ impl OpKind {
             Self::Snapshot => "snapshot",
             Self::Status => "status",
             Self::Streams => "streams",
-            Self::Optimise => "optimise",
+            Self::Refit => "refit",
             Self::NewPolicy => "new_policy",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
@@ -416,12 +422,13 @@ impl OpKind {
         }
     }
 
-    /// The one of this name on the wire, if there is one.
+    /// The one of this name on the wire, if there is one. `optimise` is the former name of `refit`.
     pub fn named(name: &[u8]) -> Option<Self> {
+        let name = if name == b"optimise" { b"refit" } else { name };
         Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
 
-    /// The rights of which a peer needs one to ask for it. Whoever may append may ask for what a producer needs to find
+    /// The rights of which a peer needs one. The right to append includes the requests that a producer needs to find
     /// its place again.
     pub fn needs(self) -> &'static [Right] {
         match self {
@@ -429,7 +436,7 @@ impl OpKind {
             Self::NewPolicy => &[Right::Append, Right::Administer],
             Self::Value | Self::Snapshot | Self::Status => &[Right::Query],
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
-            Self::Optimise | Self::Checkpoint => &[Right::Administer],
+            Self::Refit | Self::Checkpoint => &[Right::Administer],
         }
     }
 

@@ -1,18 +1,19 @@
 //! Models as data: reading snapshots (messages and MODEL files) and hyperparameter files.
 
 use super::actions::actions;
-use super::encode::{InputsBody, NoiseBody};
+use super::heads;
 use super::reader::{Field, Fields, Head};
+use super::status::{InputsStatus, KernelStatus, NoiseStatus, Relevance};
 use super::tensor::Shape;
 use super::v1::check_version;
-use super::{ArrayForm, ErrorCode, WireError, excerpt};
+use super::{ErrorCode, WireError, excerpt};
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use crate::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
 use nalgebra::DMatrix;
 use serde_json::{Value, json};
 
-const SNAPSHOT_KEYS: [&str; 21] = [
+const SNAPSHOT_KEYS: [&str; 22] = [
     "v",
     "type",
     "critic",
@@ -34,6 +35,7 @@ const SNAPSHOT_KEYS: [&str; 21] = [
     "returns",
     "provisional",
     "actions",
+    "heads",
 ];
 const WEIGHTS_KEYS: [&str; 19] = [
     "v",
@@ -132,6 +134,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
         returns,
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
         actions,
+        heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
     })
 }
 
@@ -199,6 +202,7 @@ pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot
         provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
         // Copies are of weights that are no more.
         actions: before.actions.as_ref().map(|actions| Actions::of(actions.space.clone())),
+        heads: None,
     }))
 }
 
@@ -230,32 +234,51 @@ pub fn hyperparameters_from_str(text: &str) -> Result<HyperparameterFile, WireEr
 
 /// The content of a hyperparameter file, as JSON.
 pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option<&Inputs>) -> Value {
-    let Kernel { signal_variance, bias_variance, metric, profile, kinds } = &hyperparameters.kernel;
-    let mut kernel = json!({
-        "kind": metric.kind(),
-        "profile": profile.name(),
-        "signal_variance": signal_variance,
-        "bias_variance": bias_variance,
-    });
-    if !kinds.is_empty() {
-        kernel["kinds"] = json!(kinds);
-    }
-    match metric {
-        Metric::Isotropic(h) => kernel["relevance"] = json!(h),
-        Metric::Ard(relevance) => kernel["relevance"] = json!(relevance),
-        Metric::Factor { relevance, factors } => {
-            kernel["relevance"] = json!(relevance);
-            kernel["factors"] = json!(factors);
-            let directions = metric.directions(relevance.len());
-            kernel["directions"] = directions.iter().map(|d| json!(d.vector)).collect();
-            kernel["strengths"] = directions.iter().map(|d| d.strength).collect();
-        }
-    }
-    let mut file = json!({"kernel": kernel, "noise": NoiseBody::from(hyperparameters)});
+    let (kernel, noise) = (KernelStatus::from(&hyperparameters.kernel), NoiseStatus::from(hyperparameters));
+    let mut file = json!({"kernel": kernel, "noise": noise});
     if let Some(inputs) = inputs {
-        file["inputs"] = json!(InputsBody::new(inputs, ArrayForm::List));
+        file["inputs"] = json!(InputsStatus::from(inputs));
     }
     file
+}
+
+impl From<&Kernel> for KernelStatus {
+    fn from(kernel: &Kernel) -> Self {
+        let Kernel { signal_variance, bias_variance, metric, profile, kinds } = kernel;
+        let relevance = match metric {
+            Metric::Isotropic(relevance) => Relevance::Common(*relevance),
+            Metric::Ard(relevance) | Metric::Factor { relevance, .. } => Relevance::Each(relevance.clone()),
+        };
+        let mut status = Self {
+            kind: metric.kind().to_owned(),
+            profile: profile.name().to_owned(),
+            signal_variance: *signal_variance,
+            bias_variance: *bias_variance,
+            kinds: kinds.clone(),
+            relevance,
+            ..Self::default()
+        };
+        if let Metric::Factor { relevance, factors } = metric {
+            let directions = metric.directions(relevance.len());
+            status.factors = Some(factors.clone());
+            status.strengths = Some(directions.iter().map(|direction| direction.strength).collect());
+            status.directions = Some(directions.into_iter().map(|direction| direction.vector).collect());
+        }
+        status
+    }
+}
+
+impl From<&Hyperparameters> for NoiseStatus {
+    fn from(hyperparameters: &Hyperparameters) -> Self {
+        Self { model: hyperparameters.noise.name().to_owned(), variance: hyperparameters.noise_variance }
+    }
+}
+
+impl From<&Inputs> for InputsStatus {
+    fn from(inputs: &Inputs) -> Self {
+        let Inputs { shift, scale, names } = inputs;
+        Self { dim: inputs.dim() as u64, shift: shift.clone(), scale: scale.clone(), names: names.clone() }
+    }
 }
 
 pub(super) fn out_of_range(field: &'static str, message: impl Into<String>) -> WireError {
@@ -330,7 +353,7 @@ pub(super) fn finite_vector(field: Field<'_>) -> Result<Vec<f64>, WireError> {
 }
 
 /// (n, width); an empty list will do for no rows.
-fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireError> {
+pub(super) fn rows(field: Field<'_>, width: usize) -> Result<(usize, DMatrix<f64>), WireError> {
     let (rows, found, values) = field.matrix(Vec::new())?;
     if rows > 0 && found != width {
         let message = format!("must have {width} numbers per row, has {found}");

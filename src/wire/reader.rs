@@ -25,7 +25,7 @@ pub(super) enum Head<'a> {
 }
 
 impl Head<'_> {
-    /// For messages: what stands there.
+    /// For messages: the type found.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Nil => "nil",
@@ -251,7 +251,7 @@ impl<'a, const N: usize> Fields<'a, N> {
         pairs: usize,
         binary_keys: bool,
     ) -> Result<(), WireError> {
-        // Whoever writes many messages writes their keys in one order: mostly the next one comes next.
+        // A program writes the keys of its messages in one order: mostly the next key comes next.
         let mut expected = 0;
         for _ in 0..pairs {
             let key = match reader.head()? {

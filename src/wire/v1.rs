@@ -311,7 +311,7 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
             let names = field!(message, "names").map(names).transpose()?;
             Op::Streams { names, from: field!(message, "from").map_or(Ok(0), |f| f.uint())? }
         }
-        OpKind::Optimise => Op::Optimise { critic: critic()?, wait: flag(field!(message, "wait"))? },
+        OpKind::Refit => Op::Refit { critic: critic()?, wait: flag(field!(message, "wait"))? },
         OpKind::NewPolicy => {
             let policy = field!(message, "policy").map(|f| f.string()).transpose()?;
             policy.map_or(Ok(()), check_policy)?;

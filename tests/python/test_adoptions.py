@@ -114,7 +114,7 @@ def test_a_hundred_adoptions_under_load(start: Start) -> None:
     generation = control.ask("snapshot")["generation"]
     began = time.monotonic()
     while adopted < ADOPTIONS and time.monotonic() - began < 600:
-        outcome = control.ask("optimise", wait=True)
+        outcome = control.ask("refit", wait=True)
         if outcome["outcome"] == "adopted":
             adopted += 1
             assert outcome["generation"] == generation + 1

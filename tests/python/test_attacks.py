@@ -89,13 +89,12 @@ def bound(daemon: Daemon) -> int:
 # ---- turns (D1, D4)
 
 
-@pytest.mark.parametrize("what", ["long queries", "an unknown key", "snapshots", "status"])
+@pytest.mark.parametrize("what", ["long queries", "an unknown key", "status"])
 def test_a_backlog_stands_before_no_other_client(daemon: Daemon, what: str) -> None:
     learn(daemon)
     count, request = {
         "long queries": (300, query(1, long_states())),
         "an unknown key": (1500, pack({"id": 1, "op": "hello", "what": [1] * 1_000_000})),
-        "snapshots": (20_000, pack({"id": 1, "op": "snapshot", "variance": True, "arrays": "list"})),
         "status": (20_000, pack({"id": 1, "op": "status"})),
     }[what]
     asking, other = attacker(daemon), daemon.control()

@@ -174,7 +174,7 @@ def test_sigterm_under_full_stream(start: Start) -> None:
         last = receive(subscriber)[1]
     stopped = [line for line in daemon.log().splitlines() if "event=stopped" in line]
     assert len(stopped) == 1 and last["offset"] >= offset
-    assert stopped[0].endswith(f"seq={last['offset']}"), "the last snapshot holds everything learned"
+    assert stopped[0].endswith(f"offset={last['offset']}"), "the last snapshot holds everything learned"
     assert not (daemon.directory / "data" / "endpoints.json").exists()
 
 

@@ -289,7 +289,7 @@ OPERATIONS: list[tuple[str, Map, set[str]]] = [
     ("hello", {}, {"query", "append"}),
     ("ping", {}, {"query", "append"}),
     ("streams", {}, {"query", "append"}),
-    ("optimise", {}, {"administer"}),
+    ("refit", {}, {"administer"}),
     ("checkpoint", {}, {"administer"}),
 ]
 

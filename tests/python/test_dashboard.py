@@ -148,7 +148,7 @@ def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
     # An adoption appears as a mark, with what it changed, and the relevances show what matters.
     control = daemon.control()
     control.wait_for_offset(600)
-    assert control.ask("optimise", wait=True)["outcome"] == "adopted"
+    assert control.ask("refit", wait=True)["outcome"] == "adopted"
     page.wait("document.querySelector('#marks [data-kind=adopted]')", "the mark of the adoption")
     page.wait("document.querySelector('#marks [data-kind=adopted] .details').textContent.includes('→')", "its changes")
     text = page.run("document.querySelector('#marks [data-kind=adopted]').textContent")
@@ -299,7 +299,7 @@ def test_a_change_of_the_world_turns_the_line_amber(start: Start, page: Browser)
         feed(100, 1.0)
     control.wait_for_offset(sent)
     # The first selection: from here on it is known how large errors are.
-    control.ask("optimise", wait=True)
+    control.ask("refit", wait=True)
     for _ in range(60):
         feed(100, 1.0)
     control.wait_for_offset(sent)
@@ -325,7 +325,7 @@ def test_a_change_of_the_world_turns_the_line_amber(start: Start, page: Browser)
     control.wait_for_offset(sent)
     page.wait("document.getElementById('live').dataset.state === 'live'", "a green line again")
     swaps = "[...document.querySelectorAll('#marks [data-kind=adopted]')].map(mark => mark.textContent)"
-    page.wait(f"{swaps}.some(text => text.includes('the second model answers'))", "the mark of the swap")
+    page.wait(f"{swaps}.some(text => text.includes('the second model has taken over'))", "the mark of the swap")
     assert_clean(page, daemon)
 
 
@@ -392,7 +392,7 @@ def test_a_phone_needs_no_sideways_scrolling(start: Start, page: Browser, dark: 
         walk.send(20)
     control = daemon.control()
     control.wait_for_offset(walk.sent)
-    control.ask("optimise", wait=True)
+    control.ask("refit", wait=True)
     # Names of others' making are as long as they like.
     daemon.push().send(pack({"stream": "x" * 200, "seq": 0, **walk.rows(20)}))
     page.wait("document.querySelector('#marks [data-kind=adopted]')", "the page")

@@ -57,7 +57,7 @@ def unharmed(daemon: Daemon, mib: float) -> Iterator[Callable[[], None]]:
 
 
 def cut_because(daemon: Daemon, *reasons: str) -> bool:
-    return bool(re.search(f"event=peer_cut .*reason=({'|'.join(reasons)}) ", daemon.log()))
+    return bool(re.search(f"event=peer_disconnected .*reason=({'|'.join(reasons)}) ", daemon.log()))
 
 
 @pytest.mark.parametrize("name", TYPES)

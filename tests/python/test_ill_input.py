@@ -75,7 +75,7 @@ CASES: list[tuple[str, Map, str, str | None, int | None]] = [
     ("an operation nobody knows", {"op": "learn"}, "unknown_op", "op", None),
     ("a critic nobody knows", {"op": "value", "states": [[0, 0]], "critic": "x"}, "unknown_critic", "critic", None),
     ("a critic nobody knows", {"op": "snapshot", "critic": "x"}, "unknown_critic", "critic", None),
-    ("a critic nobody knows", {"op": "optimise", "critic": "x"}, "unknown_critic", "critic", None),
+    ("a critic nobody knows", {"op": "refit", "critic": "x"}, "unknown_critic", "critic", None),
     ("a query without states", {"op": "value"}, "missing_field", "states", None),
     ("a query of words", {"op": "value", "states": "here"}, "wrong_type", "states", None),
     ("a query of one axis", {"op": "value", "states": [0.0, 1.0]}, "wrong_shape", "states", None),
@@ -195,7 +195,7 @@ def test_not_ready_before_there_is_a_model(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path)
     try:
         control = daemon.control()
-        requests: list[Map] = [{"op": "value", "states": [[0.0]]}, {"op": "snapshot"}, {"op": "optimise", "wait": True}]
+        requests: list[Map] = [{"op": "value", "states": [[0.0]]}, {"op": "snapshot"}, {"op": "refit", "wait": True}]
         for request in requests:
             assert control.raw(pack(request))["error"]["code"] == "not_ready"
         control.ask("append", seq=0, state=[0.0], next_state=[1.0], reward=0.0)

@@ -30,7 +30,7 @@ def test_the_snippets_run(start: Start, document: str) -> None:
     control = daemon.control()
     control.wait_for_offset(1000)
     control.ask("value", states=[[0.5]], min_offset=1000)
-    control.ask("optimise", wait=True)
+    control.ask("refit", wait=True)
     reader = subprocess.Popen([sys.executable, "-c", read], stdout=subprocess.PIPE, text=True, env=environment)
     for number in range(600):
         if reader.poll() is not None:

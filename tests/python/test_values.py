@@ -61,7 +61,7 @@ def test_a_snapshot_evaluates_here_as_it_does_there(start: Start, name: str, noi
     states = [stream.step()["state"] for stream in streams for _ in range(70)]
     answer = control.ask("value", states=np.array(states), min_offset=sent)
     assert answer["offset"] == sent and answer["mean"].shape == (210,)
-    assert control.ask("optimise", wait=True)["outcome"] == "adopted"
+    assert control.ask("refit", wait=True)["outcome"] == "adopted"
     snapshot, answer = answers_of_one_model(control, np.array(states))
     errors = assert_equal_values(snapshot, answer, states)
     print(f"\n{name}, noise {noise}: relative difference of means {errors[0]:.1e}, of variances {errors[1]:.1e}")
@@ -101,7 +101,7 @@ def test_fresh_rollouts_agree_with_what_was_learned(start: Start, name: str) -> 
             sent += 100
         control.wait_for_offset(sent)
         if sent in (rows // 4, rows):
-            control.ask("optimise", wait=True, timeout_s=10 * PATIENCE_S)
+            control.ask("refit", wait=True, timeout_s=10 * PATIENCE_S)
     status = control.wait_for_offset(rows)
     assert status["rejected"] == {}
     critic = control.ask("status")["critics"][0]

@@ -5,7 +5,7 @@
 use super::Settings;
 use super::model::Model;
 use crate::math::dense::{Matrix, axpy, dot, solve_lower};
-use crate::math::dictionary::{self, Dictionary, Enough};
+use crate::math::dictionary::{self, Dictionary, StoppingRule};
 use crate::math::evidence::{self, Evidence, EvidenceError, KeepGoing, Problem, Sparse};
 use crate::math::exact::exact_fixed_point;
 use crate::math::kernel::{Hyperparameters, NoiseModel};
@@ -115,17 +115,18 @@ impl Given<'_> {
     ///
     /// # Errors
     /// Stopped.
-    pub fn select(&self, enough: Enough, max: usize, keep_going: KeepGoing<'_>) -> Result<Selection, BatchError> {
+    pub fn select(&self, enough: StoppingRule, max: usize, keep_going: KeepGoing<'_>) -> Result<Selection, BatchError> {
         let (nodes, dim) = (nodes(self.rows, self.settings.choices()), self.inputs.dim());
         let stride = (nodes.len() / dim).div_ceil(CANDIDATES).max(1);
         let candidates: Vec<f64> =
             if stride == 1 { nodes } else { nodes.chunks_exact(dim).step_by(stride).flatten().copied().collect() };
         let kernel = &self.hyperparameters.kernel;
         // The candidates stand for all nodes.
-        let enough = Enough { trace: enough.trace / stride as f64, ..enough };
+        let enough = StoppingRule { trace: enough.trace / stride as f64, ..enough };
         let states = self.inputs.normalise(&candidates);
-        let (mut dictionary, pivots) = dictionary::select_until(kernel, dim, &states, enough, max.max(1), keep_going)
-            .ok_or(BatchError::Stopped)?;
+        let (mut dictionary, pivots) =
+            dictionary::pivoted_cholesky(kernel, dim, &states, enough, max.max(1), keep_going)
+                .ok_or(BatchError::Stopped)?;
         dictionary.set_max(dictionary.len());
         Ok(Selection {
             dictionary,
@@ -203,7 +204,7 @@ impl Given<'_> {
             }
             Problem::correlated(rows.dim, self.inputs.normalise(&rows.states), returns.targets(&values))
         };
-        Ok(evidence::sparse(&problem, &h, basis.elements(), Sparse::Variational, 0.0, keep_going)?)
+        Ok(evidence::sparse(&problem, &h, basis.elements(), Sparse::Vfe, 0.0, keep_going)?)
     }
 
     /// The evidence of the lambda-returns that `model` makes of the rows, without a gradient:

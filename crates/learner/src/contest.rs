@@ -147,7 +147,7 @@ impl Contest {
     }
 
     /// Whether its parts fit each other and H rewards.
-    pub(super) fn holds_together(&self, rewards: usize) -> bool {
+    pub(super) fn is_consistent(&self, rewards: usize) -> bool {
         self.per_spread.len() == rewards
             && self.open.len().is_multiple_of(rewards.max(1))
             && self.filled < BLOCK_ROWS
@@ -227,6 +227,6 @@ mod tests {
             pieces.take(&rows, from..to, &[0], 0.9, &part(&old), &part(&new));
         }
         assert_eq!(whole, pieces);
-        assert!(whole.holds_together(1));
+        assert!(whole.is_consistent(1));
     }
 }

@@ -7,7 +7,7 @@ use crate::math::drift::Finding;
 use crate::math::kernel::Hyperparameters;
 use crate::math::posterior::SolveError;
 use crate::model::{Counts, Model, Score};
-use crate::refit::{self, Candidate, RefitJob, RefitReason, RefitReport};
+use crate::refit::{self, Candidate, RefitJob, RefitReport, RefitTrigger};
 use crate::settings::{Settings, VarianceKind};
 use crate::snapshot::Snapshot;
 use crate::watch::{Alarm, DriftSensitivity};
@@ -256,7 +256,7 @@ pub struct Learner {
     policies: Policies,
 }
 
-/// An adoption as it is recorded: with the model itself, so that nobody has to find it again.
+/// An adoption as it is recorded, with the model itself, so that a replay need not select it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Adoption {
     generation: u64,
@@ -269,8 +269,8 @@ pub struct Adoption {
 
 impl Adoption {
     /// Whether what was read from a file is of one piece.
-    pub fn holds_together(&self) -> bool {
-        self.model.holds_together()
+    pub fn is_consistent(&self) -> bool {
+        self.model.is_consistent()
     }
 }
 
@@ -304,19 +304,19 @@ impl Learner {
     }
 
     /// Whether what was read from a file is of one piece.
-    pub fn holds_together(&self) -> bool {
-        let model = self.model.as_ref().is_none_or(|model| model.holds_together());
+    pub fn is_consistent(&self) -> bool {
+        let model = self.model.as_ref().is_none_or(|model| model.is_consistent());
         model
-            && self.following.holds_together()
-            && self.policies.holds_together()
-            && self.settings.are_sound()
+            && self.following.is_consistent()
+            && self.policies.is_consistent()
+            && self.settings.are_valid()
             && self.first_row <= self.learned
             && self.model.is_some() == (self.generation > 0)
     }
 
     /// Offset of the first row that it may still have to see: behind the last one learned, but for those that a fork would
     /// begin with.
-    pub fn needs_from(&self) -> u64 {
+    pub fn replay_from(&self) -> u64 {
         if self.model.is_some() { self.looks_back_to() } else { self.first_row }
     }
 
@@ -445,7 +445,7 @@ impl Learner {
         let (rows, count) = (window.flatten_since(first), (end - first) as usize);
         let mut head = crate::transition::Rows::new(rows.dim, rows.rewards_per_row);
         head.extend(&rows, 0..self.settings.warmup_rows.min(count));
-        let (inputs, guess) = refit::first_guess(&head, &self.settings, self.names.clone());
+        let (inputs, guess) = refit::initial_hyperparameters(&head, &self.settings, self.names.clone());
         let mut model = Model::new(self.settings.clone(), inputs, &guess);
         // Without those behind them, so that refreshes fall due at the same rows however rows were batched.
         let known = head.len();
@@ -475,7 +475,7 @@ impl Learner {
         self.learned = offset;
     }
 
-    /// Adopt a model. One move of one value: whoever holds a snapshot keeps all of the old model, which is handed out so that it
+    /// Adopt a model by one move of one value. Holders of a snapshot keep all of the old model, which is returned so that it
     /// can be dropped elsewhere, unless it is kept for a world that may come back.
     pub fn adopt(&mut self, adoption: Adoption) -> Option<Box<Model>> {
         let old = self.install(adoption.model, adoption.alarm);
@@ -494,13 +494,13 @@ impl Learner {
     }
 
     /// Whether a refit should start now, and why. Never while one is running, nor before there is a model.
-    pub fn refit_due(&self) -> Option<RefitReason> {
+    pub fn refit_due(&self) -> Option<RefitTrigger> {
         let model = self.model.as_ref()?;
         if self.refit_running() {
             return None;
         }
         if self.requested {
-            return Some(RefitReason::Requested);
+            return Some(RefitTrigger::Requested);
         }
         // A fork is refitted once it is the model.
         if self.settings.refit_first_rows == 0 || self.is_forked() {
@@ -508,16 +508,16 @@ impl Learner {
         }
         let since = self.learned - self.refit_ended_at.min(self.learned);
         if self.learned >= self.next_refit {
-            Some(RefitReason::Rows)
+            Some(RefitTrigger::Rows)
         } else if since < self.settings.refit_first_rows {
             None
         } else if self.settings.refit_score_drop > 0.0 && model.score().drop() > self.settings.refit_score_drop {
-            Some(RefitReason::ScoreDrop)
+            Some(RefitTrigger::ScoreDrop)
         } else if model.counts().novel_when_full.saturating_sub(self.no_room_before) as f64
             > FULL_SHARE * since as f64 + 64.0
             && since > self.settings.refit_rows_max / 8
         {
-            Some(RefitReason::DictionaryFull)
+            Some(RefitTrigger::DictionaryFull)
         } else {
             None
         }
@@ -527,7 +527,7 @@ impl Learner {
     ///
     /// # Errors
     /// If there is no value function to start from. Then [`Learner::refit_failed`] makes the next one due later.
-    pub fn refit_job(&mut self, window: &Window, reason: RefitReason) -> Result<RefitJob, SnapshotError> {
+    pub fn refit_job(&mut self, window: &Window, trigger: RefitTrigger) -> Result<RefitJob, SnapshotError> {
         self.requested = false;
         let current = self.snapshot(false)?;
         self.score_at_job = self.model.as_ref().map(|model| model.score());
@@ -536,7 +536,7 @@ impl Learner {
             window: window.clone(),
             current,
             names: self.names.clone(),
-            reason,
+            trigger,
             dictionary_share: refit::DICTIONARY_SHARE,
             from: self.changed_at(),
             seed: self.settings.seed.wrapping_add(self.refits + 1),
@@ -573,7 +573,7 @@ impl Learner {
     ///
     /// # Panics
     /// If the window has forgotten rows that were not learned.
-    pub fn consider(&mut self, candidate: Candidate, window: &Window) -> Verdict {
+    pub fn try_adopt(&mut self, candidate: Candidate, window: &Window) -> Verdict {
         if self.model.is_some() {
             let mut events = Vec::new();
             self.learn_up_to(window, window.end(), &mut events);
@@ -610,7 +610,7 @@ impl Learner {
         candidate.skip_to(self.learned.saturating_sub(TAIL_ROWS));
         candidate.take_tail(window);
         let report = candidate.report.clone();
-        if let Some(why) = self.objection(&candidate) {
+        if let Some(why) = self.rejection(&candidate) {
             return Judgement::Reject { report, why };
         }
         let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
@@ -621,7 +621,7 @@ impl Learner {
         Judgement::Adopt { adoption, report, scores }
     }
 
-    fn objection(&self, candidate: &Candidate) -> Option<Rejection> {
+    fn rejection(&self, candidate: &Candidate) -> Option<Rejection> {
         // The data-driven first model is only a stopgap: any fitted model replaces it.
         let stopgap = self.generation <= 1;
         if !candidate.model.is_sound() {
@@ -664,7 +664,7 @@ impl Learner {
         let needed = self.settings.warmup_rows as u64;
         let model = self.model.as_ref().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
         let mut snapshot = Snapshot { generation: self.generation, offset: self.learned, ..model.snapshot(variance)? };
-        // Nobody has looked yet at what the data support: until then the prior's deviation is the honest one.
+        // No refit has checked yet what the data support: until then the prior's deviation is the honest one.
         snapshot.provisional =
             self.generation <= 1 && self.settings.refit_first_rows > 0 && self.settings.variance != VarianceKind::Model;
         if let Some(variance) = snapshot.variance.as_mut().filter(|_| snapshot.provisional) {

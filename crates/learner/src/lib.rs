@@ -42,7 +42,7 @@
 //!
 //! Model selection is a function of its own, so that it can run in another thread: [`Learner::refit_due`] says that it is
 //! wanted, [`Learner::refit_job`] hands out the rows and settings, [`refit::run`] makes a [`refit::Candidate`], and
-//! [`Learner::consider`] judges and adopts it between two steps.
+//! [`Learner::try_adopt`] judges and adopts it between two steps.
 //!
 //! # Where to read on
 //!
@@ -52,6 +52,8 @@
 pub mod action;
 pub mod batch;
 mod contest;
+pub mod diagnostics;
+pub mod heads;
 pub mod improve;
 pub mod judge;
 mod learner;

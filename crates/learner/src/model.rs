@@ -5,7 +5,8 @@ use super::verification::{Pace, Verification, Verified};
 use super::watch::{Alarm, Watch, Watched};
 use super::{Settings, VarianceKind};
 use crate::action::ActionValue;
-use crate::math::backfill::{Crossing, Observed, Recent, difference_residual};
+use crate::heads::{Bank, Block};
+use crate::math::backfill::{BackfillBuffer, Crossing, Observed, difference_residual};
 use crate::math::dense::{Matrix, Op, SINGLY, View, ViewMut, axpy, dot, multiply, rank_k, solve_lower};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Hyperparameters, Kernel, NoiseModel};
@@ -132,7 +133,7 @@ pub struct Model {
     scale: Scale,
     dictionary: Dictionary,
     statistics: Statistics,
-    recent: Recent,
+    recent: BackfillBuffer,
     chains: Vec<Chain>,
     slots: Vec<Slot>,
     /// Slot of each stream number; `u32::MAX` where it has none.
@@ -168,7 +169,10 @@ pub struct Model {
     steady_tunings: u32,
     score: Score,
     counts: Counts,
-    /// Whether its errors are still what they were; none where nobody asks.
+    /// What it has learned for its heads; none if it has no heads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    heads: Option<Box<Bank>>,
+    /// Detector of drift in its errors; none if drift detection is off.
     #[serde(default)]
     watch: Option<Box<Watch>>,
     /// What it states of rows before it learns them, where somebody asks.
@@ -289,15 +293,15 @@ enum Successor {
 
 /// Where a row's states stand among the nodes of its block.
 #[derive(Clone, Copy, Debug, Default)]
-struct RowNodes {
-    slot: usize,
+pub(crate) struct RowNodes {
+    pub(crate) slot: usize,
     /// Successor of the chain that a gap before this row cuts.
-    gap: Option<usize>,
+    pub(crate) gap: Option<usize>,
     /// What the row before it in its chain led to, where rows are followed and that is another state than its own.
     before: Option<usize>,
-    state: usize,
+    pub(crate) state: usize,
     /// Next state, where it is needed: white noise, or a chain cut after this row.
-    next: Option<usize>,
+    pub(crate) next: Option<usize>,
 }
 
 impl Work {
@@ -345,7 +349,7 @@ impl Model {
             noise: hyperparameters.noise,
             scale: Scale::of_noise(hyperparameters.noise_variance),
             statistics: Statistics::new(m, rewards, room),
-            recent: Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, rewards),
+            recent: BackfillBuffer::new(settings.backfill_rows, settings.refresh_rows, room, width, rewards),
             lambda: 1.0,
             td_square: 0.0,
             spread: None,
@@ -364,12 +368,14 @@ impl Model {
             steady_tunings: 0,
             score: Score::default(),
             counts: Counts::default(),
+            heads: None,
             watch: None,
             foretold: None,
             work: None,
             dictionary,
             settings,
         };
+        model.start_heads();
         model.statistics.forget(model.settings.forgetting);
         if model.statistics.forgets() {
             model.recent.forget();
@@ -379,6 +385,41 @@ impl Model {
         }
         model.set_lambda(lambda);
         model
+    }
+
+    /// Begin with the heads of the settings. White noise, which has no returns, knows none.
+    fn start_heads(&mut self) {
+        if !self.settings.heads.is_empty() && self.noise == NoiseModel::Correlated {
+            let (heads, half_life) = (self.settings.heads.clone(), self.settings.forgetting);
+            self.heads = Some(Box::new(Bank::new(heads, self.dictionary.len(), half_life, self.scale)));
+        }
+    }
+
+    /// What it has learned for its heads; none where it has none.
+    pub fn heads(&self) -> Option<&Bank> {
+        self.heads.as_deref()
+    }
+
+    /// Choose noise and scale of each head that does not name its own, from what has been learned so far.
+    ///
+    /// # Errors
+    /// If a system cannot be solved; the scales are then as they were.
+    pub fn tune_heads(&mut self) -> Result<(), SolveError> {
+        let running = self.running();
+        let (diagonal, floor) = (self.dictionary.kernel().diagonal(), self.settings.noise_floor);
+        if let Some(heads) = &mut self.heads {
+            heads.tune(&running, diagonal, floor)?;
+        }
+        Ok(())
+    }
+
+    /// Log evidence of each head, nats; empty where there is none.
+    ///
+    /// # Errors
+    /// If a system cannot be solved.
+    pub fn head_evidence(&self) -> Result<Vec<f64>, SolveError> {
+        let Some(heads) = &self.heads else { return Ok(Vec::new()) };
+        Ok(heads.log_evidence(&heads.solve(&self.running())?))
     }
 
     /// A model with the inputs, kernel, dictionary, lambda, scale and noise of this one that has learned nothing: for rows
@@ -423,8 +464,8 @@ impl Model {
 
     /// Rows up to which a solution gains those since the last one, where rows are followed; 0 where refreshes are too rare, and
     /// where rows are forgotten, since each then moves all of M.
-    fn gains_followed(&self) -> usize {
-        let most = Posterior::gains_most(self.dictionary.len());
+    fn updates_followed(&self) -> usize {
+        let most = Posterior::max_incremental_rows(self.dictionary.len());
         let followed = self.statistics.follows_rows && !self.statistics.forgets();
         if followed && self.refresh_interval() <= most as u64 { most } else { 0 }
     }
@@ -452,21 +493,21 @@ impl Model {
 
     /// Whether everything has the size that everything else expects: what is read from a file is asked this, since a model
     /// that does not hold together would panic at some later row.
-    pub fn holds_together(&self) -> bool {
+    pub fn is_consistent(&self) -> bool {
         let (m, rewards, dim) = (self.dictionary.len(), self.settings.rewards.len(), self.inputs.dim());
         let slots = self.slots.len();
-        self.settings.are_sound()
-            && self.dictionary.holds_together(dim)
+        self.settings.are_valid()
+            && self.dictionary.is_consistent(dim)
             && self.inputs.scale.len() == dim
-            && self.statistics.holds_together(m, rewards)
+            && self.statistics.is_consistent(m, rewards)
             && self.steady_tunings <= TUNE_STEADY_MAX
             && (0.0..=1.0).contains(&self.lambda)
             && (self.lambda == 1.0 || self.statistics.follows_rows)
-            && self.spread.as_ref().is_none_or(|spread| spread.holds_together(m, rewards))
+            && self.spread.as_ref().is_none_or(|spread| spread.is_consistent(m, rewards))
             && self.value_covariance.as_ref().is_none_or(|cov| cov.rows() == cov.cols() && cov.rows() <= m)
-            && self.verification.holds_together(rewards, slots)
+            && self.verification.is_consistent(rewards, slots)
             && (!self.recent.is_settled() || self.dictionary.is_full())
-            && self.recent.holds_together(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
+            && self.recent.is_consistent(m, self.dictionary.kernel().projected_dim(dim), rewards, slots)
             && self.chains.len() == slots
             && self.chains.iter().all(|chain| chain.trace.len() == m && chain.weighted_target.len() == rewards)
             && self.slot_of_stream.iter().all(|&slot| slot == u32::MAX || (slot as usize) < slots)
@@ -479,9 +520,10 @@ impl Model {
                     && (slot.next_state.len() == dim || (chain.rows == 0 && slot.next_state.is_empty()))
                     && (!self.clusters() || scores)
             })
-            && self.posterior.as_ref().is_none_or(|posterior| posterior.holds_together(m, rewards))
-            && self.arrivals.holds_together(m, rewards)
-            && self.watch.as_ref().is_none_or(|watch| watch.holds_together(rewards, dim, slots))
+            && self.posterior.as_ref().is_none_or(|posterior| posterior.is_consistent(m, rewards))
+            && self.arrivals.is_consistent(m, rewards)
+            && self.heads.as_ref().is_none_or(|heads| heads.is_consistent(m, slots, dim))
+            && self.watch.as_ref().is_none_or(|watch| watch.is_consistent(rewards, dim, slots))
     }
 
     /// Dictionary size m.
@@ -533,6 +575,7 @@ impl Model {
             rho_max: kept.rho_max,
             forgetting: kept.forgetting,
             action_value: kept.action_value,
+            heads: kept.heads,
             ..settings.clone()
         };
     }
@@ -565,6 +608,7 @@ impl Model {
             + self.arrivals.bytes()
             + self.waiting_scores.bytes()
             + self.watch.as_ref().map_or(0, |watch| watch.bytes())
+            + self.heads.as_ref().map_or(0, |heads| heads.bytes())
             + self.chains.len() * chain * size_of::<f64>()
     }
 
@@ -634,14 +678,18 @@ impl Model {
         self.admit_novel(&mut work);
         self.observe(rows, block.clone(), &mut work);
         self.score_rows(rows, block.clone(), offset, &mut work);
+        if let Some(heads) = &mut self.heads {
+            let (nodes, features) = (&work.nodes, &work.features);
+            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features });
+        }
         self.absorb(rows, block, offset, &mut work);
         self.work = Some(work);
         if self.dictionary.is_full() && !self.recent.is_settled() {
             // From here on the rows since the last refresh are of use, where its factor may gain them, and no others.
-            let few = Posterior::gains_most(self.dictionary.len());
+            let few = Posterior::max_incremental_rows(self.dictionary.len());
             let gains =
                 !self.statistics.follows_rows && !self.statistics.forgets() && self.settings.refresh_rows <= few;
-            self.recent.settle(if gains { few } else { 0 });
+            self.recent.freeze_dictionary(if gains { few } else { 0 });
         }
     }
 
@@ -996,13 +1044,15 @@ impl Model {
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
         let point = |node: usize| node * width..(node + 1) * width;
         let diagonal = self.dictionary.kernel().diagonal();
-        let (gains, unit) = (self.gains_followed(), self.statistics.unit());
+        let (gains, unit) = (self.updates_followed(), self.statistics.unit());
         let mut prior_trace = 0.0;
         let mut rewards = std::mem::take(&mut work.rewards);
         let mut gathered = std::mem::take(&mut work.gathered);
         // A row may end the chain before it, continue one and be the last of its own.
         gathered.clear(self.dictionary.len(), 2 * block.len(), self.statistics.follows_rows, self.scatters_rows());
         let asks = !white && self.asks_for_errors(&gathered);
+        // At lambda = 1, with the variance of the model, nothing waits for a row's successor.
+        let settles = asks || self.statistics.follows_rows;
         let dim = self.inputs.dim();
         for (k, i) in block.clone().enumerate() {
             let nodes = work.nodes[k];
@@ -1019,11 +1069,11 @@ impl Model {
                 self.close_chain(slot, row, work.features.col(node), &work.points[point(node)], &mut gathered);
             }
             let (ratio, decay) = (self.ratio(rows, i), self.chains[slot].discount);
-            let carry = self.carry(rows, i);
+            let carry = self.chains[slot].carry(self.carry(rows, i), ratio);
             let weight = self.statistics.weight_at(offset + k as u64);
             let features = work.features.col(nodes.state);
             let continues = self.chains[slot].rows > 0;
-            if continues && !white {
+            if continues && settles {
                 self.settle_row(slot, Some(work.features.col(nodes.before.unwrap_or(nodes.state))), &mut gathered);
             }
             let crossing = self.statistics.follows_rows.then(|| {
@@ -1148,6 +1198,9 @@ impl Model {
             if self.chains[slot].rows > 0 {
                 let point = self.dictionary.kernel().project(self.inputs.dim(), &self.slots[slot].next_state);
                 let features = self.features(&self.slots[slot].next_state, &point);
+                if let Some(heads) = &mut self.heads {
+                    heads.cut(slot, features.col(0));
+                }
                 self.close_chain(slot, self.recent.end(), features.col(0), &point, &mut gathered);
             }
         }
@@ -1158,6 +1211,9 @@ impl Model {
     pub fn discount(&mut self, factor: f64) {
         self.cut_running_chains();
         self.statistics.discount(factor);
+        if let Some(heads) = &mut self.heads {
+            heads.discount(factor);
+        }
         self.recent.discount(factor);
         self.scale_scores(factor);
         self.rows_at_tuning = self.rows_at_tuning.min(self.statistics.rows);
@@ -1182,7 +1238,7 @@ impl Model {
     /// What a block has gathered goes into B and into the scatter of scores, where refreshes are frequent some rows later.
     fn absorb_gathered(&mut self, gathered: &Gathered) {
         // Many at once cost less; where there are blocks of many rows these need not wait.
-        let wait = self.gains_followed() > 0 || self.statistics.forgets();
+        let wait = self.updates_followed() > 0 || self.statistics.forgets();
         if !gathered.revisits {
             self.statistics.absorb_boundaries(&gathered.boundaries, wait);
         }
@@ -1354,9 +1410,9 @@ impl Model {
         running
     }
 
-    /// Refresh the weights that score incoming rows, and noise and scale where the dictionary or the rows have grown: by an
-    /// eighth, and by more the less that has moved them. A solve that fails leaves the last weights in place (their factor may
-    /// have gained the rows since).
+    /// Recompute the weights that score incoming rows. Re-estimate noise and scale too if the dictionary grew, or if rows grew
+    /// by 1/8 since the last estimate; that step doubles after each estimate that changed little. A failed solve leaves the last
+    /// weights in place (their factor may have been updated).
     pub fn refresh(&mut self) {
         self.rows_since_refresh = 0;
         self.counts.refreshes += 1;
@@ -1375,27 +1431,27 @@ impl Model {
 
     fn resolve(&mut self, work: &mut Work) {
         let Work { running, running_states, points, covariances, solve, spare, .. } = work;
-        solve.inverts = self.gains_followed() > 0;
+        solve.inverts = self.updates_followed() > 0;
         self.close_running(running, running_states, points, covariances);
         let (rows, features) = (self.statistics.rows, self.dictionary.len());
         // Rows that are forgotten are replaced by others long before rows in all have grown by their share.
         let known = self.rows_at_tuning.min(self.statistics.effective_rows() as u64);
         let due = self.rows_at_tuning.saturating_add(known >> (TUNE_STEADY_MAX - self.steady_tunings));
         let tunes =
-            self.settings.tune_noise && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
-        // A few rows since the last refresh are gained by it. More, or other circumstances, ask for a solution from the
-        // beginning; so does tuning, which may fail: what is there is taken apart where it gains, and must not be lost then.
+            self.settings.estimate_scale && rows >= TUNE_ROWS_MIN && (rows > due || features > self.features_at_tuning);
+        // Few new rows: update incrementally. Otherwise solve afresh. Tuning may fail and updating consumes the old posterior, so
+        // tuning never updates.
         let (statistics, scale, arrivals) = (&self.statistics, self.scale, &mut self.arrivals);
         arrivals.settle_running(running);
         let gained = self.posterior.as_mut().filter(|_| !tunes).is_some_and(|before| {
-            if before.can_gain_followed(arrivals, statistics, scale) {
-                return spare.gain_followed(before, arrivals, statistics, solve).is_ok();
+            if before.can_update_followed(arrivals, statistics, scale) {
+                return spare.update_followed(before, arrivals, statistics, solve).is_ok();
             }
-            let can = !statistics.follows_rows && before.can_gain(statistics, scale);
+            let can = !statistics.follows_rows && before.can_update(statistics, scale);
             let rows = can.then(|| self.recent.last(rows - before.rows())).flatten();
-            rows.is_some_and(|rows| spare.gain(before, rows, statistics, running, solve).is_ok())
+            rows.is_some_and(|rows| spare.update(before, rows, statistics, running, solve).is_ok())
         });
-        // Until there is a solution from the beginning nothing can be gained.
+        // After a failed update only a full solution helps.
         if !gained {
             arrivals.miss();
         }
@@ -1454,8 +1510,11 @@ impl Model {
         self.flush_scores();
         let weights = self.posterior.take()?.feature_weights().clone();
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
-        self.recent = Recent::new(0, 1, 0, width, self.settings.rewards.len());
+        self.recent = BackfillBuffer::new(0, 1, 0, width, self.settings.rewards.len());
         (self.chains, self.slots, self.slot_of_stream) = Default::default();
+        if let Some(heads) = &mut self.heads {
+            heads.drop_chains();
+        }
         self.verification.forget();
         self.arrivals = Self::unknown_arrivals();
         self.watch = self.watch.take().and_then(|watch| watch.into_healthy());
@@ -1467,7 +1526,8 @@ impl Model {
     pub(super) fn wake(&mut self) {
         let (room, settings) = (self.dictionary.max(), &self.settings);
         let width = self.dictionary.kernel().projected_dim(self.inputs.dim());
-        self.recent = Recent::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
+        self.recent =
+            BackfillBuffer::new(settings.backfill_rows, settings.refresh_rows, room, width, settings.rewards.len());
         if self.statistics.forgets() {
             self.recent.forget();
         }
@@ -1681,6 +1741,10 @@ impl Model {
         } else {
             None
         };
+        let heads = match &self.heads {
+            None => None,
+            Some(heads) => Some(heads.publish(&heads.solve(&running)?, &self.dictionary, signal, variance.is_some())),
+        };
         let (m, dim) = (self.dictionary.len(), self.inputs.dim());
         Ok(Snapshot {
             critic: self.settings.name.clone(),
@@ -1701,6 +1765,7 @@ impl Model {
             returns: self.spread.as_ref().map(|spread| self.return_spread(spread)),
             provisional: false,
             actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
+            heads,
         })
     }
 }

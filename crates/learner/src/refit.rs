@@ -5,7 +5,7 @@ use super::model::{Model, Score, effective_tolerance};
 use super::referee::{self, Choice, Question};
 pub use super::referee::{CandidateReport, LambdaReport, SelectionReport};
 pub use super::report::{AscentReport, EvidenceKind, RefitReport, StructureReport, VariableReport, Verdict};
-use super::report::{Circumstances, Dependence, findings, scale_of, selection_findings, variables};
+use super::report::{Circumstances, Dependence, evidence_diagnostics, scale_of, selection_diagnostics, variables};
 use super::search::{Climb, Data, Found, Search, Structure, enough};
 use super::window::Window;
 use super::{Alarm, KernelKind, Lambda, SelectBy, Settings};
@@ -35,10 +35,10 @@ const CHOICE_RELEVANCE: f64 = 0.1;
 const NOISE: usize = 2;
 /// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
 const ROUNDS: usize = 3;
-/// Targets that move by less, in their standard deviations, do not ask for another round ...
+/// Stop iterating when the targets move by less than this many standard deviations of the targets.
 const TARGETS_MOVED: f64 = 0.05;
-/// ... if it is also less than this in standard deviations of correlated noise: errors in the targets are noise to the
-/// evidence, and where there is little other noise they decide what is selected.
+/// Also require that the targets move by less than this many standard deviations of the noise: errors in the targets are noise
+/// to the evidence, and decide the selection where there is little other noise.
 const TARGETS_MOVED_NOISE: f64 = 0.1;
 /// A candidate is outdated where more than this times the rows that chose it have arrived since: what few rows can tell apart is not
 /// what so many more would choose.
@@ -50,18 +50,18 @@ const HALF_LIVES: f64 = 8.0;
 
 /// Why a refit was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefitReason {
+pub enum RefitTrigger {
     /// Enough rows since the last one.
     Rows,
     /// Incoming rewards are predicted worse than they were.
     ScoreDrop,
     /// Novel states find the dictionary full.
     DictionaryFull,
-    /// Somebody asked.
+    /// A request.
     Requested,
 }
 
-impl RefitReason {
+impl RefitTrigger {
     /// The word used on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ pub struct RefitJob {
     /// Names of the state variables, if anybody said.
     pub names: Option<Vec<String>>,
     /// Why now.
-    pub reason: RefitReason,
+    pub trigger: RefitTrigger,
     /// Share of the largest dictionary that may be filled: 1 where nothing more will be learned.
     pub dictionary_share: f64,
     /// Seed of the subset and of the random starts.
@@ -107,7 +107,7 @@ impl RefitJob {
             window,
             current: self.current.clone(),
             names: self.names.clone(),
-            reason: self.reason,
+            trigger: self.trigger,
             dictionary_share: self.dictionary_share,
             from: self.from,
             seed: self.seed,
@@ -346,6 +346,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             left_out: &left_out,
             room: job.room(),
             seed: job.seed,
+            profiled: None,
         };
         let search = Search::new(settings, &data)?;
         let mut note = |structure: &Structure, rows, found: &[Ascent]| {
@@ -361,7 +362,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             Some(found) => climb.again(found)?,
             None => climb.select(settings.kernel, &mut structures)?,
         };
-        let found = climb.widen(found, settings.kernel == KernelKind::Auto)?;
+        let found = climb.refine_on_all_rows(found, settings.kernel == KernelKind::Auto)?;
         evaluations += found.ascent.evaluations;
         let hyperparameters = found.hyperparameters();
         let chosen = Given {
@@ -382,7 +383,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             round += 1;
             continue;
         }
-        sane(&snapshot, &rows, settings)?;
+        plausible(&snapshot, &rows, settings)?;
         look_again(&mut model, &rows, job.first(), keep_going);
         let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
         let active = &found.ascent.active;
@@ -394,7 +395,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         // Asked only by the search so far: what the rebuild has used up since has not ended it.
         let out_of_time = ended.load(Ordering::Relaxed);
         let reached = search.value(found.by, &hyperparameters, keep_going).map_err(stopped_or_no_ascent)?;
-        let alike = |d: usize| dependence.alike(d);
+        let alike = |d: usize| dependence.duplicates_of(d);
         let support = search.support(found.by, &hyperparameters, &alike, keep_going, time_left);
         let mut report = RefitReport {
             evidence: found.by,
@@ -402,7 +403,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
             structure: found.structure.name.clone(),
             evidence_before: search.value(found.by, &present, keep_going).ok().map(|e| e.value),
             evidence_after: Some(reached.value),
-            given_up: found.given_up,
+            evidence_loss: found.evidence_loss,
             fit_ratio: Some(reached.fit_ratio()),
             evaluations,
             structures,
@@ -414,7 +415,7 @@ pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) 
         let singular = |a: &AscentReport| {
             matches!(a.ascent.outcome, Outcome::Stalled | Outcome::Failed(EvidenceError::NotPositiveDefinite(_)))
         };
-        report.findings = findings(
+        report.findings = evidence_diagnostics(
             &report,
             &Circumstances {
                 hyperparameters: &hyperparameters,
@@ -480,7 +481,7 @@ fn by_returns(
         since.extend(rows, (from - chosen.first) as usize..rows.len());
         model = selected_model(job, &Given { rows: &since, first: from, ..chosen }, keep_going)?;
     }
-    let alike = |d: usize| dependence.alike(d);
+    let alike = |d: usize| dependence.duplicates_of(d);
     let support = found.as_ref().and_then(|(search, found)| {
         search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
     });
@@ -494,7 +495,7 @@ fn by_returns(
         report.evidence_rows = search.rows(EvidenceKind::Exact);
         report.structure.clone_from(&found.structure.name);
     }
-    report.findings = selection_findings(&report, &hyperparameters, inputs, dependence, job.room());
+    report.findings = selection_diagnostics(&report, &hyperparameters, inputs, dependence, job.room());
     if !keep_going() {
         return Err(RefitError::Stopped);
     }
@@ -515,7 +516,7 @@ fn report_of_rebuilt(
     let rewards = job.settings.rewards.len() as f64;
     let factor = matches!(metric, Metric::Factor { .. });
     Ok(RefitReport {
-        reason: job.reason,
+        trigger: job.trigger,
         rows: rows.len() as u64,
         rows_effective: effective_rows(model),
         evidence: EvidenceKind::Exact,
@@ -523,7 +524,7 @@ fn report_of_rebuilt(
         structure: metric.kind().to_owned(),
         evidence_before: None,
         evidence_after: None,
-        given_up: None,
+        evidence_loss: None,
         fit_ratio: None,
         evaluations: 0,
         structures: Vec::new(),
@@ -535,7 +536,7 @@ fn report_of_rebuilt(
         rows_left_out: 0,
         variables: variables(hyperparameters, inputs, dependence, support.as_ref().map(|(s, _)| &s[..])),
         directions: if factor { metric.directions(inputs.dim()) } else { Vec::new() },
-        support_evidence: support.map(|(_, by)| by),
+        evidence_drop_by: support.map(|(_, by)| by),
         findings: Vec::new(),
         ascents: Vec::new(),
         selection: None,
@@ -567,7 +568,11 @@ pub(super) fn stopped_or_no_ascent(e: EvidenceError) -> RefitError {
 
 /// A data-driven model for the time before the first refit: scales from the rows, relevances of one lengthscale per
 /// square root of D.
-pub fn first_guess(rows: &Rows, settings: &Settings, names: Option<Vec<String>>) -> (Inputs, Hyperparameters) {
+pub fn initial_hyperparameters(
+    rows: &Rows,
+    settings: &Settings,
+    names: Option<Vec<String>>,
+) -> (Inputs, Hyperparameters) {
     let kinds = settings.kinds(rows.dim);
     let inputs = normalisation(rows, settings, names);
     let returns = Returns::new(rows, &settings.rewards, settings.discount);
@@ -699,7 +704,7 @@ const PASSES: usize = 3;
 fn selected_model(job: &RefitJob, chosen: &Given<'_>, keep_going: KeepGoing<'_>) -> Result<Model, RefitError> {
     let mut model = rebuild(job, chosen, keep_going)?;
     model.match_scale()?;
-    sane(&model.snapshot(false)?, chosen.rows, &job.settings)?;
+    plausible(&model.snapshot(false)?, chosen.rows, &job.settings)?;
     look_again(&mut model, chosen.rows, chosen.first, keep_going);
     Ok(model)
 }
@@ -744,7 +749,7 @@ fn rebuild(job: &RefitJob, given: &Given<'_>, keep_going: KeepGoing<'_>) -> Resu
 
 /// Values cannot exceed what rewards and discounts add up to. A fixed point of bootstrapped targets that does is an artefact of
 /// too little data.
-fn sane(snapshot: &Snapshot, rows: &Rows, settings: &Settings) -> Result<(), RefitError> {
+fn plausible(snapshot: &Snapshot, rows: &Rows, settings: &Settings) -> Result<(), RefitError> {
     let largest = (0..rows.len())
         .flat_map(|i| settings.rewards.iter().map(move |&h| rows.reward(i)[h].abs()))
         .fold(0.0, f64::max);

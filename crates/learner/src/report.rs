@@ -1,7 +1,8 @@
 //! What a refit found, in numbers and in words.
 
+use super::diagnostics::Diagnostic;
 use super::referee::SelectionReport;
-use super::refit::RefitReason;
+use super::refit::RefitTrigger;
 use super::search::Structure;
 use crate::math::dense::{Matrix, Op, product};
 use crate::math::embedding::StateKind;
@@ -10,12 +11,11 @@ use crate::math::kernel::{Direction, Hyperparameters, Metric};
 use crate::math::optimise::Ascent;
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
-use std::fmt;
 
-/// Evidence whose loss says that a state variable matters, nats: odds of more than twenty thousand to one. To this comes log D:
-/// the luckiest of D variables that mean nothing gains about as much ...
+/// Evidence drop, in nats, from which a state variable matters: odds of more than twenty thousand to one. log D is added, since
+/// the luckiest of D irrelevant variables gains about that much.
 const MATTERS: f64 = 10.0;
-/// ... and that it may matter. Returns share their noise, and so their evidence is less than it counts.
+/// Evidence drop, in nats, from which a variable may matter. Returns share their noise, which inflates the evidence.
 const MATTERS_LITTLE: f64 = 4.0;
 /// Trace gap above which a dictionary is too small to select a model with, nats (docs/mathematics.md (E9)).
 const GAP_TOO_LARGE: f64 = 5.0;
@@ -30,14 +30,14 @@ const OUTLYING_RETURN: f64 = 100.0;
 const FEW_OUTLIERS: f64 = 8.0;
 /// Standard deviation that a hundredth of the rows has made so much larger than that of the others is not a scale.
 const OUTLYING_STATES: f64 = 20.0;
+/// Standard deviation of a state variable below which it has no scale: slopes of V would be beyond what numbers can be.
+const SMALLEST_SCALE: f64 = 1e-290;
 /// Correlation of two state variables above which the evidence can hardly tell them apart.
 const CORRELATED: f64 = 0.99;
 /// State variables that differ by less, in standard deviations, are copies: 32-bit numbers agree to that.
 const COPY: f64 = 1e-5;
 /// Rows that correlations and quantiles are taken from.
 const SAMPLE: usize = 4096;
-/// Directions weaker than this, relative to the strongest, are not told.
-const WEAK_DIRECTION: f64 = 0.01;
 
 /// Which evidence a model was selected by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl EvidenceKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefitReport {
     /// Why it was started.
-    pub reason: RefitReason,
+    pub trigger: RefitTrigger,
     /// Rows that it looked at: those of the window, or the last of them where rows are forgotten.
     pub rows: u64,
     /// Effective number of rows of the rebuilt model, where rows are forgotten.
@@ -79,7 +79,7 @@ pub struct RefitReport {
     pub evidence_after: Option<f64>,
     /// Exact evidence given up, on `evidence_rows` of the settings, for what the dictionary can carry, nats: what the exact search
     /// reached less what the model selected by the bound has. None if the bound was not used.
-    pub given_up: Option<f64>,
+    pub evidence_loss: Option<f64>,
     /// 1/2 y' Q^-1 y over n / 2: 1 at an optimum that no bound holds.
     pub fit_ratio: Option<f64>,
     /// Evaluations of the evidence with gradient.
@@ -103,9 +103,9 @@ pub struct RefitReport {
     /// Directions of a factor model, the strongest first; empty for others.
     pub directions: Vec<Direction>,
     /// Which evidence the support of the variables is of; none if it could not be computed.
-    pub support_evidence: Option<EvidenceKind>,
-    /// What somebody should know of how this was found, a sentence each.
-    pub findings: Vec<String>,
+    pub evidence_drop_by: Option<EvidenceKind>,
+    /// What the refit has noticed.
+    pub findings: Vec<Diagnostic>,
     /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
     pub ascents: Vec<AscentReport>,
     /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
@@ -162,7 +162,7 @@ impl AscentReport {
 /// What one state variable means to the value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariableReport {
-    /// Its name, or `state_0`, `state_1`, ... if nobody gave one.
+    /// Its name; `state_0`, `state_1`, ... by default.
     pub name: String,
     /// Entry of Omega on the diagonal, in normalised coordinates: 0 if it is left out.
     pub relevance: f64,
@@ -171,7 +171,7 @@ pub struct VariableReport {
     /// The same in its standard deviations.
     pub lengthscale_in_deviations: Option<f64>,
     /// Evidence lost if it and its copies were left out and all else stayed, nats.
-    pub support: Option<f64>,
+    pub evidence_drop: Option<f64>,
     /// The short of it.
     pub verdict: Verdict,
 }
@@ -207,99 +207,14 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for VariableReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.name;
-        match self.verdict {
-            Verdict::Removed => return write!(f, "{name} is left out: the evidence does not fall without it"),
-            Verdict::Constant => return write!(f, "{name} never changes: nothing can be learned of what it means"),
-            Verdict::CopyOf(_) => return write!(f, "{name} is left out: it is a copy of another"),
-            Verdict::Matters => write!(f, "{name} matters")?,
-            Verdict::MattersLittle => write!(f, "{name} may matter a little")?,
-            Verdict::DoesNotMatter => write!(f, "{name} does not matter")?,
-        }
-        match (self.lengthscale, self.lengthscale_in_deviations) {
-            (Some(length), Some(deviations)) => {
-                let length = format!("{} ({} of its standard deviations)", short(length), short(deviations));
-                write!(f, ": the value changes over {length}")?;
-            }
-            (Some(length), None) => write!(f, ": the value changes over {}", short(length))?,
-            _ => {}
-        }
-        match self.support {
-            Some(support) if support >= 0.05 => {
-                write!(f, ", and without it {support:.1} nats of evidence would be lost")
-            }
-            Some(_) => write!(f, ", and without it no evidence would be lost"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl RefitReport {
-    /// Which state variables matter, how strongly, with what support, and along which directions: a sentence each, the most
-    /// important first.
-    pub fn relevance(&self) -> Vec<String> {
-        let mut order: Vec<usize> = (0..self.variables.len()).collect();
-        let weight = |v: &VariableReport| v.support.unwrap_or(v.relevance);
-        order.sort_by(|&a, &b| weight(&self.variables[b]).total_cmp(&weight(&self.variables[a])));
-        let mut out: Vec<String> = order
-            .into_iter()
-            .map(|i| match self.variables[i].verdict {
-                Verdict::CopyOf(k) => {
-                    format!("{} is left out: it is a copy of {}", self.variables[i].name, self.variables[k].name)
-                }
-                _ => self.variables[i].to_string(),
-            })
-            .collect();
-        let strongest = self.directions.first().map_or(0.0, |d| d.strength);
-        let strong = self.directions.iter().filter(|d| d.strength > WEAK_DIRECTION * strongest);
-        for (k, direction) in strong.enumerate() {
-            out.push(format!(
-                "direction {}: {}, strength {} (the value changes over {} standard deviations along it)",
-                k + 1,
-                self.combination(&direction.vector),
-                short(direction.strength),
-                short(1.0 / direction.strength.sqrt())
-            ));
-        }
-        out
-    }
-
-    /// "0.71 angle - 0.70 speed": the larger terms of a unit vector in normalised coordinates.
-    fn combination(&self, vector: &[f64]) -> String {
-        let mut order: Vec<usize> = (0..vector.len()).filter(|&d| vector[d].abs() >= 0.1).collect();
-        order.sort_by(|&a, &b| vector[b].abs().total_cmp(&vector[a].abs()));
-        let mut out = String::new();
-        for (k, &d) in order.iter().enumerate() {
-            let sign = match (k, vector[d] < 0.0) {
-                (0, false) => "",
-                (0, true) => "-",
-                (_, false) => " + ",
-                (_, true) => " - ",
-            };
-            out += &format!("{sign}{:.2} {}", vector[d].abs(), self.variables[d].name);
-        }
-        out
-    }
-}
-
-/// Three significant digits.
-fn short(value: f64) -> String {
-    let magnitude = value.abs().log10();
-    if (-2.0..5.0).contains(&magnitude) {
-        format!("{value:.*}", (2.0 - magnitude.floor()).max(0.0) as usize)
-    } else {
-        format!("{value:.2e}")
-    }
-}
-
-/// How state variables hang together in the rows.
+/// Dependence of the state variables on each other in the rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Dependence {
     constant: Vec<usize>,
     /// Each copy with what it is a copy of, possibly in another unit or of the other sign.
     copies: Vec<(usize, usize)>,
+    /// Those that vary by less than [`SMALLEST_SCALE`].
+    tiny: Vec<usize>,
     /// Pairs that move together, with their correlation.
     correlated: Vec<(usize, usize, f64)>,
     /// State variables with values far outside of all others.
@@ -316,6 +231,8 @@ impl Dependence {
         for d in 0..dim {
             if (1..n).all(|i| rows.state(i)[d] == rows.state(0)[d]) {
                 out.constant.push(d);
+            } else if (1..n).all(|i| (rows.state(i)[d] - rows.state(0)[d]).abs() < SMALLEST_SCALE) {
+                out.tiny.push(d);
             } else if kind(d) == StateKind::Real && scale_of(rows, d).2 {
                 out.outlying.push(d);
             }
@@ -349,42 +266,35 @@ impl Dependence {
     }
 
     /// State variable `d` with its copies, or what it is a copy of and the other copies of that.
-    pub(super) fn alike(&self, d: usize) -> Vec<usize> {
+    pub(super) fn duplicates_of(&self, d: usize) -> Vec<usize> {
         let first = self.copies.iter().find(|&&(copy, _)| copy == d).map_or(d, |&(_, of)| of);
         std::iter::once(first)
             .chain(self.copies.iter().filter(|&&(_, of)| of == first).map(|&(copy, _)| copy))
             .collect()
     }
 
-    /// What somebody should know of the state variables, a sentence each.
-    fn findings(&self, inputs: &Inputs) -> Vec<String> {
-        let mut out = Vec::new();
-        for &(a, b, c) in &self.correlated {
-            let (a, b) = (name(inputs, a), name(inputs, b));
-            out.push(format!(
-                "{a} and {b} move together (correlation {c:.3}): which of them matters can hardly be told"
-            ));
-        }
-        for &d in &self.outlying {
-            let name = name(inputs, d);
-            out.push(format!("{name} has outliers: it is scaled by the middle 98 % of the rows, not by all"));
-        }
-        out
+    /// Diagnostics of the state variables.
+    fn diagnostics(&self, inputs: &Inputs) -> Vec<Diagnostic> {
+        let correlated = self.correlated.iter().map(|&(a, b, correlation)| Diagnostic::Correlated {
+            variables: [name(inputs, a), name(inputs, b)],
+            correlation,
+        });
+        let outlying = self.outlying.iter().map(|&d| Diagnostic::OutlyingStates { variable: name(inputs, d) });
+        let tiny =
+            self.tiny.iter().map(|&d| Diagnostic::TinyStates { variable: name(inputs, d), limit: SMALLEST_SCALE });
+        correlated.chain(tiny).chain(outlying).collect()
     }
 
     /// Whether one lengthscale for all counts copies twice.
-    fn counted_twice(&self, hyperparameters: &Hyperparameters) -> Option<String> {
+    fn counted_twice(&self, hyperparameters: &Hyperparameters) -> Option<Diagnostic> {
         let isotropic = matches!(hyperparameters.kernel.metric, Metric::Isotropic(_));
-        (isotropic && !self.copies.is_empty()).then(|| {
-            "some state variables are copies of others, and one lengthscale for all counts them twice; support is that \
-             of all of them"
-                .into()
-        })
+        (isotropic && !self.copies.is_empty()).then_some(Diagnostic::CopiesCountedTwice)
     }
 
     /// State variables that can say nothing beside the others.
     pub(super) fn left_out(&self) -> Vec<usize> {
-        let mut out: Vec<usize> = self.constant.iter().copied().chain(self.copies.iter().map(|&(d, _)| d)).collect();
+        let still = self.constant.iter().chain(&self.tiny).copied();
+        let mut out: Vec<usize> = still.chain(self.copies.iter().map(|&(d, _)| d)).collect();
         out.sort_unstable();
         out
     }
@@ -413,17 +323,25 @@ fn median_and_inner_deviation(values: &mut [f64]) -> (f64, f64) {
     (values[last / 2], (values[last - out] - values[out]) / 4.653)
 }
 
+/// The power of two next to a magnitude, 1 for 0.
+fn power_of_two(magnitude: f64) -> f64 {
+    if magnitude > 0.0 { 2f64.powi((magnitude.log2().round() as i32).max(f64::MIN_EXP)) } else { 1.0 }
+}
+
 /// Shift and scale of state variable `d`, and whether outliers decided how they were taken: mean and standard deviation over the
 /// rows, or, where the outermost hundredth has blown those up, median and the spread of the others. What stands still most of the
 /// time and then moves has no outliers: its quartiles may coincide, and its standard deviation is the scale of the movement. A
-/// constant keeps its unit.
+/// constant keeps its unit, and so does what varies by less than [`SMALLEST_SCALE`].
 pub(super) fn scale_of(rows: &Rows, d: usize) -> (f64, f64, bool) {
     let n = rows.len().max(1) as f64;
     let column = || rows.states.iter().skip(d).step_by(rows.dim);
     let mean = column().sum::<f64>() / n;
-    let deviation = (column().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n).sqrt();
+    // Squares of small numbers would be 0: they are taken in a unit of their own, a power of two, which rounds nothing off.
+    let unit = power_of_two(column().fold(0.0, |most: f64, x| most.max((x - mean).abs())));
+    let square = |x: &f64| ((x - mean) / unit) * ((x - mean) / unit);
+    let deviation = unit * (column().map(square).sum::<f64>() / n).sqrt();
     // What is left of a constant after subtracting its mean is rounding, not a scale.
-    if deviation <= 1e-12 * mean.abs().max(1e-300) {
+    if deviation <= (1e-12 * mean.abs()).max(SMALLEST_SCALE) {
         return (mean, 1.0, false);
     }
     let mut sample: Vec<f64> = sampled(rows.len()).map(|i| rows.state(i)[d]).collect();
@@ -471,7 +389,7 @@ pub(super) fn variables(
                 relevance,
                 lengthscale: length.map(|l| l * inputs.scale[d]),
                 lengthscale_in_deviations: length.filter(|_| real),
-                support,
+                evidence_drop: support,
                 verdict,
             }
         })
@@ -501,111 +419,84 @@ pub(super) struct Circumstances<'a> {
     pub(super) dictionary_max: usize,
 }
 
-/// What somebody should know of how a model was found.
-pub(super) fn findings(report: &RefitReport, about: &Circumstances<'_>) -> Vec<String> {
+/// Diagnostics of a selection by evidence.
+pub(super) fn evidence_diagnostics(report: &RefitReport, about: &Circumstances<'_>) -> Vec<Diagnostic> {
     let mut out = Vec::new();
-    let (rows, used, size) = (report.rows, report.evidence_rows, report.dictionary_size);
+    let (rows, used, elements) = (report.rows, report.evidence_rows as u64, report.dictionary_size);
+    let without_bound =
+        report.evidence == EvidenceKind::Exact && used != rows && about.bound_wanted && report.out_of_time;
     out.push(match report.evidence {
-        EvidenceKind::Exact if used as u64 == rows => format!("selected by the exact evidence of all {rows} rows"),
-        EvidenceKind::Exact if about.bound_wanted && report.out_of_time => format!(
-            "selected by the exact evidence of {used} of {rows} rows: the time budget ended before the bound of all rows \
-             could be used; give the search more time, or fewer rows"
-        ),
-        EvidenceKind::Exact => format!("selected by the exact evidence of {used} of {rows} rows"),
-        EvidenceKind::Sparse => format!("selected by the variational bound of all {used} rows"),
+        EvidenceKind::Exact => Diagnostic::SelectedByEvidence { used, rows, without_bound },
+        EvidenceKind::Sparse => Diagnostic::SelectedByBound { rows: used },
     });
     if report.out_of_time && (report.evidence == EvidenceKind::Sparse || !about.bound_wanted) {
-        out.push("the time budget ended the search: the best found by then counts".into());
+        out.push(Diagnostic::BudgetEnded);
     }
     let gap = report.trace_gap;
-    let full = size * 10 >= about.dictionary_max * 9;
-    // What all rows ask for differs from what some of them ask for, so that a little is always given up.
-    match report.given_up.filter(|&nats| full && nats > GIVEN_UP_TOO_MUCH) {
-        Some(nats) => out.push(format!(
-            "the dictionary is too small: its {size} elements cannot carry what the data would support ({nats:.0} nats of exact \
-             evidence given up); raise dictionary_max"
-        )),
+    let full = elements * 10 >= about.dictionary_max * 9;
+    // The optimum of all rows differs from that of a subset, so some evidence is always lost.
+    match report.evidence_loss.filter(|&nats| full && nats > GIVEN_UP_TOO_MUCH) {
+        Some(nats) => out.push(Diagnostic::EvidenceLost { elements, nats }),
         None if gap <= GAP_TOO_LARGE => {}
-        None if full => out.push(format!(
-            "the dictionary is too small: its {size} elements leave out {gap:.0} nats; raise dictionary_max"
-        )),
-        None => out.push(format!("the dictionary's {size} elements leave out {gap:.0} nats")),
+        None => out.push(Diagnostic::TraceGap { elements, nats: gap, full }),
     }
     if about.noise_at_floor && about.finest {
-        out.push(
-            "the evidence collapses: it wants to interpolate single returns, and only the floors of noise and lengthscale \
-             keep it from that; trust the predictive score, and lower noise_floor only if transitions are deterministic"
-                .into(),
-        );
+        out.push(Diagnostic::EvidenceCollapses);
     } else if about.noise_at_floor {
-        out.push(
-            "the noise stands at its floor: returns look deterministic; if transitions are, lower noise_floor".into(),
-        );
-    } else if let Some(ratio) = report.fit_ratio.filter(|&ratio| ratio < FIT_LOW && !report.active_bounds.is_empty()) {
-        out.push(format!("a bound holds the optimum: fit is {ratio:.2} of what it is at a free one"));
+        out.push(Diagnostic::NoiseAtFloor);
+    } else if let Some(fit_ratio) = report.fit_ratio.filter(|&r| r < FIT_LOW && !report.active_bounds.is_empty()) {
+        out.push(Diagnostic::ActiveBound { fit_ratio });
     }
-    let given = about.hyperparameters.kernel.metric.factors().len();
-    if given < about.directions_asked {
-        let asked = about.directions_asked;
-        out.push(format!(
-            "directions asked for: {asked}, given: {given}; more need more time, or more state variables that matter"
-        ));
+    let (asked, given) = (about.directions_asked, about.hyperparameters.kernel.metric.factors().len());
+    if given < asked {
+        out.push(Diagnostic::FewerDirections { asked, given });
     }
     if about.singular {
-        out.push("an ascent met a singular covariance and turned away from it".into());
+        out.push(Diagnostic::SingularCovariance);
     }
     let Circumstances { inputs, dependence, .. } = *about;
-    out.extend(dependence.findings(inputs));
-    outlying_returns(about.targets, &mut out);
+    out.extend(dependence.diagnostics(inputs));
+    out.extend((0..about.targets.cols()).filter_map(|h| outlying_returns(about.targets.col(h))));
     out.extend(dependence.counted_twice(about.hyperparameters));
     out
 }
 
-/// What somebody should know of a model that held-out returns have chosen.
-pub(super) fn selection_findings(
+/// Diagnostics of a selection by held-out returns.
+pub(super) fn selection_diagnostics(
     report: &RefitReport,
     hyperparameters: &Hyperparameters,
     inputs: &Inputs,
     dependence: &Dependence,
     dictionary_max: usize,
-) -> Vec<String> {
+) -> Vec<Diagnostic> {
     let mut out = Vec::new();
     let Some(selection) = &report.selection else { return out };
-    out.push(format!(
-        "selected by held-out returns of {} rows in {} pieces, among {} kernels",
-        selection.rows,
-        selection.pieces,
-        selection.candidates.len()
-    ));
+    out.push(Diagnostic::SelectedByReturns {
+        rows: selection.rows,
+        pieces: selection.pieces,
+        kernels: selection.candidates.len(),
+    });
     out.extend(selection.findings.iter().cloned());
     if report.out_of_time {
-        out.push("the time budget ended the search: the best found by then counts".into());
+        out.push(Diagnostic::BudgetEnded);
     }
-    let (gap, size) = (report.trace_gap, report.dictionary_size);
-    if gap > GAP_TOO_LARGE && size * 10 >= dictionary_max * 9 {
-        out.push(format!("the dictionary is full: its {size} elements leave out {gap:.0} nats; raise dictionary_max"));
+    let (nats, elements) = (report.trace_gap, report.dictionary_size);
+    if nats > GAP_TOO_LARGE && elements * 10 >= dictionary_max * 9 {
+        out.push(Diagnostic::TraceGap { elements, nats, full: true });
     }
-    out.extend(dependence.findings(inputs));
+    out.extend(dependence.diagnostics(inputs));
     out.extend(dependence.counted_twice(hyperparameters));
     out
 }
 
-/// Returns far outside of all others.
-fn outlying_returns(targets: &Matrix, out: &mut Vec<String>) {
-    for h in 0..targets.cols() {
-        let y = targets.col(h);
-        let mut sample: Vec<f64> = sampled(y.len()).map(|i| y[i]).collect();
-        let (median, deviation) = median_and_deviation(&mut sample);
-        let furthest = y.iter().map(|y| (y - median).abs()).fold(0.0, f64::max);
-        let all = (y.iter().map(|y| (y - median).powi(2)).sum::<f64>() / y.len().max(1) as f64).sqrt();
-        if deviation > 0.0 && furthest > OUTLYING_RETURN * deviation && furthest > FEW_OUTLIERS * all {
-            let times = short(furthest / deviation);
-            out.push(format!(
-                "returns have outliers, up to {times} times their usual deviation: noise and scale are those of the outliers, and \
-                 small differences in value drown in them; check the rewards"
-            ));
-        }
-    }
+/// Returns (n,) far outside of all others.
+fn outlying_returns(y: &[f64]) -> Option<Diagnostic> {
+    let mut sample: Vec<f64> = sampled(y.len()).map(|i| y[i]).collect();
+    let (median, deviation) = median_and_deviation(&mut sample);
+    let furthest = y.iter().map(|y| (y - median).abs()).fold(0.0, f64::max);
+    let all = (y.iter().map(|y| (y - median).powi(2)).sum::<f64>() / y.len().max(1) as f64).sqrt();
+    let outlying = deviation > 0.0 && furthest > OUTLYING_RETURN * deviation && furthest > FEW_OUTLIERS * all;
+    outlying.then(|| Diagnostic::OutlyingReturns { deviations: furthest / deviation })
 }
 
 #[cfg(test)]
@@ -646,9 +537,20 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_of_a_state_does_not_matter() {
+        let (mean, deviation, _) = scale((0..2000).map(spread));
+        for exponent in [-960, -500, 29] {
+            let unit = 2f64.powi(exponent);
+            let found = scale((0..2000).map(|k| unit * spread(k)));
+            assert_eq!(found, (unit * mean, unit * deviation, false), "2^{exponent}");
+        }
+    }
+
+    #[test]
     fn few_rows_and_constants_have_a_scale() {
         assert_eq!(scale([3.0; 5].into_iter()), (3.0, 1.0, false));
         assert_eq!(scale([1.0, 3.0].into_iter()), (2.0, 1.0, false));
+        assert_eq!(scale([1e-300, 3e-300].into_iter()).1, 1.0, "too small to be a scale");
         assert!(!scale([0.0, 1.0, 2.0, 4.0, 1.0].into_iter()).2);
     }
 }

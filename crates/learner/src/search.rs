@@ -8,7 +8,7 @@ use super::refit::{RefitError, moments, stopped_or_no_ascent};
 use super::report::{EvidenceKind, StructureReport};
 use super::{KernelKind, SelectBy, Settings};
 use crate::math::dense::Matrix;
-use crate::math::dictionary::{Enough, select_until};
+use crate::math::dictionary::{StoppingRule, pivoted_cholesky};
 use crate::math::embedding::{StateKind, distance};
 use crate::math::evidence::{
     Difference, Evaluator, Evidence, EvidenceError, KeepGoing, Problem, Sparse, exact_value, from_parameters, sparse,
@@ -32,9 +32,9 @@ const FINALISTS: usize = 2;
 const EVALUATIONS: usize = 80;
 /// Evaluations of one ascent on the bound: between them the dictionary stays.
 const BOUND_EVALUATIONS: usize = 40;
-/// Ascents on the bound, each through a dictionary chosen where the one before it ended ...
+/// Most ascents on the bound. Each uses a dictionary selected at the result of the previous one.
 const BOUND_ASCENTS: usize = 4;
-/// ... until one gains less, nats.
+/// The ascents on the bound stop when one gains less than this, nats.
 const BOUND_GAIN: f64 = 0.5;
 /// Added to the dictionary's Gram matrix while it is held fixed, relative to v0: lengthscales that grow would make it
 /// singular (docs/mathematics.md (E11)).
@@ -44,7 +44,7 @@ const CANDIDATES: usize = 20_000;
 /// Trace gap that a dictionary aims at, nats: what it leaves out then hardly moves evidence or mean
 /// (docs/mathematics.md (D6), (E9)).
 const TRACE_GAP: f64 = 2.0;
-/// What a free hyperparameter has to be worth, nats: one that means nothing gains half of that by chance, and more where returns
+/// Evidence that a free hyperparameter must gain, nats: an irrelevant one gains half of that by chance, and more where returns
 /// share their noise.
 const PARAMETER_WORTH: f64 = 1.0;
 /// Directions of a factor model that are tried while evidence rises.
@@ -63,8 +63,8 @@ pub(super) struct Effort {
     pub(super) evaluations: usize,
 }
 
-/// All rows, and what their dictionaries are chosen from.
-struct Whole {
+/// The full data set and the candidate inducing points.
+struct FullData {
     problem: Problem,
     /// Normalised states (c, D), row-major: every `stride`-th node.
     candidates: Vec<f64>,
@@ -84,6 +84,8 @@ pub(super) struct Data<'a> {
     /// Most elements of a dictionary.
     pub(super) room: usize,
     pub(super) seed: u64,
+    /// Least noise variance relative to that of the targets, where each column of them has its best noise and scale.
+    pub(super) profiled: Option<f64>,
 }
 
 /// The search of one round of targets, inside a box that the data give.
@@ -92,7 +94,7 @@ pub(super) struct Search {
     problem: Problem,
     screen: Problem,
     /// Where the bound is wanted: there are more rows than the exact evidence is computed on, or it was asked for.
-    whole: Option<Whole>,
+    whole: Option<FullData>,
     left_out: Vec<usize>,
     targets: Matrix,
     /// v0, b and sigma0^2 that the data suggest.
@@ -138,7 +140,7 @@ pub(super) struct Found {
     /// Which evidence the ascent was on.
     pub(super) by: EvidenceKind,
     /// Exact evidence that going over to the bound has cost, on the rows of the exact one, nats.
-    pub(super) given_up: Option<f64>,
+    pub(super) evidence_loss: Option<f64>,
 }
 
 impl Found {
@@ -174,6 +176,10 @@ impl Search {
         let total = square_of_mean + variance;
         let (problem, chosen) = subset(settings, rows, inputs, targets, settings.evidence_rows, seed);
         let (screen, _) = subset(settings, rows, inputs, targets, SCREEN_ROWS, seed ^ 0x5eed);
+        let [problem, screen] = [problem, screen].map(|problem| match data.profiled {
+            Some(floor) => problem.profiled(floor),
+            None => problem,
+        });
         let wanted = match settings.evidence {
             SelectBy::Auto => rows.len() > settings.evidence_rows,
             SelectBy::Exact => false,
@@ -184,7 +190,7 @@ impl Search {
             let (nodes, dim) = (problem.nodes(), rows.dim);
             let stride = (nodes.len() / dim).div_ceil(CANDIDATES).max(1);
             let candidates = nodes.chunks_exact(dim).step_by(stride).flatten().copied().collect();
-            Whole { problem, candidates, stride, room: data.room.max(1) }
+            FullData { problem, candidates, stride, room: data.room.max(1) }
         });
         Ok(Self {
             noise: settings.noise,
@@ -199,7 +205,7 @@ impl Search {
             steps: median_steps(rows, inputs, settings.kinds(rows.dim)),
             profile: settings.profile,
             kinds: settings.kinds(rows.dim).to_vec(),
-            starts: settings.starts,
+            starts: settings.search_starts,
             effort: Effort { finalists: FINALISTS, evaluations: EVALUATIONS },
             seed,
         })
@@ -282,7 +288,7 @@ impl Search {
         match (by, &self.whole) {
             (EvidenceKind::Sparse, Some(whole)) => {
                 let basis = whole.dictionary(hyper, keep_going).ok_or(EvidenceError::Stopped)?;
-                sparse_value(&whole.problem, hyper, &basis, Sparse::Variational, JITTER, keep_going)
+                sparse_value(&whole.problem, hyper, &basis, Sparse::Vfe, JITTER, keep_going)
             }
             _ => exact_value(&self.problem, hyper, keep_going),
         }
@@ -320,21 +326,21 @@ impl Search {
 }
 
 /// When a dictionary for these hyperparameters and so many rewards has enough elements.
-pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> Enough {
-    Enough {
+pub(super) fn enough(hyper: &Hyperparameters, rewards: usize) -> StoppingRule {
+    StoppingRule {
         tolerance: TOLERANCE_MIN * hyper.kernel.signal_variance,
         trace: TRACE_GAP * 2.0 * hyper.noise_variance / rewards as f64,
     }
 }
 
-impl Whole {
+impl FullData {
     /// Elements (m, D) of a dictionary for these hyperparameters; none if stopped.
     fn dictionary(&self, hyper: &Hyperparameters, keep_going: KeepGoing<'_>) -> Option<Vec<f64>> {
         let enough = enough(hyper, self.problem.observed().cols());
         // The candidates stand for all nodes.
-        let enough = Enough { trace: enough.trace / self.stride as f64, ..enough };
+        let enough = StoppingRule { trace: enough.trace / self.stride as f64, ..enough };
         let dim = self.problem.dim();
-        let (dictionary, _) = select_until(&hyper.kernel, dim, &self.candidates, enough, self.room, keep_going)?;
+        let (dictionary, _) = pivoted_cholesky(&hyper.kernel, dim, &self.candidates, enough, self.room, keep_going)?;
         Some(dictionary.elements().to_vec())
     }
 }
@@ -426,7 +432,7 @@ impl Climb<'_> {
                 if removed.len() > left_out.len() && removed.len() < dim {
                     let structure = self.search.structure(Metric::Ard(vec![1.0; dim]), &removed);
                     let from = ard.ascent.parameters.clone();
-                    let fewer = self.polish(structure, vec![from])?;
+                    let fewer = self.refine(structure, vec![from])?;
                     // Directions among what matters: the rest would only cost time.
                     if keep(fewer.clone(), best) {
                         (last, gone) = (fewer, removed);
@@ -462,9 +468,9 @@ impl Climb<'_> {
         Ok(())
     }
 
-    /// Climb on by the bound of all rows, where there are more of them than the exact evidence has seen. If variables may be
-    /// `removed`, those that matter to few rows but not to all are.
-    pub(super) fn widen(&mut self, found: Found, removable: bool) -> Result<Found, RefitError> {
+    /// If the exact evidence used a subset, continue the ascent on the variational bound of all rows. If variables may be
+    /// `removed`, remove those that matter to the subset but not to all rows.
+    pub(super) fn refine_on_all_rows(&mut self, found: Found, removable: bool) -> Result<Found, RefitError> {
         if !self.search.has_bound() || found.by == EvidenceKind::Sparse || !(self.time_left)() {
             return Ok(found);
         }
@@ -485,7 +491,7 @@ impl Climb<'_> {
             let relevance = wide.hyperparameters().kernel.metric.relevance(dim);
             if removed.len() < dim && removed.iter().any(|&d| relevance[d] > 0.0) {
                 let structure = self.search.structure(Metric::Ard(vec![1.0; dim]), &removed);
-                let fewer = self.polish(structure, vec![wide.ascent.parameters.clone()])?;
+                let fewer = self.refine(structure, vec![wide.ascent.parameters.clone()])?;
                 if fewer.worth() > wide.worth() {
                     wide = Found { ascent: Ascent { evaluations: wide.ascent.evaluations, ..fewer.ascent }, ..fewer };
                 }
@@ -493,7 +499,7 @@ impl Climb<'_> {
         }
         wide.ascent.evaluations += before;
         let kept = self.search.value(EvidenceKind::Exact, &wide.hyperparameters(), self.keep_going);
-        wide.given_up = kept.ok().map(|kept| exact - kept.value);
+        wide.evidence_loss = kept.ok().map(|kept| exact - kept.value);
         Ok(wide)
     }
 
@@ -558,7 +564,7 @@ impl Climb<'_> {
 
     /// Climb again in the same structure, from where the last climb ended.
     pub(super) fn again(&mut self, found: Found) -> Result<Found, RefitError> {
-        Ok(Found { given_up: found.given_up, ..self.polish(found.structure, vec![found.ascent.parameters])? })
+        Ok(Found { evidence_loss: found.evidence_loss, ..self.refine(found.structure, vec![found.ascent.parameters])? })
     }
 
     /// All starts and `more` ones on few rows, then the best of them on many.
@@ -597,19 +603,19 @@ impl Climb<'_> {
             }
             kept.push(from.swap_remove(0));
         }
-        let mut found = self.polish(structure, kept)?;
+        let mut found = self.refine(structure, kept)?;
         found.ascent.evaluations += evaluations;
         Ok(found)
     }
 
     /// Climb on many rows from each of `from`, by the evidence that counts at the moment. If the time is used up before that,
     /// the first of them stands, with its evidence on the same rows as all others.
-    fn polish(&mut self, structure: Structure, from: Vec<Vec<f64>>) -> Result<Found, RefitError> {
+    fn refine(&mut self, structure: Structure, from: Vec<Vec<f64>>) -> Result<Found, RefitError> {
         match self.reach(&structure, &from)? {
             Some(found) => Ok(found),
             None => {
                 let ascent = self.unclimbed(&structure, &from[0])?;
-                Ok(Found { structure, ascent, by: self.by, given_up: None })
+                Ok(Found { structure, ascent, by: self.by, evidence_loss: None })
             }
         }
     }
@@ -629,7 +635,7 @@ impl Climb<'_> {
         ascents.sort_by(|a, b| b.objective.total_cmp(&a.objective));
         if ascents.first().is_some_and(|a| a.objective.is_finite()) {
             let ascent = Ascent { evaluations, ..ascents.swap_remove(0) };
-            Ok(Some(Found { structure: structure.clone(), ascent, by, given_up: None }))
+            Ok(Some(Found { structure: structure.clone(), ascent, by, evidence_loss: None }))
         } else if (self.time_left)() {
             Err(RefitError::NoAscent("the evidence fails at every start".into()))
         } else {
@@ -669,7 +675,7 @@ impl Climb<'_> {
                 let basis = whole.dictionary(&hyper, self.keep_going).ok_or(RefitError::Stopped)?;
                 let value = |x: &[f64]| {
                     let hyper = from_parameters(&structure.like, x);
-                    let found = sparse(&whole.problem, &hyper, &basis, Sparse::Variational, JITTER, &both)?;
+                    let found = sparse(&whole.problem, &hyper, &basis, Sparse::Vfe, JITTER, &both)?;
                     Ok((found.value, found.gradient))
                 };
                 // A dictionary is not worth more care: the next one moves the bound by more.

@@ -1,6 +1,7 @@
 //! What one critic learns and how: plain data that is fixed while it runs.
 
 use crate::action::{ActionValue, Successor};
+use crate::heads::Head;
 use crate::learner::OnNewPolicy;
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
@@ -116,8 +117,9 @@ pub struct Settings {
     pub backfill_rows: usize,
     /// Rows between two refreshes of the weights that score incoming rows; also the largest block learned at once.
     pub refresh_rows: usize,
-    /// Re-estimate noise and scale from the statistics at refreshes.
-    pub tune_noise: bool,
+    /// Re-estimate the scale of values at refreshes from the statistics; with selection by evidence also the noise.
+    #[serde(alias = "estimate_scale")] // its name in journals and checkpoints before the rename
+    pub estimate_scale: bool,
     /// Smallest noise variance relative to the variance of the targets; lower only for deterministic streams.
     pub noise_floor: f64,
     /// Rows before there is a first, data-driven model.
@@ -137,13 +139,17 @@ pub struct Settings {
     pub evidence: SelectBy,
     /// Rows that the exact evidence is computed on.
     pub evidence_rows: usize,
-    /// Starts of the optimiser.
-    pub starts: usize,
+    /// Starts of the optimiser in a search by evidence.
+    #[serde(alias = "starts")]
+    pub search_starts: usize,
     /// Most seconds of processor time that one refit should take on each of its threads; its search may use
     /// [`refit::SEARCH_SHARE`] of them.
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,
+    /// What is predicted besides values of rewards, under the same kernel and dictionary.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heads: Vec<Head>,
 }
 
 impl Default for Settings {
@@ -169,7 +175,7 @@ impl Default for Settings {
             dictionary_max: 300,
             backfill_rows: 1024,
             refresh_rows: 256,
-            tune_noise: true,
+            estimate_scale: true,
             noise_floor: 1e-3,
             warmup_rows: 32,
             refit_first_rows: 512,
@@ -179,9 +185,10 @@ impl Default for Settings {
             drift_sensitivity: DriftSensitivity::default(),
             evidence: SelectBy::Auto,
             evidence_rows: 1000,
-            starts: 4,
+            search_starts: 4,
             refit_budget_s: 20.0,
             seed: 0,
+            heads: Vec::new(),
         }
     }
 }
@@ -216,7 +223,7 @@ impl Settings {
 
     /// Whether a learner can work with them. What the configuration says has been checked more closely; this is for what a
     /// file says.
-    pub fn are_sound(&self) -> bool {
+    pub fn are_valid(&self) -> bool {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let sound = |kind: &StateKind| !matches!(kind, StateKind::Periodic(period) if !positive(*period));
         (0.0..=1.0).contains(&self.discount)
@@ -238,7 +245,7 @@ impl Settings {
             && self.refit_growth >= 1.0
             && self.refit_score_drop.is_finite()
             && self.evidence_rows >= 2
-            && self.starts >= 1
+            && self.search_starts >= 1
             && positive(self.refit_budget_s)
     }
 

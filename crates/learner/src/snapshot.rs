@@ -1,6 +1,7 @@
 //! A published value function: plain data, and how anybody evaluates it.
 
 use crate::action::ActionSpace;
+use crate::heads::HeadsSnapshot;
 use crate::math::dense::dot;
 use crate::math::form::{QuadraticForm, stride};
 use crate::math::kernel::{Hyperparameters, Points};
@@ -73,7 +74,7 @@ pub struct Snapshot {
     pub dictionary: DMatrix<f64>,
     /// (m, H).
     pub weights: DMatrix<f64>,
-    /// C (m, m), symmetric: Var V(x) = k(z, z) - k_m(z)' C k_m(z); left out where nobody asked for it.
+    /// C (m, m), symmetric: Var V(x) = k(z, z) - k_m(z)' C k_m(z); none unless requested.
     pub variance: Option<DMatrix<f64>>,
     /// Log evidence of the model on the rows that its statistics hold, nats.
     pub log_evidence: Option<f64>,
@@ -87,6 +88,8 @@ pub struct Snapshot {
     pub provisional: bool,
     /// What the last coordinates of its states are, where it is the value of actions.
     pub actions: Option<Actions>,
+    /// The critic's heads; none where it has none.
+    pub heads: Option<HeadsSnapshot>,
 }
 
 /// Actions whose coordinates follow those of the state in what a snapshot is asked about.
@@ -178,7 +181,7 @@ impl Snapshot {
     }
 
     /// Mean of V and what else is asked for and carried, at states (n, D), row-major. The model is laid out anew on
-    /// each call, which takes as long as some ten states: whoever asks again and again keeps an [`Evaluator`].
+    /// each call, which takes as long as some ten states: keep an [`Evaluator`] for repeated calls.
     ///
     /// # Errors
     /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
@@ -407,7 +410,7 @@ impl Default for Evaluation {
     }
 }
 
-fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
+pub(crate) fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
     if !states.len().is_multiple_of(dim) {
         let message = format!("states must have rows of {dim} numbers");
         return Err(Invalid::new(InvalidCode::WrongDimension, "states", message));
@@ -474,6 +477,7 @@ mod tests {
             }),
             provisional: false,
             actions: None,
+            heads: None,
         }
     }
 

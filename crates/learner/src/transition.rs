@@ -530,12 +530,45 @@ pub struct Rows {
     pub truncated: Vec<bool>,
     /// (n,) whether the row starts a new noise chain of its stream (the chain before it, if still running, is cut).
     pub starts_chain: Vec<bool>,
+    /// Numbers per action A that are kept; 0 where nobody asks for actions.
+    pub actions_per_row: usize,
+    /// (n, A), row-major; NaN where a row has no action of that length.
+    pub actions: Vec<f64>,
+    /// Whether times are kept.
+    pub keeps_times: bool,
+    /// (n,) seconds, NaN where a row has none; empty unless they are kept.
+    pub times: Vec<f64>,
 }
 
 impl Rows {
     /// No rows yet, of states (D,) and rewards (H,).
     pub fn new(dim: usize, rewards_per_row: usize) -> Self {
         Self { dim, rewards_per_row, ..Self::default() }
+    }
+
+    /// No rows yet, with the columns of this one.
+    pub fn without_rows(&self) -> Self {
+        let Self { dim, rewards_per_row, actions_per_row, keeps_times, .. } = *self;
+        Self { actions_per_row, keeps_times, ..Self::new(dim, rewards_per_row) }
+    }
+
+    /// Action of row i (A,), as far as actions are kept.
+    pub fn action(&self, i: usize) -> &[f64] {
+        &self.actions[i * self.actions_per_row..(i + 1) * self.actions_per_row]
+    }
+
+    /// Append rows `range` of `batch`'s actions and times, where they are kept.
+    fn extend_kept(&mut self, batch: &Batch, range: Range<usize>) {
+        for i in range {
+            let width = self.actions_per_row;
+            match batch.action(i).filter(|action| action.len() == width) {
+                Some(action) => self.actions.extend_from_slice(action),
+                None => self.actions.extend(std::iter::repeat_n(f64::NAN, width)),
+            }
+            if self.keeps_times {
+                self.times.push(batch.time(i).unwrap_or(f64::NAN));
+            }
+        }
     }
 
     /// Number of rows n.
@@ -588,6 +621,7 @@ impl Rows {
         self.terminated.push(batch.terminated(i));
         self.truncated.push(batch.truncated(i));
         self.starts_chain.push(starts_chain);
+        self.extend_kept(batch, i..i + 1);
     }
 
     /// Append rows `range` of `batch` as rows of stream number `stream`, with one of `starts_chain` for each: column by column.
@@ -616,9 +650,12 @@ impl Rows {
             self.ratios.resize(all, 1.0);
         }
         put(&mut self.terminated, parts.terminated.as_ref().map(|v| &v[range.clone()]), all, false);
-        put(&mut self.truncated, parts.truncated.as_ref().map(|v| &v[range]), all, false);
+        put(&mut self.truncated, parts.truncated.as_ref().map(|v| &v[range.clone()]), all, false);
         self.streams.resize(all, stream);
         self.starts_chain.extend_from_slice(starts_chain);
+        if self.actions_per_row > 0 || self.keeps_times {
+            self.extend_kept(batch, range);
+        }
     }
 
     /// Append rows `range` of `other`.
@@ -640,7 +677,15 @@ impl Rows {
         self.streams.extend_from_slice(&other.streams[range.clone()]);
         self.terminated.extend_from_slice(&other.terminated[range.clone()]);
         self.truncated.extend_from_slice(&other.truncated[range.clone()]);
-        self.starts_chain.extend_from_slice(&other.starts_chain[range]);
+        self.starts_chain.extend_from_slice(&other.starts_chain[range.clone()]);
+        if self.actions_per_row > 0 {
+            assert_eq!(other.actions_per_row, self.actions_per_row, "dimensions agree");
+            let a = self.actions_per_row;
+            self.actions.extend_from_slice(&other.actions[range.start * a..range.end * a]);
+        }
+        if self.keeps_times {
+            self.times.extend_from_slice(&other.times[range]);
+        }
     }
 
     /// Make room for `rows` rows in all, and for no more, so that their memory is known.
@@ -657,6 +702,8 @@ impl Rows {
         reserve(&mut self.terminated, rows);
         reserve(&mut self.truncated, rows);
         reserve(&mut self.starts_chain, rows);
+        reserve(&mut self.actions, rows * self.actions_per_row);
+        reserve(&mut self.times, if self.keeps_times { rows } else { 0 });
     }
 
     /// Forget all rows, keep the memory.
@@ -671,6 +718,8 @@ impl Rows {
         self.terminated.clear();
         self.truncated.clear();
         self.starts_chain.clear();
+        self.actions.clear();
+        self.times.clear();
     }
 
     /// Bytes that one row of states (D,) and rewards (H,) takes.

@@ -253,7 +253,7 @@ impl Verification {
     }
 
     /// Whether its parts fit H rewards and this many slots.
-    pub(crate) fn holds_together(&self, rewards: usize, slots: usize) -> bool {
+    pub(crate) fn is_consistent(&self, rewards: usize, slots: usize) -> bool {
         let pairs = self.errors.len() / rewards.max(1);
         self.errors.len() == pairs * rewards
             && pairs <= PAIRS_MAX
@@ -445,7 +445,7 @@ mod tests {
         let bytes = rmp_serde::to_vec_named(&one).unwrap();
         let mut other: Verification = rmp_serde::from_slice(&bytes).unwrap();
         assert_eq!(one, other);
-        assert!(other.holds_together(1, 1) && !other.holds_together(2, 1) && !other.holds_together(1, 0));
+        assert!(other.is_consistent(1, 1) && !other.is_consistent(2, 1) && !other.is_consistent(1, 0));
         let mut rng = ChaCha8Rng::seed_from_u64(4);
         for _ in 0..30_000 {
             let reward = normal(&mut rng);
@@ -453,6 +453,6 @@ mod tests {
             row(&mut other, reward, DISCOUNT, 0.0, 1.0);
         }
         assert_eq!(one, other);
-        assert!(one.holds_together(1, 1));
+        assert!(one.is_consistent(1, 1));
     }
 }

@@ -328,17 +328,17 @@ impl Watch {
     }
 
     /// Whether its parts fit H rewards, D variables and so many slots.
-    pub(super) fn holds_together(&self, rewards: usize, variables: usize, slots: usize) -> bool {
+    pub(super) fn is_consistent(&self, rewards: usize, variables: usize, slots: usize) -> bool {
         let of_stream = |stream: &StreamWatch| {
-            [0, rewards].contains(&stream.parts.len()) && stream.parts.iter().all(Part::holds_together)
+            [0, rewards].contains(&stream.parts.len()) && stream.parts.iter().all(Part::is_consistent)
         };
         (self.rewards.len(), self.variables.len()) == (rewards, variables)
             && self.inflation.is_finite()
-            && self.rewards.iter().chain(&self.variables).all(Series::holds_together)
+            && self.rewards.iter().chain(&self.variables).all(Series::is_consistent)
             && self.streams.len() <= slots
             && self.streams.iter().all(of_stream)
             && self.alarms.len() <= WAITING_MAX
-            && self.healthy.as_ref().is_none_or(|healthy| healthy.holds_together(rewards, variables, 0))
+            && self.healthy.as_ref().is_none_or(|healthy| healthy.is_consistent(rewards, variables, 0))
     }
 }
 

@@ -34,7 +34,7 @@ impl Window {
         Self { start, end: start, ..Self::new(dim, rewards_per_row, rows_max) }
     }
 
-    /// From now on forget no row from offset `from` on: somebody has yet to learn it. Holding is bounded by whoever pushes.
+    /// Keep all rows from offset `from` on until they are learned. The caller that pushes bounds their number.
     pub fn hold(&mut self, from: u64) {
         self.held_from = from;
     }

@@ -75,7 +75,7 @@ fn settings(of: &ActionValue, lambda: f64) -> Settings {
         action_value: Some(of.clone()),
         discount: 0.9,
         lambda: Lambda::Fixed(lambda),
-        tune_noise: false,
+        estimate_scale: false,
         variance: VarianceKind::Rows,
         ..Settings::default()
     }
@@ -222,7 +222,7 @@ fn bairds_star_stays_bounded_and_is_learned() {
     for seed in 0..20 {
         let rows = star(300, seed);
         let settings =
-            Settings { discount: 0.99, lambda: Lambda::Fixed(0.0), tune_noise: false, ..Settings::default() };
+            Settings { discount: 0.99, lambda: Lambda::Fixed(0.0), estimate_scale: false, ..Settings::default() };
         let kernel = Kernel::gaussian(1e4, 1e4, Metric::Ard(vec![50.0]));
         let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 1e-2 };
         let mut model = Model::new(settings, Inputs::identity(1), &hyperparameters);

@@ -19,7 +19,7 @@ fn settings() -> Settings {
         tolerance: 1e-6,
         refit_first_rows: 0,
         // It reduces a matrix to tridiagonal form in memory of its own, where the rows have grown by an eighth.
-        tune_noise: false,
+        estimate_scale: false,
         ..Settings::default()
     }
 }

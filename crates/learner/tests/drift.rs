@@ -184,8 +184,8 @@ fn written_and_read_back_at_any_moment_it_goes_on_bit_for_bit() {
         step(&mut learner, &mut window, &rows, from..to);
         // As after a crash: the learner from its checkpoint, the window from the journal.
         learner = rmp_serde::from_slice(&written(&learner)).unwrap();
-        assert!(learner.holds_together());
-        let kept = learner.needs_from();
+        assert!(learner.is_consistent());
+        let kept = learner.replay_from();
         window = Window::starting_at(1, 1, 100, kept);
         window.hold(kept);
         window.extend(&rows, kept as usize..to);

@@ -5,7 +5,7 @@ mod support;
 use criticd_learner::math::dense::{Matrix, View};
 use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
-use criticd_learner::math::posterior::{Arrivals, Gained, Posterior, Scale, SolveError, SolveWork};
+use criticd_learner::math::posterior::{Arrivals, Posterior, RowUpdate, Scale, SolveError, SolveWork};
 use criticd_learner::math::statistics::{Chain, Followed, Running, Statistics};
 use criticd_learner::model::Model;
 use criticd_learner::snapshot::{Ask, Inputs, Snapshot};
@@ -15,7 +15,7 @@ use nalgebra::{DMatrix, DVector};
 use support::{CASES, Case, case, distance, numbers, wander};
 
 fn settings(discount: f64) -> Settings {
-    Settings { discount, tune_noise: false, tolerance: 0.5, ..Settings::paper() }
+    Settings { discount, estimate_scale: false, tolerance: 0.5, ..Settings::paper() }
 }
 
 fn fixed(case: &Case, dictionary: &[f64], chunk: usize) -> Model {
@@ -152,7 +152,7 @@ fn same(a: &Snapshot, b: &Snapshot, tolerance: f64) {
 #[test]
 fn any_chunking_gives_the_same_model() {
     // An optimum of the noise is only known to the square root of the rounding.
-    for (noise, tune_noise, tolerance) in
+    for (noise, estimate_scale, tolerance) in
         [(NoiseModel::Correlated, false, 1e-9), (NoiseModel::White, false, 1e-9), (NoiseModel::Correlated, true, 1e-6)]
     {
         let rows = wander(1500, 5, 2, 1);
@@ -160,7 +160,7 @@ fn any_chunking_gives_the_same_model() {
             rewards: vec![1, 0],
             tolerance: 1e-2,
             backfill_rows: 300,
-            tune_noise,
+            estimate_scale,
             discount: 0.9,
             ..Settings::paper()
         };
@@ -228,7 +228,7 @@ fn batch(rows: &Rows, model: &Model, discount: f64, noise_variance: f64, query: 
 fn backfill_over_everything_equals_batch_and_no_backfill_does_not_move_predictions() {
     let rows = wander(900, 4, 1, 3);
     let everything =
-        Settings { tolerance: 1e-2, backfill_rows: 900, tune_noise: false, discount: 0.9, ..Settings::paper() };
+        Settings { tolerance: 1e-2, backfill_rows: 900, estimate_scale: false, discount: 0.9, ..Settings::paper() };
     let model = learned(&rows, everything.clone(), NoiseModel::Correlated, &[64]);
     assert!(model.dictionary().len() > 20);
     let query: Vec<f64> = (0..40).map(|k| (k as f64 * 0.37).sin()).collect();
@@ -295,7 +295,7 @@ fn backfill_over_everything_equals_batch_where_rows_are_followed() {
             rho_max: 2.0,
             tolerance: 1e-2,
             backfill_rows: 900,
-            tune_noise: false,
+            estimate_scale: false,
             discount: 0.9,
             ..Settings::paper()
         };
@@ -395,7 +395,7 @@ fn an_inverse_that_gains_rows_gives_the_weights_of_a_solution_from_the_beginning
             rewards: vec![0, 1],
             lambda: Lambda::Fixed(lambda),
             discount: 0.9,
-            tune_noise: false,
+            estimate_scale: false,
             tolerance: 0.5,
             ..Settings::default()
         };
@@ -448,11 +448,11 @@ fn a_row_that_makes_the_system_singular_is_not_gained() {
     };
     arrivals.push(0, &e, row, 2);
     arrivals.settle(0, Some(&successor));
-    assert!(before.can_gain_followed(&arrivals, &statistics, scale));
-    let gained = Posterior::default().gain_followed(&mut before, &arrivals, &statistics, &mut work);
+    assert!(before.can_update_followed(&arrivals, &statistics, scale));
+    let gained = Posterior::default().update_followed(&mut before, &arrivals, &statistics, &mut work);
     assert!(matches!(gained, Err(SolveError::Singular(_))));
     assert_eq!(before.feature_weights().to_nalgebra(), weights.to_nalgebra());
-    assert!(!before.can_gain_followed(&arrivals, &statistics, scale), "its inverse is gone");
+    assert!(!before.can_update_followed(&arrivals, &statistics, scale), "its inverse is gone");
 }
 
 #[test]
@@ -470,9 +470,9 @@ fn a_row_that_cannot_be_gained_leaves_the_weights() {
     let mut before = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
     let (weights, mut next) = (before.feature_weights().clone(), Posterior::default());
     let mut gain = |before: &mut Posterior, statistics: &Statistics, features: &[f64]| {
-        assert!(before.can_gain(statistics, scale));
-        let row = Gained { features, rewards: &[1.0], slot: 0, discount: 0.0 };
-        next.gain(before, [row].into_iter(), statistics, &Running::default(), &mut SolveWork::default())?;
+        assert!(before.can_update(statistics, scale));
+        let row = RowUpdate { features, rewards: &[1.0], slot: 0, discount: 0.0 };
+        next.update(before, [row].into_iter(), statistics, &Running::default(), &mut SolveWork::default())?;
         std::mem::swap(before, &mut next);
         Ok::<_, SolveError>(())
     };
@@ -481,7 +481,7 @@ fn a_row_that_cannot_be_gained_leaves_the_weights() {
     with_huge.rows += 1;
     assert!(matches!(gain(&mut before, &with_huge, &huge), Err(SolveError::NotPositiveDefinite(_))));
     assert_eq!(before.feature_weights().to_nalgebra(), weights.to_nalgebra());
-    assert!(!before.can_gain(&with_huge, scale), "its factor is not what it was");
+    assert!(!before.can_update(&with_huge, scale), "its factor is not what it was");
 
     let mut before = Posterior::solve(&statistics, &Running::default(), scale).unwrap();
     absorb(&mut statistics, &features(50));
@@ -496,7 +496,7 @@ fn rewards_that_come_late_are_tuned_to_soon() {
     let h = Hyperparameters { noise_variance: 1e-12, ..hyperparameters(NoiseModel::Correlated) };
     let elements: Vec<f64> = (0..40).map(|k| 3.0 * ((k * k) as f64 * 0.7).sin()).collect();
     let basis = Dictionary::from_elements(h.kernel.clone(), 2, &elements).unwrap();
-    let tuned = Settings { tune_noise: true, ..settings(0.9) };
+    let tuned = Settings { estimate_scale: true, ..settings(0.9) };
     let mut model = Model::with_dictionary(tuned, Inputs::identity(2), &h, basis);
     let mut rows = wander(5000, 1, 1, 6);
     rows.rewards[..4300].fill(0.0);

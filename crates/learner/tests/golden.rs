@@ -118,7 +118,7 @@ fn check_evidences(name: &str, case: &Value, problem: &Problem, hyper: &Hyperpar
         close(name, &found.gradient, &gradient(&e["grad"]), 1e-9);
         assert_eq!(evidence::exact_value(problem, hyper, GO).unwrap().value, found.value);
     }
-    for (kind, key, field) in [(Sparse::Projected, "dtc", "log_evidence"), (Sparse::Variational, "vfe", "bound")] {
+    for (kind, key, field) in [(Sparse::Dtc, "dtc", "log_evidence"), (Sparse::Vfe, "vfe", "bound")] {
         let e = &expected["sr"][key];
         if e.is_object() {
             let dictionary = flat(&expected["sr"]["dictionary"]);
@@ -180,7 +180,7 @@ fn correlated_noise_with_its_cuts_closed() {
         let targets = numbers(&boot["sr"]["targets"]);
         problem.set_observed(Matrix::from_columns(targets.len(), 1, targets));
         let dictionary = flat(&case["expected"]["sr"]["dictionary"]);
-        for (kind, key) in [(Sparse::Projected, "log_evidence_dtc"), (Sparse::Variational, "log_evidence_vfe")] {
+        for (kind, key) in [(Sparse::Dtc, "log_evidence_dtc"), (Sparse::Vfe, "log_evidence_vfe")] {
             let found = evidence::sparse(&problem, &hyper, &dictionary, kind, 0.0, GO).unwrap();
             close(name, &[found.value], &[boot["sr"][key].as_f64().unwrap()], 1e-8);
         }

@@ -21,7 +21,7 @@ fn empty(case: &Value, head: &Value, settings: Settings) -> Model {
     let settings = Settings {
         discount: head["discount"].as_f64().unwrap(),
         forgetting: half_life(case),
-        tune_noise: false,
+        estimate_scale: false,
         ..settings
     };
     let states: Vec<f64> = numbers(&case["dictionary"]);
@@ -97,13 +97,14 @@ fn batching_does_not_change_a_bit() {
         paper(),
         returns(),
         Settings { lambda: Lambda::Fixed(0.7), variance: VarianceKind::Rows, ..paper() },
-        Settings { variance: VarianceKind::Clustered, tune_noise: true, ..paper() },
-        Settings { lambda: Lambda::Fixed(0.5), variance: VarianceKind::Rows, tune_noise: true, ..returns() },
+        Settings { variance: VarianceKind::Clustered, estimate_scale: true, ..paper() },
+        Settings { lambda: Lambda::Fixed(0.5), variance: VarianceKind::Rows, estimate_scale: true, ..returns() },
     ] {
         // A dictionary that has yet to grow, so that elements are backfilled.
         let bits = |piece: usize| {
             let like = empty(&case, head, settings.clone());
-            let settings = Settings { tune_noise: settings.tune_noise, forgetting: 90.0, ..like.settings().clone() };
+            let settings =
+                Settings { estimate_scale: settings.estimate_scale, forgetting: 90.0, ..like.settings().clone() };
             let hyperparameters = like.hyperparameters();
             let mut model = Model::new(settings, Inputs::identity(2), &hyperparameters);
             learn(&mut model, &rows, 3000, piece);

@@ -121,7 +121,7 @@ fn learned(case: &Value, variance: VarianceKind, piece: usize) -> Model {
         lambda: Lambda::Fixed(case["lambda"].as_f64().unwrap()),
         rho_max: case["rho_max"].as_f64().unwrap_or(f64::INFINITY),
         variance,
-        tune_noise: false,
+        estimate_scale: false,
         ..Settings::default()
     };
     let rows = rows(case);
@@ -263,7 +263,7 @@ fn an_emptied_model_learns_as_one_that_never_learned() {
         let case = read(name);
         let once = learned(&case, VarianceKind::Rows, 48);
         let mut empty = once.emptied();
-        assert!(empty.holds_together());
+        assert!(empty.is_consistent());
         assert_eq!((empty.statistics().rows, empty.running_chains()), (0, 0), "{name}");
         assert_eq!(empty.dictionary().elements(), once.dictionary().elements());
         assert_eq!(empty.hyperparameters(), once.hyperparameters());

@@ -3,7 +3,7 @@
 mod support;
 
 use criticd_learner::math::kernel::NoiseModel;
-use criticd_learner::refit::{self, Candidate, RefitJob, RefitReason};
+use criticd_learner::refit::{self, Candidate, RefitJob, RefitTrigger};
 use criticd_learner::snapshot::{Ask, Snapshot};
 use criticd_learner::transition::{Batch, BatchParts, Rows};
 use criticd_learner::window::Window;
@@ -35,14 +35,14 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         variance: kinds.1,
         kernel: kinds.2,
         rewards: kinds.3,
-        tune_noise: kinds.4,
+        estimate_scale: kinds.4,
         dictionary_max: sizes.0,
         backfill_rows: sizes.1,
         refresh_rows: sizes.2,
         warmup_rows: sizes.3,
         refit_first_rows: 100,
         evidence_rows: 30,
-        starts: 1,
+        search_starts: 1,
         ..Settings::default()
     })
 }
@@ -208,7 +208,7 @@ fn run(settings: &Settings, weather: &Weather, seed: u64) -> Result<(), TestCase
                     }
                 }
             }
-            Some(Work::Judge(candidate)) => match learner.consider(*candidate, &window) {
+            Some(Work::Judge(candidate)) => match learner.try_adopt(*candidate, &window) {
                 Verdict::Behind(mut candidate) => {
                     candidate.catch_up(&window, &|| true).unwrap();
                     Some(Work::Judge(Box::new(candidate)))
@@ -280,7 +280,7 @@ fn rows_with_discounts_of_their_own_can_be_refitted() {
     rows.discounts.fill(0.9);
     let mut own = Window::new(1, 1, 10_000);
     own.extend(&rows, 0..rows.len());
-    let settings = Settings { discount: 0.0, evidence_rows: 100, starts: 2, ..Settings::default() };
+    let settings = Settings { discount: 0.0, evidence_rows: 100, search_starts: 2, ..Settings::default() };
     let mut learner = Learner::new(settings, None);
     learner.step(&own);
     let job = learner.refit_job(&own, learner.refit_due().unwrap()).unwrap();
@@ -302,7 +302,7 @@ fn small_rings_do_not_make_results_depend_on_batching() {
     ] {
         let rows = support::wander(800, 3, 1, 7);
         let settings =
-            Settings { backfill_rows, tolerance: 1e-2, discount: 0.9, tune_noise: false, ..Settings::default() };
+            Settings { backfill_rows, tolerance: 1e-2, discount: 0.9, estimate_scale: false, ..Settings::default() };
         let metric = Metric::Ard(vec![4.0, 2.0]);
         let kernel = Kernel::gaussian(3.0, 1.0, metric);
         let hyper = Hyperparameters { kernel, noise, noise_variance: 0.2 };
@@ -339,7 +339,7 @@ fn refits_by_rows_can_be_switched_while_running() {
 fn a_refit_finds_the_same_on_any_number_of_threads() {
     let (window, _) = episodes(600, |i| (i as f64).sin());
     // Few rows for the exact evidence, so that the bound of all is climbed as well.
-    let settings = Settings { evidence_rows: 100, starts: 4, ..Settings::default() };
+    let settings = Settings { evidence_rows: 100, search_starts: 4, ..Settings::default() };
     let mut learner = Learner::new(settings, None);
     learner.step(&window);
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
@@ -356,7 +356,7 @@ fn a_refit_finds_the_same_on_any_number_of_threads() {
 #[test]
 fn an_adoption_learns_no_row_twice() {
     let (window, rows) = episodes(600, |i| (i as f64).sin());
-    let settings = Settings { evidence_rows: 60, starts: 1, ..Settings::default() };
+    let settings = Settings { evidence_rows: 60, search_starts: 1, ..Settings::default() };
     let mut learner = Learner::new(settings, None);
     learner.step(&window);
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
@@ -364,7 +364,7 @@ fn an_adoption_learns_no_row_twice() {
     // Ten rows that the learner has not been shown yet.
     let mut longer = window.clone();
     longer.extend(&rows, 0..10);
-    assert!(matches!(learner.consider(candidate, &longer), Verdict::Adopted { .. }));
+    assert!(matches!(learner.try_adopt(candidate, &longer), Verdict::Adopted { .. }));
     learner.step(&longer);
     assert_eq!((learner.learned(), learner.model().unwrap().statistics().rows), (610, 610));
 }
@@ -399,14 +399,14 @@ fn only_states_that_find_no_room_since_the_last_refit_ask_for_another() {
         reason
     };
     let everywhere = |k: usize| 10.0 * ((k as f64 + 1.0) * 0.618_033_988_749_895).fract();
-    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::Rows));
-    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::DictionaryFull));
+    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitTrigger::Rows));
+    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitTrigger::DictionaryFull));
     // What is known has room, and what found none before has been answered.
     let known = learner.model().expect("there is one").dictionary().elements()[0];
     let inputs = learner.model().expect("there is one").inputs().clone();
     let known = known * inputs.scale[0] + inputs.shift[0];
     assert_eq!(feed(&mut learner, 300, &|_| known), None);
-    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitReason::DictionaryFull));
+    assert_eq!(feed(&mut learner, 300, &everywhere), Some(RefitTrigger::DictionaryFull));
 }
 
 // ---- policies
@@ -481,7 +481,7 @@ fn a_policy_that_is_announced_begins_at_its_row() {
             assert!(bits(&switched(&settings, piece)) == bits(&whole), "{on_new_policy:?}, pieces of {piece}");
         }
         let back: Learner = rmp_serde::from_slice(&bits(&whole)).unwrap();
-        assert!(back.holds_together() && back.policy() == Some("a"));
+        assert!(back.is_consistent() && back.policy() == Some("a"));
         let offsets: Vec<u64> = whole
             .1
             .iter()
@@ -527,7 +527,7 @@ fn a_refit_looks_at_rows_of_the_policy_that_acts_and_dies_with_it() {
     let mut learner = Learner::new(settings, None);
     window.extend(&walked(300, 1.0, 1), 0..300);
     learner.step(&window);
-    let job = learner.refit_job(&window, RefitReason::Rows).unwrap();
+    let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
     assert_eq!(candidate.report.rows, 300);
     learner.new_policy(300, Some("b"));
@@ -536,14 +536,14 @@ fn a_refit_looks_at_rows_of_the_policy_that_acts_and_dies_with_it() {
     window.extend(&walked(150, -1.0, 2), 0..150);
     learner.step(&window);
     assert_eq!(learner.next_refit(), Some(500));
-    match learner.consider(candidate, &window) {
+    match learner.try_adopt(candidate, &window) {
         Verdict::Rejected { why, .. } => assert_eq!(why, Rejection::Outdated { from: 0, changed_at: 300 }),
         other => panic!("{other:?}"),
     }
-    let job = learner.refit_job(&window, RefitReason::Rows).unwrap();
+    let job = learner.refit_job(&window, RefitTrigger::Rows).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
     assert_eq!(candidate.report.rows, 150);
-    assert!(matches!(learner.consider(candidate, &window), Verdict::Adopted { .. }));
+    assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
     assert!(slope(&learner) < -0.5);
 }
 

@@ -40,7 +40,7 @@ fn refit(learner: &mut Learner, window: &Window) {
     let Some(reason) = learner.refit_due() else { return };
     let job = learner.refit_job(window, reason).expect("there is a model");
     let candidate = refit::run(&job, &|| true, &|| true).expect("a candidate");
-    match learner.consider(candidate, window) {
+    match learner.try_adopt(candidate, window) {
         Verdict::Adopted { .. } | Verdict::Rejected { .. } => {}
         Verdict::Behind(_) => panic!("nothing arrived meanwhile"),
     }
@@ -116,7 +116,7 @@ fn batch(rows: &Rows, model: &Model, discount: f64, query: &[f64]) -> Vec<(f64, 
 #[test]
 fn one_pass_with_backfill_stays_close_to_batch() {
     // Hyperparameters as selection finds them on such a stream; then one pass over 2 000 rows that starts from nothing.
-    let settings = Settings { tolerance: 0.01, tune_noise: false, refit_first_rows: 2000, ..Settings::paper() };
+    let settings = Settings { tolerance: 0.01, estimate_scale: false, refit_first_rows: 2000, ..Settings::paper() };
     let mut pendulum = Pendulum::new(5, 0.3);
     let steps: Vec<Step> = (0..2000).map(|_| pendulum.step()).collect();
     let mut feed = Feed::new(2);
@@ -198,7 +198,7 @@ fn a_candidate_gets_in_however_fast_the_stream_is() {
     let mut candidate = refit::run(&job, &|| true, &|| true).unwrap();
     let report = loop {
         stream(&mut feed, &mut learner, 20_000);
-        match learner.consider(candidate, &feed.window) {
+        match learner.try_adopt(candidate, &feed.window) {
             Verdict::Behind(behind) => candidate = behind,
             Verdict::Adopted { report, .. } => break report,
             Verdict::Rejected { why, .. } => panic!("{why}"),
@@ -244,7 +244,7 @@ fn few_rows_do_not_choose_for_many_that_came_meanwhile() {
     let again = candidate.clone().follow(&feed.window, &|| true, &|| true).unwrap();
     let job = refit::RefitJob {
         window: feed.window.clone(),
-        ..learner.refit_job(&feed.window, again.report.reason).unwrap()
+        ..learner.refit_job(&feed.window, again.report.trigger).unwrap()
     };
     let fresh = refit::run(&job, &|| true, &|| true).unwrap();
     assert_eq!((again.report.rows, again.through), (1001, 1001));
@@ -261,7 +261,7 @@ fn few_rows_do_not_choose_for_many_that_came_meanwhile() {
         outrun = outrun.follow(&feed.window, &|| true, &|| true).unwrap();
     }
     assert_eq!((outrun.report.rows, outrun.through), (6001, 36_001));
-    assert!(matches!(learner.consider(outrun, &feed.window), Verdict::Adopted { .. }));
+    assert!(matches!(learner.try_adopt(outrun, &feed.window), Verdict::Adopted { .. }));
 }
 
 #[test]

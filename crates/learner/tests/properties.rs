@@ -50,7 +50,7 @@ fn hyperparameters(kernel: Kernel) -> Hyperparameters {
 }
 
 fn fixed() -> Settings {
-    Settings { tune_noise: false, tolerance: 1e-3, discount: 0.9, ..Settings::paper() }
+    Settings { estimate_scale: false, tolerance: 1e-3, discount: 0.9, ..Settings::paper() }
 }
 
 fn learn(rows: &Rows, hyper: &Hyperparameters, settings: Settings) -> Model {
@@ -180,7 +180,7 @@ fn degenerate_streams_give_a_model_that_can_be_read() {
         learner.request_refit();
         let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
         match criticd_learner::refit::run(&job, &|| true, &|| true) {
-            Ok(candidate) => drop(learner.consider(candidate, &window)),
+            Ok(candidate) => drop(learner.try_adopt(candidate, &window)),
             Err(why) => {
                 eprintln!("{what}: {why}");
                 learner.refit_failed();

@@ -3,7 +3,7 @@
 mod support;
 
 use criticd_learner::math::kernel::NoiseModel;
-use criticd_learner::refit::{self, RefitReason};
+use criticd_learner::refit::{self, RefitTrigger};
 use criticd_learner::transition::Rows;
 use criticd_learner::window::Window;
 use criticd_learner::{Judgement, KernelKind, Lambda, Learner, SelectionKind, Settings, VarianceKind, Verdict};
@@ -18,7 +18,7 @@ fn settings() -> Settings {
         refresh_rows: 64,
         refit_first_rows: 0,
         evidence_rows: 60,
-        starts: 1,
+        search_starts: 1,
         ..Settings::default()
     }
 }
@@ -29,7 +29,7 @@ fn bytes(learner: &Learner) -> Vec<u8> {
 
 fn read(bytes: &[u8]) -> Learner {
     let learner: Learner = rmp_serde::from_slice(bytes).unwrap();
-    assert!(learner.holds_together());
+    assert!(learner.is_consistent());
     learner
 }
 
@@ -45,9 +45,9 @@ fn learn(learner: &mut Learner, window: &mut Window, rows: &Rows, range: std::op
 }
 
 fn refit(learner: &mut Learner, window: &Window) {
-    let job = learner.refit_job(window, RefitReason::Requested).unwrap();
+    let job = learner.refit_job(window, RefitTrigger::Requested).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
-    assert!(matches!(learner.consider(candidate, window), Verdict::Adopted { .. }));
+    assert!(matches!(learner.try_adopt(candidate, window), Verdict::Adopted { .. }));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_learner_goes_on_after_a_round_trip_as_if_nothing_had_happened() {
                 ..settings()
             },
         ),
-        ("fixed noise, small", Settings { tune_noise: false, dictionary_max: 3, ..settings() }),
+        ("fixed noise, small", Settings { estimate_scale: false, dictionary_max: 3, ..settings() }),
     ] {
         let rows = wander(3000, 5, 2, 11);
         for (cut, refitted) in [(0, false), (20, false), (33, false), (700, false), (1500, true)] {
@@ -102,7 +102,7 @@ fn an_adoption_read_back_is_the_adoption() {
     let mut learner = Learner::new(settings(), Some(vec!["x".into(), "y".into()]));
     learn(&mut learner, &mut window, &rows, 0..1000);
     let mut replayed = read(&bytes(&learner));
-    let job = learner.refit_job(&window, RefitReason::Requested).unwrap();
+    let job = learner.refit_job(&window, RefitTrigger::Requested).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
     let Judgement::Adopt { adoption, .. } = learner.judge(candidate, &window) else { panic!("it is better") };
     let recorded = rmp_serde::to_vec_named(&adoption).unwrap();
@@ -134,7 +134,7 @@ fn what_does_not_hold_together_is_noticed() {
     broken[at + 1..at + 3].copy_from_slice(&length.to_be_bytes());
     broken.drain(at + 3..at + 19);
     let read: Learner = rmp_serde::from_slice(&broken).unwrap();
-    assert!(!read.holds_together());
+    assert!(!read.is_consistent());
 }
 
 fn find(bytes: &[u8], what: &[u8]) -> usize {

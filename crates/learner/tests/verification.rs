@@ -67,7 +67,7 @@ fn learned(stream: Stream, seed: u64, group: usize) -> Snapshot {
     learner.step(&window);
     let job = learner.refit_job(&window, learner.refit_due().unwrap()).unwrap();
     let candidate = refit::run(&job, &|| true, &|| true).unwrap();
-    assert!(matches!(learner.consider(candidate, &window), Verdict::Adopted { .. }));
+    assert!(matches!(learner.try_adopt(candidate, &window), Verdict::Adopted { .. }));
     assert_eq!(verified(&learner.snapshot(true).unwrap()), (1.0, 0), "no row that the model was made of counts");
     let rows = run(stream, seed + 100, 16_000, stream.noise[1]);
     for start in (0..rows.len()).step_by(group) {
@@ -188,7 +188,7 @@ fn written_and_read_back_a_model_goes_on_verifying_bit_for_bit() {
     let mut model = model_of(&rows, 1000);
     model.learn(&rows, 1000..5000, 1000);
     let mut again: Model = rmp_serde::from_slice(&rmp_serde::to_vec_named(&model).unwrap()).unwrap();
-    assert!(again.holds_together());
+    assert!(again.is_consistent());
     for model in [&mut model, &mut again] {
         model.learn(&rows, 5000..9000, 5000);
     }

@@ -5,11 +5,11 @@ use super::workload::{Case, Scratch};
 use criticd::client::{Requester, Sender};
 use criticd::daemon::Daemon;
 use criticd::daemon::core::{Core, Now};
-use criticd::daemon::telemetry::{Stage, Stages, thread_seconds};
 use criticd::journal::checkpoint::Directory;
 use criticd::journal::store::SqliteStorage;
 use criticd::snapshot::{Ask, Evaluation, Evaluator, Scratch as Memory};
-use serde_json::{Value, json};
+use criticd::telemetry::{Stage, Stages, thread_seconds};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,10 +125,9 @@ fn loaded(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> R
     let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE)?;
     flooded(&sender, messages, || {
         let mut learned = || -> Result<(f64, u64), Failure> {
-            let status = status(&mut requester)?;
-            let critic = &status["critics"][0];
-            let size = critic["dictionary_size"].as_u64().unwrap_or(0);
-            Ok((critic["learned"].as_f64().unwrap_or(0.0), size))
+            let status = requester.status(PATIENCE)?;
+            let Some(critic) = status.critics.first() else { return Ok((0.0, 0)) };
+            Ok((critic.learned as f64, critic.model.as_ref().map_or(0, |model| model.dictionary_size)))
         };
         loop {
             let (rows, size) = learned()?;
@@ -148,10 +147,6 @@ fn loaded(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> R
         let threads = spent.into_iter().map(per_row).filter(|(_, seconds)| *seconds > 0.0).collect();
         Ok(Whole { rows_per_second: rows / elapsed, threads })
     })
-}
-
-fn status(requester: &mut Requester) -> Result<Value, Failure> {
-    Ok(requester.ask("status", json!({}), PATIENCE)?)
 }
 
 /// Mean and variance of V: seconds for one state alone, and for each of many.
@@ -233,7 +228,7 @@ fn asked(daemon: &Daemon, case: &Case, messages: &[Vec<u8>], seconds: f64) -> Re
         let mut left = seconds / f64::from(ROUNDS);
         while left > 0.0 {
             let since = Instant::now();
-            let refit = requester.post("optimise", json!({"wait": true}))?;
+            let refit = requester.post("refit", json!({"wait": true}))?;
             while since.elapsed().as_secs_f64() < left && !requester.has_arrived(refit)? {
                 query(&mut requester, &states, SLICE, &mut selecting)?;
             }
@@ -274,7 +269,7 @@ fn flooded<T>(
             let mut messages = messages.iter().cycle();
             while !stop.load(Ordering::Relaxed) {
                 let message = messages.next().expect("there is always another").clone();
-                // The daemon has stopped early: whoever measures will be told by its own requests.
+                // The daemon has stopped early; the measuring side's requests will fail.
                 if sender.send(message).is_err() {
                     return;
                 }

@@ -5,8 +5,8 @@ mod workload;
 
 use super::Failure;
 use super::output::{columns, print, print_json};
-use criticd::daemon::ledger::SyncMode;
-use criticd::daemon::telemetry::Stage;
+use criticd::journal::retention::SyncMode;
+use criticd::telemetry::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Answers, Latency, OneThread, Whole};
 use serde_json::{Value, json};
@@ -19,14 +19,14 @@ const PROGRESS: Duration = Duration::from_millis(100);
 
 /// Measure how fast this machine learns and answers
 ///
-/// Every number comes from the code that the daemon runs. First the stages of its core on one thread: reading messages
-/// (decode), writing them to the journal on the disk where the daemon keeps its data, learning, making snapshots (publish).
-/// Then a whole daemon over tcp, with a sender on the same machine that sends as fast as it may: rows per second by the clock,
-/// and how long each of the threads was on a processor for a row. Last queries for mean and variance, in the library and over
-/// the socket of a daemon that does nothing else, that selects a model, and that learns as fast as it may.
+/// The benchmark measures the code of the daemon in three parts. First the stages of its core on one thread: decode messages,
+/// write them to the journal on the daemon's disk, learn, and make snapshots (publish). Then a whole daemon over tcp, with a
+/// sender at full speed on the same machine: rows per second, and the processor time of each thread per row. Last queries for
+/// mean and variance, in the library and over the socket of a daemon that is idle, that runs a refit, and that learns at full
+/// speed.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Reading the result:\n  The slowest of the threads sets the pace of the whole daemon, unless the processors are all busy: the sender needs\n  one, too. A learner that takes most of the time is made faster by a smaller dictionary (critic.dictionary_max), a journal\n  by sync = \"interval:10ms\", single steps by sending several rows in a message.\n\nExamples:\n  criticd bench\n  criticd bench --sizes 500 --dims 12 --sync os\n  criticd bench --directory /mnt/ssd --seconds 5 --json > bench.json"
+    after_help = "Reading the result:\n  The slowest thread sets the pace of the daemon, unless all processors are busy; the sender needs one, too. If learning\n  takes most of the time, use a smaller dictionary (critic.dictionary_max); if the journal does, sync = \"interval:10ms\";\n  if decoding does, send several rows in a message.\n\nExamples:\n  criticd bench\n  criticd bench --sizes 500 --dims 12 --sync os\n  criticd bench --directory /mnt/ssd --seconds 5 --json > bench.json"
 )]
 pub(crate) struct Bench {
     /// Dictionary sizes m
@@ -35,16 +35,16 @@ pub(crate) struct Bench {
     /// State dimensions D
     #[arg(long, value_name = "D", value_delimiter = ',', default_value = "4,16", value_parser = clap::value_parser!(u64).range(1..=256))]
     dims: Vec<u64>,
-    /// Rows of one message, where they are sent in batches
+    /// Rows of one message in batches
     #[arg(long, value_name = "ROWS", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1024))]
     batch: u64,
-    /// When rows are made durable, as the setting of that name: always, os, interval:10ms
+    /// When rows become durable, as the setting `sync`: always, os, interval:10ms
     #[arg(long, value_name = "WHEN", default_value = "always")]
     sync: SyncMode,
-    /// How long each measurement takes; there are ten for each pair of m and D
+    /// Seconds of each measurement; there are ten for each pair of m and D
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     seconds: f64,
-    /// Where the journal is written; what is written is removed again [default: beside the daemon's data directory]
+    /// Directory for the journal, which is removed afterwards [default: beside the daemon's data directory]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Print one JSON document

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use criticd::config::{Config, ConfigParts};
-use criticd::daemon::ledger::SyncMode;
+use criticd::journal::retention::SyncMode;
 use criticd::learner::Settings;
 use criticd::transition::{Batch, BatchParts};
 use criticd::wire;

@@ -1,10 +1,11 @@
 //! A subscriber that puts the published models together and compares each with the truth, on a thread of its own.
 
-use super::report::{Kernel, lengthscale};
+use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
 use criticd::client::{ClientError, ConnectionError, Models, Requester, Subscriber, Update};
 use criticd::transport::Endpoints;
-use criticd::wire;
+use criticd::wire::status::{LastRefit, RefitFound};
+use criticd::wire::{self, Status};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +34,7 @@ pub(super) struct View {
     pub(super) after_first_refit: Option<f64>,
     /// Models received.
     pub(super) models: u64,
-    /// What happened, for people; taken by whoever shows it.
+    /// Events in words, taken by the display.
     pub(super) news: Vec<String>,
 }
 
@@ -103,7 +104,7 @@ struct Member {
     truth: Arc<Truth>,
     models: Models,
     /// An adoption whose model has not arrived yet.
-    adopted: Option<Value>,
+    adopted: Option<LastRefit>,
     /// The dictionary has been full.
     full: bool,
     view: Arc<Mutex<View>>,
@@ -136,10 +137,9 @@ impl Member {
 
     fn take(&mut self, topic: &str, payload: &[u8]) -> Result<(), ClientError> {
         if topic == "status" {
-            let status = wire::to_json(payload)?;
+            let status = Status::from_json(&wire::to_json(payload)?)?;
             let mut view = self.view();
-            view.offset = status["offset"].as_u64().unwrap_or(0);
-            view.rows_per_second = status["rows_per_second"].as_f64().unwrap_or(0.0);
+            (view.offset, view.rows_per_second) = (status.offset, status.rows_per_second);
             return Ok(());
         }
         if let Some(kind) = topic.strip_prefix("event.") {
@@ -165,7 +165,7 @@ impl Member {
             }
             "adopted" => {
                 self.view().refitting = false;
-                self.adopted = Some(event);
+                self.adopted = serde_json::from_value(event).ok();
             }
             "refit_rejected" => {
                 self.view().refitting = false;
@@ -207,16 +207,17 @@ impl Member {
             view.accuracy = Some(accuracy);
             before
         };
-        if let Some(event) = self.adopted.take_if(|event| event["generation"] == generation) {
+        if let Some(event) = self.adopted.take_if(|event| event.generation == generation) {
             self.say(&adoption(&event, &before, &kernel, accuracy.rms));
         }
     }
 }
 
 /// One line on what an adoption changed: evidence, lengthscales, error.
-fn adoption(event: &Value, before: &View, kernel: &Kernel, rms: f64) -> String {
-    let number = |key: &str| event[key].as_f64();
-    let evidence = match (number("evidence_before"), number("evidence_after")) {
+fn adoption(event: &LastRefit, before: &View, kernel: &Kernel, rms: f64) -> String {
+    let found = event.found.as_ref();
+    let evidence = |read: fn(&RefitFound) -> Option<f64>| found.and_then(read);
+    let evidence = match (evidence(|found| found.evidence_before), evidence(|found| found.evidence_after)) {
         (Some(from), Some(to)) => format!("evidence {from:.0} → {to:.0}"),
         (None, Some(to)) => format!("evidence {to:.0}"),
         _ => "evidence unknown".into(),
@@ -231,5 +232,5 @@ fn adoption(event: &Value, before: &View, kernel: &Kernel, rms: f64) -> String {
         })
         .collect();
     let error = before.accuracy.map(|a| format!("{:.3} → ", a.rms)).unwrap_or_default();
-    format!("model {}: {evidence}, {}, RMS error {error}{rms:.3}", event["generation"], scales.join(", "))
+    format!("model {}: {evidence}, {}, RMS error {error}{rms:.3}", event.generation, scales.join(", "))
 }

@@ -4,6 +4,7 @@
 //! a subscriber follows the published models and compares them with the truth.
 
 mod audience;
+mod chart;
 mod producers;
 mod report;
 mod show;
@@ -35,10 +36,10 @@ const CATCH_UP: Duration = Duration::from_secs(60);
 const WINDOW_MIN: usize = 20_000;
 const WINDOW_MAX: usize = 200_000;
 
-/// Watch a value function being learned; nothing else needed
+/// Watch a value function being learned, without anything else
 ///
-/// Runs the daemon on free ports, simulators that stream to it over ZeroMQ, and a subscriber that compares every model it
-/// receives with what really follows from a state. Ends with a table and a picture. Ctrl-C ends it early.
+/// The demo runs the daemon on free ports, simulators that stream to it over ZeroMQ, and a subscriber that compares every
+/// model with the true values. It ends with a table and a picture; Ctrl-C ends it early.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd demo\n  criticd demo gridworld --seconds 10\n  criticd demo pendulum --copies 16 --rate 20000\n  criticd demo --json | jq .rms_error"
@@ -47,16 +48,16 @@ pub(crate) struct Demo {
     /// Which simulator
     #[arg(value_enum, default_value_t = World::Pendulum)]
     world: World,
-    /// Copies of it, each a stream of its own
+    /// Copies of the simulator, each with its own stream
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     copies: u64,
-    /// Rows per second of all copies together; 0 for as many as the daemon takes, where model selection hardly keeps up
+    /// Rows per second of all copies together; 0 for as many as the daemon learns, which leaves little time for refits
     #[arg(long, value_name = "HZ", default_value_t = 5000)]
     rate: u64,
     /// How long to stream
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Where the picture goes [default: criticd-demo-<WORLD>.png]
+    /// File of the picture [default: criticd-demo-<WORLD>.png]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Change any setting of the daemon, as in `criticd serve`: `critic.dictionary_max=100`, say
@@ -108,7 +109,7 @@ impl Demo {
             show.update(&audience, producers.sent(), started.elapsed());
         }
         let seconds = started.elapsed().as_secs_f64();
-        show.message("learning what is under way");
+        show.message("learning the remaining rows");
         let (sent, recent) = producers.finish(CATCH_UP)?;
         if sent < warmup {
             let message = format!(
@@ -121,7 +122,7 @@ impl Demo {
         let all = json!({"states": [truth.states[..2]], "min_offset": sent});
         requester.ask("value", all, CATCH_UP)?;
         let snapshot = requester.snapshot(None, CONNECT)?;
-        let status = requester.ask("status", json!({}), CONNECT)?;
+        let status = requester.status(CONNECT)?;
         show.message("drawing");
         let out = self.out.clone().unwrap_or_else(|| format!("criticd-demo-{}.png", self.world.name()).into());
         let figure = self.world.figure(&snapshot, recent);

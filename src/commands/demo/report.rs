@@ -1,69 +1,16 @@
 //! What came of it: the table at the end.
 
 use super::audience::View;
+use super::chart::{Kernel, lengthscale};
 use super::world::{Accuracy, Truth, World};
 use criticd::snapshot::Snapshot;
+use criticd::wire::Status;
+use criticd::wire::status::RefitStatus;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// A variable whose lengthscale is so many times its range does not matter.
 const IRRELEVANT: f64 = 3.0;
-
-/// The kernel in the environment's units.
-#[derive(Clone, Debug)]
-pub(super) struct Kernel {
-    pub(super) amplitude: f64,
-    pub(super) bias: f64,
-    pub(super) variables: Vec<Scale>,
-}
-
-/// What the kernel says about one state variable.
-#[derive(Clone, Debug)]
-pub(super) struct Scale {
-    pub(super) name: &'static str,
-    pub(super) unit: &'static str,
-    /// In normalised coordinates.
-    pub(super) relevance: f64,
-    /// In the variable's unit; infinite if it is irrelevant.
-    pub(super) lengthscale: f64,
-    /// The same relative to the variable's range.
-    pub(super) relative: f64,
-}
-
-impl Kernel {
-    pub(super) fn new(world: World, snapshot: &Snapshot) -> Self {
-        let kernel = &snapshot.hyperparameters.kernel;
-        let relevance = kernel.metric.relevance(snapshot.dim());
-        let variables = world.variables().into_iter().enumerate().map(|(i, variable)| {
-            let lengthscale = snapshot.inputs.scale[i] / relevance[i].sqrt();
-            let relative = lengthscale / (variable.range[1] - variable.range[0]);
-            Scale { name: variable.name, unit: variable.unit, relevance: relevance[i], lengthscale, relative }
-        });
-        Self {
-            amplitude: kernel.signal_variance.sqrt(),
-            bias: kernel.bias_variance.sqrt(),
-            variables: variables.collect(),
-        }
-    }
-
-    /// A bar for each variable, together at most `width` wide at the most relevant one.
-    pub(super) fn bar(&self, i: usize, width: usize) -> String {
-        let short = |v: &Scale| 1.0 / v.lengthscale.max(f64::MIN_POSITIVE) * (v.lengthscale / v.relative);
-        let most = self.variables.iter().map(short).fold(0.0, f64::max);
-        let eighths = (short(&self.variables[i]) / most * (8 * width) as f64).round() as usize;
-        let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
-        format!("{}{part}", "█".repeat(eighths / 8))
-    }
-}
-
-/// A lengthscale as people read it.
-pub(super) fn lengthscale(value: f64) -> String {
-    match value {
-        v if !v.is_finite() || v >= 1e5 => "∞".into(),
-        v if v >= 100.0 => format!("{v:.0}"),
-        v => format!("{v:.2}"),
-    }
-}
 
 /// 1234567 as `1 234 567`.
 pub(super) fn grouped(number: u64) -> String {
@@ -95,8 +42,7 @@ pub(super) struct Report {
     sent: u64,
     learned: u64,
     generation: u64,
-    adopted: u64,
-    rejected: u64,
+    refit: RefitStatus,
     pause_ms: [Option<f64>; 2],
     log_evidence: Option<f64>,
     transitions: u64,
@@ -112,10 +58,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(scene: &Scene, snapshot: &Snapshot, status: &Value, truth: &Truth, view: &View) -> Self {
-        let critic = &status["critics"][0];
-        let count = |key: &str| critic["refit"][key].as_u64().unwrap_or(0);
-        let pause = |key: &str| critic["adoption_pause_ms"][key].as_f64();
+    pub(super) fn new(scene: &Scene, snapshot: &Snapshot, status: &Status, truth: &Truth, view: &View) -> Self {
+        let critic = status.critics.first().cloned().unwrap_or_default();
         let bound = |f: fn(f64, f64) -> f64, start| truth.values.iter().copied().fold(start, f);
         Self {
             world: scene.world,
@@ -125,15 +69,14 @@ impl Report {
             discount: snapshot.discount,
             learned: snapshot.offset,
             generation: snapshot.generation,
-            adopted: count("adopted"),
-            rejected: count("rejected"),
-            pause_ms: [pause("p50"), pause("p99")],
+            pause_ms: [critic.adoption_pause_ms.p50, critic.adoption_pause_ms.p99],
+            refit: critic.refit,
             log_evidence: snapshot.log_evidence,
             transitions: snapshot.transitions,
             kernel: Kernel::new(scene.world, snapshot),
             noise_variance: snapshot.hyperparameters.noise_variance,
             dictionary: snapshot.dictionary.nrows(),
-            dictionary_max: critic["dictionary_max"].as_u64().unwrap_or(0),
+            dictionary_max: critic.dictionary_max,
             models: view.models,
             before: view.before_first_refit,
             after: view.after_first_refit,
@@ -156,7 +99,7 @@ impl Report {
             "discount": self.discount,
             "rows": {"streamed": self.sent, "learned": self.learned},
             "generation": self.generation,
-            "refits": {"adopted": self.adopted, "rejected": self.rejected},
+            "refits": {"adopted": self.refit.adopted, "rejected": self.refit.rejected},
             "adoption_pause_ms": {"p50": self.pause_ms[0], "p99": self.pause_ms[1]},
             "log_evidence": self.log_evidence,
             "transitions": self.transitions,
@@ -187,8 +130,8 @@ impl Report {
             let _ = writeln!(out, "  {label:<14}{text}");
         };
         row("rows", format!("{} streamed, {} learned", grouped(self.sent), grouped(self.learned)));
-        let rejections = plural(self.rejected, "candidate");
-        row("model", format!("generation {}, {} adopted, {rejections} rejected", self.generation, self.adopted));
+        let rejections = plural(self.refit.rejected, "candidate");
+        row("model", format!("generation {}, {} adopted, {rejections} rejected", self.generation, self.refit.adopted));
         row(
             "pauses",
             format!(
@@ -249,10 +192,5 @@ mod tests {
     #[test]
     fn numbers_are_grouped_by_thousands() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
-    }
-
-    #[test]
-    fn lengthscales_are_short() {
-        assert_eq!([0.5, 123.4, 1e7, f64::INFINITY].map(lengthscale), ["0.50", "123", "∞", "∞"]);
     }
 }

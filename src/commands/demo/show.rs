@@ -1,7 +1,8 @@
 //! What is shown while the demo runs: a live view on a terminal, plain lines elsewhere. All of it on standard error.
 
 use super::audience::{Audience, View};
-use super::report::{grouped, lengthscale};
+use super::chart::lengthscale;
+use super::report::grouped;
 use super::world::World;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;

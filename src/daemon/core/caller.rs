@@ -3,7 +3,7 @@
 use crate::transport::{Peer, Reply};
 use crate::wire::{self, ArrayForm, Id, WireError};
 
-/// Whoever has sent a request and waits for its answer.
+/// The address for the reply to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Caller {
     /// Its connection.

@@ -60,7 +60,7 @@ impl CheckpointDesk {
     ) {
         let asked = std::mem::take(&mut self.asked);
         if let Some(critic) = given_up {
-            let message = format!("critic {critic} has failed: what is left of it is not worth keeping");
+            let message = format!("critic {critic} has failed, and its state is not saved");
             let error = WireError::new(ErrorCode::Internal, message);
             out.extend(asked.iter().map(|caller| Output::Reply(caller.refuse(&error))));
             return;

@@ -4,14 +4,15 @@ use super::ports::{Now, Output, event, map};
 use crate::learner::{Alarm, Event, Learner, Moved};
 use crate::math::drift::Statistic;
 use crate::state::streams::Streams;
-use serde_json::{Value, json};
+use crate::wire::status::{DriftAlarm, DriftStatus, MovedVariable};
+use serde_json::json;
 
 /// Alarms of one critic since the start.
 #[derive(Debug, Default)]
 pub(super) struct DriftDesk {
     alarms: u64,
-    /// The last one as its event had it, nil before the first.
-    last: Value,
+    /// The last one; none before it.
+    last: Option<DriftAlarm>,
 }
 
 impl DriftDesk {
@@ -27,19 +28,8 @@ impl DriftDesk {
         let Alarm { offset, reward, finding, variables, streams: numbers } = alarm;
         let settings = learner.settings();
         let (name, size) = (&settings.name, finding.size * finding.unit);
-        let streams: Vec<&str> = numbers.iter().filter_map(|&number| streams.name(number)).collect();
-        let moved: Vec<Value> = variables.iter().map(|moved| variable(learner, moved)).collect();
-        let details = map(json!({
-            "critic": name,
-            "offset": offset,
-            "since": finding.since,
-            "reward": settings.rewards[*reward],
-            "statistic": word(finding.statistic),
-            "size": size,
-            "level": finding.level,
-            "variables": moved,
-            "streams": streams,
-        }));
+        let names = numbers.iter().filter_map(|&number| streams.name(number));
+        let streams: Vec<String> = names.map(str::to_owned).collect();
         let what = match finding.statistic {
             Statistic::Higher => "rewards are higher than the model expects",
             Statistic::Lower => "rewards are lower than the model expects",
@@ -50,24 +40,35 @@ impl DriftDesk {
             finding.since
         );
         self.alarms += 1;
-        self.last = Value::Object(details.clone());
-        out.push(event("drift", now, &details));
+        let alarm = DriftAlarm {
+            critic: name.clone(),
+            offset: *offset,
+            since: finding.since,
+            reward: settings.rewards[*reward] as u64,
+            statistic: word(finding.statistic).to_owned(),
+            size,
+            level: finding.level,
+            variables: variables.iter().map(|moved| variable(learner, moved)).collect(),
+            streams,
+        };
+        out.push(event("drift", now, &map(json!(alarm))));
+        self.last = Some(alarm);
     }
 
     /// What `status` says of the changes that a critic with a model has seen.
-    pub(super) fn status(&self, learner: &Learner) -> Value {
+    pub(super) fn status(&self, learner: &Learner) -> DriftStatus {
         let settings = learner.settings();
         let threshold = settings.drift_sensitivity.threshold().map(|c| c + (settings.rewards.len() as f64).ln());
-        json!({
-            "sensitivity": settings.drift_sensitivity.name(),
-            "level": learner.drift().map(|(_, finding)| finding.level),
-            "threshold": threshold,
-            "forked": learner.is_forked(),
-            "changed_at": learner.changed_at(),
-            "kept_models": learner.kept_models().map(|(name, _)| name).collect::<Vec<_>>(),
-            "alarms": self.alarms,
-            "last": self.last,
-        })
+        DriftStatus {
+            sensitivity: settings.drift_sensitivity.name().to_owned(),
+            level: learner.drift().map(|(_, finding)| finding.level),
+            threshold,
+            forked: learner.is_forked(),
+            changed_at: learner.changed_at(),
+            kept_models: learner.kept_models().map(|(name, _)| name.to_owned()).collect(),
+            alarms: self.alarms,
+            last: self.last.clone(),
+        }
     }
 }
 
@@ -106,16 +107,16 @@ pub(super) fn report_change(learner: &Learner, happened: &Event, now: Now, out: 
 }
 
 /// A state variable that moved: its size is in standard deviations of the variable.
-fn variable(learner: &Learner, Moved { variable, finding }: &Moved) -> Value {
+fn variable(learner: &Learner, Moved { variable, finding }: &Moved) -> MovedVariable {
     let names = learner.model().and_then(|model| model.inputs().names.as_ref());
     let name = names.and_then(|names| names.get(*variable).cloned()).unwrap_or_else(|| format!("state_{variable}"));
-    json!({
-        "variable": variable,
-        "name": name,
-        "statistic": word(finding.statistic),
-        "since": finding.since,
-        "size": finding.size,
-    })
+    MovedVariable {
+        variable: *variable as u64,
+        name,
+        statistic: word(finding.statistic).to_owned(),
+        since: finding.since,
+        size: finding.size,
+    }
 }
 
 /// The word used on the wire.

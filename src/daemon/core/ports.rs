@@ -7,9 +7,10 @@ use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::transport::{Publication, Reply};
-use crate::wire::{self, Op};
+use crate::wire::{self, Op, Status};
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// A request that only the core can answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,17 +30,6 @@ pub enum Asked {
     Op(Op),
 }
 
-/// What waits in the queues around the core, and how much may.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Queues {
-    /// Messages of producers.
-    pub ingest: [usize; 2],
-    /// Requests that only the core can answer.
-    pub calls: [usize; 2],
-    /// Messages to subscribers.
-    pub publish: [usize; 2],
-}
-
 /// Something for the threads around the core to do.
 #[derive(Debug)]
 pub enum Output {
@@ -47,6 +37,8 @@ pub enum Output {
     Reply(Reply),
     /// Publish; dropped if the publisher's queue is full, a later one replaces it.
     Publish(Publication),
+    /// Publish under `status`, and show to those who watch.
+    Status(Arc<Status>),
     /// Select a model.
     Refit {
         /// Index of the critic.

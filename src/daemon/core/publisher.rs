@@ -1,14 +1,15 @@
 //! Snapshots: when they are taken, what queries are answered from, and what subscribers get.
 
 use super::ports::{Now, Output};
+use crate::board::Board;
 use crate::config::Config;
 use crate::learner::Learner;
 use crate::panics;
-use crate::snapshot::{Evaluator, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::state::State;
 use crate::transport::Publication;
-use crate::wire::{self, ArrayForm, ErrorCode, WireError};
-use parking_lot::RwLock;
+use crate::wire::status::ReturnsStatus;
+use crate::wire::{self, ArrayForm};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,63 +21,22 @@ const WANTED_MAX: usize = 1024;
 /// Least time between two `weights` publications, seconds.
 const WEIGHTS_INTERVAL_S: f64 = 0.1;
 
-/// The snapshots that queries are answered from, laid out for that: one slot per critic, replaced whole.
-#[derive(Debug, Default)]
-pub struct Board {
-    slots: Vec<(String, RwLock<Option<Arc<Evaluator>>>)>,
-}
-
-impl Board {
-    fn new(names: impl Iterator<Item = String>) -> Self {
-        Self { slots: names.map(|name| (name, RwLock::new(None))).collect() }
-    }
-
-    /// Index of the critic called `name`; the first one if no name is given.
-    ///
-    /// # Errors
-    /// `unknown_critic`, with those there are.
-    pub fn critic(&self, name: Option<&str>) -> Result<usize, WireError> {
-        let Some(name) = name else { return Ok(0) };
-        self.slots.iter().position(|(known, _)| known == name).ok_or_else(|| {
-            let known: Vec<&str> = self.slots.iter().map(|(known, _)| known.as_str()).collect();
-            let message = format!("there is no critic \"{name}\"; there is {}", known.join(", "));
-            WireError::of(ErrorCode::UnknownCritic, "critic", message)
-        })
-    }
-
-    /// The present snapshot of a critic, if it has one.
-    pub fn get(&self, critic: usize) -> Option<Arc<Snapshot>> {
-        self.slots[critic].1.read().as_ref().map(|evaluator| Arc::clone(evaluator.snapshot()))
-    }
-
-    /// What evaluates it.
-    pub fn evaluator(&self, critic: usize) -> Option<Arc<Evaluator>> {
-        self.slots[critic].1.read().clone()
-    }
-
-    /// Replace it.
-    pub(crate) fn set(&self, critic: usize, snapshot: Snapshot) {
-        // Laid out here, once, and not by the first who asks: that one would wait for it.
-        let evaluator = Arc::new(Evaluator::new(snapshot));
-        // The old one is dropped after the lock is given back.
-        let old = self.slots[critic].1.write().replace(evaluator);
-        drop(old);
-    }
-}
-
 /// What `status` says of the snapshot on the board.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     pub(super) lambda: f64,
     pub(super) provisional: bool,
-    /// Factor on deviations of returns, the pairs behind it, and the share of them that was covered without it, where the spread of
-    /// returns is known.
-    pub(super) returns: Option<(f64, u64, Option<f64>)>,
+    /// How well deviations of returns were verified, where the spread of returns is known.
+    pub(super) returns: Option<ReturnsStatus>,
 }
 
 impl Shown {
     fn of(snapshot: &Snapshot) -> Self {
-        let returns = snapshot.returns.as_ref().map(|spread| (spread.factor, spread.pairs, spread.coverage));
+        let returns = snapshot.returns.as_ref().map(|spread| ReturnsStatus {
+            factor: spread.factor,
+            pairs: spread.pairs,
+            coverage: spread.coverage,
+        });
         Self { lambda: snapshot.lambda, provisional: snapshot.provisional, returns }
     }
 }
@@ -93,7 +53,7 @@ struct Published {
     whole_at: Option<f64>,
     /// Rows that it had learned.
     whole_offset: u64,
-    /// The board has what subscribers have not been told.
+    /// The board is newer than the last publication.
     unpublished: bool,
     shown: Option<Shown>,
     failed_snapshots: u64,
@@ -118,7 +78,7 @@ pub(super) enum Refreshed {
 pub(super) struct Publisher {
     board: Arc<Board>,
     critics: Vec<Published>,
-    /// Offsets that somebody waits for a snapshot to have learned.
+    /// Offsets that waiting queries need a snapshot to have learned.
     wanted: BTreeSet<u64>,
     /// A model has been adopted: the next refresh does not wait.
     at_once: bool,
@@ -152,7 +112,7 @@ impl Publisher {
         (revision, failed_snapshots, shown)
     }
 
-    /// Somebody waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
+    /// A query waits for a snapshot that has learned `offset` rows. At most 1024 are remembered, the nearest.
     pub(super) fn want(&mut self, offset: u64) {
         self.wanted.insert(offset);
         if self.wanted.len() > WANTED_MAX {
@@ -165,9 +125,8 @@ impl Publisher {
         self.at_once = true;
     }
 
-    /// Whether it is time to refresh the answering snapshots: at once after an adoption or where somebody waits for what has
-    /// been learned, else within a share of the learner's time. Once more when no row follows a snapshot that was taken too
-    /// soon after a publication to be published itself.
+    /// Whether to rebuild the query snapshots: immediately after an adoption or for a waiting query; otherwise limited to a fixed
+    /// share of learning time; plus one trailing rebuild when the stream goes idle.
     pub(super) fn due(&self, state: &State, interval: f64, now: Now) -> bool {
         let learned = state.end().offset;
         let awaited = self.wanted.first().is_some_and(|&wanted| wanted <= learned);
@@ -176,8 +135,8 @@ impl Publisher {
         self.at_once || (stale && (awaited || in_time)) || (in_time && self.publication_due(state, interval, now))
     }
 
-    /// Whether subscribers are owed something although no rows arrive: the weights after the last rows, and then a whole
-    /// snapshot of them. Where the stream pauses they would otherwise be withheld until it goes on.
+    /// Whether a publication is due although no rows arrive: the weights after the last rows, then a whole snapshot. Otherwise
+    /// a pause of the stream would withhold them.
     fn publication_due(&self, state: &State, interval: f64, now: Now) -> bool {
         let learns = |(index, learner): &(usize, &Learner)| !state.is_halted(*index) && learner.model().is_some();
         state.critics().iter().enumerate().filter(learns).any(|(index, learner)| {

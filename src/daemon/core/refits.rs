@@ -2,13 +2,14 @@
 
 use super::caller::Caller;
 use super::ports::{Now, Output, RefitDone, event, map};
-use crate::learner::refit::{Candidate, RefitReason, RefitReport};
+use crate::learner::refit::{Candidate, RefitReport, RefitTrigger};
 use crate::learner::{Judgement, Learner};
 use crate::panics;
 use crate::state::State;
 use crate::state::record::Record;
-use crate::wire::{self, Optimised, WireError};
-use serde_json::{Map, Value, json};
+use crate::wire::status::{LastRefit, PauseStatus, RefitFound, RefitStatus};
+use crate::wire::{self, RefitOutcome, WireError};
+use serde_json::json;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -35,8 +36,8 @@ struct Desk {
     counts: Counts,
     /// Seconds that the running refit has taken so far.
     seconds: f64,
-    /// How the last one ended, as it was published.
-    last: Value,
+    /// How the last one ended; none before that.
+    last: Option<LastRefit>,
     /// Held-out error that the model in use was selected with, if this run of the daemon has selected it by that.
     held_out_error: Option<f64>,
     /// Seconds that the learner stood still for each adoption, the newest last.
@@ -45,7 +46,7 @@ struct Desk {
     waiting: Vec<Caller>,
     /// Those who wait for the running one.
     waiting_for_running: Vec<Caller>,
-    /// Those who are told of an adoption as soon as answers come from the model that was adopted.
+    /// Callers that get the outcome once answers come from the adopted model.
     waiting_for_answers: Vec<Caller>,
 }
 
@@ -99,7 +100,7 @@ impl RefitDesk {
         Ok(())
     }
 
-    /// Start a refit, if one is due and none runs: those that somebody waits for come first. Returns what is to be recorded.
+    /// Start a refit, if one is due and none runs: requested ones first. Returns the records to store.
     pub(super) fn start(&mut self, state: &mut State, now: Now, out: &mut Vec<Output>) -> Option<Record> {
         let rows = state.window()?.len();
         if self.busy {
@@ -138,7 +139,7 @@ impl RefitDesk {
         let RefitDone { critic, result, seconds } = self.returned.take_if(ready)?;
         let learner = &state.critics()[critic];
         if let Some(why) = &given_up[critic] {
-            // Whoever waits is told, and the thread is free for the others.
+            // The waiting callers get the outcome, and the thread is free for other critics.
             self.busy = false;
             self.reject(critic, learner, why, None, now, out);
             return None;
@@ -196,15 +197,14 @@ impl RefitDesk {
         let (desk, learner) = (&mut self.desks[critic], &state.critics()[critic]);
         desk.counts.adopted += 1;
         desk.held_out_error = report.selection.as_ref().map(|selection| selection.score);
-        let mut details = desk.details(learner, &report);
-        details.insert("outcome".into(), "adopted".into());
-        if let Some((before, after)) = scores {
-            details.insert("score_before".into(), before.into());
-            details.insert("score_after".into(), after.into());
-        }
+        let outcome = LastRefit {
+            score_before: scores.map(|(before, _)| before),
+            score_after: scores.map(|(_, after)| after),
+            ..desk.outcome(LastRefit::ADOPTED, learner, Some(&report))
+        };
         let nats = |evidence: Option<f64>| evidence.map_or("none".into(), |e| format!("{e:.1}"));
         log::info!(
-            "event=adopted critic={} generation={} seq={} lambda={} evidence={} evidence_before={} dictionary={} seconds={:.2}",
+            "event=adopted critic={} generation={} offset={} lambda={} evidence={} evidence_before={} dictionary={} seconds={:.2}",
             learner.settings().name,
             learner.generation(),
             learner.learned(),
@@ -215,9 +215,9 @@ impl RefitDesk {
             desk.seconds
         );
         desk.seconds = 0.0;
-        desk.last = Value::Object(details.clone());
+        out.push(event("adopted", now, &map(json!(outcome))));
+        desk.last = Some(outcome);
         desk.waiting_for_answers.append(&mut desk.waiting_for_running);
-        out.push(event("adopted", now, &details));
         true
     }
 
@@ -232,28 +232,26 @@ impl RefitDesk {
     ) {
         let desk = &mut self.desks[critic];
         let (name, generation) = (&learner.settings().name, learner.generation());
-        log::info!("event=refit_rejected critic={name} generation={generation} seq={} why={why:?}", learner.learned());
-        let mut details = report.map_or_else(
-            || map(json!({"critic": name, "generation": generation})),
-            |report| desk.details(learner, report),
+        log::info!(
+            "event=refit_rejected critic={name} generation={generation} offset={} why={why:?}",
+            learner.learned()
         );
-        details.insert("outcome".into(), "rejected".into());
-        details.insert("reason".into(), why.into());
+        let outcome = LastRefit { reason: Some(why.to_owned()), ..desk.outcome(LastRefit::REJECTED, learner, report) };
         desk.seconds = 0.0;
-        desk.last = Value::Object(details.clone());
-        let rejected = Optimised::Rejected { generation, reason: why.to_owned() };
+        let rejected = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         answer(&mut desk.waiting_for_running, &rejected, out);
-        out.push(event("refit_rejected", now, &details));
+        out.push(event("refit_rejected", now, &map(json!(outcome))));
+        desk.last = Some(outcome);
     }
 
-    /// Answers come from generation `generation` of a critic now: whoever waits for that is told.
+    /// Answers now come from `generation` of a critic: reply to the callers that wait for it.
     pub(super) fn answers_come_from(&mut self, critic: usize, generation: u64, out: &mut Vec<Output>) {
-        answer(&mut self.desks[critic].waiting_for_answers, &Optimised::Adopted { generation }, out);
+        answer(&mut self.desks[critic].waiting_for_answers, &RefitOutcome::Adopted { generation }, out);
     }
 
-    /// A critic is given up: whoever waits for one of its refits is told.
+    /// A critic has failed: reply to the callers that wait for its refits.
     pub(super) fn give_up(&mut self, critic: usize, generation: u64, why: &str, out: &mut Vec<Output>) {
-        let outcome = Optimised::Rejected { generation, reason: why.to_owned() };
+        let outcome = RefitOutcome::Rejected { generation, reason: why.to_owned() };
         let desk = &mut self.desks[critic];
         for waiting in [&mut desk.waiting, &mut desk.waiting_for_running, &mut desk.waiting_for_answers] {
             answer(waiting, &outcome, out);
@@ -269,57 +267,64 @@ impl RefitDesk {
         pauses.push_back(seconds);
     }
 
-    /// What `status` says of the refits of a critic, and of its adoption pauses.
-    pub(super) fn status(&self, critic: usize, learner: &Learner) -> Map<String, Value> {
-        let Desk { counts, last, held_out_error, pauses, .. } = &self.desks[critic];
+    /// What `status` says of the refits of a critic.
+    pub(super) fn status(&self, critic: usize, learner: &Learner) -> RefitStatus {
+        let Desk { counts, last, .. } = &self.desks[critic];
+        RefitStatus {
+            running: learner.refit_running(),
+            next_at: learner.next_refit(),
+            started: counts.started,
+            adopted: counts.adopted,
+            rejected: counts.rejected,
+            failed: counts.failed,
+            last: last.clone(),
+        }
+    }
+
+    /// Error of held-out returns that the model in use of a critic was adopted with, if they chose it.
+    pub(super) fn held_out_error(&self, critic: usize) -> Option<f64> {
+        self.desks[critic].held_out_error
+    }
+
+    /// For how long the last adoptions of a critic held up the learner.
+    pub(super) fn pauses(&self, critic: usize) -> PauseStatus {
+        let pauses = &self.desks[critic].pauses;
         let mut pauses: Vec<f64> = pauses.iter().copied().collect();
         pauses.sort_by(f64::total_cmp);
         let quantile =
             |q: f64| (!pauses.is_empty()).then(|| 1000.0 * pauses[((pauses.len() - 1) as f64 * q).round() as usize]);
-        map(json!({
-            "refit": {
-                "running": learner.refit_running(),
-                "next_at": learner.next_refit(),
-                "started": counts.started,
-                "adopted": counts.adopted,
-                "rejected": counts.rejected,
-                "failed": counts.failed,
-                "last": last,
-            },
-            "held_out_error": held_out_error,
-            "adoption_pause_ms": {
-                "count": pauses.len(), "p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0),
-            },
-        }))
+        PauseStatus { count: pauses.len() as u64, p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) }
     }
 }
 
 impl Desk {
-    fn details(&self, learner: &Learner, report: &RefitReport) -> Map<String, Value> {
-        let mut details = wire::refit_report_to_json(report);
-        details.extend(map(json!({
-            "critic": learner.settings().name,
-            "generation": learner.generation(),
-            "offset": learner.learned(),
-            "seconds": self.seconds,
-        })));
-        details
+    /// How the refit ended whose `report` this is, if it found something.
+    fn outcome(&self, outcome: &str, learner: &Learner, report: Option<&RefitReport>) -> LastRefit {
+        LastRefit {
+            outcome: outcome.to_owned(),
+            critic: learner.settings().name.clone(),
+            generation: learner.generation(),
+            offset: report.map(|_| learner.learned()),
+            seconds: report.map(|_| self.seconds),
+            found: report.map(RefitFound::from),
+            ..LastRefit::default()
+        }
     }
 }
 
-fn started(learner: &Learner, reason: RefitReason, rows: usize, now: Now) -> Output {
-    let (name, reason, generation) = (&learner.settings().name, reason.name(), learner.generation());
-    log::info!("event=refit_started critic={name} reason={reason} rows={rows} generation={generation}");
+fn started(learner: &Learner, trigger: RefitTrigger, rows: usize, now: Now) -> Output {
+    let (name, trigger, generation) = (&learner.settings().name, trigger.name(), learner.generation());
+    log::info!("event=refit_started critic={name} trigger={trigger} rows={rows} generation={generation}");
     let offset = learner.learned();
     let details = json!({
-        "critic": name, "reason": reason, "rows": rows, "generation": generation, "offset": offset,
+        "critic": name, "trigger": trigger, "rows": rows, "generation": generation, "offset": offset,
     });
     event("refit_started", now, &map(details))
 }
 
-/// Everybody who waited for a refit is told how it ended.
-fn answer(waiting: &mut Vec<Caller>, outcome: &Optimised, out: &mut Vec<Output>) {
-    out.extend(waiting.drain(..).map(|caller| Output::Reply(caller.reply(&wire::Reply::Optimise(outcome)))));
+/// Reply with the outcome to all callers that wait for a refit.
+fn answer(waiting: &mut Vec<Caller>, outcome: &RefitOutcome, out: &mut Vec<Output>) {
+    out.extend(waiting.drain(..).map(|caller| Output::Reply(caller.reply(&wire::Reply::Refit(outcome)))));
 }
 
 #[cfg(test)]
@@ -382,7 +387,8 @@ mod tests {
         desk.came_back(failed());
         assert!(desk.judge(&state, &[Some("a bug".into())], NOW, &mut out).is_none());
         let told = desk.status(0, &state.critics()[0]);
-        assert_eq!((&told["refit"]["failed"], &told["refit"]["last"]["reason"]), (&json!(1), &json!("a bug")));
+        let last = told.last.unwrap();
+        assert_eq!((told.failed, last.reason.as_deref()), (1, Some("a bug")));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Messages that were refused where nobody could be answered: counted, reported at a bounded rate, kept for the quarantine.
+//! Messages that ingest refused: counted, reported at a bounded rate, kept for the quarantine.
 
 use super::ports::{Now, Output, event, map};
 use crate::wire::{self, Origin, WireError};
@@ -14,7 +14,7 @@ const BYTES: usize = 4096;
 /// Streams that one event names.
 const STREAMS: usize = 64;
 
-/// A message that was refused where nobody could be answered.
+/// A message that ingest refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refused {
     /// Unix seconds.
@@ -91,8 +91,8 @@ impl Refusals {
     }
 
     /// Messages so far by the name of their error code.
-    pub(super) fn by_code(&self) -> &BTreeMap<&'static str, u64> {
-        &self.by_code
+    pub(super) fn by_code(&self) -> BTreeMap<String, u64> {
+        self.by_code.iter().map(|(code, count)| ((*code).to_owned(), *count)).collect()
     }
 
     /// The event about those since the last one, if it is time; with `at_once` it always is.
@@ -102,7 +102,7 @@ impl Refusals {
             return None;
         }
         let last = self.last.take()?;
-        log::warn!("event=rejected rows={} last={last}", self.since_report);
+        log::warn!("event=rejected messages={} last={last}", self.since_report);
         let details = map(json!({
             "messages": self.since_report,
             "code": last.code.name(),

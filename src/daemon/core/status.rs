@@ -1,6 +1,6 @@
 //! What `status` says.
 
-use super::ports::{Now, Queues, map};
+use super::ports::Now;
 use super::publisher::Shown;
 use crate::daemon::recovery::Recovered;
 use crate::learner::Learner;
@@ -8,8 +8,11 @@ use crate::learner::window::Window;
 use crate::math::posterior::Scale;
 use crate::state::State;
 use crate::transition::Rows;
-use crate::wire;
-use serde_json::{Map, Value, json};
+use crate::wire::Status;
+use crate::wire::status::{
+    CountsStatus, CriticStatus, DriftStatus, InputsStatus, KernelStatus, ModelStatus, NoiseStatus, QueuesStatus,
+    RecoveredStatus, WarmStartStatus, WindowStatus,
+};
 
 /// Streams that `status` lists by name.
 const STREAMS_LISTED: usize = 32;
@@ -19,15 +22,15 @@ const RATE_S: f64 = 3.0;
 /// Figures that no other part keeps.
 #[derive(Debug)]
 pub(super) struct Figures {
-    /// What the start found.
-    pub(super) recovered: Value,
+    /// What the start found; none without a journal.
+    pub(super) recovered: Option<RecoveredStatus>,
     /// Rows that critics leave out since the start.
-    pub(super) quarantined_rows: u64,
+    pub(super) skipped_rows: u64,
     /// Rows that were left out on ingest since the start, by their numbers.
     missing_rows: u64,
     pub(super) refit_restarts: u64,
     pub(super) http_restarts: u64,
-    pub(super) queues: Queues,
+    pub(super) queues: QueuesStatus,
     /// Rows taken in and rows there are of a table that is learned first.
     pub(super) warm_start: Option<(u64, u64)>,
     rate: Rate,
@@ -43,14 +46,14 @@ struct Rate {
 
 impl Figures {
     /// With so many rows at the start.
-    pub(super) fn new(recovered: Value, rows: u64) -> Self {
+    pub(super) fn new(recovered: Option<RecoveredStatus>, rows: u64) -> Self {
         Self {
             recovered,
-            quarantined_rows: 0,
+            skipped_rows: 0,
             missing_rows: 0,
             refit_restarts: 0,
             http_restarts: 0,
-            queues: Queues::default(),
+            queues: QueuesStatus::default(),
             warm_start: None,
             rate: Rate { rows, ..Rate::default() },
         }
@@ -75,109 +78,97 @@ impl Figures {
         }
     }
 
-    /// As `status` has them.
-    pub(super) fn status(&self, now: Now) -> Map<String, Value> {
-        let queue = |[waiting, most]: [usize; 2]| json!({"waiting": waiting, "max": most});
-        map(json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "uptime_s": now.uptime,
-            "time": now.unix,
-            "recovered": self.recovered,
-            "warm_start": self.warm_start.map(|(rows, of)| json!({"rows": rows, "of": of})),
-            "quarantined_rows": self.quarantined_rows,
-            "missing_rows": self.missing_rows,
-            "refit_restarts": self.refit_restarts,
-            "http_restarts": self.http_restarts,
-            "rows_per_second": self.rate.per_second,
-            "queues": {
-                "ingest": queue(self.queues.ingest),
-                "calls": queue(self.queues.calls),
-                "publish": queue(self.queues.publish),
-            },
-        }))
+    /// Enter them into `status`.
+    pub(super) fn enter(&self, status: &mut Status, now: Now) {
+        status.version = env!("CARGO_PKG_VERSION").to_owned();
+        (status.uptime_s, status.time) = (now.uptime, now.unix);
+        status.recovered = self.recovered.clone();
+        status.warm_start = self.warm_start.map(|(rows, of)| WarmStartStatus { rows, of });
+        (status.skipped_rows, status.missing_rows) = (self.skipped_rows, self.missing_rows);
+        (status.refit_restarts, status.http_restarts) = (self.refit_restarts, self.http_restarts);
+        status.rows_per_second = self.rate.per_second;
+        status.queues = self.queues.clone();
     }
 }
 
 /// What a start has found.
-pub(super) fn recovered(recovered: &Recovered, torn_bytes: u64) -> Value {
-    json!({
-        "offset": recovered.state.end().offset,
-        "from_checkpoint": recovered.from_checkpoint,
-        "rows_replayed": recovered.rows_replayed,
-        "groups_read": recovered.groups_read,
-        "torn_bytes": torn_bytes,
-        "faults": recovered.faults,
-    })
+pub(super) fn recovered(recovered: &Recovered, torn_bytes: u64) -> RecoveredStatus {
+    RecoveredStatus {
+        offset: recovered.state.end().offset,
+        from_checkpoint: recovered.from_checkpoint,
+        rows_replayed: recovered.rows_replayed,
+        groups_read: recovered.groups_read,
+        torn_bytes,
+        faults: recovered.faults.clone(),
+    }
 }
 
-/// Rows and streams.
-pub(super) fn of_state(state: &State, window_rows: usize) -> Map<String, Value> {
+/// Enter rows and streams into `status`.
+pub(super) fn enter_state(status: &mut Status, state: &State, window_rows: usize) {
     let window = state.window();
-    map(json!({
-        "offset": state.end().offset,
-        "streams": state.streams().len(),
-        "recent_streams": state.streams().recent(STREAMS_LISTED),
-        "state_dim": window.map(Window::dim),
-        "rewards_per_row": window.map(Window::rewards_per_row),
-        "window": {
-            "rows": window.map_or(0, Window::len),
-            "rows_max": window_rows,
-            "bytes": window.map_or(0, Window::bytes),
-            "bytes_per_row": window.map(|w| Rows::bytes_per_row(w.dim(), w.rewards_per_row())),
-        },
-    }))
+    let bytes_per_row = |window: &Window| Rows::bytes_per_row(window.dim(), window.rewards_per_row()) as u64;
+    status.offset = state.end().offset;
+    status.streams = state.streams().len() as u64;
+    status.recent_streams = state.streams().recent(STREAMS_LISTED);
+    status.state_dim = window.map(|window| window.dim() as u64);
+    status.rewards_per_row = window.map(|window| window.rewards_per_row() as u64);
+    status.window = WindowStatus {
+        rows: window.map_or(0, Window::len) as u64,
+        rows_max: window_rows as u64,
+        bytes: window.map_or(0, Window::bytes) as u64,
+        bytes_per_row: window.map(bytes_per_row),
+    };
 }
 
-/// A critic, its model left out.
-pub(super) fn of_learner(learner: &Learner, revision: u64, failed_snapshots: u64) -> Map<String, Value> {
+/// A critic, its model and its refits left out.
+pub(super) fn of_learner(learner: &Learner, revision: u64, failed_snapshots: u64) -> CriticStatus {
     let (settings, counts) = (learner.settings(), learner.counts());
-    map(json!({
-        "name": settings.name,
-        "generation": learner.generation(),
-        "revision": revision,
-        "learned": learner.learned(),
-        "discount": settings.discount,
-        "dictionary_max": settings.dictionary_max,
-        "warmup_rows": settings.warmup_rows,
-        "counts": {
-            "novel_when_full": counts.novel_when_full,
-            "refreshes": counts.refreshes,
-            "failed_refreshes": counts.failed_refreshes,
-            "failed_snapshots": failed_snapshots,
-            "cuts": counts.cuts,
-            "terminations": counts.terminations,
+    CriticStatus {
+        name: settings.name.clone(),
+        generation: learner.generation(),
+        revision,
+        learned: learner.learned(),
+        discount: settings.discount,
+        dictionary_max: settings.dictionary_max as u64,
+        warmup_rows: settings.warmup_rows as u64,
+        counts: CountsStatus {
+            novel_when_full: counts.novel_when_full,
+            refreshes: counts.refreshes,
+            failed_refreshes: counts.failed_refreshes,
+            failed_snapshots,
+            cuts: counts.cuts,
+            terminations: counts.terminations,
         },
-    }))
+        ..CriticStatus::default()
+    }
 }
 
 /// A critic's model, once there is one; `shown` is of its snapshot on the board.
-pub(super) fn of_model(learner: &Learner, shown: Option<Shown>) -> Map<String, Value> {
-    let Some(model) = learner.model() else { return Map::new() };
-    let (hyper, score) = (model.hyperparameters(), model.score());
+pub(super) fn of_model(learner: &Learner, shown: Option<Shown>, drift: DriftStatus) -> Option<ModelStatus> {
+    let model = learner.model()?;
+    let (hyper, score, statistics) = (model.hyperparameters(), model.score(), model.statistics());
     let tolerance = model.dictionary().tolerance() / model.dictionary().kernel().diagonal();
-    let mut status = map(json!({
-        "dictionary_size": model.dictionary().len(),
-        "tolerance": tolerance,
-        "tolerance_to_noise": tolerance * hyper.kernel.diagonal() / hyper.noise_variance,
-        "running_chains": model.running_chains(),
-        "transitions": model.statistics().rows,
-        "rows_effective": model.statistics().forgets().then(|| model.statistics().effective_rows()),
-        "bytes": model.bytes() + learner.kept_bytes() + learner.bytes_beside_model(),
-        "policy": learner.policy(),
-        "policies_kept": learner.kept_policies().collect::<Vec<_>>(),
-        "score": score.mean(),
-        "score_recent": (score.rows > 0).then_some(score.recent),
-    }));
-    if let Some(Shown { lambda, provisional, returns }) = shown {
-        let returns =
-            returns.map(|(factor, pairs, coverage)| json!({"factor": factor, "pairs": pairs, "coverage": coverage}));
-        status.extend(map(json!({"lambda": lambda, "provisional": provisional, "returns": returns})));
-    }
-    status.extend(map(wire::hyperparameters_to_json(&hyper, Some(model.inputs()))));
-    if let Some(posterior) = model.posterior() {
-        status.insert("log_evidence".into(), posterior.log_evidence().into());
-        let Scale { signal, .. } = posterior.scale();
-        status.insert("scale_since_adoption".into(), signal.into());
-    }
-    status
+    let scale = |Scale { signal, .. }: Scale| signal;
+    Some(ModelStatus {
+        dictionary_size: model.dictionary().len() as u64,
+        tolerance,
+        tolerance_to_noise: tolerance * hyper.kernel.diagonal() / hyper.noise_variance,
+        running_chains: model.running_chains() as u64,
+        transitions: statistics.rows,
+        rows_effective: statistics.forgets().then(|| statistics.effective_rows()),
+        bytes: (model.bytes() + learner.kept_bytes() + learner.bytes_beside_model()) as u64,
+        policy: learner.policy().map(str::to_owned),
+        policies_kept: learner.kept_policies().map(str::to_owned).collect(),
+        score: score.mean(),
+        score_recent: (score.rows > 0).then_some(score.recent),
+        log_evidence: model.posterior().and_then(|posterior| posterior.log_evidence()),
+        scale_since_adoption: model.posterior().map(|posterior| scale(posterior.scale())),
+        lambda: shown.map(|shown| shown.lambda),
+        provisional: shown.map(|shown| shown.provisional),
+        returns: shown.and_then(|shown| shown.returns),
+        drift,
+        kernel: KernelStatus::from(&hyper.kernel),
+        noise: NoiseStatus::from(&hyper),
+        inputs: InputsStatus::from(model.inputs()),
+    })
 }

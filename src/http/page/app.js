@@ -110,7 +110,7 @@ function listen() {
     ask();
   };
   events.onerror = () => {
-    live('lost', 'no connection to the daemon; trying again');
+    live('lost', 'no connection to the daemon; retrying');
     // A browser gives up after a refusal (too many pages, a daemon that starts); we do not.
     if (events.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
   };
@@ -396,7 +396,7 @@ function show() {
     );
     return;
   }
-  say($('value-note'), 'discounted sum of rewards to come');
+  say($('value-note'), 'expected discounted return');
   const fade = fading(drawn);
   const scale = scaleOf('value', extent(drawn.value, fade));
   const common = { range, names, key: drawn.key, generation };
@@ -481,7 +481,7 @@ const small = (words) => el('small', { textContent: ` ${words}` });
 /** "from 431 verified pairs; 82 % were in the 90 % interval before" */
 function verified({ pairs, coverage }) {
   if (!pairs) return 'not verified yet';
-  const before = typeof coverage === 'number' ? `; ${format(100 * coverage, 3)} % were in the 90 % interval before` : '';
+  const before = typeof coverage === 'number' ? `; ${format(100 * coverage, 3)} % in the 90 % interval before the correction` : '';
   return `from ${grouped(pairs)} verified pairs${before}`;
 }
 
@@ -548,7 +548,7 @@ function relevanceCard() {
   const most = Math.max(...a, 1e-300);
   const { inputs, kernel } = critic();
   const report = adoption() ?? {};
-  const support = report.support ?? [];
+  const support = report.evidence_drop ?? [];
   // In the order of the state, so that nothing changes places; where there are many, the most relevant.
   const shown = ranked()
     .slice(0, ROWS_SHOWN)
@@ -574,9 +574,9 @@ function relevanceCard() {
     const length = lengthscale({ kernel, scale: inputs.scale }, k);
     const irrelevant = a[k] < 1e-6;
     const nats = typeof support[k] === 'number' ? ` · ${format(support[k], 3)} nats` : '';
-    box.children[row].title = nats ? 'nats: evidence that would be lost without this variable' : '';
+    box.children[row].title = nats ? 'nats: evidence that the model would lose without this variable' : '';
     const told = length === null ? 'category' : `lengthscale ${format(length, 3)}`;
-    say(numbers, irrelevant ? `does not matter${nats}` : `${told}${nats}`);
+    say(numbers, irrelevant ? `irrelevant${nats}` : `${told}${nats}`);
     box.children[row].classList.toggle('off', irrelevant);
     track.firstChild.style.width = `${100 * Math.sqrt(a[k] / most)}%`;
   });
@@ -590,7 +590,7 @@ function relevanceCard() {
     words.push(`direction ${j + 1}: ${parts.map(([f, k]) => `${format(f, 2)} ${variable(k)}`).join(', ')}`);
   });
   if (ranked().length > shown.length)
-    words.push(`${ranked().length - shown.length} variables of less relevance are not shown`);
+    words.push(`${ranked().length - shown.length} less relevant variables are not shown`);
   list(
     $('findings'),
     words.map((each) => el('li', { textContent: each })),
@@ -621,8 +621,8 @@ function calibrationCard() {
   if (!pairs.length) {
     say(
       $('calibration-text'),
-      'What the model predicted at a state, against the return that followed. It fills when ' +
-        'episodes terminate, or when what is still to come no longer matters. Returns cut before do not count.',
+      'The predicted value of a state, against the return that followed. A point appears when an episode ' +
+        'terminates, or when later rewards no longer matter. Returns that a cut ends do not count.',
     );
     $('calibration').hidden = true;
     return;
@@ -678,7 +678,7 @@ function streams() {
   );
   const more = known.status.streams - rows.length;
   if (more > 0)
-    cells.push(el('tr', {}, el('td', { colSpan: 4, textContent: `and ${grouped(more)} that sent nothing lately` })));
+    cells.push(el('tr', {}, el('td', { colSpan: 4, textContent: `and ${grouped(more)} idle streams` })));
   list($('streams'), rows.length ? [head, ...cells] : [el('tr', {}, el('td', { textContent: 'none yet' }))]);
   const refused = Object.entries(known.status.rejected);
   list(
@@ -740,8 +740,8 @@ function title(mark) {
   if (mark.event === 'refit_rejected') return `Generation ${mark.generation} stays`;
   if (mark.event === 'drift') return 'The world has changed';
   if (mark.event === 'forked') return 'A second model learns the rows since';
-  if (mark.event === 'swapped') return `Generation ${mark.generation}: the second model answers`;
-  if (mark.event === 'returned') return `Generation ${mark.generation}: an old model answers again`;
+  if (mark.event === 'swapped') return `Generation ${mark.generation}: the second model has taken over`;
+  if (mark.event === 'returned') return `Generation ${mark.generation}: a kept model has taken over again`;
   if (mark.event === 'dismissed') return 'The second model predicts no better';
   if (mark.event === 'new_policy') return `Another policy acts${mark.policy ? `: ${mark.policy}` : ''}`;
   if (mark.event === 'dictionary_full') return `The dictionary is full with ${mark.size} states`;
@@ -751,7 +751,7 @@ function title(mark) {
 const UNLIKE = {
   higher: 'rewards and values are higher than predicted',
   lower: 'rewards and values are lower than predicted',
-  wider: 'predictions are further off',
+  wider: 'prediction errors scatter more',
 };
 
 /** What an alarm says: what differs, since when, in which streams, and which state variables moved. */
@@ -790,7 +790,7 @@ function selection({ selection: s }) {
   const kernels = s.candidates.map((c) => `${c.name} ${format(c.score, 4)} (λ ${c.lambda}, ${c.elements} states)`);
   const present =
     typeof s.gain === 'number'
-      ? `the present model ${s.present_stays ? 'stays' : 'is replaced'}: the best errs less by ` +
+      ? `the current model ${s.present_stays ? 'stays' : 'is replaced'}: the best error is lower by ` +
         `${format(s.gain, 2)}, with a standard error of ${format(s.standard_error, 2)}`
       : null;
   return [`λ ${s.lambdas.map(loss).join(', ')}`, `held-out errors: ${kernels.join(', ')}`, present];
@@ -841,8 +841,8 @@ function markList() {
           el('li', {
             className: 'empty-row',
             textContent:
-              'No model has been selected yet. The first selection is due after a number of rows (refit_first_rows), ' +
-                'or now: criticd optimise',
+              'No refit has selected a model yet. The first one is due after refit_first_rows rows. To start it ' +
+                'now: criticd refit',
           }),
         ],
   );
@@ -866,7 +866,7 @@ const LINES = [
   },
   {
     title: 'Held-out error',
-    hint: 'of the model in use when it was selected; 1 is that of a constant',
+    hint: 'of the model in use, at its selection; 1 is the error of a constant',
     unit: '',
     zero: true,
     wanted: () => series('held_out_error').some((v) => v !== null),
@@ -1060,10 +1060,10 @@ function empty() {
   $('empty-progress').hidden = true;
   if (!s) {
     say($('empty-title'), 'Waiting for the daemon');
-    say($('empty-text'), 'It says something every second once it has started.');
+    say($('empty-text'), 'A running daemon sends its status every second.');
   } else if (c.failed) {
     say($('empty-title'), `The critic ${c.name} has failed`);
-    say($('empty-text'), `It learns no more: ${c.failed}. The others go on. Please report this with the log.`);
+    say($('empty-text'), `It has stopped learning: ${c.failed}. The other critics continue. Please report this with the log.`);
   } else if (none) {
     say($('empty-title'), 'No rows yet');
     say($('empty-text'), `Send some transitions to ${known.endpoints.ingest}. In Python:`);
@@ -1071,7 +1071,7 @@ function empty() {
   } else {
     const needed = c.warmup_rows;
     say($('empty-title'), `${grouped(s.offset)} of ${grouped(needed)} rows`);
-    say($('empty-text'), `There is a first model after ${grouped(needed)} rows (warmup_rows).`);
+    say($('empty-text'), `The first model appears after ${grouped(needed)} rows (warmup_rows).`);
     $('empty-progress').hidden = false;
     $('empty-progress').value = Math.min(1, s.offset / needed);
   }

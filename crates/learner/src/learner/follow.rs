@@ -116,14 +116,13 @@ impl Fork {
 
 impl Following {
     /// Whether its parts fit each other.
-    pub(super) fn holds_together(&self) -> bool {
+    pub(super) fn is_consistent(&self) -> bool {
         let sizes = |kept: &Kept| {
             let (m, rewards) = (kept.model.dictionary().len(), kept.model.settings().rewards.len());
-            kept.model.holds_together() && kept.weights.rows() <= m && kept.weights.cols() == rewards
+            kept.model.is_consistent() && kept.weights.rows() <= m && kept.weights.cols() == rewards
         };
-        let fork = |fork: &Fork| {
-            fork.model.holds_together() && fork.contest.holds_together(fork.model.settings().rewards.len())
-        };
+        let fork =
+            |fork: &Fork| fork.model.is_consistent() && fork.contest.is_consistent(fork.model.settings().rewards.len());
         self.fork.as_ref().is_none_or(fork) && self.kept.len() <= KEPT_MAX && self.kept.iter().all(sizes)
     }
 
@@ -149,7 +148,7 @@ impl Following {
         self.kept.iter().map(|kept| (kept.name.as_str(), kept.until))
     }
 
-    /// Nobody asks for it any more.
+    /// No longer wanted.
     pub(super) fn end(&mut self) {
         (self.pending, self.fork, self.kept_from) = (None, None, None);
         self.kept.clear();

@@ -1,4 +1,4 @@
-//! Changes of policy that somebody announces, and the models of policies that do not act at present.
+//! Announced changes of policy, and the models of policies that do not act at present.
 //!
 //! A change holds from an offset on and is a function of offsets and settings, so that learning again does it at the same row.
 //! It closes all chains, as a cut does. What it makes of what has been learned is a setting ([`OnNewPolicy`]).
@@ -59,8 +59,8 @@ impl Policies {
     }
 
     /// Whether what was read from a file is of one piece.
-    pub(super) fn holds_together(&self) -> bool {
-        self.kept.iter().all(|kept| kept.model.holds_together())
+    pub(super) fn is_consistent(&self) -> bool {
+        self.kept.iter().all(|kept| kept.model.is_consistent())
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::dense::{Matrix, Op, View, ViewMut, axpy, dot, multiply};
 use super::dictionary::{Admitted, Dictionary};
-use super::posterior::Gained;
+use super::posterior::RowUpdate;
 use super::raw;
 use super::statistics::{Chain, Statistics};
 use serde::{Deserialize, Serialize};
@@ -128,7 +128,7 @@ struct ClosedChain {
 
 /// A ring of the last rows absorbed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Recent {
+pub struct BackfillBuffer {
     keep: u64,
     slots: usize,
     width: usize,
@@ -166,7 +166,7 @@ pub struct Recent {
     shares: Vec<f64>,
 }
 
-impl Recent {
+impl BackfillBuffer {
     /// Keep the last `keep` rows before whichever row is being learned, in blocks of at most `block`. `features` is the
     /// largest number of features, `width` the length of projected states.
     pub fn new(keep: usize, block: usize, features: usize, width: usize, rewards_per_row: usize) -> Self {
@@ -224,7 +224,7 @@ impl Recent {
         self.cuts.iter_mut().for_each(|cut| cut.chain.scale(factor));
     }
 
-    /// Keep what [`Recent::note_score`] is told. `features` is the largest number of features.
+    /// Keep what [`BackfillBuffer::note_score`] is told. `features` is the largest number of features.
     pub fn keep_scores(&mut self, features: usize) {
         let mut columns = Matrix::with_capacity(features, self.slots);
         columns.resize(self.features.rows(), self.slots);
@@ -258,7 +258,7 @@ impl Recent {
     }
 
     /// Whether its parts are of sizes that fit m features, projected states (`width`,), H rewards and so many chains.
-    pub(crate) fn holds_together(&self, m: usize, width: usize, rewards: usize, chains: usize) -> bool {
+    pub(crate) fn is_consistent(&self, m: usize, width: usize, rewards: usize, chains: usize) -> bool {
         let slots = self.slots;
         let points = if self.settled { 0 } else { slots };
         slots as u64 >= self.keep
@@ -303,11 +303,11 @@ impl Recent {
     }
 
     /// The last `count` rows, oldest first, as a posterior gains them; none if not so many are kept.
-    pub fn last(&self, count: u64) -> Option<impl Iterator<Item = Gained<'_>>> {
+    pub fn last(&self, count: u64) -> Option<impl Iterator<Item = RowUpdate<'_>>> {
         let from = self.end.checked_sub(count).filter(|&from| from >= self.start && self.notes_all())?;
         Some((from..self.end).map(|row| {
             let k = (row % self.slots as u64) as usize;
-            Gained {
+            RowUpdate {
                 features: self.features.col(k),
                 rewards: &self.rewards[k * self.rewards_per_row..(k + 1) * self.rewards_per_row],
                 slot: self.chain_slots[k],
@@ -329,9 +329,9 @@ impl Recent {
         self.features.bytes() + crossings + size_of::<f64>() * (numbers + cut * (self.cuts.len() + self.spare.len()))
     }
 
-    /// Keep what [`Recent::last`] tells of the last `slots` rows and nothing else from now on: the dictionary has all the elements
-    /// that it will ever have.
-    pub fn settle(&mut self, slots: usize) {
+    /// The dictionary is full: drop the states and features needed for backfill and keep only what [`BackfillBuffer::last`]
+    /// returns, for `slots` rows.
+    pub fn freeze_dictionary(&mut self, slots: usize) {
         if self.settled {
             return;
         }
@@ -351,16 +351,16 @@ impl Recent {
         *self = settled;
     }
 
-    /// Whether it has room for all that [`Recent::last`] tells.
+    /// Whether it has room for all that [`BackfillBuffer::last`] tells.
     fn notes_all(&self) -> bool {
         (self.chain_slots.len(), self.discounts.len()) == (self.slots, self.slots)
     }
 
-    /// Write down what [`Recent::last`] tells of a row, in the column of the oldest.
-    fn note(&mut self, row: Gained<'_>) {
+    /// Write down what [`BackfillBuffer::last`] tells of a row, in the column of the oldest.
+    fn note(&mut self, row: RowUpdate<'_>) {
         if !self.notes_all() {
-            // What is not known of earlier rows is not asked for: a posterior from such a file has nothing but its factor to
-            // gain them with.
+            // Old files lack these columns. The zeros for earlier rows are never read: a posterior from such a file has no
+            // cached solves and updates its factor only.
             self.rewards.resize(self.slots * self.rewards_per_row, 0.0);
             self.chain_slots.resize(self.slots, 0);
             self.discounts.resize(self.slots, 0.0);
@@ -384,7 +384,7 @@ impl Recent {
     /// Remember a row that has just been absorbed; the oldest makes room.
     pub fn push(&mut self, row: Observed<'_>) {
         let gained =
-            Gained { features: row.features, rewards: row.rewards, slot: row.slot as u32, discount: row.discount };
+            RowUpdate { features: row.features, rewards: row.rewards, slot: row.slot as u32, discount: row.discount };
         if self.settled {
             return self.note(gained);
         }

@@ -233,7 +233,7 @@ impl Matrix {
         self.cols = cols;
     }
 
-    /// Become a matrix of this size, in the memory that is there if it is enough. Its entries mean nothing.
+    /// Resize, reusing the allocation when it is large enough. The entries are unspecified.
     pub fn renew(&mut self, rows: usize, cols: usize) {
         if self.data.len() < rows * cols {
             self.data = vec![0.0; rows * cols];
@@ -313,8 +313,7 @@ impl Serialize for Matrix {
     }
 }
 
-/// Write a matrix without the room it has: of one that is made anew in the memory of another that room is history, and what
-/// learned the same would be written differently.
+/// Serialise without spare capacity, which depends on the allocation's history: equal matrices must give equal bytes.
 pub(crate) fn tight<S: Serializer>(matrix: &Matrix, serializer: S) -> Result<S::Ok, S::Error> {
     Written::of(matrix, matrix.rows, matrix.cols).serialize(serializer)
 }
@@ -567,7 +566,7 @@ impl PanelInverses {
         cols >= WIDE && self.size > PANEL / 2
     }
 
-    /// out <- l^-1 rhs for the l whose rows were taken in. What is left of `rhs` means nothing.
+    /// out <- l^-1 rhs for the l whose rows were taken in. `rhs` is clobbered.
     ///
     /// # Panics
     /// If sizes differ.
@@ -657,7 +656,7 @@ impl Cholesky {
     /// Become the factor of `a` + `ridge` I, of which the lower triangle is read.
     ///
     /// # Errors
-    /// As [`Cholesky::new`]; what is left then means nothing.
+    /// As [`Cholesky::new`]; the matrix is then clobbered.
     pub fn renew(&mut self, a: &Matrix, ridge: f64, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
         if (self.factor.rows, self.factor.cols) != (a.rows, a.cols) {
             self.factor.assign(a);
@@ -720,7 +719,7 @@ impl Cholesky {
         out
     }
 
-    /// The lower triangle of (L L')^-1; what stands above it means nothing.
+    /// The lower triangle of (L L')^-1; the upper triangle is unspecified.
     pub fn inverse_lower(&self) -> Matrix {
         let mut out = self.factor.clone();
         invert(&mut out, &mut Matrix::default());
@@ -728,10 +727,10 @@ impl Cholesky {
     }
 }
 
-/// `a` becomes its Cholesky factor, all in the lower triangle; what stands above it means nothing, before and afterwards.
+/// Replace `a` by its Cholesky factor, in the lower triangle; the upper triangle is neither read nor meaningful afterwards.
 ///
 /// # Errors
-/// The first pivot that is not positive (or not a number); what `a` holds then means nothing.
+/// The first pivot that is not positive (or not a number); `a` is then clobbered.
 pub fn factorise(a: &mut Matrix, scratch: &mut Scratch) -> Result<(), NotPositiveDefinite> {
     assert_eq!(a.rows, a.cols, "only square matrices have a Cholesky factor");
     let size = a.rows;
@@ -786,7 +785,7 @@ pub fn solve_general(a: &Matrix, rhs: &Matrix) -> Result<Matrix, Singular> {
 /// [`solve_general`] into `x`, in memory that is kept.
 ///
 /// # Errors
-/// As [`solve_general`]; what `x` holds then means nothing.
+/// As [`solve_general`]; `x` is then clobbered.
 pub fn solve_general_into(a: &Matrix, rhs: &Matrix, x: &mut Matrix, scratch: &mut Scratch) -> Result<(), Singular> {
     solve_and_invert(a, rhs, x, None, scratch)
 }
@@ -794,7 +793,7 @@ pub fn solve_general_into(a: &Matrix, rhs: &Matrix, x: &mut Matrix, scratch: &mu
 /// [`solve_general_into`] that leaves a^-1, too, where it is asked for.
 ///
 /// # Errors
-/// As [`solve_general`]; what `x` and `inverse` hold then means nothing.
+/// As [`solve_general`]; `x` and `inverse` are then clobbered.
 pub fn solve_and_invert(
     a: &Matrix,
     rhs: &Matrix,

@@ -51,7 +51,7 @@ struct Written {
 impl From<Written> for Dictionary {
     fn from(written: Written) -> Self {
         let Written { kernel, dim, tolerance, max, basis, factor } = written;
-        // What does not fit is left empty: `holds_together` refuses it.
+        // What does not fit is left empty: `is_consistent` refuses it.
         let fits = dim > 0
             && basis.len().is_multiple_of(dim)
             && kernel.metric.relevance(dim).len() == dim
@@ -112,7 +112,7 @@ impl Dictionary {
     }
 
     /// Whether its parts are of sizes that fit each other and states (`dim`,).
-    pub(crate) fn holds_together(&self, dim: usize) -> bool {
+    pub(crate) fn is_consistent(&self, dim: usize) -> bool {
         let m = self.factor.rows();
         self.dim == dim
             && dim > 0
@@ -256,7 +256,7 @@ pub struct Pivots {
 
 /// When batch selection ends, besides at the cap.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Enough {
+pub struct StoppingRule {
     /// No residual exceeds this, value^2, positive.
     pub tolerance: f64,
     /// The residuals of all states together do not exceed this, value^2; 0 to go by the tolerance alone.
@@ -266,16 +266,16 @@ pub struct Enough {
 /// Pivoted incomplete Cholesky of the kernel matrix of `states` (n, D), row-major: largest residual first, the earliest
 /// of equals, until no residual exceeds `tolerance` (absolute, value^2) or `max` are chosen. O(n m^2) time, O(n m) memory.
 pub fn select(kernel: &Kernel, dim: usize, states: &[f64], tolerance: f64, max: usize) -> (Dictionary, Pivots) {
-    let selected = select_until(kernel, dim, states, Enough { tolerance, trace: 0.0 }, max, &|| true);
+    let selected = pivoted_cholesky(kernel, dim, states, StoppingRule { tolerance, trace: 0.0 }, max, &|| true);
     selected.expect("nobody has stopped it")
 }
 
 /// [`select`], ending as soon as either of `enough` is reached, but not before there is an element. None if `keep_going`, asked before every choice, says so.
-pub fn select_until(
+pub fn pivoted_cholesky(
     kernel: &Kernel,
     dim: usize,
     states: &[f64],
-    enough: Enough,
+    enough: StoppingRule,
     max: usize,
     keep_going: KeepGoing<'_>,
 ) -> Option<(Dictionary, Pivots)> {

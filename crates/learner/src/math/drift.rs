@@ -190,7 +190,7 @@ impl Level {
     }
 }
 
-/// Centre and spread that numbers are told in.
+/// Centre and spread by which numbers are standardised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Unit {
     /// Numbers that it was estimated from, up to [`SCALE_ROWS`].
@@ -357,7 +357,7 @@ impl Series {
     }
 
     /// Whether its parts are numbers.
-    pub(crate) fn holds_together(&self) -> bool {
+    pub(crate) fn is_consistent(&self) -> bool {
         let Unit { count, mean, squares } = self.unit;
         count <= SCALE_ROWS
             && mean.is_finite()
@@ -411,7 +411,7 @@ impl Part {
     }
 
     /// Whether its parts are numbers.
-    pub(crate) fn holds_together(&self) -> bool {
+    pub(crate) fn is_consistent(&self) -> bool {
         self.filled < SHORTEST && self.sums.iter().all(|sum| sum.is_finite()) && self.level.is_finite()
     }
 }
@@ -485,12 +485,12 @@ mod tests {
         {
             series.push(value, 10_000 + k as u64);
         }
-        assert!(series.holds_together(), "{series:?}");
+        assert!(series.is_consistent(), "{series:?}");
         let mut early = Series::of_errors();
         for k in 0..20_000 {
             early.push([f64::NAN, 1e308, -1e308][k as usize % 3], k);
         }
-        assert!(early.holds_together(), "{early:?}");
+        assert!(early.is_consistent(), "{early:?}");
     }
 
     #[test]
@@ -530,7 +530,7 @@ mod tests {
         }
         let bytes = rmp_serde::to_vec_named(&one).unwrap();
         let mut other: Series = rmp_serde::from_slice(&bytes).unwrap();
-        assert!(one == other && other.holds_together());
+        assert!(one == other && other.is_consistent());
         for offset in 9_999..30_000 {
             let x = normal(&mut rng) + 0.2;
             assert_eq!(one.push(x, offset), other.push(x, offset));

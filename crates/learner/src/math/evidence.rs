@@ -26,6 +26,7 @@
 use super::dense::{self, Cholesky, Matrix, NotPositiveDefinite, Op, PanelInverses, Scratch, Singular, View, dot, sum};
 use super::embedding::{Embedding, Place};
 use super::kernel::{Hyperparameters, Kernel, Metric, Points};
+use super::profiled::profiled;
 use super::vector::ARCH;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -106,6 +107,8 @@ pub struct Problem {
     nodes: Vec<f64>,
     differences: Option<Vec<Difference>>,
     observed: Matrix,
+    /// Least noise variance of each column relative to its variance, where each has its best noise and scale.
+    profiled: Option<f64>,
 }
 
 impl Problem {
@@ -116,7 +119,7 @@ impl Problem {
     /// If the lengths disagree or D is 0.
     pub fn correlated(dim: usize, states: Vec<f64>, targets: Matrix) -> Self {
         assert!(dim > 0 && states.len() == targets.rows() * dim, "one target for each state");
-        Self { dim, nodes: states, differences: None, observed: targets }
+        Self { dim, nodes: states, differences: None, observed: targets, profiled: None }
     }
 
     /// White noise: `rewards` (n, H) observe `differences` (n,) between `nodes` (N, D), row-major, in the coordinates
@@ -130,7 +133,13 @@ impl Problem {
         let len = nodes.len() / dim;
         let inside = |d: &Difference| d.node < len && d.successor.is_none_or(|(s, _)| s < len);
         assert!(differences.iter().all(inside), "a difference names a node that is not there");
-        Self { dim, nodes, differences: Some(differences), observed: rewards }
+        Self { dim, nodes, differences: Some(differences), observed: rewards, profiled: None }
+    }
+
+    /// The same, with the exact evidence of each column at the noise and scale that suit it best: the kernel is then judged by its
+    /// shape alone. The noise variance of a column stays at or above `floor` times its variance. For correlated noise.
+    pub fn profiled(self, floor: f64) -> Self {
+        Self { profiled: Some(floor), ..self }
     }
 
     /// Number of observed rows n.
@@ -197,7 +206,7 @@ pub struct Evidence {
     /// 1/2 sum over columns of d' Q^-1 d. At an optimum that is interior in (v0, b, sigma0^2) it is n H / 2 exactly.
     pub fit: f64,
     /// What the variational bound pays for what the dictionary leaves out, H trace / (2 sigma0^2), nats; 0 for the
-    /// exact evidence. It is reported, though not paid, for [`Sparse::Projected`] too. Above 5 nats the dictionary is
+    /// exact evidence. It is reported, though not paid, for [`Sparse::Dtc`] too. Above 5 nats the dictionary is
     /// too small to select a model with.
     pub trace_gap: f64,
     /// Number of observed numbers n H.
@@ -212,7 +221,7 @@ impl Evidence {
         self.fit / (0.5 * self.observations as f64)
     }
 
-    fn checked(self) -> Result<Self, EvidenceError> {
+    pub(super) fn checked(self) -> Result<Self, EvidenceError> {
         let finite = self.value.is_finite() && self.gradient.iter().all(|g| g.is_finite());
         if finite { Ok(self) } else { Err(EvidenceError::NotFinite) }
     }
@@ -222,9 +231,9 @@ impl Evidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sparse {
     /// The variational bound \[T09\]: never above the exact evidence.
-    Variational,
+    Vfe,
     /// The evidence of the projected process (DTC) alone, without the trace term: it can over-fit.
-    Projected,
+    Dtc,
 }
 
 /// Names of the parameters, in the order in which gradients and vectors of parameters hold them.
@@ -287,7 +296,7 @@ pub fn from_parameters(like: &Hyperparameters, parameters: &[f64]) -> Hyperparam
 
 /// The exact log evidence with its gradient. O(n^3) time, three n x n matrices (white noise: six).
 ///
-/// `hyper.noise` is not read: how the noise hangs together is in the problem.
+/// `hyper.noise` is not read: the problem holds the noise model.
 ///
 /// # Errors
 /// Stopped; not positive definite; not finite.
@@ -341,6 +350,9 @@ impl Evaluator {
         gradient: bool,
         keep_going: KeepGoing<'_>,
     ) -> Result<Evidence, EvidenceError> {
+        if let Some(floor) = problem.profiled {
+            return profiled(problem, &hyper.kernel, floor, gradient, keep_going);
+        }
         let Self { signal, system, half, scratch } = self;
         let (n, columns, noise) = (problem.rows(), problem.observed.cols() as f64, hyper.noise_variance);
         go(keep_going)?;
@@ -372,14 +384,14 @@ impl Evaluator {
                     dense::axpy(column, -alpha.at(j, h) / columns, &alpha.col(h)[j..]);
                 }
             };
-            let mut pull = Pull::new(hyper.kernel.embedding(problem.dim));
+            let mut pull = GradientAccumulator::new(hyper.kernel.embedding(problem.dim));
             let nodes = Nodes::new(&hyper.kernel, problem.dim, &problem.nodes);
             match &problem.differences {
                 None => pull.symmetric(system, scale, weights, signal, &nodes),
                 Some(differences) => {
                     (0..n).for_each(|j| weights(j, &mut system.col_mut(j)[j..]));
                     system.mirror_lower();
-                    let mut pulled = pull_back(system, differences, problem.nodes.len() / problem.dim);
+                    let mut pulled = backward(system, differences, problem.nodes.len() / problem.dim);
                     pull.symmetric(&mut pulled, scale, |_, _| (), signal, &nodes);
                 }
             }
@@ -424,7 +436,7 @@ fn covariance_into(signal: &Matrix, problem: &Problem, hyper: &Hyperparameters, 
 }
 
 /// The Gram matrix of the signal v0 C at the nodes (N, N): the lower triangle, and for differences both.
-fn signal_gram_into(kernel: &Kernel, problem: &Problem, out: &mut Matrix) {
+pub(super) fn signal_gram_into(kernel: &Kernel, problem: &Problem, out: &mut Matrix) {
     let points = Projected::new(kernel, problem.dim, &problem.nodes);
     out.resize(points.len(), points.len());
     for j in 0..points.len() {
@@ -436,7 +448,7 @@ fn signal_gram_into(kernel: &Kernel, problem: &Problem, out: &mut Matrix) {
 }
 
 /// J' W J (N, N), lower triangle (in fact both), from W (n, n).
-fn pull_back(weights: &Matrix, differences: &[Difference], nodes: usize) -> Matrix {
+fn backward(weights: &Matrix, differences: &[Difference], nodes: usize) -> Matrix {
     let n = differences.len();
     let mut half = Matrix::zeros(n, nodes);
     for (j, d) in differences.iter().enumerate() {
@@ -533,11 +545,11 @@ fn sparse_with(
     let factor = factor.factor();
 
     let inverses = PanelInverses::of(factor);
-    let mut lanes: Vec<Lane> =
-        (0..LANES.min(n.div_ceil(BLOCK))).map(|_| Lane::new(problem, kernel, dictionary)).collect();
+    let mut lanes: Vec<PartialSums> =
+        (0..LANES.min(n.div_ceil(BLOCK))).map(|_| PartialSums::new(problem, kernel, dictionary)).collect();
     over_blocks(&mut lanes, n, keep_going, |lane, start, len| {
         lane.prior += lane.block.fill(problem, kernel, &basis, (start, len), false);
-        let Lane { block, products, s, p, .. } = lane;
+        let PartialSums { block, products, s, p, .. } = lane;
         products.renew(m, BLOCK);
         let values = block.values.block_mut(0, 0, m, len);
         inverses.solve_lower(factor.view(), values, products.block_mut(0, 0, m, len));
@@ -564,7 +576,7 @@ fn sparse_with(
     let complexity = 0.5 * hs * ((n as f64 - m as f64) * noise.ln() + system.log_determinant());
     let fit = 0.5 * energy / noise;
     let trace_gap = 0.5 * hs * trace / noise;
-    let paid = if kind == Sparse::Variational { 1.0 } else { 0.0 };
+    let paid = if kind == Sparse::Vfe { 1.0 } else { 0.0 };
     let mut out = Evidence {
         value: -complexity - fit - gaussian_constant(problem) - paid * trace_gap,
         complexity,
@@ -597,12 +609,12 @@ fn sparse_with(
     cross.mirror_lower();
     inner.mirror_lower();
     // L^-T C L^-1 and L^-T u once, so that a block's weights are one product with its kernel values.
-    sandwich(factor, &mut cross);
+    congruence(factor, &mut cross);
     let mut along = weights.clone();
     dense::solve_lower_transposed(factor.view(), along.view_mut());
     over_blocks(&mut lanes, n, keep_going, |lane, start, len| {
         lane.block.fill(problem, kernel, &basis, (start, len), true);
-        let Lane { block, pull, sides, products, .. } = lane;
+        let PartialSums { block, pull, sides, products, .. } = lane;
         let values = block.values.block(0, 0, m, len);
         let observed = problem.observed.block(start, 0, len, columns);
         products.renew(m, BLOCK);
@@ -615,7 +627,7 @@ fn sparse_with(
         }
     })?;
     let embedding = kernel.embedding(problem.dim);
-    let mut pull = Pull::new(embedding.clone());
+    let mut pull = GradientAccumulator::new(embedding.clone());
     let mut sides = CrossWeights::new(embedding, dictionary);
     for lane in &lanes {
         pull.merge(&lane.pull);
@@ -623,7 +635,7 @@ fn sparse_with(
     }
     drop(lanes);
     sides.finish(&mut pull);
-    sandwich(factor, &mut inner);
+    congruence(factor, &mut inner);
     pull.signal += jitter * kernel.signal_variance * (0..m).map(|i| inner.at(i, i)).sum::<f64>();
     pull.symmetric(&mut inner, 1.0, |_, _| (), &signal, &Nodes::new(kernel, problem.dim, dictionary));
     let inverse_trace: f64 = (0..m).map(|i| inverse.at(i, i)).sum();
@@ -634,7 +646,7 @@ fn sparse_with(
     out.checked()
 }
 
-fn go(keep_going: KeepGoing<'_>) -> Result<(), EvidenceError> {
+pub(super) fn go(keep_going: KeepGoing<'_>) -> Result<(), EvidenceError> {
     if keep_going() { Ok(()) } else { Err(EvidenceError::Stopped) }
 }
 
@@ -682,7 +694,7 @@ impl Projected {
 }
 
 /// What the gradient along the metric needs to know of points that are all compared with one another.
-struct Nodes<'a> {
+pub(super) struct Nodes<'a> {
     kernel: &'a Kernel,
     /// Embedded coordinates (N, E), row-major.
     coordinates: Cow<'a, [f64]>,
@@ -693,7 +705,7 @@ struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    fn new(kernel: &'a Kernel, dim: usize, states: &'a [f64]) -> Self {
+    pub(super) fn new(kernel: &'a Kernel, dim: usize, states: &'a [f64]) -> Self {
         let embedding = kernel.embedding(dim);
         let projected = (!kernel.profile.is_its_slope()).then(|| Projected::new(kernel, dim, states));
         let categories = embedding.all_categories(states);
@@ -709,9 +721,9 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Sums over some of the blocks of rows, and the memory for one block. Blocks are dealt out to lanes in turns, and lanes are
-/// added up in their order: how many threads there are changes no bit.
-struct Lane {
+/// Partial sums over every L-th block of rows, with scratch for one block. Partials are reduced in a fixed order, so the result
+/// does not depend on the number of threads.
+struct PartialSums {
     block: Block,
     /// Sum of phi phi' (m, m), lower triangle.
     s: Matrix,
@@ -721,11 +733,11 @@ struct Lane {
     prior: f64,
     /// Features of a block, then its weights against the dictionary (m, B).
     products: Matrix,
-    pull: Pull,
+    pull: GradientAccumulator,
     sides: CrossWeights,
 }
 
-impl Lane {
+impl PartialSums {
     fn new(problem: &Problem, kernel: &Kernel, dictionary: &[f64]) -> Self {
         let m = dictionary.len() / problem.dim;
         let embedding = kernel.embedding(problem.dim);
@@ -735,7 +747,7 @@ impl Lane {
             p: Matrix::zeros(m, problem.observed.cols()),
             prior: 0.0,
             products: Matrix::default(),
-            pull: Pull::new(embedding.clone()),
+            pull: GradientAccumulator::new(embedding.clone()),
             sides: CrossWeights::new(embedding, dictionary),
         }
     }
@@ -744,15 +756,15 @@ impl Lane {
 /// Deal the blocks of `n` rows out to the lanes, one each at a time; `work` is told the first row and the number of rows. The
 /// lanes work beside each other where the caller runs in a pool of threads. No other pool is ever asked for.
 fn over_blocks(
-    lanes: &mut [Lane],
+    lanes: &mut [PartialSums],
     n: usize,
     keep_going: KeepGoing<'_>,
-    work: impl Fn(&mut Lane, usize, usize) + Sync,
+    work: impl Fn(&mut PartialSums, usize, usize) + Sync,
 ) -> Result<(), EvidenceError> {
     let pooled = rayon::current_thread_index().is_some();
     for first in (0..n).step_by(BLOCK * lanes.len().max(1)) {
         go(keep_going)?;
-        let one = |(k, lane): (usize, &mut Lane)| {
+        let one = |(k, lane): (usize, &mut PartialSums)| {
             let start = first + k * BLOCK;
             if start < n {
                 work(lane, start, BLOCK.min(n - start));
@@ -773,7 +785,7 @@ fn add(a: &mut Matrix, b: &Matrix) {
 }
 
 /// x <- l^-T x l^-1 for a symmetric x.
-fn sandwich(l: &Matrix, x: &mut Matrix) {
+fn congruence(l: &Matrix, x: &mut Matrix) {
     dense::solve_lower_transposed(l.view(), x.view_mut());
     *x = x.transpose();
     dense::solve_lower_transposed(l.view(), x.view_mut());
@@ -858,7 +870,7 @@ fn signal_and_slope(kernel: &Kernel, x: &[f64], y: &[f64]) -> (f64, f64) {
 }
 
 /// Sums of weights times derivatives of the kernel: what a gradient is assembled from.
-struct Pull {
+pub(super) struct GradientAccumulator {
     /// sum w k0.
     signal: f64,
     /// sum w.
@@ -872,8 +884,8 @@ struct Pull {
     embedding: Embedding,
 }
 
-impl Pull {
-    fn new(embedding: Embedding) -> Self {
+impl GradientAccumulator {
+    pub(super) fn new(embedding: Embedding) -> Self {
         let (dim, categories) = (embedding.width(), embedding.categories());
         Self { signal: 0.0, bias: 0.0, spread: vec![0.0; dim * dim], apart: vec![0.0; categories], dim, embedding }
     }
@@ -912,7 +924,7 @@ impl Pull {
     /// ```text
     /// T = 2 X' R X - 2 X' M X,   M = w .* k1 off the diagonal (a pair of equal points adds nothing),  R its row sums
     /// ```
-    fn symmetric(
+    pub(super) fn symmetric(
         &mut self,
         weights: &mut Matrix,
         scale: f64,
@@ -981,7 +993,7 @@ impl Pull {
     }
 
     /// The gradient; `noise` is the derivative with respect to log sigma0^2.
-    fn gradient(&self, kernel: &Kernel, noise: f64) -> Vec<f64> {
+    pub(super) fn gradient(&self, kernel: &Kernel, noise: f64) -> Vec<f64> {
         let dim = self.dim;
         let diagonal = |e: usize| self.spread[e * dim + e];
         // sum w k1 times the squared distance in one state variable.
@@ -1160,7 +1172,7 @@ impl CrossWeights {
     /// of the weights means nothing.
     fn add(
         &mut self,
-        pull: &mut Pull,
+        pull: &mut GradientAccumulator,
         problem: &Problem,
         start: usize,
         len: usize,
@@ -1190,7 +1202,7 @@ impl CrossWeights {
     /// ```
     fn add_side<'a>(
         &mut self,
-        pull: &mut Pull,
+        pull: &mut GradientAccumulator,
         len: usize,
         other: impl Fn(usize) -> Option<(&'a [f64], f64)>,
         weights: &mut Matrix,
@@ -1232,7 +1244,7 @@ impl CrossWeights {
         add(&mut self.states, &other.states);
     }
 
-    fn finish(&self, pull: &mut Pull) {
+    fn finish(&self, pull: &mut GradientAccumulator) {
         let dim = self.mean.len();
         for (j, sum) in self.sums.iter().enumerate() {
             let z: Vec<f64> = (0..dim).map(|d| self.basis.at(j, d)).collect();
@@ -1334,7 +1346,7 @@ mod tests {
         fn gradients_equal_central_differences((problem, hyper, dictionary) in problems()) {
             let found = exact(&problem, &hyper, GO).unwrap();
             central_differences(&hyper, &found.gradient, |h| exact_value(&problem, h, GO).unwrap().value)?;
-            for (kind, jitter) in [(Sparse::Variational, 1e-6), (Sparse::Projected, 1e-2)] {
+            for (kind, jitter) in [(Sparse::Vfe, 1e-6), (Sparse::Dtc, 1e-2)] {
                 let found = sparse(&problem, &hyper, &dictionary, kind, jitter, GO).unwrap();
                 let value = |h: &Hyperparameters| {
                     sparse_value(&problem, h, &dictionary, kind, jitter, GO).unwrap().value
@@ -1353,7 +1365,7 @@ mod tests {
                     dictionary.extend(node);
                 }
             }
-            if let Ok(found) = sparse(&problem, &hyper, &dictionary, Sparse::Variational, 0.0, GO) {
+            if let Ok(found) = sparse(&problem, &hyper, &dictionary, Sparse::Vfe, 0.0, GO) {
                 prop_assert!((found.value - full.value).abs() < 1e-5 * full.value.abs().max(1.0));
             }
         }
@@ -1361,7 +1373,7 @@ mod tests {
         #[test]
         fn the_bound_is_a_bound((problem, hyper, dictionary) in problems()) {
             let full = exact_value(&problem, &hyper, GO).unwrap();
-            let bound = sparse_value(&problem, &hyper, &dictionary, Sparse::Variational, 1e-9, GO).unwrap();
+            let bound = sparse_value(&problem, &hyper, &dictionary, Sparse::Vfe, 1e-9, GO).unwrap();
             prop_assert!(bound.value <= full.value + 1e-6 * full.value.abs().max(1.0));
             prop_assert!(bound.trace_gap >= -1e-6);
         }
@@ -1381,11 +1393,11 @@ mod tests {
         let dictionary: Vec<f64> = problem.nodes()[..20].to_vec();
         let calls = AtomicUsize::new(0);
         let count = || calls.fetch_add(1, Ordering::Relaxed) < 2;
-        let stopped = sparse(&problem, &hyper, &dictionary, Sparse::Variational, 1e-6, &count);
+        let stopped = sparse(&problem, &hyper, &dictionary, Sparse::Vfe, 1e-6, &count);
         assert_eq!(stopped, Err(EvidenceError::Stopped));
         assert_eq!(exact(&problem, &hyper, &|| false), Err(EvidenceError::Stopped));
         let twice = [&dictionary[..], &dictionary[..]].concat();
-        let failed = sparse(&problem, &hyper, &twice, Sparse::Variational, 0.0, GO);
+        let failed = sparse(&problem, &hyper, &twice, Sparse::Vfe, 0.0, GO);
         assert!(matches!(failed, Err(EvidenceError::NotPositiveDefinite(_))), "{failed:?}");
         hyper.noise_variance = f64::NAN;
         assert!(exact(&problem, &hyper, GO).is_err());
@@ -1399,7 +1411,7 @@ mod tests {
         let problem = Problem::correlated(4, states, Matrix::from_columns(3000, 1, observed));
         let (_, mut hyper) = small();
         hyper.kernel.metric = Metric::Ard(vec![1.0, 0.5, 0.2, 0.1]);
-        let evaluate = || sparse(&problem, &hyper, &dictionary, Sparse::Variational, 1e-6, GO).unwrap();
+        let evaluate = || sparse(&problem, &hyper, &dictionary, Sparse::Vfe, 1e-6, GO).unwrap();
         let alone = evaluate();
         for threads in [1, 2, 4] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

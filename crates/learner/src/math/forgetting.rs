@@ -64,7 +64,7 @@ impl Forgetting {
     }
 
     /// The row at `offset` has come. Where that moves the reference, what everything that is kept is to be multiplied by.
-    pub(super) fn advance(&mut self, offset: u64) -> Option<f64> {
+    pub(crate) fn advance(&mut self, offset: u64) -> Option<f64> {
         self.newest = self.newest.max(offset);
         let reference = self.newest - self.newest % self.span();
         self.refer_to(reference)
@@ -110,7 +110,7 @@ impl Forgetting {
     }
 
     /// Whether what was read from a file can be worked with.
-    pub(crate) fn holds_together(&self) -> bool {
+    pub(crate) fn is_consistent(&self) -> bool {
         self.half_life.is_finite() && self.half_life > 0.0 && self.reference <= self.newest && self.weight >= 0.0
     }
 }

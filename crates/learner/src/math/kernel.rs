@@ -103,7 +103,7 @@ pub struct Kernel {
     pub kinds: Vec<StateKind>,
 }
 
-/// How the noise of successive rewards hangs together.
+/// Correlation of the reward noise along a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum NoiseModel {
     /// Sigma = sigma0^2 H H': the noise is that of the returns. Right for stochastic transitions.

@@ -326,7 +326,7 @@ impl<F: Fn(&[f64]) -> Result<(f64, Vec<f64>), EvidenceError>> Climb<'_, F> {
         if !slope.is_finite() || slope >= 0.0 || longest == 0.0 {
             return Err(Missed::NothingUphill);
         }
-        // Without a curvature the gradient's length means nothing: half a unit of the logarithm to begin with.
+        // Without a curvature estimate the gradient has no scale: begin with half a unit of the logarithm.
         let limit = self.radius / longest;
         let mut t = if first { 0.5 / longest } else { limit.min(1.0) };
         let (mut short, mut long) = (0.0, f64::INFINITY);

@@ -126,7 +126,7 @@ pub struct Posterior {
     #[serde(default)]
     gained: u64,
     #[serde(default)]
-    images: Option<Images>,
+    images: Option<CachedSolves>,
     /// Whether targets are kept, so that there is an evidence.
     #[serde(default = "yes")]
     has_evidence: bool,
@@ -151,9 +151,9 @@ impl Aged {
     }
 }
 
-/// What the weights were made of where running chains are a correction of low rank: the whole, solved with the factor.
+/// Cached solves from which the weights are assembled by a low-rank (Woodbury) correction for the running chains.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Images {
+struct CachedSolves {
     /// A^-1 p, and A^-1 (gamma z) of each running chain (m, H + c).
     #[serde(serialize_with = "tight")]
     columns: Matrix,
@@ -163,7 +163,7 @@ struct Images {
 
 /// A row that a posterior gains.
 #[derive(Clone, Copy, Debug)]
-pub struct Gained<'a> {
+pub struct RowUpdate<'a> {
     /// Features of what it observed, phi (m,).
     pub features: &'a [f64],
     /// Rewards (H,).
@@ -171,11 +171,11 @@ pub struct Gained<'a> {
     /// Number of its chain's slot.
     pub slot: u32,
     /// Discount gamma of the transition; 0 at a terminal state, and where every row is a chain of its own. A chain that is cut
-    /// keeps it: it shows in [`super::statistics::Closing::chains`].
+    /// keeps it: it shows in [`super::statistics::BootstrapTerms::chains`].
     pub discount: f64,
 }
 
-/// Rows that a posterior gains one by one before it is made anew, so that rounding does not add up.
+/// Rank-one updates before a full solution, so that rounding errors do not accumulate.
 const GAINED_MAX: u64 = 256;
 /// Making it anew costs as much as gaining m over this many rows.
 const GAINED_COST: usize = 16;
@@ -262,7 +262,7 @@ impl Arrivals {
     }
 
     /// Whether its parts are of sizes that fit m features and H rewards.
-    pub(crate) fn holds_together(&self, m: usize, rewards: usize) -> bool {
+    pub(crate) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
         let rows = self.slots.len();
         let shape = |matrix: &Matrix| matrix.cols() == rows && (rows == 0 || matrix.rows() == m);
         shape(&self.traces)
@@ -294,8 +294,8 @@ pub struct SolveWork {
     small_solution: Matrix,
 }
 
-impl Images {
-    /// Those of p and of the chains that run, from the factor.
+impl CachedSolves {
+    /// Solve for p and for each running chain's trace.
     fn solve(&mut self, system: &Cholesky, statistics: &Statistics, running: &Running) {
         let (m, rewards, chains) = (statistics.features(), statistics.rewards(), running.chains());
         let columns = &mut self.columns;
@@ -345,10 +345,10 @@ impl Posterior {
         Ok(out)
     }
 
-    /// Become what [`Posterior::solve`] gives, in the memory that is there.
+    /// Replace this by the result of [`Posterior::solve`], reusing its memory.
     ///
     /// # Errors
-    /// As [`Posterior::solve`]; what is left then means nothing.
+    /// As [`Posterior::solve`]; `self` is then invalid.
     pub fn solve_again(
         &mut self,
         statistics: &Statistics,
@@ -362,7 +362,7 @@ impl Posterior {
         } else {
             self.system.renew(&statistics.gram, self.ridge(), &mut work.scratch)?;
         }
-        self.weigh(statistics, running, work)
+        self.solve_weights(statistics, running, work)
     }
 
     /// ratio in the unit in which statistics are kept.
@@ -386,13 +386,13 @@ impl Posterior {
     }
 
     /// Rows up to which a posterior of m features gains them one by one: to make it anew would cost more.
-    pub fn gains_most(features: usize) -> usize {
+    pub fn max_incremental_rows(features: usize) -> usize {
         features / GAINED_COST
     }
 
-    /// Whether [`Posterior::gain`] can make this the posterior of `statistics` at this scale, and is worth it. Where rows are
+    /// Whether [`Posterior::update`] can make this the posterior of `statistics` at this scale, and is worth it. Where rows are
     /// forgotten each moves all of A, so that nothing can be gained.
-    pub fn can_gain(&self, statistics: &Statistics, scale: Scale) -> bool {
+    pub fn can_update(&self, statistics: &Statistics, scale: Scale) -> bool {
         self.scale == scale
             && !statistics.forgets()
             && self.system.factor().rows() == statistics.features()
@@ -400,12 +400,12 @@ impl Posterior {
     }
 
     fn gains_so_many(&self, rows: u64) -> bool {
-        let most = Self::gains_most(self.feature_weights.rows()) as u64;
+        let most = Self::max_incremental_rows(self.feature_weights.rows()) as u64;
         rows > 0 && rows <= most && self.gained.saturating_add(rows) <= GAINED_MAX
     }
 
-    /// Whether [`Posterior::gain_followed`] can make this the posterior of `statistics` at this scale, and is worth it.
-    pub fn can_gain_followed(&self, arrivals: &Arrivals, statistics: &Statistics, scale: Scale) -> bool {
+    /// Whether [`Posterior::update_followed`] can make this the posterior of `statistics` at this scale, and is worth it.
+    pub fn can_update_followed(&self, arrivals: &Arrivals, statistics: &Statistics, scale: Scale) -> bool {
         self.scale == scale
             && statistics.follows_rows
             && !statistics.forgets()
@@ -414,14 +414,14 @@ impl Posterior {
             && self.gains_so_many(arrivals.slots.len() as u64)
     }
 
-    /// [`Posterior::gain`] where rows are followed: M^-1 gains `arrivals`, all of them settled, one by one, O(m^2) each.
+    /// [`Posterior::update`] where rows are followed: M^-1 gains `arrivals`, all of them settled, one by one, O(m^2) each.
     /// ```text
     /// k = M^-1 e,   v = M^-T d,   D = 1 + d'k;       u <- u + k (r - d'u) / D       M^-1 <- M^-1 - k v' / D   (P7)
     /// ```
     ///
     /// # Errors
     /// If M becomes singular, or nearly; `before` then keeps its weights, and nothing more can be gained from it.
-    pub fn gain_followed(
+    pub fn update_followed(
         &mut self,
         before: &mut Self,
         arrivals: &Arrivals,
@@ -470,16 +470,16 @@ impl Posterior {
         !statistics.follows_rows && statistics.closed.chains == 0 && 4 * running.chains() <= statistics.features()
     }
 
-    /// Become what [`Posterior::solve`] gives where `before` was that of `statistics` without these last `rows`: the factor and
-    /// what was solved with it, which are taken from `before`, gain them one by one. O(m^2) a row where no chain has been cut.
+    /// Update the posterior `before` by the last `rows`, with one rank-one update of its factor per row. Equal to
+    /// [`Posterior::solve`] on all rows, up to rounding. Takes `before`'s factor and cached solves. O(m^2) a row if no chain was
+    /// cut.
     ///
     /// # Errors
-    /// As [`Posterior::solve`]; `before` then keeps its weights, and its factor as far as it got: nothing more can be gained
-    /// from it.
-    pub fn gain<'a>(
+    /// As [`Posterior::solve`]; `before` then keeps its weights, but its factor can no longer be updated.
+    pub fn update<'a>(
         &mut self,
         before: &mut Self,
-        rows: impl Iterator<Item = Gained<'a>>,
+        rows: impl Iterator<Item = RowUpdate<'a>>,
         statistics: &Statistics,
         running: &Running,
         work: &mut SolveWork,
@@ -494,7 +494,7 @@ impl Posterior {
                 self.account(statistics, running);
                 Ok(())
             }
-            _ => self.weigh(statistics, running, work),
+            _ => self.solve_weights(statistics, running, work),
         });
         if gained.is_err() {
             std::mem::swap(&mut self.system, &mut before.system);
@@ -507,7 +507,7 @@ impl Posterior {
     /// k = A^-1 phi, A with the row;   v <- v - (phi' v) k for every image v of before;   then, for the row's chain and p,
     /// A^-1 z <- its image + k,        A^-1 p <- its image + r A^-1 z                   docs/mathematics.md (P5), (P6)
     /// ```
-    fn absorb<'a>(&mut self, rows: impl Iterator<Item = Gained<'a>>, k: &mut Vec<f64>) -> Result<(), SolveError> {
+    fn absorb<'a>(&mut self, rows: impl Iterator<Item = RowUpdate<'a>>, k: &mut Vec<f64>) -> Result<(), SolveError> {
         for row in rows {
             k.clear();
             k.extend_from_slice(row.features);
@@ -532,7 +532,12 @@ impl Posterior {
     }
 
     /// The weights that the factor gives, and what follows from them.
-    fn weigh(&mut self, statistics: &Statistics, running: &Running, work: &mut SolveWork) -> Result<(), SolveError> {
+    fn solve_weights(
+        &mut self,
+        statistics: &Statistics,
+        running: &Running,
+        work: &mut SolveWork,
+    ) -> Result<(), SolveError> {
         if Self::is_correction(statistics, running) {
             let images = self.images.get_or_insert_default();
             images.solve(&self.system, statistics, running);
@@ -565,7 +570,7 @@ impl Posterior {
 
     /// u = A^-1 p + A^-1 Z (I - F' A^-1 Z)^-1 F' A^-1 p: the weights where B = Z F', from the images of p and Z.   (P4)
     fn correct(&mut self, running: &Running, work: &mut SolveWork) -> Result<(), Singular> {
-        let Images { columns, .. } = self.images.as_ref().expect("made or asked before");
+        let CachedSolves { columns, .. } = self.images.as_ref().expect("made or asked before");
         let (m, chains) = (columns.rows(), running.chains());
         let rewards = columns.cols() - chains;
         let u = &mut self.feature_weights;
@@ -609,7 +614,7 @@ impl Posterior {
     }
 
     /// Whether its parts are of sizes that fit at most m features (others may have been admitted since) and H rewards.
-    pub(crate) fn holds_together(&self, m: usize, rewards: usize) -> bool {
+    pub(crate) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
         let known = self.feature_weights.rows();
         let factor = self.system.factor();
         known <= m
@@ -648,7 +653,7 @@ impl Posterior {
         &self.system
     }
 
-    /// Factor of A = S + ratio I (m, m), made anew of the statistics behind this posterior. O(m^3).
+    /// Factor of A = S + ratio I (m, m), from the statistics behind this posterior. O(m^3).
     ///
     /// # Errors
     /// If A is not positive definite to working precision.

@@ -9,6 +9,7 @@
 
 use super::dense::Matrix;
 use super::evidence::Difference;
+use super::statistics::carry;
 use crate::transition::Rows;
 use std::collections::HashMap;
 
@@ -138,17 +139,29 @@ impl FollowedBy {
         let given = [values, next_values].map(|matrix| (matrix.rows(), matrix.cols()));
         assert_eq!(given, [shape; 2], "one value for each row and reward");
         let successor = chains(rows);
+        let carries = self.carries(rows, &successor);
         let mut y = Matrix::zeros(shape.0, shape.1);
         for i in (0..rows.len()).rev() {
             let gamma = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.discount) };
             for (h, &column) in columns.iter().enumerate() {
-                let beyond = successor[i].map_or(0.0, |next| {
-                    self.lambda * rows.carry(next, self.rho_max) * (y.at(next, h) - values.at(next, h))
-                });
+                let beyond = successor[i].map_or(0.0, |next| carries[next] * (y.at(next, h) - values.at(next, h)));
                 *y.at_mut(i, h) = rows.reward(i)[column] + gamma * (next_values.at(i, h) + beyond);
             }
         }
         y
+    }
+
+    /// How much of a trace flows into each row (n,); `successor` is what [`chains`] gave.
+    fn carries(&self, rows: &Rows, successor: &[Option<usize>]) -> Vec<f64> {
+        let (mut out, mut flowing) = (vec![0.0; rows.len()], vec![0.0; rows.len()]);
+        for (i, next) in successor.iter().enumerate() {
+            let ratio = rows.ratios[i].min(self.rho_max);
+            out[i] = carry(self.lambda * rows.carry(i, self.rho_max), ratio, flowing[i]);
+            if let Some(next) = *next {
+                flowing[next] = rows.discount(i, self.discount) * (flowing[i] * out[i] + ratio);
+            }
+        }
+        out
     }
 }
 

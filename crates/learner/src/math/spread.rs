@@ -49,7 +49,7 @@ impl Spread {
     }
 
     /// Whether its parts fit m features and H rewards.
-    pub(crate) fn holds_together(&self, m: usize, rewards: usize) -> bool {
+    pub(crate) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
         self.level.len() == rewards && (self.weights.rows(), self.weights.cols()) == (m, rewards)
     }
 }

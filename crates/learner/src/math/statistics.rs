@@ -5,7 +5,7 @@
 //! g = phi(x) - gamma phi(x') and every row a chain of its own.
 //!
 //! A chain that is cut is closed with the value V(x_cut) = phi(x_cut)' u of its last successor. Everything that depends on
-//! that value is linear or quadratic in u, so it is kept as coefficients ([`Closing`]) and no value is ever frozen in,
+//! that value is linear or quadratic in u, so it is kept as coefficients ([`BootstrapTerms`]) and no value is ever frozen in,
 //! (S4) and (S5) of `docs/mathematics.md`, which derives every sum that is kept here:
 //! ```text
 //! p(u) = p + B u        q(u) = q + 2 h' u + u' E u        sum of targets = t + a' u
@@ -31,6 +31,16 @@ use super::raw;
 use super::vector::{add_square, trace_step};
 use serde::{Deserialize, Serialize};
 
+/// What the weights in a trace may sum up to. Ratios of probabilities have the mean 1, so that the sum reaches this in a chain of n
+/// rows with a probability of at most n over this (docs/mathematics.md (S13)).
+const REACH_MAX: f64 = 1e12;
+
+/// c of docs/mathematics.md (S13): how much of a trace flows into a row of this weight, where weights that sum up to `flowing` would.
+/// It is `offered`, lambda rho for V, or 0 where the sum would exceed what ratios of probabilities come to.
+pub fn carry(offered: f64, weight: f64, flowing: f64) -> f64 {
+    if flowing * offered + weight > REACH_MAX { 0.0 } else { offered }
+}
+
 /// Running sums of one chain: all zero at its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
@@ -48,9 +58,17 @@ pub struct Chain {
     pub discount: f64,
     /// Rows absorbed.
     pub rows: u64,
+    /// Sum of the weights in z, as if nothing were forgotten; 0 where rows are not followed.
+    #[serde(default)]
+    pub reach: f64,
 }
 
 impl Chain {
+    /// c of the next row, of this weight ([`carry`]).
+    pub fn carry(&self, offered: f64, weight: f64) -> f64 {
+        carry(offered, weight, self.discount * self.reach)
+    }
+
     /// A chain that has not started, for m features and H rewards.
     pub fn new(features: usize, rewards: usize) -> Self {
         Self { trace: vec![0.0; features], weighted_target: vec![0.0; rewards], ..Self::default() }
@@ -60,7 +78,7 @@ impl Chain {
     pub fn reset(&mut self) {
         self.trace.fill(0.0);
         self.weighted_target.fill(0.0);
-        (self.weight_energy, self.weight_sum, self.discount, self.rows) = (0.0, 0.0, 0.0, 0);
+        (self.weight_energy, self.weight_sum, self.discount, self.rows, self.reach) = (0.0, 0.0, 0.0, 0, 0.0);
     }
 
     /// Let every row so far count `factor` times as much.
@@ -72,7 +90,7 @@ impl Chain {
 
 /// Coefficients of what chains closed by a bootstrapped value add (module documentation).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Closing {
+pub struct BootstrapTerms {
     /// B (m, m), not symmetric.
     pub coupling: Matrix,
     /// h (m, H).
@@ -187,13 +205,13 @@ pub struct Followed<'a> {
     pub ratio: f64,
     /// How often the row counts, as statistics keep it: 1 where nothing is forgotten ([`Statistics::weight_at`]).
     pub weight: f64,
-    /// c = lambda rho: how much of the trace flows into the row.
+    /// c = lambda rho: how much of the trace flows into the row ([`Chain::carry`]).
     pub carry: f64,
     /// Discount of the transition.
     pub discount: f64,
 }
 
-/// The closing of one chain, as it enters [`Closing`].
+/// The closing of one chain, as it enters [`BootstrapTerms`].
 #[derive(Clone, Copy, Debug)]
 pub struct Cut<'a> {
     /// The chain just before it is closed.
@@ -202,8 +220,8 @@ pub struct Cut<'a> {
     pub features: &'a [f64],
 }
 
-impl Closing {
-    fn new(m: usize, rewards: usize, capacity: usize) -> Self {
+impl BootstrapTerms {
+    pub(super) fn new(m: usize, rewards: usize, capacity: usize) -> Self {
         let grown = |cols| {
             let mut matrix = Matrix::with_capacity(capacity, if cols == 0 { capacity } else { cols });
             matrix.resize(m, if cols == 0 { m } else { cols });
@@ -228,7 +246,7 @@ impl Closing {
         self.chains += 1;
     }
 
-    fn grow(&mut self) {
+    pub(super) fn grow(&mut self) {
         let m = self.sum.len() + 1;
         self.coupling.resize(m, m);
         self.energy.resize(m, m);
@@ -236,7 +254,27 @@ impl Closing {
         self.sum.push(0.0);
     }
 
-    fn merge(&mut self, other: &Self, sign: f64) {
+    /// Let all chains count `factor` times as often.
+    pub(super) fn scale(&mut self, factor: f64) {
+        let Self { coupling, response, energy, sum, .. } = self;
+        for matrix in [coupling, response, energy] {
+            (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
+        }
+        sum.iter_mut().for_each(|v| *v *= factor);
+    }
+
+    /// Whether its parts are of sizes that fit m features and H rewards.
+    pub(super) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
+        let shape = |matrix: &Matrix, cols| (matrix.rows(), matrix.cols()) == (m, cols);
+        shape(&self.coupling, m) && shape(&self.response, rewards) && shape(&self.energy, m) && self.sum.len() == m
+    }
+
+    /// Bytes held, for reports of memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.coupling.bytes() + self.response.bytes() + self.energy.bytes() + size_of::<f64>() * self.sum.len()
+    }
+
+    pub(super) fn merge(&mut self, other: &Self, sign: f64) {
         add_matrix(&mut self.coupling, &other.coupling, sign);
         add_matrix(&mut self.response, &other.response, sign);
         add_matrix(&mut self.energy, &other.energy, sign);
@@ -246,7 +284,7 @@ impl Closing {
     }
 }
 
-/// What chains that still run would add to [`Closing`], were they closed where they stand: of low rank, so that it is kept as
+/// What chains that still run would add to [`BootstrapTerms`], were they closed where they stand: of low rank, so that it is kept as
 /// columns, one for each chain, docs/mathematics.md (S10).
 /// ```text
 /// B = Z F'        h = F C        E = F diag(w) F'        a = F e        F = (phi(x_cut), ...), Z = (gamma z, ...)
@@ -298,8 +336,19 @@ impl Running {
     }
 
     /// Where each chain is kept (c,).
-    pub(super) fn slots(&self) -> &[u32] {
+    pub(crate) fn slots(&self) -> &[u32] {
         &self.slots
+    }
+
+    /// What these chains add to the sum of squared targets of reward column h and to their sum, closed by weights u (m,).
+    pub(super) fn targets(&self, u: &[f64], h: usize) -> (f64, f64) {
+        let (mut energy, mut total) = (0.0, 0.0);
+        for k in 0..self.chains() {
+            let value = dot(self.features.col(k), u);
+            energy += (2.0 * self.response.at(k, h) + self.energy[k] * value) * value;
+            total += self.sum[k] * value;
+        }
+        (energy, total)
     }
 
     /// Z (m, c).
@@ -329,7 +378,7 @@ pub struct Statistics {
     /// Sum over rows of the prior variance of what was observed, trace(K), in units of the base kernel.
     pub prior_trace: f64,
     /// What closed chains add once u is known.
-    pub closed: Closing,
+    pub closed: BootstrapTerms,
     /// Whether rows come with lambda below 1 or with ratios. Then q, t, h, E and a stand still: there is no evidence.
     #[serde(default)]
     pub follows_rows: bool,
@@ -351,7 +400,7 @@ impl Statistics {
     /// Nothing absorbed, for m features (room for `capacity`) and H rewards.
     pub fn new(m: usize, rewards: usize, capacity: usize) -> Self {
         let capacity = capacity.max(m);
-        let closed = Closing::new(m, rewards, capacity);
+        let closed = BootstrapTerms::new(m, rewards, capacity);
         let (gram, response) = (closed.energy.clone(), closed.response.clone());
         Self {
             rows: 0,
@@ -417,7 +466,7 @@ impl Statistics {
 
     fn scale(&mut self, factor: f64) {
         self.flush();
-        let Closing { coupling, response, energy, sum, .. } = &mut self.closed;
+        let BootstrapTerms { coupling, response, energy, sum, .. } = &mut self.closed;
         for matrix in [&mut self.gram, &mut self.response, coupling, response, energy] {
             (0..matrix.cols()).for_each(|j| matrix.col_mut(j).iter_mut().for_each(|v| *v *= factor));
         }
@@ -436,7 +485,7 @@ impl Statistics {
     }
 
     /// Whether its parts are of sizes that fit m features and H rewards.
-    pub(crate) fn holds_together(&self, m: usize, rewards: usize) -> bool {
+    pub(crate) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
         let shape = |matrix: &Matrix, cols| (matrix.rows(), matrix.cols()) == (m, cols);
         let closed = &self.closed;
         shape(&self.gram, m)
@@ -450,7 +499,7 @@ impl Statistics {
                 == (self.waiting.brackets.cols(), self.waiting.traces.rows())
             && (self.waiting.count() == 0 || self.waiting.traces.rows() == m)
             && self.feature_sum.len() == if self.follows_rows { m } else { 0 }
-            && self.forgetting.is_none_or(|forgetting| forgetting.holds_together())
+            && self.forgetting.is_none_or(|forgetting| forgetting.is_consistent())
     }
 
     /// Number of features m.
@@ -533,6 +582,7 @@ impl Statistics {
         }
         axpy(&mut self.feature_sum, share, row.features);
         self.weight += share;
+        chain.reach = decay * chain.reach + row.ratio;
         chain.discount = row.discount;
         chain.rows += 1;
         if row.ratio > 0.0 {

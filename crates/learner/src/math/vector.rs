@@ -565,7 +565,7 @@ fn turn_head<S: Simd>(columns: [&mut [f64]; PANEL], head: &mut [f64], grown: &mu
     turn
 }
 
-/// Turn what stands below the diagonal block of a panel, and what x has there.
+/// Rotate the rows below the diagonal block of a panel, and the same entries of x.
 #[inline(always)]
 fn turn_tail<S: Simd>(simd: S, columns: [&mut [f64]; PANEL], x: &mut [f64], turn: &Turn<PANEL>) {
     let x = S::as_mut_simd_f64s(x).0;

@@ -47,6 +47,7 @@ pub(super) fn sums(
     let nodes = pieces.folds[fold].clone();
     let zeros = |columns: usize| lambdas.iter().map(|_| Matrix::zeros(m, columns)).collect::<Vec<Matrix>>();
     let mut out = Sums { system: zeros(m), response: zeros(columns) };
+    let carries: Vec<Vec<f64>> = lambdas.iter().map(|&lambda| pieces.carries(lambda)).collect();
     // Of the row before, for each lambda.
     let mut traces = Matrix::zeros(m, lambdas.len());
     let (mut features, mut covariances, mut projected) = (Matrix::default(), Matrix::default(), Vec::new());
@@ -74,13 +75,13 @@ pub(super) fn sums(
             (0..columns).for_each(|h| *rewards.at_mut(k, h) = pieces.rewards.at(node, h));
         }
         scores.renew(m, live.len());
-        for (l, &lambda) in lambdas.iter().enumerate() {
+        for (l, carries) in carries.iter().enumerate() {
             let trace = traces.col_mut(l);
             for (k, &node) in live.iter().enumerate() {
                 let weight = pieces.weight[node];
                 // Behind a piece the discount is 0, and so nothing flows into the next.
                 let before = if node == nodes.start { 0.0 } else { pieces.discount[node - 1] };
-                let decay = before * lambda * weight;
+                let decay = before * carries[node];
                 for (e, phi) in trace.iter_mut().zip(features.col(node - start)) {
                     *e = decay * *e + weight * phi;
                 }

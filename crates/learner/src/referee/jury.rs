@@ -11,9 +11,9 @@
 use super::folds::each;
 use super::pieces::Pieces;
 
-/// Rounds in which the reference becomes the mean of the best ...
+/// Rounds in which the reference becomes the mean of the best candidates.
 const ROUNDS: usize = 4;
-/// ... so many.
+/// Number of these candidates.
 const BEST: usize = 15;
 
 /// One kernel: its values with each fold left out, under every lambda and ratio.

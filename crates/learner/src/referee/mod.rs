@@ -1,4 +1,4 @@
-//! The referee: kernel, lambda and ridge chosen together, by what the rest of the data predicts of a fold.
+//! The referee: select kernel, lambda and ridge together by cross-validation over folds of chains.
 //!
 //! Evidence of lambda-returns proposes kernels, a ladder of isotropic ones guards against what it cannot see, and all of them
 //! are compared out of fold, under every lambda and ridge, against one reference (`jury.rs`). The present model is one of them
@@ -16,7 +16,7 @@ use super::refit::RefitError;
 use super::report::StructureReport;
 use super::search::Structure;
 use super::{KernelKind, Settings};
-use crate::math::dictionary::{Dictionary, Enough, select_until};
+use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::{Hyperparameters, Kernel, Metric};
 use crate::math::optimise::Ascent;
@@ -28,9 +28,9 @@ use pieces::{FOLDS, Pieces, Source};
 use proposals::{Evidence, Fitted, Round};
 pub use report::{CandidateReport, LambdaReport, SelectionReport};
 
-/// Lambdas that are compared where none is given ...
+/// Lambdas that are compared if none is given.
 const LAMBDAS: [f64; 5] = [0.0, 0.5, 0.8, 0.95, 1.0];
-/// ... and those of the reference, which are there in any case.
+/// Lambdas of the reference, which are always computed.
 const LAMBDAS_OF_REFERENCE: [f64; 3] = [0.5, 0.8, 0.95];
 /// Ridges sigma0^2 / v0 that are compared.
 const RATIOS: [f64; 6] = [3e-4, 3e-3, 0.03, 0.3, 3.0, 30.0];
@@ -42,11 +42,11 @@ const BEGIN: [f64; 2] = [0.3, 3.0];
 const ROUNDS: usize = 2;
 /// Kernels that join the pool in a round.
 const JOINING: usize = 2;
-/// Lambda of the targets that a round's reference follows the best by, ...
+/// Lambda of the targets by which a round's reference follows the best candidates.
 const FOLLOWING: f64 = 0.95;
-/// ... of those that the evidence is of, ...
+/// Lambda of the targets of the evidence.
 const FITTED: f64 = 0.8;
-/// ... and of those that decide: short targets follow the reference's errors, long ones are noisy.
+/// Lambdas of the deciding targets: short targets follow the reference's errors, long ones are noisy.
 const DECIDING: [f64; 3] = [0.8, 0.95, 1.0];
 /// Most elements of a dictionary of the comparison.
 const ELEMENTS: usize = 300;
@@ -54,9 +54,9 @@ const ELEMENTS: usize = 300;
 const CANDIDATES: usize = 3000;
 /// What it may leave out of V at any of them, relative to v0.
 const TOLERANCE: f64 = 1e-5;
-/// About as many rows are compared at most, over the number of rewards ...
+/// Most rows compared, divided by the number of rewards.
 const ROWS_MAX: usize = 40_000;
-/// ... but at least as many of this.
+/// Rows compared at least, however many rewards there are.
 const ROWS_OF_MANY_REWARDS: usize = 10_000;
 
 /// Told of every ascent: the round from 1, its structure, and how many rows it was made on.
@@ -237,10 +237,10 @@ impl<'a> Pool<'a> {
     fn add(&mut self, name: String, metric: Metric, ratio: Option<f64>) -> Result<(), RefitError> {
         let kernel = self.question.kernel(metric.clone());
         let (pieces, lambdas, keep_going) = (&self.pieces, &self.lambdas, self.keep_going);
-        let enough = Enough { tolerance: TOLERANCE, trace: 0.0 };
+        let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
         let room = self.question.room.clamp(1, ELEMENTS);
         let (dictionary, _) =
-            select_until(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
+            pivoted_cholesky(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
         let mut ratios = RATIOS.to_vec();
         if let Some(ratio) = ratio.filter(|&ratio| place(&ratios, ratio).is_none() && ratio.is_finite() && ratio > 0.0)
         {
@@ -286,7 +286,33 @@ impl<'a> Pool<'a> {
         (jury.candidates().contains(&candidate) && self.may_be_chosen(candidate)).then_some(candidate)
     }
 
-    /// The smallest sum of scores, unless the present model is as good.
+    /// The candidate with the smallest lambda that chance does not tell from the best: places among `among`, the `scores` of all.
+    ///
+    /// Values vary less from sample to sample the smaller lambda is, and scores see little of that where returns are noisy. A state that
+    /// hides something makes small lambdas worse by more than a standard error.
+    fn steadiest(
+        &self,
+        jury: &Jury<'_>,
+        best: usize,
+        among: &[usize],
+        scores: &[f64],
+        verdicts: &[&Verdict],
+        spread: &[f64],
+    ) -> usize {
+        let candidates = jury.candidates();
+        let lambda = |k: usize| self.lambdas[candidates[k].lambda];
+        let of_each = self.lambdas.iter().filter(|&&l| l < lambda(best)).filter_map(|&l| {
+            let of = among.iter().copied().filter(|&k| lambda(k) == l);
+            of.min_by(|&a, &b| scores[a].total_cmp(&scores[b]))
+        });
+        let as_good = |&k: &usize| {
+            let (loss, error) = jury.difference(candidates[k], candidates[best], verdicts, spread);
+            loss <= error
+        };
+        of_each.filter(as_good).min_by(|&a, &b| lambda(a).total_cmp(&lambda(b))).unwrap_or(best)
+    }
+
+    /// The smallest sum of scores, but for what chance may explain: then the smallest lambda, or the present model.
     fn decide(&self) -> Result<(Hyperparameters, f64, SelectionReport), RefitError> {
         let jury = self.jury();
         let start = self.start(&jury)?;
@@ -300,6 +326,7 @@ impl<'a> Pool<'a> {
         let best_by = |scores: &[f64]| among.iter().copied().min_by(|&a, &b| scores[a].total_cmp(&scores[b]));
         let best = best_by(&scores).expect("the reference is of candidates");
         let (all, count): (Vec<&Verdict>, f64) = (verdicts.iter().collect(), DECIDING.len() as f64);
+        let steadiest = self.steadiest(&jury, best, &among, &scores, &all, &spread);
         let present = self.present(&jury).map(|present| {
             let (gain, error) = jury.difference(present, candidates[best], &all, &spread);
             (candidates.iter().position(|&c| c == present).expect("it is among them"), gain / count, error / count)
@@ -307,7 +334,7 @@ impl<'a> Pool<'a> {
         // What is no better than chance stays as it is: a model that changes has its price.
         let (stays, chosen) = match present {
             Some((place, gain, error)) if place == best || gain <= error => (true, place),
-            _ => (false, best),
+            _ => (false, steadiest),
         };
         let Candidate { kernel, lambda, ratio } = candidates[chosen];
         let one_step = candidates.iter().enumerate().filter(|(_, c)| self.lambdas[c.lambda] == 0.0).map(|(k, _)| k);

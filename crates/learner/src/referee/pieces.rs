@@ -2,6 +2,7 @@
 
 use crate::math::dense::Matrix;
 use crate::math::returns::chains;
+use crate::math::statistics::carry;
 use crate::snapshot::Inputs;
 use crate::transition::Rows;
 use rand::{RngExt, SeedableRng};
@@ -128,14 +129,40 @@ impl Pieces {
     /// y_t = r_t + gamma_t [V_t+1 + lambda rho_t+1 (y_t+1 - V_t+1)]                          docs/mathematics.md (R3)
     /// ```
     pub(super) fn returns(&self, lambda: f64, h: usize, values: &[f64]) -> Vec<f64> {
-        let (rewards, mut y) = (self.rewards.col(h), values.to_vec());
+        let (rewards, mut y, carries) = (self.rewards.col(h), values.to_vec(), self.carries(lambda));
         for piece in &self.pieces {
             for t in piece.clone().rev().skip(1) {
-                let next = values[t + 1] + lambda * self.weight[t + 1] * (y[t + 1] - values[t + 1]);
+                let next = values[t + 1] + carries[t + 1] * (y[t + 1] - values[t + 1]);
                 y[t] = rewards[t] + self.discount[t] * next;
             }
         }
         y
+    }
+
+    /// Mean of the ratios over rows, and its standard error over pieces; none of one piece.
+    pub(super) fn mean_ratio(&self) -> Option<(f64, f64)> {
+        let (rows, count) = (self.rows as f64, self.pieces.len() as f64);
+        let mean = self.weight.iter().sum::<f64>() / rows;
+        let about = |piece: &Range<usize>| {
+            let sum = self.weight[piece.clone()].iter().sum::<f64>();
+            (sum - mean * (piece.len() - 1) as f64).powi(2)
+        };
+        let squares = self.pieces.iter().map(about).sum::<f64>();
+        (count > 1.0).then(|| (mean, (squares * count / (count - 1.0)).sqrt() / rows))
+    }
+
+    /// How much of a trace flows into each node (N,): lambda rho, or 0 where the trace ends (docs/mathematics.md (S13)).
+    pub(super) fn carries(&self, lambda: f64) -> Vec<f64> {
+        let mut out = vec![0.0; self.nodes()];
+        for piece in &self.pieces {
+            let mut flowing = 0.0;
+            for node in piece.clone() {
+                let weight = self.weight[node];
+                out[node] = carry(lambda * weight, weight, flowing);
+                flowing = self.discount[node] * (flowing * out[node] + weight);
+            }
+        }
+        out
     }
 
     /// At most `count` nodes that are rows, ascending: all as likely as each other.

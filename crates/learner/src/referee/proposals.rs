@@ -20,13 +20,13 @@ const LADDER: [f64; 6] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
 const MULTIPLES: [f64; 4] = [1.0 / 3.0, 1.0, 3.0, 10.0];
 /// Ridges that an evidence is the largest over, relative to the signal variance.
 const RIDGES: [f64; 8] = [3e-3, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
-/// Rows that kernels are compared at, and relevances fitted to ...
+/// Rows of the evidence that compares kernels and fits relevances.
 const ROWS: usize = 600;
-/// ... but for many state variables these are more ...
+/// The same with many state variables.
 const ROWS_OF_MANY: usize = 1000;
-/// ... which begins here.
+/// Number of state variables from which they are many.
 const MANY: usize = 8;
-/// Fewer rows than this are not worth a search; they may be all that weigh something.
+/// A search needs at least so many rows of positive weight.
 const ROWS_MIN: usize = 16;
 /// Evaluations of one ascent: relevances that are multiplied afterwards need not be found to the last digit.
 const EVALUATIONS: usize = 30;
@@ -144,7 +144,7 @@ impl<'a> Evidence<'a> {
             noise: NoiseModel::Correlated,
             evidence: SelectBy::Exact,
             evidence_rows: self.nodes.len().max(1),
-            starts: 3,
+            search_starts: 3,
             ..question.settings.clone()
         };
         let data = Data {
@@ -154,6 +154,7 @@ impl<'a> Evidence<'a> {
             left_out: question.left_out,
             room: question.room,
             seed: question.seed,
+            profiled: None,
         };
         let mut search = Search::new(&settings, &data)?;
         search.effort = Effort { finalists: 1, evaluations: EVALUATIONS };

@@ -3,19 +3,22 @@
 use super::jury::Jury;
 use super::pieces::Pieces;
 use super::{Candidate, Pool};
+use crate::diagnostics::Diagnostic;
 use serde::Serialize;
 
-/// Standard errors that the best with lambda 0 has to be worse than the best of all, to say that the state hides something: where it
-/// is seen whole none of 19 streams had 2.4, where it is not all of five had 3.5 and more ...
+/// Standard errors by which the best candidate with lambda 0 must lose against the best of all for a warning about hidden state.
+/// None of 19 streams with a full state reached 2.4; all of five with hidden state had 3.5 or more.
 const TOLD_APART: f64 = 3.0;
-/// ... and the variance of the targets that it has to lose: small losses are the dictionary's.
+/// The same loss must exceed this share of the targets' variance: smaller losses come from the dictionary.
 const MATTERS: f64 = 0.005;
-/// Share of the rows that weighted ones are worth, below which somebody should know.
+/// Mean importance ratio above which the report warns: those of two policies average 1.
+const TOO_MUCH: f64 = 1.1;
+/// Effective share of weighted rows below which the report warns.
 const WORTH_LITTLE: f64 = 0.1;
 
 /// How kernel, lambda and ridge were chosen. A score is the mean square error against the targets of the reference, with the row's
 /// fold left out, in units of their variance: less is better, and noise is part of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SelectionReport {
     /// Rows compared.
     pub rows: usize,
@@ -37,8 +40,8 @@ pub struct SelectionReport {
     pub lambdas: Vec<LambdaReport>,
     /// Whether the time ended before all kernels were tried.
     pub out_of_time: bool,
-    /// What somebody should know, a sentence each.
-    pub findings: Vec<String>,
+    /// What the comparison has noticed.
+    pub findings: Vec<Diagnostic>,
 }
 
 /// A kernel at its best.
@@ -49,7 +52,7 @@ pub struct CandidateReport {
     /// Its best lambda.
     pub lambda: f64,
     /// Its best ridge, sigma0^2 / v0.
-    pub ratio: f64,
+    pub ridge: f64,
     /// What they score.
     pub score: f64,
     /// Dictionary elements.
@@ -62,7 +65,7 @@ pub struct LambdaReport {
     /// Lambda.
     pub lambda: f64,
     /// Its best ridge, sigma0^2 / v0.
-    pub ratio: f64,
+    pub ridge: f64,
     /// Score over that of the best lambda: 1 for the best.
     pub score: f64,
 }
@@ -97,7 +100,7 @@ impl About<'_> {
             Some(CandidateReport {
                 name: member.name.clone(),
                 lambda: pool.lambdas[candidates[k].lambda],
-                ratio: ratio(candidates[k]),
+                ridge: ratio(candidates[k]),
                 score: self.scores[k],
                 elements: member.elements,
             })
@@ -107,7 +110,7 @@ impl About<'_> {
         let kernel = candidates[self.chosen].kernel;
         let of_lambda = |l: usize| {
             let k = best_of(&|c| c.kernel == kernel && c.lambda == l)?;
-            Some(LambdaReport { lambda: pool.lambdas[l], ratio: ratio(candidates[k]), score: self.scores[k] })
+            Some(LambdaReport { lambda: pool.lambdas[l], ridge: ratio(candidates[k]), score: self.scores[k] })
         };
         let mut lambdas: Vec<LambdaReport> = (0..pool.lambdas.len()).filter_map(of_lambda).collect();
         let least = lambdas.iter().map(|l| l.score).fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE);
@@ -124,32 +127,31 @@ impl About<'_> {
             candidates: kernels,
             lambdas,
             out_of_time: false,
-            findings: self.findings(),
+            findings: self.diagnostics(),
         }
     }
 
-    fn findings(&self) -> Vec<String> {
+    fn diagnostics(&self) -> Vec<Diagnostic> {
         let mut out = Vec::new();
         if self.stays && self.best != self.chosen {
-            out.push("another model predicts better, but by no more than chance would: the present one stays".into());
+            out.push(Diagnostic::PresentStays);
         }
         let Pieces { weight, rows, .. } = self.jury.pieces;
         let (sum, squares) = weight.iter().fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
-        // What as many rows of equal weight would leave of the noise: (sum w)^2 / sum w^2 of them.
-        let worth = sum * sum / squares.max(f64::MIN_POSITIVE);
-        if worth < WORTH_LITTLE * *rows as f64 {
-            out.push(format!(
-                "importance ratios differ so much that {rows} rows are worth {worth:.0}: a lower rho_max makes values surer, and biased"
-            ));
+        // As many rows of equal weight would leave the same noise.
+        let effective = sum * sum / squares.max(f64::MIN_POSITIVE);
+        if effective < WORTH_LITTLE * *rows as f64 {
+            out.push(Diagnostic::UnequalRatios { rows: *rows, effective });
+        }
+        if let Some((mean, error)) = self.jury.pieces.mean_ratio()
+            && mean - TOLD_APART * error > TOO_MUCH
+        {
+            out.push(Diagnostic::LargeRatios { mean });
         }
         if let Some((loss, error)) = self.one_step
             && loss > (TOLD_APART * error).max(MATTERS)
         {
-            out.push(format!(
-                "values learned from one step to the next miss {:.1} % of what returns tell: the state may hide something that \
-                 matters, and then values are less certain than they say",
-                100.0 * loss
-            ));
+            out.push(Diagnostic::HiddenState { loss });
         }
         out
     }

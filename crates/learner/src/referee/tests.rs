@@ -1,4 +1,5 @@
 use super::*;
+use crate::diagnostics::Diagnostic;
 use crate::math::dense::{Matrix, Op, axpy, dot, product, solve_general};
 use crate::math::kernel::Profile;
 use rand::{RngExt, SeedableRng};
@@ -222,8 +223,8 @@ fn error_of(rows: &Rows, inputs: &Inputs, metric: &Metric, lambda: f64, ratio: f
     let kernel = Kernel::gaussian(1.0, BIAS, metric.clone()).with_profile(Profile::Matern52);
     let states: Vec<f64> = (0..STATES).map(|s| s as f64).collect();
     let states = inputs.normalise(&states);
-    let enough = Enough { tolerance: TOLERANCE, trace: 0.0 };
-    let (dictionary, _) = select_until(&kernel, 1, &states, enough, 300, &|| true).unwrap();
+    let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
+    let (dictionary, _) = pivoted_cholesky(&kernel, 1, &states, enough, 300, &|| true).unwrap();
     let pieces = Pieces::new(&source(rows, inputs));
     let sums: Vec<folds::Sums> =
         (0..FOLDS).map(|fold| folds::sums(&pieces, fold, &dictionary, &[lambda], &|| true).unwrap()).collect();
@@ -281,7 +282,7 @@ fn a_state_that_hides_something_is_told() {
     rows.next_states.iter_mut().for_each(seen);
     let hidden = asked(&question(&rows, &settings, &inputs));
     assert!(hidden.lambda >= 0.8 && hidden.lambda > plain.lambda, "{}", hidden.lambda);
-    assert!(hidden.report.findings.iter().any(|f| f.contains("may hide")), "{:?}", hidden.report);
+    assert!(hidden.report.findings.iter().any(|f| matches!(f, Diagnostic::HiddenState { .. })), "{:?}", hidden.report);
 }
 
 #[test]
@@ -381,7 +382,14 @@ fn a_few_heavy_rows_leave_others_to_choose_by() {
     let (settings, inputs, mut rows) = (settings(), inputs(), walk(1000, 40, 2, 62));
     rows.ratios[500] = 1e8;
     let choice = asked(&question(&rows, &settings, &inputs));
-    assert!(choice.found.is_some() && choice.report.findings.iter().any(|f| f.contains("1000 rows are worth 1:")));
+    assert!(
+        choice.found.is_some()
+            && choice
+                .report
+                .findings
+                .iter()
+                .any(|f| matches!(f, Diagnostic::UnequalRatios { rows: 1000, effective } if effective.round() == 1.0))
+    );
     let source = Source { ratio_max: f64::INFINITY, ..source(&rows, &inputs) };
     let pieces = Pieces::new(&source);
     let sample = pieces.weighted_sample(600, 1);
@@ -431,4 +439,36 @@ fn values_that_are_all_the_same_are_not_enough() {
     rows.rewards.fill(0.0);
     let found = choose(&question(&rows, &settings, &inputs), &mut |_, _, _, _| (), &|| true, &|| true);
     assert!(matches!(found.err(), Some(RefitError::NotEnough(_))));
+}
+
+#[test]
+fn a_trace_ends_where_its_weights_can_be_no_ratios() {
+    let (inputs, mut rows) = (inputs(), walk(400, 40, 1, 70));
+    rows.ratios.fill(3.0);
+    let carries = |rows: &Rows, lambda: f64| {
+        let pieces = Pieces::new(&Source { ratio_max: f64::INFINITY, ..source(rows, &inputs) });
+        let inside =
+            |node: &usize| pieces.row[*node].is_some() && pieces.pieces.iter().all(|piece| piece.start != *node);
+        let carries = pieces.carries(lambda);
+        (0..pieces.nodes()).filter(inside).map(|node| carries[node]).collect::<Vec<f64>>()
+    };
+    assert!(carries(&rows, 0.5).iter().all(|&c| c == 1.5), "1.5^39 is no more than chance may bring");
+    let ends = carries(&rows, 1.0).iter().filter(|&&c| c == 0.0).count();
+    assert!((1..=10).contains(&ends), "3^27 is: {ends}");
+    rows.ratios.fill(1e9);
+    assert!(carries(&rows, 0.5).iter().all(|&c| c == 0.0));
+}
+
+#[test]
+fn ratios_that_are_no_ratios_are_told() {
+    let (settings, inputs, mut rows) = (settings(), inputs(), walk(2000, 40, 2, 71));
+    let plain = asked(&question(&rows, &settings, &inputs));
+    let mut rng = ChaCha8Rng::seed_from_u64(72);
+    rows.ratios.iter_mut().for_each(|ratio| *ratio = rng.random_range(0.0..2.0));
+    let sound = asked(&question(&rows, &settings, &inputs));
+    assert!(sound.report.findings.iter().all(|f| !f.contains("average")), "{:?}", sound.report.findings);
+    rows.ratios.fill(1e9);
+    let choice = asked(&question(&rows, &settings, &inputs));
+    assert!(choice.report.score.is_finite() && choice.report.score < 2.0 * plain.report.score, "{:?}", choice.report);
+    assert!(choice.report.findings.iter().any(|f| f.contains("average 1.000e9")), "{:?}", choice.report.findings);
 }

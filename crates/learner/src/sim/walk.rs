@@ -1,4 +1,4 @@
-//! A random walk over 19 states on which estimators can be told apart: noisy, endless, and cut as streams are cut.
+//! A random walk over 19 states that separates estimators: noisy, endless, and cut as streams are cut.
 //!
 //! From state s = 1..=19 it goes to s - 1 or s + 1 with equal probability; where that would leave the row it stays. Leaving
 //! state s pays (s - 10) / 9, from -1 to 1. Nothing ever terminates; a time limit and lost frames cut the chains.
@@ -24,7 +24,7 @@ pub struct Walk {
 
 impl Walk {
     /// A run from `seed`. After `time_limit` steps, if there is one, it is truncated and restarts in a random state. Each
-    /// step is lost with probability `lost`: it happens, but nobody hears of it.
+    /// step is lost with probability `lost`: it happens, but is not reported.
     ///
     /// # Panics
     /// If the limit is 0 or `lost` is not in [0, 1).

@@ -5,6 +5,7 @@
 
 use crate::learner::window::Window;
 use crate::panics;
+use crate::wire::Status;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use prometheus_client::metrics::histogram::Histogram;
@@ -25,53 +26,56 @@ const ROWS_WAITING: usize = 8;
 
 /// Something to watch.
 #[derive(Clone, Debug)]
-pub enum Notice {
-    /// A publication under `status`.
-    Status(Bytes),
+pub enum BusEvent {
+    /// What the daemon knows about itself.
+    Status(Arc<Status>),
     /// A publication under `event.<kind>`.
     Event(Bytes),
     /// Retained rows, among them all that have arrived since the notice before.
     Rows(Window),
-    /// Whoever hears of it panics.
+    /// The receiver panics.
     #[cfg(test)]
     Panic,
 }
 
 /// The end at which the daemon's threads speak.
 #[derive(Debug)]
-pub struct Feed {
-    notices: Sender<Notice>,
-    pulse: Arc<Pulse>,
+pub struct EventBus {
+    notices: Sender<BusEvent>,
+    pulse: Arc<Heartbeat>,
     /// Rows before this offset have been handed over.
     rows_from: u64,
 }
 
 /// A feed and the end at which it is heard.
-pub fn feed(pulse: Arc<Pulse>) -> (Feed, Receiver<Notice>) {
+pub fn feed(pulse: Arc<Heartbeat>) -> (EventBus, Receiver<BusEvent>) {
     let (notices, receiver) = bounded(NOTICES);
-    (Feed { notices, pulse, rows_from: 0 }, receiver)
+    (EventBus { notices, pulse, rows_from: 0 }, receiver)
 }
 
-impl Feed {
+impl EventBus {
+    /// Pass a status on.
+    pub fn status(&mut self, status: Arc<Status>) {
+        self.pulse.beat();
+        self.offer(BusEvent::Status(status));
+    }
+
     /// Pass a publication on, if it is of a kind that is watched.
     pub fn publication(&mut self, topic: &str, payload: &Bytes) {
-        if topic == "status" {
-            self.pulse.beat();
-            self.offer(Notice::Status(payload.clone()));
-        } else if topic.starts_with("event.") {
-            self.offer(Notice::Event(payload.clone()));
+        if topic.starts_with("event.") {
+            self.offer(BusEvent::Event(payload.clone()));
         }
     }
 
     /// Hand over the rows that have arrived since the last time. If there is no room they come with the next ones.
     pub fn rows(&mut self, window: &Window) {
         if self.rows_from < window.end() && self.notices.len() <= ROWS_WAITING {
-            self.offer(Notice::Rows(window.from_offset(self.rows_from)));
+            self.offer(BusEvent::Rows(window.from_offset(self.rows_from)));
             self.rows_from = window.end();
         }
     }
 
-    fn offer(&self, notice: Notice) {
+    fn offer(&self, notice: BusEvent) {
         // A watcher that has ended or does not keep up misses it; there is another status in a second.
         if let Err(TrySendError::Full(_)) = self.notices.try_send(notice) {
             self.pulse.missed.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +85,7 @@ impl Feed {
 
 /// Whether the core is alive.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct Heartbeat {
     started: Instant,
     /// Milliseconds after the start at which the core last published its status; 0 before the first.
     beat_ms: AtomicU64,
@@ -90,7 +94,7 @@ pub struct Pulse {
     missed: AtomicU64,
 }
 
-impl Default for Pulse {
+impl Default for Heartbeat {
     fn default() -> Self {
         Self {
             started: Instant::now(),
@@ -102,7 +106,7 @@ impl Default for Pulse {
     }
 }
 
-impl Pulse {
+impl Heartbeat {
     fn beat(&self) {
         self.beat_ms.store((self.started.elapsed().as_millis() as u64).max(1), Ordering::Relaxed);
     }
@@ -139,7 +143,7 @@ impl Pulse {
     }
 }
 
-/// How often something was begun again after a panic, shared by whoever clones it.
+/// Number of restarts after panics; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Restarts(Arc<AtomicU64>);
 
@@ -163,7 +167,7 @@ impl Restarts {
     }
 }
 
-/// How long things take, seconds: histograms that are shared by whoever clones them.
+/// Durations in seconds: histograms that clones share.
 #[derive(Clone, Debug)]
 pub struct Timings {
     /// From the arrival of an append until its acknowledgement is on its way.
@@ -258,6 +262,13 @@ pub fn thread_seconds() -> BTreeMap<String, f64> {
     seconds
 }
 
+/// Bytes of this process that are in memory, where the system tells.
+pub fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| 1024 * kib)
+}
+
 /// Processor time of the threads that a model is selected on, counted from one moment: other work on the machine costs no part of
 /// a budget that is measured so.
 #[derive(Debug)]
@@ -338,6 +349,11 @@ mod tests {
     }
 
     #[test]
+    fn the_process_knows_its_size() {
+        assert!(resident_bytes().is_none_or(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
     fn what_panics_is_done_again_and_counted_until_nobody_wants_it() {
         let restarts = Restarts::default();
         let mut calls = 0;
@@ -356,11 +372,11 @@ mod tests {
 
     #[test]
     fn a_watcher_that_does_not_keep_up_delays_nobody() {
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(Heartbeat::default());
         let (mut feed, heard) = feed(Arc::clone(&pulse));
         let payload = Bytes::from_static(b"x");
         assert_eq!(pulse.silence(), None);
-        (0..NOTICES + 5).for_each(|_| feed.publication("status", &payload));
+        (0..NOTICES + 5).for_each(|_| feed.status(Arc::default()));
         feed.publication("snapshot.default", &payload);
         assert_eq!((heard.len(), pulse.missed()), (NOTICES, 5));
         assert!(pulse.silence().is_some());
@@ -381,7 +397,7 @@ mod tests {
         assert_eq!(heard.try_iter().count(), NOTICES);
         window.push(0, false, &batch, 0);
         feed.rows(&window);
-        let Ok(Notice::Rows(rows)) = heard.try_recv() else { panic!("rows were expected") };
+        let Ok(BusEvent::Rows(rows)) = heard.try_recv() else { panic!("rows were expected") };
         assert_eq!((rows.start(), rows.end()), (0, 2));
         feed.rows(&window);
         assert!(heard.is_empty());

@@ -1,0 +1,110 @@
+//! Diagnostics of a refit, as data: the programs around the learner put them into words.
+
+/// What a refit has noticed about rows, settings or its own search.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Diagnostic {
+    /// The exact evidence of `used` of `rows` rows selected.
+    SelectedByEvidence {
+        /// Rows of the exact evidence.
+        used: u64,
+        /// Rows of the window.
+        rows: u64,
+        /// Whether the budget ended before the bound of all rows was computed.
+        without_bound: bool,
+    },
+    /// The variational bound of all rows selected.
+    SelectedByBound {
+        /// Rows of the bound.
+        rows: u64,
+    },
+    /// Held-out returns selected.
+    SelectedByReturns {
+        /// Rows compared.
+        rows: usize,
+        /// Chains, or pieces of long ones, that hold them.
+        pieces: usize,
+        /// Kernels compared.
+        kernels: usize,
+    },
+    /// The budget ended the search: the best result by then won.
+    BudgetEnded,
+    /// A full dictionary cost more evidence than it should.
+    EvidenceLost {
+        /// Elements of the dictionary.
+        elements: usize,
+        /// Exact evidence lost, nats.
+        nats: f64,
+    },
+    /// The trace gap is large.
+    TraceGap {
+        /// Elements of the dictionary.
+        elements: usize,
+        /// The trace gap, nats.
+        nats: f64,
+        /// Whether the dictionary is full, so that only a larger `dictionary_max` helps.
+        full: bool,
+    },
+    /// Only the floors of noise and lengthscale keep the evidence from interpolating single returns.
+    EvidenceCollapses,
+    /// The noise is at its floor.
+    NoiseAtFloor,
+    /// A bound is active at the optimum; `fit_ratio` is the data fit over that of an interior optimum.
+    ActiveBound {
+        /// 1/2 y' Q^-1 y over n / 2.
+        fit_ratio: f64,
+    },
+    /// The rows support fewer directions than were asked for.
+    FewerDirections {
+        /// Directions asked for.
+        asked: usize,
+        /// Directions of the model.
+        given: usize,
+    },
+    /// An ascent met a singular covariance and stopped there.
+    SingularCovariance,
+    /// Two state variables are strongly correlated.
+    Correlated {
+        /// Names of the two.
+        variables: [String; 2],
+        /// Their correlation, in [-1, 1].
+        correlation: f64,
+    },
+    /// A state variable varies too little to be scaled, and counts as a constant.
+    TinyStates {
+        /// Its name.
+        variable: String,
+        /// Smallest variation that is scaled, in its own unit.
+        limit: f64,
+    },
+    /// A state variable has outliers.
+    OutlyingStates {
+        /// Its name.
+        variable: String,
+    },
+    /// Returns have outliers.
+    OutlyingReturns {
+        /// Distance of the furthest return from the median, in robust standard deviations.
+        deviations: f64,
+    },
+    /// One lengthscale for all counts copies of a state variable twice.
+    CopiesCountedTwice,
+    /// The best candidate is better than the present model by no more than the standard error.
+    PresentStays,
+    /// Importance ratios leave few effective rows.
+    UnequalRatios {
+        /// Rows compared.
+        rows: usize,
+        /// Effective number of rows, (sum w)^2 / sum w^2.
+        effective: f64,
+    },
+    /// Importance ratios do not average 1, as those of two policies do.
+    LargeRatios {
+        /// Their mean.
+        mean: f64,
+    },
+    /// Candidates with lambda 0 lose against others: the state may hide something.
+    HiddenState {
+        /// Their loss, as a share of the targets' variance.
+        loss: f64,
+    },
+}

@@ -1,0 +1,302 @@
+//! Heads: many predictions from one stream, each a question of its own, that share a critic's kernel, dictionary and rows.
+//!
+//! A head sums what it is asked about (its cumulant) over the future, as often as its discount and its continuation say. They
+//! predict what the policy that acts will meet: importance ratios weight the critic's rows, and not those of heads.
+
+mod bank;
+mod published;
+mod selection;
+
+pub(crate) use bank::Block;
+pub use bank::{Bank, Solution};
+pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot};
+pub use selection::{HeadSelection, select, targets};
+
+use crate::transition::Rows;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+
+/// Longest name of a head, bytes.
+pub const NAME_MAX: usize = 256;
+
+/// What is summed, row by row.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Cumulant {
+    /// A reward column.
+    Reward(usize),
+    /// A number of the state.
+    State(usize),
+    /// A number of the next state.
+    NextState(usize),
+    /// A number of the action.
+    Action(usize),
+    /// The same in every row.
+    Constant(f64),
+    /// 1 in rows where a number of the state goes from at most `above` to more, 0 in the others.
+    Event {
+        /// Number of the state.
+        index: usize,
+        /// What it crosses.
+        above: f64,
+    },
+}
+
+/// How far a head looks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Rate {
+    /// A discount in \[0, 1\] for each row.
+    Discount(f64),
+    /// A time in seconds, positive: the discount is exp(-dt / timescale), dt the time to the next row of the chain.
+    Timescale(f64),
+}
+
+/// Share of the future that goes on after a row, in \[0, 1\]. A terminated row has none, whatever this says.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Continuation {
+    /// The same in every row, 1 where nothing is declared.
+    Constant(f64),
+    /// 1 while a number of the next state lies in \[low, high\].
+    Inside {
+        /// Number of the next state.
+        index: usize,
+        /// Least value inside.
+        low: f64,
+        /// Greatest value inside.
+        high: f64,
+        /// Share that goes on elsewhere.
+        outside: f64,
+    },
+    /// A reward column holds it.
+    Reward(usize),
+}
+
+/// One prediction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    /// 1..=256 bytes, no other head of the critic has it.
+    pub name: String,
+    /// What is summed.
+    pub cumulant: Cumulant,
+    /// How far it looks.
+    pub rate: Rate,
+    /// Share of the future that goes on.
+    pub continuation: Continuation,
+    /// Paid with a row after which a share 1 - continuation ends, that much of it, not discounted.
+    pub terminal_reward: f64,
+    /// Reward column that says how often a row counts, from 0; none: once. With 0 a row is not learned from, but what it pays
+    /// still belongs to the rows before it.
+    pub weight: Option<usize>,
+    /// sigma0^2, positive, where it is given and not estimated.
+    pub noise_variance: Option<f64>,
+    /// s, positive: its kernel is s times the critic's, where that is given and not estimated.
+    pub signal: Option<f64>,
+}
+
+/// What rows carry that heads can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Columns {
+    /// Numbers in a state D.
+    pub states: usize,
+    /// Rewards per row.
+    pub rewards: usize,
+    /// Numbers in an action, 0 where rows have none.
+    pub actions: usize,
+}
+
+impl Cumulant {
+    /// Of row i.
+    fn of(&self, rows: &Rows, i: usize) -> f64 {
+        match *self {
+            Self::Reward(column) => rows.reward(i)[column],
+            Self::State(index) => rows.state(i)[index],
+            Self::NextState(index) => rows.next_state(i)[index],
+            Self::Action(index) => rows.action(i)[index],
+            Self::Constant(value) => value,
+            Self::Event { index, above } => {
+                f64::from(u8::from(rows.state(i)[index] <= above && above < rows.next_state(i)[index]))
+            }
+        }
+    }
+
+    fn check(&self, columns: Columns) -> Result<(), String> {
+        let (what, index, count) = match *self {
+            Self::Reward(index) => ("rewards", index, columns.rewards),
+            Self::State(index) | Self::Event { index, .. } => ("state variables", index, columns.states),
+            Self::NextState(index) => ("state variables", index, columns.states),
+            Self::Action(index) => ("numbers in an action", index, columns.actions),
+            Self::Constant(value) => return finite("cumulant.value", value),
+        };
+        if let Self::Event { above, .. } = *self {
+            finite("cumulant.above", above)?;
+        }
+        within("cumulant.index", what, index, count)
+    }
+}
+
+impl Rate {
+    /// Discount of a row after which the chain goes on `dt` seconds later.
+    fn discount(self, dt: f64) -> f64 {
+        match self {
+            Self::Discount(discount) => discount,
+            Self::Timescale(seconds) => (-dt / seconds).exp(),
+        }
+    }
+
+    fn check(self) -> Result<(), String> {
+        match self {
+            Self::Discount(discount) if !(0.0..=1.0).contains(&discount) => {
+                Err(format!("discount: lies in [0, 1], this one is {discount}"))
+            }
+            Self::Timescale(seconds) if !(seconds.is_finite() && seconds > 0.0) => {
+                Err(format!("timescale: a positive number of seconds, this one is {seconds}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Continuation {
+    /// Of row i, 0 where it terminated.
+    fn of(&self, rows: &Rows, i: usize) -> f64 {
+        if rows.terminated[i] {
+            return 0.0;
+        }
+        match *self {
+            Self::Constant(share) => share,
+            Self::Inside { index, low, high, outside } => {
+                if (low..=high).contains(&rows.next_state(i)[index]) {
+                    1.0
+                } else {
+                    outside
+                }
+            }
+            Self::Reward(column) => rows.reward(i)[column],
+        }
+    }
+
+    fn check(&self, columns: Columns) -> Result<(), String> {
+        let share = |name: &str, value: f64| {
+            if (0.0..=1.0).contains(&value) {
+                Ok(())
+            } else {
+                Err(format!("{name}: lies in [0, 1], this one is {value}"))
+            }
+        };
+        match *self {
+            Self::Constant(value) => share("continuation.value", value),
+            Self::Inside { index, low, high, outside } => {
+                within("continuation.index", "state variables", index, columns.states)?;
+                finite("continuation.low", low)?;
+                finite("continuation.high", high)?;
+                if low > high {
+                    return Err(format!("continuation.low: {low} is above continuation.high, {high}"));
+                }
+                share("continuation.outside", outside)
+            }
+            Self::Reward(column) => within("continuation.index", "rewards", column, columns.rewards),
+        }
+    }
+}
+
+impl Head {
+    /// The sum of a cumulant under a discount, and nothing else about it.
+    pub fn new(name: impl Into<String>, cumulant: Cumulant, rate: Rate) -> Self {
+        Self {
+            name: name.into(),
+            cumulant,
+            rate,
+            continuation: Continuation::Constant(1.0),
+            terminal_reward: 0.0,
+            weight: None,
+            noise_variance: None,
+            signal: None,
+        }
+    }
+
+    /// Whether rows with these columns can answer it.
+    ///
+    /// # Errors
+    /// What cannot be, in words that name the field.
+    pub fn check(&self, columns: Columns) -> Result<(), String> {
+        if self.name.is_empty() || self.name.len() > NAME_MAX {
+            return Err(format!("name: has 1 to {NAME_MAX} bytes, this one has {}", self.name.len()));
+        }
+        self.cumulant.check(columns)?;
+        self.rate.check()?;
+        self.continuation.check(columns)?;
+        finite("terminal_reward", self.terminal_reward)?;
+        if let Some(column) = self.weight {
+            within("weight.index", "rewards", column, columns.rewards)?;
+        }
+        for (name, value) in [("noise_variance", self.noise_variance), ("signal", self.signal)] {
+            if let Some(value) = value.filter(|value| !(value.is_finite() && *value > 0.0)) {
+                return Err(format!("{name}: must be positive, is {value}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it asks for the times of rows.
+    pub fn needs_time(&self) -> bool {
+        matches!(self.rate, Rate::Timescale(_))
+    }
+
+    /// Whether it asks for actions.
+    pub fn needs_actions(&self) -> bool {
+        matches!(self.cumulant, Cumulant::Action(_))
+    }
+}
+
+/// Whether rows with these columns can answer all of them, and no two have the same name.
+///
+/// # Errors
+/// What cannot be, in words that name head and field.
+pub fn check(heads: &[Head], columns: Columns) -> Result<(), String> {
+    let mut names = HashSet::new();
+    for (i, head) in heads.iter().enumerate() {
+        head.check(columns).map_err(|what| format!("heads[{i}] ({}): {what}", head.name))?;
+        if !names.insert(head.name.as_str()) {
+            return Err(format!("heads[{i}]: name: another head is called {} already", head.name));
+        }
+    }
+    Ok(())
+}
+
+/// Whether row i has what `heads` ask of it beyond the numbers of its columns.
+///
+/// # Errors
+/// Which head cannot learn from it, in words that name the field.
+pub fn check_row(heads: &[Head], rows: &Rows, i: usize) -> Result<(), String> {
+    for head in heads {
+        let fault = |what: String| Err(format!("head {}: {what}", head.name));
+        if head.needs_time() && !rows.times.get(i).is_some_and(|time| time.is_finite()) {
+            return fault("time: its timescale is in seconds, and the row has no time".to_owned());
+        }
+        if let Cumulant::Action(index) = head.cumulant
+            && !rows.action(i).get(index).is_some_and(|value| value.is_finite())
+        {
+            return fault(format!("action: its cumulant is number {index} of the action, which the row lacks"));
+        }
+        if let Continuation::Reward(column) = head.continuation
+            && !(0.0..=1.0).contains(&rows.reward(i)[column])
+        {
+            let value = rows.reward(i)[column];
+            return fault(format!("reward {column} is its continuation and lies in [0, 1], in this row it is {value}"));
+        }
+        if let Some(column) = head.weight
+            && rows.reward(i)[column] < 0.0
+        {
+            let value = rows.reward(i)[column];
+            return fault(format!("reward {column} is its weight and not negative, in this row it is {value}"));
+        }
+    }
+    Ok(())
+}
+
+fn finite(name: &str, value: f64) -> Result<(), String> {
+    if value.is_finite() { Ok(()) } else { Err(format!("{name}: {value} is not a finite number")) }
+}
+
+fn within(name: &str, what: &str, index: usize, count: usize) -> Result<(), String> {
+    if index < count { Ok(()) } else { Err(format!("{name}: {index}, counted from 0, but there are {count} {what}")) }
+}

@@ -1,0 +1,462 @@
+//! What a model knows of its heads: statistics, scales, and how rows change them.
+
+use super::{Columns, Continuation, Cumulant, Head, Rate};
+use crate::math::dense::Matrix;
+use crate::math::forgetting::Forgetting;
+use crate::math::heads::{Gram, Group, HeadStatistics, Observed, Spectrum, Targets};
+use crate::math::posterior::{Scale, SolveError};
+use crate::math::statistics::Running;
+use crate::model::RowNodes;
+use crate::transition::Rows;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Steps between two ratios of the grid: a factor of the square root of 2.
+const STEP: f64 = 0.5;
+/// Steps of the grid to both sides of the variance of the kernel.
+const STEPS: i32 = 40;
+/// Nats that another ratio has to gain before a head moves to it.
+const MOVES_AT: f64 = 1.0;
+/// Rounds in which ratios and the values that close chains are brought together.
+const ROUNDS: usize = 6;
+
+/// Heads whose rows have one sequence of discounts and weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Rule {
+    rate: Rate,
+    continuation: Continuation,
+    /// Number of its weighting.
+    gram: usize,
+    /// Of each of its heads the number of its cumulant, what it pays at an end, and the number of the head.
+    columns: Vec<Column>,
+    /// Continuation of the last row of each slot.
+    #[serde(with = "crate::math::raw")]
+    kept: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Column {
+    signal: usize,
+    terminal_reward: f64,
+    head: usize,
+}
+
+/// What is known of the chain in one slot besides its sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Clock {
+    /// Time of the last row, seconds.
+    time: f64,
+    running: bool,
+}
+
+/// The heads of one model and what it has learned for them. Written and read back it goes on bit for bit as it would have.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bank {
+    heads: Vec<Head>,
+    /// The different cumulants.
+    signals: Vec<Cumulant>,
+    /// The different weightings: a reward column, or none.
+    weightings: Vec<Option<usize>>,
+    rules: Vec<Rule>,
+    statistics: HeadStatistics,
+    forgetting: Option<Forgetting>,
+    clocks: Vec<Clock>,
+    /// Scale of each head, relative to the base kernel.
+    scales: Vec<Scale>,
+    #[serde(skip)]
+    work: Work,
+}
+
+/// Scratch of one block.
+#[derive(Clone, Debug, Default)]
+struct Work {
+    /// Cumulants (K, n).
+    signals: Matrix,
+    /// Rewards of one group (H, n).
+    rewards: Matrix,
+    /// Traces of one group (m, n).
+    traces: Matrix,
+    /// Features times the root of their weight (m, n).
+    weighted: Matrix,
+    /// Seconds since the row before in the chain (n,); none where the row starts one.
+    steps: Vec<Option<f64>>,
+}
+
+/// A block of rows as the model sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Block<'a> {
+    pub(crate) rows: &'a Rows,
+    pub(crate) range: Range<usize>,
+    /// Offset of the first row.
+    pub(crate) offset: u64,
+    pub(crate) nodes: &'a [RowNodes],
+    /// (m, nodes).
+    pub(crate) features: &'a Matrix,
+}
+
+/// Weights of all heads at one moment, and what their variances are made of.
+#[derive(Clone, Debug)]
+pub struct Solution {
+    /// Of each weighting.
+    pub(super) spectra: Vec<Spectrum>,
+    /// Of each group (m, H).
+    pub(super) weights: Vec<Matrix>,
+    running: Vec<Running>,
+}
+
+impl Solution {
+    /// u (m, H) of group number `g`.
+    pub fn weights(&self, g: usize) -> &Matrix {
+        &self.weights[g]
+    }
+}
+
+impl Bank {
+    /// `heads` that have learned nothing, for m features, all at this scale unless they name their own.
+    pub fn new(heads: Vec<Head>, m: usize, half_life: f64, scale: Scale) -> Self {
+        let (mut signals, mut weightings, mut rules) = (Vec::new(), Vec::new(), Vec::<Rule>::new());
+        for (number, head) in heads.iter().enumerate() {
+            let signal = position(&mut signals, head.cumulant);
+            let gram = position(&mut weightings, head.weight);
+            let column = Column { signal, terminal_reward: head.terminal_reward, head: number };
+            let same =
+                |rule: &&mut Rule| (rule.rate, rule.continuation, rule.gram) == (head.rate, head.continuation, gram);
+            match rules.iter_mut().find(same) {
+                Some(rule) => rule.columns.push(column),
+                None => {
+                    let (rate, continuation) = (head.rate, head.continuation);
+                    rules.push(Rule { rate, continuation, gram, columns: vec![column], kept: Vec::new() });
+                }
+            }
+        }
+        let own = |head: &Head| {
+            let signal = head.signal.unwrap_or(scale.signal);
+            Scale { signal, ratio: head.noise_variance.unwrap_or(scale.noise_variance()) / signal }
+        };
+        Self {
+            statistics: HeadStatistics {
+                grams: weightings.iter().map(|_| Gram::new(m)).collect(),
+                groups: rules.iter().map(|rule| Group::new(m, rule.columns.len())).collect(),
+            },
+            forgetting: Forgetting::new(half_life),
+            clocks: Vec::new(),
+            scales: heads.iter().map(own).collect(),
+            signals,
+            weightings,
+            rules,
+            heads,
+            work: Work::default(),
+        }
+    }
+
+    /// The heads, in the order in which they were declared.
+    pub fn heads(&self) -> &[Head] {
+        &self.heads
+    }
+
+    /// The statistics: sums by weighting and by group.
+    pub fn statistics(&self) -> &HeadStatistics {
+        &self.statistics
+    }
+
+    /// Add what another piece of stream has taught the same heads on the same dictionary (`sign` 1), or take it out again (-1).
+    pub fn combine(&mut self, other: &Self, sign: f64) {
+        self.statistics.combine(&other.statistics, sign);
+    }
+
+    /// Of head number `head` its group and its column there.
+    ///
+    /// # Panics
+    /// If there is no such head.
+    pub fn place(&self, head: usize) -> (usize, usize) {
+        let column = |rule: &Rule| rule.columns.iter().position(|column| column.head == head);
+        let found = self.rules.iter().enumerate().find_map(|(g, rule)| Some((g, column(rule)?)));
+        found.expect("every head has a column")
+    }
+
+    /// Numbers of the heads of group number `g`, in the order of their columns.
+    pub(super) fn heads_of(&self, g: usize) -> impl Iterator<Item = usize> {
+        self.rules[g].columns.iter().map(|column| column.head)
+    }
+
+    /// Weighting of group number `g`.
+    pub(super) fn weighting_of(&self, g: usize) -> usize {
+        self.rules[g].gram
+    }
+
+    /// Scale of each head, relative to the base kernel.
+    pub fn scales(&self) -> &[Scale] {
+        &self.scales
+    }
+
+    /// How often the newest row counts in what is kept.
+    pub(super) fn unit(&self) -> f64 {
+        self.forgetting.map_or(1.0, |forgetting| forgetting.unit())
+    }
+
+    /// Learn a block of rows.
+    pub(crate) fn learn(&mut self, block: &Block<'_>) {
+        let Range { start, end } = block.range;
+        if start == end {
+            return;
+        }
+        if let Some(forgetting) = &mut self.forgetting
+            && let Some(factor) = forgetting.advance(block.offset + (end - start) as u64 - 1)
+        {
+            self.statistics.scale(factor);
+        }
+        let mut work = std::mem::take(&mut self.work);
+        work.signals.renew(self.signals.len(), end - start);
+        for (k, i) in (start..end).enumerate() {
+            for (out, signal) in work.signals.col_mut(k).iter_mut().zip(&self.signals) {
+                *out = signal.of(block.rows, i);
+            }
+        }
+        self.measure(block, &mut work);
+        for g in 0..self.rules.len() {
+            self.learn_group(g, block, &mut work);
+        }
+        for g in 0..self.weightings.len() {
+            self.learn_gram(g, block, &mut work);
+        }
+        self.work = work;
+    }
+
+    /// Time from row to row.
+    fn measure(&mut self, block: &Block<'_>, work: &mut Work) {
+        work.steps.clear();
+        let time = |i: usize| block.rows.times.get(i).copied().unwrap_or(f64::NAN);
+        for (nodes, i) in block.nodes.iter().zip(block.range.clone()) {
+            if self.clocks.len() <= nodes.slot {
+                self.clocks.resize(nodes.slot + 1, Clock::default());
+            }
+            let clock = &mut self.clocks[nodes.slot];
+            let continues = clock.running && nodes.gap.is_none();
+            work.steps.push(continues.then(|| time(i) - clock.time));
+            *clock = Clock { time: time(i), running: !block.rows.terminated[i] && nodes.next.is_none() };
+        }
+    }
+
+    /// How often row i of the stream, at this offset, counts for weighting number `gram`, and how often it is remembered.
+    fn weight(&self, gram: usize, rows: &Rows, i: usize, offset: u64) -> (f64, f64) {
+        let remembered = self.forgetting.map_or(1.0, |forgetting| forgetting.weight(offset));
+        (self.weightings[gram].map_or(1.0, |column| rows.reward(i)[column]), remembered)
+    }
+
+    fn learn_group(&mut self, g: usize, block: &Block<'_>, work: &mut Work) {
+        let (rows, features, n) = (block.rows, block.features, block.range.len());
+        let Work { signals, rewards, traces, steps, .. } = work;
+        rewards.renew(self.rules[g].columns.len(), n);
+        traces.renew(features.rows(), n);
+        for (k, i) in block.range.clone().enumerate() {
+            let nodes = block.nodes[k];
+            let (weight, remembered) = self.weight(self.rules[g].gram, rows, i, block.offset + k as u64);
+            let (rule, group) = (&mut self.rules[g], &mut self.statistics.groups[g]);
+            if rule.kept.len() <= nodes.slot {
+                rule.kept.resize(nodes.slot + 1, 0.0);
+            }
+            group.chain_mut(nodes.slot);
+            if let Some(node) = nodes.gap {
+                group.cut(nodes.slot, features.col(node));
+            }
+            let kept = rule.continuation.of(rows, i);
+            let (own, signals) = (rewards.col_mut(k), signals.col(k));
+            for (reward, column) in own.iter_mut().zip(&rule.columns) {
+                *reward = signals[column.signal] + (1.0 - kept) * column.terminal_reward;
+            }
+            let decay = steps[k].map_or(0.0, |dt| rule.kept[nodes.slot] * rule.rate.discount(dt));
+            group.absorb(nodes.slot, decay, weight * remembered, features.col(nodes.state), own, traces.col_mut(k));
+            // What it is if the chain is cut here: then the time to the next row is that from the one before.
+            group.chain_mut(nodes.slot).discount = kept * rule.rate.discount(steps[k].unwrap_or(1.0));
+            rule.kept[nodes.slot] = kept;
+            if rows.terminated[i] {
+                group.chain_mut(nodes.slot).reset();
+            } else if let Some(node) = nodes.next {
+                group.cut(nodes.slot, features.col(node));
+            }
+        }
+        self.statistics.groups[g].absorb_response(traces.view(), rewards.view());
+    }
+
+    fn learn_gram(&mut self, g: usize, block: &Block<'_>, work: &mut Work) {
+        work.weighted.renew(block.features.rows(), block.range.len());
+        for (k, i) in block.range.clone().enumerate() {
+            let (weight, remembered) = self.weight(g, block.rows, i, block.offset + k as u64);
+            let root = (weight * remembered).sqrt();
+            let phi = block.features.col(block.nodes[k].state);
+            work.weighted.col_mut(k).iter_mut().zip(phi).for_each(|(to, phi)| *to = root * phi);
+            self.statistics.grams[g].count(weight, remembered);
+        }
+        self.statistics.grams[g].absorb(work.weighted.view());
+    }
+
+    /// Cut the chain in `slot` with the value of its last successor, whose features are (m,).
+    pub(crate) fn cut(&mut self, slot: usize, features: &[f64]) {
+        if let Some(clock) = self.clocks.get_mut(slot).filter(|clock| clock.running) {
+            clock.running = false;
+            self.statistics.groups.iter_mut().for_each(|group| group.cut(slot, features));
+        }
+    }
+
+    /// Give up all chains, which have ended.
+    pub(crate) fn drop_chains(&mut self) {
+        self.clocks.clear();
+        self.statistics.groups.iter_mut().for_each(Group::drop_chains);
+        self.rules.iter_mut().for_each(|rule| rule.kept.clear());
+    }
+
+    /// Let every row so far count `factor` times as often.
+    pub(crate) fn discount(&mut self, factor: f64) {
+        self.statistics.scale(factor);
+    }
+
+    /// Weights of all heads at their scales. `running` are the model's running chains.
+    ///
+    /// # Errors
+    /// If a system is singular to working precision.
+    pub fn solve(&self, running: &Running) -> Result<Solution, SolveError> {
+        let HeadStatistics { grams, groups } = &self.statistics;
+        let spectra = grams.iter().map(Gram::spectrum).collect::<Result<Vec<_>, _>>()?;
+        let running: Vec<Running> = groups.iter().map(|group| group.running(running)).collect();
+        let mut solution = Solution { spectra, weights: Vec::with_capacity(groups.len()), running };
+        for g in 0..groups.len() {
+            let weights = self.solve_group(g, &solution)?;
+            solution.weights.push(weights);
+        }
+        Ok(solution)
+    }
+
+    fn solve_group(&self, g: usize, solution: &Solution) -> Result<Matrix, SolveError> {
+        let (rule, unit) = (&self.rules[g], self.unit());
+        let ridges: Vec<f64> = rule.columns.iter().map(|column| unit * self.scales[column.head].ratio).collect();
+        let (gram, spectrum) = (&self.statistics.grams[rule.gram], &solution.spectra[rule.gram]);
+        self.statistics.groups[g].solve(gram, spectrum, &solution.running[g], &ridges)
+    }
+
+    /// Choose noise and scale of each head that does not name its own, by its evidence on a grid of ratios; weights at these.
+    /// `diagonal` is k(x, x) of the base kernel, `floor` the least noise variance relative to that of the targets.
+    ///
+    /// # Errors
+    /// As [`Bank::solve`]; the scales are then as they were.
+    pub(crate) fn tune(&mut self, running: &Running, diagonal: f64, floor: f64) -> Result<Solution, SolveError> {
+        let before = self.scales.clone();
+        let mut solution = self.solve(running)?;
+        let ratios: Vec<f64> = (-STEPS..=STEPS).map(|k| diagonal * (STEP * f64::from(k)).exp2()).collect();
+        for _ in 0..ROUNDS {
+            let mut moved = false;
+            for g in 0..self.rules.len() {
+                if self.tune_group(g, &solution, &ratios, floor) {
+                    moved = true;
+                    match self.solve_group(g, &solution) {
+                        Ok(weights) => solution.weights[g] = weights,
+                        Err(e) => {
+                            self.scales = before;
+                            return Err(e);
+                        }
+                    }
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        Ok(solution)
+    }
+
+    fn tune_group(&mut self, g: usize, solution: &Solution, ratios: &[f64], floor: f64) -> bool {
+        let (targets, images) = self.targets(g, solution);
+        let rule = &self.rules[g];
+        let observed = Observed::new(&self.statistics.grams[rule.gram], &solution.spectra[rule.gram], self.unit());
+        if observed.rows() < 1.0 {
+            return false;
+        }
+        let (values, signals) = observed.profile(&targets, &images, ratios, floor);
+        let mut moved = false;
+        for (h, column) in rule.columns.iter().enumerate() {
+            let head = &self.heads[column.head];
+            if head.noise_variance.is_some() || head.signal.is_some() {
+                continue;
+            }
+            let present = observed.log_evidence(targets[h], images.col(h), self.scales[column.head]);
+            let best = (0..ratios.len()).max_by(|&a, &b| values.at(a, h).total_cmp(&values.at(b, h)));
+            let best = best.expect("a grid of ratios");
+            let gain = values.at(best, h) - present;
+            if values.at(best, h) > f64::NEG_INFINITY && !(gain < MOVES_AT) {
+                self.scales[column.head] = Scale { signal: signals.at(best, h), ratio: ratios[best] };
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    /// Targets of the heads of one group, and their images.
+    fn targets(&self, g: usize, solution: &Solution) -> (Vec<Targets>, Matrix) {
+        let (group, running, u) = (&self.statistics.groups[g], &solution.running[g], &solution.weights[g]);
+        let targets = (0..group.heads()).map(|h| group.targets(running, u.col(h), h)).collect();
+        (targets, group.images(&solution.spectra[self.rules[g].gram], running, u))
+    }
+
+    /// Log evidence of each head, nats, of the rows that its statistics hold, targets closed by `solution`. Where rows are forgotten
+    /// it is no probability.
+    pub fn log_evidence(&self, solution: &Solution) -> Vec<f64> {
+        let mut out = vec![0.0; self.heads.len()];
+        for (g, rule) in self.rules.iter().enumerate() {
+            let (targets, images) = self.targets(g, solution);
+            let observed = Observed::new(&self.statistics.grams[rule.gram], &solution.spectra[rule.gram], self.unit());
+            for (h, column) in rule.columns.iter().enumerate() {
+                out[column.head] = observed.log_evidence(targets[h], images.col(h), self.scales[column.head]);
+            }
+        }
+        out
+    }
+
+    /// Of each head the sum of its squared targets, those that were bootstrapped among them as `solution` has it.
+    pub fn closed_energy(&self, solution: &Solution) -> Vec<f64> {
+        let mut out = vec![0.0; self.heads.len()];
+        for (g, rule) in self.rules.iter().enumerate() {
+            let (targets, _) = self.targets(g, solution);
+            rule.columns.iter().zip(targets).for_each(|(column, of)| out[column.head] = of.energy / self.unit());
+        }
+        out
+    }
+
+    /// Whether everything has the size that everything else expects.
+    pub(crate) fn is_consistent(&self, m: usize, slots: usize, dim: usize) -> bool {
+        let heads = self.heads.len();
+        let columns = Columns { states: dim, rewards: usize::MAX, actions: usize::MAX };
+        let HeadStatistics { grams, groups } = &self.statistics;
+        super::check(&self.heads, columns).is_ok()
+            && self.scales.len() == heads
+            && (grams.len(), groups.len()) == (self.weightings.len(), self.rules.len())
+            && self.clocks.len() <= slots
+            && grams.iter().all(|gram| (gram.matrix().rows(), gram.matrix().cols()) == (m, m))
+            && self.rules.iter().zip(groups).all(|(rule, group)| {
+                rule.gram < grams.len()
+                    && group.is_consistent(m, rule.columns.len())
+                    && rule.columns.iter().all(|column| column.signal < self.signals.len() && column.head < heads)
+            })
+            && self.rules.iter().map(|rule| rule.columns.len()).sum::<usize>() == heads
+            && self.forgetting.is_none_or(|forgetting| forgetting.is_consistent())
+    }
+
+    /// Bytes held, for reports of memory.
+    pub fn bytes(&self) -> usize {
+        let HeadStatistics { grams, groups } = &self.statistics;
+        let work = &self.work;
+        grams.iter().map(|gram| gram.matrix().bytes()).sum::<usize>()
+            + groups.iter().map(Group::bytes).sum::<usize>()
+            + work.signals.bytes()
+            + work.rewards.bytes()
+            + work.traces.bytes()
+            + work.weighted.bytes()
+            + self.heads.iter().map(|head| size_of::<Head>() + head.name.len()).sum::<usize>()
+    }
+}
+
+/// Where `value` stands in `list`, at its end if it was not there.
+fn position<T: PartialEq>(list: &mut Vec<T>, value: T) -> usize {
+    list.iter().position(|other| *other == value).unwrap_or_else(|| {
+        list.push(value);
+        list.len() - 1
+    })
+}

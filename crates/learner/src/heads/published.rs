@@ -1,0 +1,174 @@
+//! Heads as they are published: plain data, and how anybody evaluates them.
+
+use super::Head;
+use super::bank::{Bank, Solution};
+use crate::math::dense::{Matrix, Op, View, ViewMut, dot, multiply, solve_lower_transposed};
+use crate::math::dictionary::Dictionary;
+use crate::math::form::stride;
+use crate::math::kernel::Points;
+use crate::snapshot::Snapshot;
+use crate::transition::Invalid;
+use nalgebra::DMatrix;
+
+/// States that are evaluated at once.
+const BLOCK: usize = 48;
+
+/// What the variances of all heads of one weighting are made of, docs/mathematics.md (H8).
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeadBasis {
+    /// W (m, m).
+    pub vectors: DMatrix<f64>,
+    /// Lambda (m,), not negative.
+    pub values: Vec<f64>,
+}
+
+/// The heads of a snapshot, in units of its kernel k:
+/// ```text
+/// V_h(x) = k_m(z)' weights_h
+/// Var V_h(x) = signal_h (k(z, z) - sum_j t_j^2 Lambda_j / (Lambda_j + ratio_h)),   t = W' k_m(z)
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeadsSnapshot {
+    /// What they predict (H,).
+    pub heads: Vec<Head>,
+    /// (m, H).
+    pub weights: DMatrix<f64>,
+    /// (H,), positive: the kernel of a head is so many times k.
+    pub signals: Vec<f64>,
+    /// (H,), positive: noise variance over signal.
+    pub ratios: Vec<f64>,
+    /// (H,): number of the basis of each.
+    pub weightings: Vec<usize>,
+    /// One for each weighting; none where nobody asked for variances.
+    pub bases: Vec<HeadBasis>,
+}
+
+/// What heads say about some states.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeadEvaluation {
+    /// (n, heads asked for).
+    pub mean: DMatrix<f64>,
+    /// (n, heads asked for), value^2, of the value; none if it was not asked for or is not carried.
+    pub variance: Option<DMatrix<f64>>,
+}
+
+impl HeadsSnapshot {
+    /// Number of the head called `name`.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.heads.iter().position(|head| head.name == name)
+    }
+
+    /// sigma0^2 of head number `head`, in the unit of its cumulant squared.
+    pub fn noise_variance(&self, head: usize) -> f64 {
+        self.signals[head] * self.ratios[head]
+    }
+}
+
+impl Bank {
+    /// The heads as `solution` has them. `signal` is the model's scale of its base kernel, the dictionary's.
+    pub(crate) fn publish(
+        &self,
+        solution: &Solution,
+        dictionary: &Dictionary,
+        signal: f64,
+        variance: bool,
+    ) -> HeadsSnapshot {
+        let (m, count) = (dictionary.len(), self.heads().len());
+        let mut weights = DMatrix::zeros(m, count);
+        let mut weightings = vec![0; count];
+        for (g, u) in solution.weights.iter().enumerate() {
+            let w = dictionary.kernel_weights(u);
+            for (h, head) in self.heads_of(g).enumerate() {
+                weights.column_mut(head).iter_mut().zip(w.col(h)).for_each(|(to, w)| *to = w / signal);
+                weightings[head] = self.weighting_of(g);
+            }
+        }
+        let unit = self.unit();
+        let basis = |spectrum: &crate::math::heads::Spectrum| {
+            let mut vectors = spectrum.vectors.clone();
+            solve_lower_transposed(dictionary.factor().view(), vectors.view_mut());
+            (0..m).for_each(|j| vectors.col_mut(j).iter_mut().for_each(|w| *w /= signal.sqrt()));
+            HeadBasis {
+                vectors: vectors.to_nalgebra(),
+                values: spectrum.values.iter().map(|value| value / unit).collect(),
+            }
+        };
+        HeadsSnapshot {
+            heads: self.heads().to_vec(),
+            weights,
+            signals: self.scales().iter().map(|scale| scale.signal / signal).collect(),
+            ratios: self.scales().iter().map(|scale| scale.ratio).collect(),
+            weightings,
+            bases: if variance { solution.spectra.iter().map(basis).collect() } else { Vec::new() },
+        }
+    }
+}
+
+impl Snapshot {
+    /// Mean, and variance where it is asked for and carried, of the heads numbered `which` at states (n, D), row-major.
+    ///
+    /// # Errors
+    /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
+    ///
+    /// # Panics
+    /// If the snapshot has no such heads.
+    pub fn evaluate_heads(&self, states: &[f64], which: &[usize], variance: bool) -> Result<HeadEvaluation, Invalid> {
+        let dim = self.dim();
+        crate::snapshot::check(states, dim)?;
+        let heads = self.heads.as_ref().expect("a snapshot with heads");
+        let (count, m) = (states.len() / dim, self.dictionary.nrows());
+        let kernel = &self.hyperparameters.kernel;
+        let basis = kernel.project(dim, self.dictionary.transpose().as_slice());
+        let basis = Points::new(kernel.projected_dim(dim), &basis);
+        let carried = variance && !heads.bases.is_empty();
+        let mut mean = DMatrix::zeros(count, which.len());
+        let mut spread = carried.then(|| DMatrix::zeros(count, which.len()));
+        let mut rows = Vec::new();
+        for (block, states) in states.chunks(BLOCK * dim).enumerate() {
+            let (first, len) = (block * BLOCK, states.len() / dim);
+            let points = kernel.project(dim, &self.inputs.normalise(states));
+            rows.clear();
+            rows.resize(len * stride(m), 0.0);
+            kernel.block_apart(&basis, &points, stride(m), &mut rows);
+            for (c, &h) in which.iter().enumerate() {
+                for j in 0..len {
+                    mean[(first + j, c)] = dot(&rows[j * stride(m)..][..m], heads.weights.column(h).as_slice());
+                }
+            }
+            if let Some(spread) = &mut spread {
+                let images = heads.images(&rows, len, m);
+                for (c, &h) in which.iter().enumerate() {
+                    for j in 0..len {
+                        let images = images[heads.weightings[h]].col(j);
+                        spread[(first + j, c)] = heads.variance(h, kernel.diagonal(), images);
+                    }
+                }
+            }
+        }
+        Ok(HeadEvaluation { mean, variance: spread })
+    }
+}
+
+impl HeadsSnapshot {
+    /// t of `len` states (m, len) under each weighting, from their kernel rows.
+    fn images(&self, rows: &[f64], len: usize, m: usize) -> Vec<Matrix> {
+        let mut packed = Vec::with_capacity(m * len);
+        (0..len).for_each(|j| packed.extend_from_slice(&rows[j * stride(m)..][..m]));
+        let images = |basis: &HeadBasis| {
+            let mut out = Matrix::zeros(m, len);
+            let vectors = View::from_columns(m, m, basis.vectors.as_slice());
+            let rows = View::from_columns(m, len, &packed);
+            let to: ViewMut<'_> = out.view_mut();
+            multiply(to, false, 1.0, vectors, Op::Transposed, rows, Op::Plain);
+            out
+        };
+        self.bases.iter().map(images).collect()
+    }
+
+    /// Var V_h of a state with these images (m,) and this k(z, z), never negative.
+    fn variance(&self, head: usize, diagonal: f64, images: &[f64]) -> f64 {
+        let (values, ratio) = (&self.bases[self.weightings[head]].values, self.ratios[head]);
+        let explained: f64 = images.iter().zip(values).map(|(t, value)| t * t * value / (value + ratio)).sum();
+        self.signals[head] * (diagonal - explained).max(0.0)
+    }
+}

@@ -1,0 +1,124 @@
+"""Heads of a snapshot: many predictions that share its kernel and dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from criticd._protocol import Array, Message
+
+if TYPE_CHECKING:
+    from criticd.snapshot import Snapshot
+
+
+@dataclass(frozen=True, eq=False)
+class HeadModels:
+    """Heads as the protocol has them, in units of the snapshot's kernel k.
+
+    ```text
+    V_h(x) = k_m(z)' weights_h
+    Var V_h(x) = signals_h (k(z, z) - sum_j t_j^2 values_j / (values_j + ratios_h)),   t = vectors' k_m(z)
+    ```
+    `declared` says of each of H heads what it predicts. `weights` is (m, H), `signals`, `ratios` and `weightings` are
+    (H,). `bases` holds `vectors` (m, m) and `values` (m,) of each weighting of rows; it is empty in a snapshot that
+    came without variances.
+    """
+
+    declared: tuple[Message, ...]
+    weights: Array
+    signals: Array
+    ratios: Array
+    weightings: tuple[int, ...]
+    bases: tuple[tuple[Array, Array], ...]
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any], m: int) -> HeadModels:
+        """From the map `heads` of a snapshot with m rows in its dictionary. Raises `ValueError` or `KeyError`."""
+        declared = tuple(dict(head) for head in message["heads"])
+        count = len(declared)
+        bases = tuple(
+            (np.array(basis["vectors"], np.float64).reshape(m, m), np.array(basis["values"], np.float64).reshape(m))
+            for basis in message.get("bases", ())
+        )
+        found = cls(
+            declared=declared,
+            weights=np.array(message["weights"], np.float64).reshape(m, count),
+            signals=np.array(message["signals"], np.float64).reshape(count),
+            ratios=np.array(message["ratios"], np.float64).reshape(count),
+            weightings=tuple(int(w) for w in message["weightings"]),
+            bases=bases,
+        )
+        if len(found.weightings) != count or (bases and not all(0 <= w < len(bases) for w in found.weightings)):
+            raise ValueError("heads name a weighting that is not there")
+        if not ((found.signals > 0).all() and (found.ratios > 0).all()):
+            raise ValueError("a head with a scale that is not positive")
+        return found
+
+    def message(self) -> Message:
+        """The map `heads` of a snapshot."""
+        message: Message = {
+            "heads": [dict(head) for head in self.declared],
+            "weights": self.weights,
+            "signals": self.signals,
+            "ratios": self.ratios,
+            "weightings": list(self.weightings),
+        }
+        if self.bases:
+            message["bases"] = [{"vectors": vectors, "values": values} for vectors, values in self.bases]
+        return message
+
+
+class Heads(Mapping[str, "Snapshot"]):
+    """The heads of a snapshot by name, each a `Snapshot` of its own, made when it is asked for.
+
+    Its kernel is that of the critic times the scale of the head, so that calling, gradients, pictures and ONNX files
+    are those of any snapshot. `discount` is the head's, 1 where it has a timescale.
+    """
+
+    def __init__(self, snapshot: Snapshot, models: HeadModels | None) -> None:
+        self._snapshot, self._models = snapshot, models
+        declared = () if models is None else models.declared
+        self._places = {str(head["name"]): place for place, head in enumerate(declared)}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def declared(self, name: str) -> Message:
+        """What the head predicts, as a file of heads says it. Raises KeyError."""
+        place = self._places[name]
+        assert self._models is not None
+        return dict(self._models.declared[place])
+
+    def __getitem__(self, name: str) -> Snapshot:
+        place, of, models = self._places[name], self._snapshot, self._models
+        assert models is not None
+        signal, ratio = float(models.signals[place]), float(models.ratios[place])
+        kernel = replace(
+            of.kernel,
+            signal_variance=signal * of.kernel.signal_variance,
+            bias_variance=signal * of.kernel.bias_variance,
+        )
+        covariance = None
+        if models.bases:
+            vectors, values = models.bases[models.weightings[place]]
+            covariance = (vectors * (values / (values + ratio))) @ vectors.T / signal
+        return replace(
+            of,
+            critic=f"{of.critic}.{name}",
+            discount=float(models.declared[place].get("discount", 1.0)),
+            kernel=kernel,
+            noise_variance=signal * ratio,
+            weights=models.weights[:, place : place + 1] / signal,
+            covariance=covariance,
+            log_evidence=None,
+            score=None,
+            lambda_=1.0,
+            returns=None,
+            head_models=None,
+        )

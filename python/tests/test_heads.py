@@ -1,0 +1,141 @@
+"""Heads of a model that `criticd fit` wrote, against an independent implementation (tests/golden-heads)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from criticd import Malformed, Snapshot
+
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden-heads"
+CASES = ["discounts_11", "gvf_12", "weights_13", "forgetting_16"]
+
+
+def fitted(case: dict[str, Any], directory: Path) -> Snapshot:
+    """The heads of a case, learned from its rows with its kernel and dictionary."""
+    keys = {"x": "state", "x_next": "next_state"}
+    rows = [{keys.get(key, key): value for key, value in row.items()} for row in case["rows"]]
+    for row in rows:
+        row["stream"] = str(row["stream"])
+    lines = {
+        "table.jsonl": rows,
+        "dictionary.jsonl": [{"state": state} for state in case["dictionary"]],
+    }
+    for name, objects in lines.items():
+        (directory / name).write_text("\n".join(json.dumps(one) for one in objects))
+    kernel = {
+        "kind": "ard",
+        "profile": "gaussian",
+        "signal_variance": case["kernel"]["v0"],
+        "bias_variance": case["kernel"]["b"],
+        "relevance": case["kernel"]["a"],
+    }
+    hyperparameters = {"kernel": kernel, "noise": {"model": "correlated", "variance": 0.2}}
+    (directory / "h.json").write_text(json.dumps(hyperparameters))
+    (directory / "heads.json").write_text(json.dumps(case["heads"]))
+    command = [os.environ["CRITICD_BIN"], "fit", "table.jsonl", "--heads", "heads.json", "--hyperparameters", "h.json"]
+    command += ["--no-optimise", "--dictionary", "dictionary.jsonl", "--out", "model.msgpack"]
+    if "forgetting" in case:
+        command += ["--forgetting", str(case["forgetting"])]
+    subprocess.run(command, cwd=directory, check=True, capture_output=True)
+    return Snapshot.load(directory / "model.msgpack")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_heads_are_snapshots_of_their_own(name: str, tmp_path: Path) -> None:
+    case = json.loads((GOLDEN / f"{name}.json").read_text())
+    snapshot = fitted(case, tmp_path)
+    snapshot.save(tmp_path / "again.msgpack")
+    query = np.array(case["query"])
+    for model in (snapshot, Snapshot.load(tmp_path / "again.msgpack")):
+        assert list(model.heads) == [head["name"] for head in case["heads"]]
+        for head in case["heads"]:
+            expected, found = case["expected"][head["name"]], model.heads[head["name"]]
+            mean, std = found(query, std=True)
+            scale = max(1.0, np.abs(expected["mean"]).max())
+            np.testing.assert_allclose(mean, expected["mean"], rtol=0, atol=1e-9 * scale)
+            np.testing.assert_allclose(std**2, expected["var"], rtol=0, atol=1e-9)
+            np.testing.assert_allclose(found.noise_variance, head["noise_variance"], rtol=1e-12)
+            assert model.heads.declared(head["name"])["cumulant"] == head["cumulant"]
+            gradient = found.gradient(query)
+            step = np.zeros(found.dim)
+            step[0] = 1e-5
+            slope = (found(query + step) - found(query - step)) / 2e-5
+            np.testing.assert_allclose(gradient[:, 0], slope, atol=1e-4 * scale)
+
+
+def test_models_without_heads_have_none(tmp_path: Path) -> None:
+    case = json.loads((GOLDEN / "gvf_12.json").read_text())
+    snapshot = fitted(case, tmp_path)
+    alone = snapshot.heads["soft"]
+    assert len(alone.heads) == 0 and "soft" not in alone.heads
+    with pytest.raises(KeyError):
+        alone.heads["soft"]
+    assert alone.critic.endswith(".soft")
+    message = snapshot.message()
+    message["heads"]["ratios"] = -message["heads"]["ratios"]
+    with pytest.raises(Malformed, match="not positive"):
+        Snapshot.of(message)
+
+
+def wave() -> tuple[np.ndarray, np.ndarray]:
+    """A cosine at 101 places, with noise."""
+    x = np.linspace(0, 1, 101)
+    return x, np.cos(2 * np.pi * x) + 0.3 * np.random.RandomState(0).randn(101)
+
+
+def run(directory: Path, arguments: str) -> str:
+    """Standard output of the program."""
+    command = [os.environ["CRITICD_BIN"], *arguments.split()]
+    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True).stdout
+
+
+KERNEL = {"kind": "isotropic", "profile": "gaussian", "signal_variance": 1.0, "bias_variance": 0.0, "relevance": 20.0}
+RIDGE = {"kernel": KERNEL, "noise": {"model": "correlated", "variance": 1.0}}
+GIVEN = "--hyperparameters h.json --no-optimise --tolerance 1e-12 --out model.msgpack"
+
+
+def test_a_target_is_kernel_ridge_regression(tmp_path: Path) -> None:
+    x, y = wave()
+    (tmp_path / "h.json").write_text(json.dumps(RIDGE))
+    lines = [f"{place!r},{height!r}" for place, height in zip(x.tolist(), y.tolist(), strict=True)]
+    (tmp_path / "points.csv").write_text("\n".join(["x,y", *lines]))
+    run(tmp_path, f"fit points.csv --state x --target y {GIVEN}")
+    found = Snapshot.load(tmp_path / "model.msgpack")(x[:, None])
+    kernel = np.exp(-10 * (x[:, None] - x) ** 2)
+    dense = kernel @ np.linalg.solve(kernel + np.eye(101), y)
+    np.testing.assert_allclose(found, dense, rtol=0, atol=1e-9)
+    assert abs(np.sqrt(np.mean((found - np.cos(2 * np.pi * x)) ** 2)) - 0.071564) < 1e-6
+
+
+def test_a_weighted_head_is_cost_regularised_kernel_regression(tmp_path: Path) -> None:
+    x, y = wave()
+    states, targets = np.tile(x, 2), np.hstack([y, -2 * y])
+    weights = np.hstack([np.ones(25), np.full(51, 0.1), np.ones(25), np.full(25, 0.1), np.ones(51), np.full(25, 0.1)])
+    rows = [
+        {"state": [state], "next_state": [state], "reward": [target, weight], "terminated": True}
+        for state, target, weight in zip(states.tolist(), targets.tolist(), weights.tolist(), strict=True)
+    ]
+    head = {
+        "name": "action",
+        "cumulant": {"kind": "reward", "index": 0},
+        "discount": 0.0,
+        "weight": {"index": 1},
+        "noise_variance": 1.0,
+    }
+    (tmp_path / "h.json").write_text(json.dumps(RIDGE))
+    (tmp_path / "table.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (tmp_path / "heads.json").write_text(json.dumps([head]))
+    run(tmp_path, f"fit table.jsonl --heads heads.json {GIVEN}")
+    mean, std = Snapshot.load(tmp_path / "model.msgpack").heads["action"](np.linspace(0, 1, 5)[:, None], std=True)
+    np.testing.assert_allclose(mean, [0.855131, 0.490929, 1.729276, 0.533156, 0.820289], atol=1e-5)
+    # The regression states the deviation of a sample, and not that of its mean.
+    np.testing.assert_allclose(
+        np.sqrt(std**2 + 1), [1.050510, 1.018591, 1.017991, 1.018591, 1.050510], rtol=0, atol=1e-5
+    )

@@ -1,0 +1,83 @@
+//! What is wrong with settings, and where.
+
+use std::fmt::{self, Display};
+use std::path::PathBuf;
+
+/// Why there is no [`Config`]. Lines count from 1; there is none for what came from the command line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The text is not TOML.
+    Syntax {
+        /// Where.
+        line: Option<usize>,
+        /// What is wrong.
+        message: String,
+    },
+    /// There is no such setting.
+    UnknownKey {
+        /// As it was written, with the table it stands in.
+        key: String,
+        /// Where.
+        line: Option<usize>,
+        /// The setting that was probably meant, in backquotes, and where it belongs.
+        suggestion: Option<String>,
+    },
+    /// A variable of the environment is not UTF-8.
+    Environment {
+        /// Which one.
+        variable: String,
+    },
+    /// A setting has a value that it may not have.
+    Invalid {
+        /// With the table it stands in.
+        key: String,
+        /// Where.
+        line: Option<usize>,
+        /// What it may be.
+        message: String,
+    },
+}
+
+impl ConfigError {
+    pub(super) fn invalid(key: impl Into<String>, line: Option<usize>, message: impl Into<String>) -> Self {
+        Self::Invalid { key: key.into(), line, message: message.into() }
+    }
+}
+
+impl Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Syntax { line: Some(line), .. }
+        | Self::UnknownKey { line: Some(line), .. }
+        | Self::Invalid { line: Some(line), .. } = self
+        {
+            write!(f, "line {line}: ")?;
+        }
+        match self {
+            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
+            Self::Syntax { message, .. } => f.write_str(message.trim_end()),
+            Self::Environment { variable } => write!(f, "the environment variable {variable} is not UTF-8"),
+            Self::UnknownKey { key, suggestion: None, .. } => write!(f, "there is no setting `{key}`"),
+            Self::UnknownKey { key, suggestion: Some(other), .. } => {
+                write!(f, "there is no setting `{key}`, did you mean {other}?")
+            }
+            Self::Invalid { key, message, .. } => write!(f, "`{key}` {message}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The thread that selects models: one task at a time, and models that are dropped elsewhere than on the core's thread.
+
+use super::core::RefitDone;
+use crate::learner::model::Model;
+use crate::learner::refit::{self, Candidate, RefitJob};
+use crate::learner::window::Window;
+use crate::panics;
+use crate::telemetry::{ProcessorTime, Restarts};
+use crossbeam_channel::{Receiver, Sender, select};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Work of the refit thread.
+pub(super) enum Task {
+    Run { critic: usize, job: Box<RefitJob> },
+    CatchUp { critic: usize, candidate: Box<Candidate>, window: Window },
+}
+
+/// Threads that models are selected on: what the settings say, else all cores but one, which learns.
+pub(super) fn threads(setting: Option<usize>) -> usize {
+    setting.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get() - 1).max(1))
+}
+
+/// The thread that selects models.
+pub(super) struct Refits {
+    pub(super) tasks: Receiver<Task>,
+    pub(super) garbage: Receiver<Box<Model>>,
+    pub(super) done: Sender<RefitDone>,
+    pub(super) stop: Arc<AtomicBool>,
+    /// Threads that a model is selected on.
+    pub(super) threads: usize,
+    pub(super) restarts: Restarts,
+}
+
+impl Refits {
+    /// Until the core has ended. A panic that no task has caught costs what was under way, and is counted.
+    pub(super) fn run(self) {
+        // Learning and answering go before what this thread does. Without that things are only slower.
+        if let Err(e) = rustix::process::nice(5) {
+            log::debug!("event=priority_unchanged why={e}");
+        }
+        self.restarts.keep("refit", || !self.stop.load(Ordering::Relaxed), || self.work());
+    }
+
+    fn work(&self) {
+        let pool = self.pool();
+        loop {
+            select! {
+                recv(self.tasks) -> task => match task {
+                    Ok(task) => self.dispatch(task, pool.as_ref()),
+                    Err(_) => break,
+                },
+                recv(self.garbage) -> model => match model {
+                    Ok(model) => drop(model),
+                    Err(_) => break,
+                },
+            }
+        }
+    }
+
+    /// The threads of model selection, if they are several.
+    fn pool(&self) -> Option<ThreadPool> {
+        // They inherit this thread's priority.
+        let threads = ThreadPoolBuilder::new().num_threads(self.threads).thread_name(|_| "refit".into());
+        let pool = (self.threads > 1).then(|| threads.build()).transpose();
+        pool.unwrap_or_else(|e| {
+            log::warn!("event=refit_threads_missing why=\"{e}\"");
+            None
+        })
+    }
+
+    fn dispatch(&self, task: Task, pool: Option<&ThreadPool>) {
+        let started = Instant::now();
+        let critic = match &task {
+            Task::Run { critic, .. } | Task::CatchUp { critic, .. } => *critic,
+        };
+        let stop = &*self.stop;
+        let keep_going = || !stop.load(Ordering::Relaxed);
+        // A bug in model selection costs this candidate, not the daemon.
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let settings = match &task {
+                Task::Run { job, .. } => &job.settings,
+                Task::CatchUp { candidate, .. } => candidate.model.settings(),
+            };
+            let budget = Duration::from_secs_f64(refit::SEARCH_SHARE * settings.refit_budget_s);
+            let time = ProcessorTime::start(pool);
+            let time_left = || time.spent() < budget;
+            let run = || match task {
+                Task::Run { job, .. } => refit::run(&job, &keep_going, &time_left),
+                Task::CatchUp { candidate, window, .. } => candidate.follow(&window, &keep_going, &time_left),
+            };
+            let result = match pool {
+                Some(pool) => pool.install(run),
+                None => run(),
+            };
+            result.map_err(|e| e.to_string())
+        }));
+        let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", panics::message(&*panic))));
+        let seconds = started.elapsed().as_secs_f64();
+        drop(self.done.send(RefitDone { critic, result, seconds }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::daemon::core::{Core, Now};
+    use crate::sim::{self, Step, pendulum::Pendulum};
+    use crate::wire;
+    use crossbeam_channel::{bounded, never};
+
+    #[test]
+    fn a_panic_of_the_refit_thread_costs_nothing_but_a_count() {
+        let (tasks, queue) = bounded(1);
+        let (done, results) = bounded(1);
+        let restarts = Restarts::default();
+        let (stop, threads) = (Arc::default(), 2);
+        let refits = Refits { tasks: queue, garbage: never(), done, stop, threads, restarts: restarts.clone() };
+        let thread = std::thread::spawn(move || refits.run());
+        // A window without the rows that a refit needs: whatever becomes of it, it is answered, and the thread goes on.
+        for _ in 0..2 {
+            let snapshot = {
+                let mut core = Core::new(Arc::new(Config::default()));
+                let mut pendulum = Pendulum::new(1, 0.3);
+                let steps: Vec<Step> = (0..100).map(|_| pendulum.step()).collect();
+                let now = Now { uptime: 1.0, unix: 1e9 };
+                sim::batches("p", "", &steps).iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+                core.step(now);
+                core.refresh(now, &|| now);
+                (*core.board().get(0).unwrap()).clone()
+            };
+            let job = RefitJob {
+                settings: crate::learner::Settings { refit_budget_s: -1.0, ..crate::learner::Settings::default() },
+                window: Window::new(2, 1, 10),
+                current: snapshot,
+                names: None,
+                trigger: refit::RefitTrigger::Requested,
+                dictionary_share: 1.0,
+                from: 0,
+                seed: 0,
+            };
+            tasks.send(Task::Run { critic: 0, job: Box::new(job) }).unwrap();
+            let done = results.recv_timeout(Duration::from_secs(60)).unwrap();
+            // A negative time budget is a bug of the caller: it panics.
+            assert!(done.result.unwrap_err().contains("panicked"));
+        }
+        drop(tasks);
+        thread.join().unwrap();
+        assert_eq!(restarts.get(), 0, "a task's panic is caught with the task");
+    }
+}

@@ -1,0 +1,562 @@
+// The status of a daemon, made from src/wire/status.rs by CRITICD_WRITE=1 cargo test --release --lib wire::status.
+
+/** Everything that the daemon knows about itself. */
+export interface Status {
+  /** The critics, in the order of the settings. */
+  critics: CriticStatus[];
+  /** Rows that came although they were known already. */
+  duplicates: number;
+  missing_rows: number;
+  /** Whether there is a journal. Without one nothing outlives the daemon. */
+  durable: boolean;
+  /** Times that the dashboard's threads had to be started again. */
+  http_restarts: number;
+  /** The rows on disk; nil without a journal. */
+  journal: JournalStatus | null;
+  /** The memory that the settings allow; nil until D is known. */
+  memory: MemoryStatus | null;
+  /** Rows stored, of all streams. */
+  offset: number;
+  /** Rows that critics left out since the start because a learner failed on them. */
+  quarantined_rows: number;
+  /** The daemon's queues, as of the last second. */
+  queues: QueuesStatus;
+  /** Why nothing can be stored now; nil while rows are stored. */
+  read_only: string | null;
+  /** The streams that sent something last, at most 32, by name. */
+  recent_streams: Record<string, StreamPosition>;
+  /** What the start found in the data directory; nil without a journal. */
+  recovered: RecoveredStatus | null;
+  /** Times that the refit thread had to be started again. */
+  refit_restarts: number;
+  /** Messages refused on ingest, by error code. */
+  rejected: Record<string, number>;
+  /** Rewards in a row, H; nil before the first row. */
+  rewards_per_row: number | null;
+  /** Rows stored per second, averaged over a few seconds. */
+  rows_per_second: number;
+  /** Numbers in a state, D; nil before the first row. */
+  state_dim: number | null;
+  /** Streams that are told apart. */
+  streams: number;
+  /** When this was said, Unix seconds. */
+  time: number;
+  /** Seconds since the daemon started. */
+  uptime_s: number;
+  /** Version of the program. */
+  version: string;
+  /** The table that is learned before live rows; nil when there is none, or when it is learned. */
+  warm_start: WarmStartStatus | null;
+  /** Rows kept for model selection. */
+  window: WindowStatus;
+}
+
+/** One critic. */
+export interface CriticStatus {
+  /** For how long adoptions held up the learner. */
+  adoption_pause_ms: PauseStatus;
+  /** Bytes of the model, and of those kept beside it. */
+  bytes?: number;
+  /** Counts of what happened to the present model. */
+  counts: CountsStatus;
+  /** Elements that the dictionary may hold. */
+  dictionary_max: number;
+  /** Elements of the dictionary. A status with this key has a model. */
+  dictionary_size?: number;
+  /** The setting `discount`, 0 to 1. */
+  discount: number;
+  /** Changes of the world. */
+  drift?: DriftStatus;
+  /** Why it learns no more; nil while it learns. */
+  failed: string | null;
+  /** Number of the model in use: 0 before the first, one more with every adoption. */
+  generation: number;
+  /** Error of held-out returns that the model in use was adopted with, 1 for a constant; nil if the evidence chose it, and after a start. */
+  held_out_error: number | null;
+  /** Standardisation of states. */
+  inputs?: InputsStatus;
+  /** Covariance of values. */
+  kernel?: KernelStatus;
+  /** lambda of the returns that the weights are learned from, 0 to 1; nil before the first snapshot. */
+  lambda?: number | null;
+  /** Rows learned from the stream. */
+  learned: number;
+  /** Log evidence of the model on the rows that it holds, nats; nil where held-out returns chose it or lambda is below 1. */
+  log_evidence?: number | null;
+  /** Its name. */
+  name: string;
+  /** Noise of rewards. */
+  noise?: NoiseStatus;
+  /** Policies that a model is kept of. */
+  policies_kept?: string[];
+  /** Policy that acts; nil if it has no name. */
+  policy?: string | null;
+  /** Whether model selection has not chosen the model yet: its deviations are the prior's. */
+  provisional?: boolean | null;
+  /** The refits. */
+  refit: RefitStatus;
+  /** How well deviations of returns were verified; nil where the spread of returns is not known. */
+  returns?: ReturnsStatus | null;
+  /** Number of the last publication. */
+  revision: number;
+  /** Sum of the weights of these rows; nil if no rows are forgotten. */
+  rows_effective?: number | null;
+  /** Noise chains that are running. */
+  running_chains?: number;
+  /** Factor on the kernel's variances since the adoption, tuned row by row. */
+  scale_since_adoption?: number | null;
+  /** Log score of the predictions since the adoption, nats per row; nil before the first. */
+  score?: number | null;
+  /** The same over the last rows, nats per row; nil before the first. */
+  score_recent?: number | null;
+  /** Tolerance of the dictionary relative to the prior variance. */
+  tolerance?: number;
+  /** The same tolerance relative to the noise variance. */
+  tolerance_to_noise?: number;
+  /** Rows that the model's statistics hold. */
+  transitions?: number;
+  /** Rows that a first model needs. */
+  warmup_rows: number;
+}
+
+/** The rows on disk. */
+export interface JournalStatus {
+  /** Bytes kept. */
+  bytes: number;
+  /** The last checkpoint of this run; nil before it. */
+  checkpoint: CheckpointStatus | null;
+  /** Checkpoints that could not be written. */
+  checkpoint_failures: number;
+  /** Offset of the newest checkpoint; nil without one. */
+  checkpoint_offset: number | null;
+  /** Rows before this offset survive a power cut. */
+  durable_offset: number;
+  /** Commits that failed. */
+  failures: number;
+  /** Offset of the first row kept. */
+  first_offset: number;
+  /** Groups kept: rows that were stored together. */
+  groups: number;
+  /** Seconds that the last commit took. */
+  last_sync_s: number;
+  /** Rows kept. */
+  rows: number;
+  /** When the journal is synchronised with the disk: the setting `sync`. */
+  sync: string;
+}
+
+/** The memory that the settings allow, in bytes. */
+export interface MemoryStatus {
+  /** Bytes of window, streams and models together. */
+  kept_bytes_max: number;
+  /** Bytes of the models, of each critic. */
+  models: ModelMemoryStatus[];
+  /** Bytes of the messages on their way, all as large as they may be. */
+  queues_bytes_max: number;
+  /** Bytes of one retained row. */
+  row_bytes: number;
+  /** Bytes of one stream with a name of up to 32 bytes. */
+  stream_bytes: number;
+  /** Bytes of all streams. */
+  streams_bytes_max: number;
+  /** Bytes of all retained rows. */
+  window_bytes_max: number;
+}
+
+/** The queues around the core. */
+export interface QueuesStatus {
+  /** Requests that only the core can answer. */
+  calls: QueueStatus;
+  /** Messages of producers. */
+  ingest: QueueStatus;
+  /** Messages to subscribers. */
+  publish: QueueStatus;
+}
+
+/** Where a producer of one stream may go on. */
+export interface StreamPosition {
+  /** Unix seconds when the last row came. */
+  last_seen: number;
+  /** `seq` of the next row of that session. */
+  next_seq: number;
+  /** Rows learned from the stream, all sessions. */
+  rows: number;
+  /** Its newest session. */
+  session: string;
+}
+
+/** What the start found in the data directory. */
+export interface RecoveredStatus {
+  /** Why checkpoints were passed over, one text each. */
+  faults: string[];
+  /** Offset of the checkpoint that was read; nil if none was. */
+  from_checkpoint: number | null;
+  /** Groups read from the journal. */
+  groups_read: number;
+  /** Rows found. */
+  offset: number;
+  /** Rows learned again from the journal. */
+  rows_replayed: number;
+  /** Bytes of an unfinished commit that were cut off. */
+  torn_bytes: number;
+}
+
+/** A table that is learned before live rows. */
+export interface WarmStartStatus {
+  /** Rows of the table. */
+  of: number;
+  /** Rows taken in. */
+  rows: number;
+}
+
+/** Rows kept for model selection. */
+export interface WindowStatus {
+  /** Bytes that they take. */
+  bytes: number;
+  /** Bytes of one row; nil before the first row. */
+  bytes_per_row: number | null;
+  /** Rows kept. */
+  rows: number;
+  /** Rows that may be kept. */
+  rows_max: number;
+}
+
+/** For how long adoptions held up the learner, of the last adoptions since the start. */
+export interface PauseStatus {
+  /** Pauses measured. */
+  count: number;
+  /** The longest, milliseconds. */
+  max: number | null;
+  /** Median, milliseconds; nil before the first, as are the two below. */
+  p50: number | null;
+  /** 99 % of the pauses are at most so long, milliseconds. */
+  p99: number | null;
+}
+
+/** Counts of what happened to the present model. */
+export interface CountsStatus {
+  /** Chains that were cut. */
+  cuts: number;
+  /** Times that this failed. */
+  failed_refreshes: number;
+  /** Snapshots that could not be made since the start. */
+  failed_snapshots: number;
+  /** Novel states that found the dictionary full. */
+  novel_when_full: number;
+  /** Times that the weights were solved for. */
+  refreshes: number;
+  /** Chains that ended at a terminal state. */
+  terminations: number;
+}
+
+/** Changes of the world. */
+export interface DriftStatus {
+  /** Alarms since the start. */
+  alarms: number;
+  /** Rows before this offset are of another world or policy. Refits leave them out. */
+  changed_at: number;
+  /** Whether a second model learns beside the first. */
+  forked: boolean;
+  /** Names of the models that may return. */
+  kept_models: string[];
+  /** The last alarm, as the event `drift` has it; nil before it. */
+  last: DriftAlarm | null;
+  /** Evidence of a change in the errors; nil while too little is known. */
+  level: number | null;
+  /** The setting `drift_sensitivity`. */
+  sensitivity: string;
+  /** Level of an alarm; nil where nothing is watched. */
+  threshold: number | null;
+}
+
+/** Standardisation of states: the inputs of a snapshot. */
+export interface InputsStatus {
+  /** Numbers in a state, D. */
+  dim: number;
+  /** (D,), names of the state variables; left out if they have none. */
+  names?: string[] | null;
+  /** (D,), unit of the state, positive. */
+  scale: number[];
+  /** (D,), unit of the state. */
+  shift: number[];
+}
+
+/** Covariance of values: the kernel of a snapshot. */
+export interface KernelStatus {
+  /** Square of the unit of the value. */
+  bias_variance: number;
+  /** (D, D), of kind `factor`: unit eigenvectors of Omega, row by row. */
+  directions?: number[][] | null;
+  /** (k, D), of kind `factor`. */
+  factors?: number[][] | null;
+  /** `isotropic`, `ard` or `factor`. */
+  kind: string;
+  /** `real`, `periodic:P` or `category` of each state variable; left out where all are real. */
+  kinds?: string[];
+  /** `gaussian` or `matern52`. */
+  profile: string;
+  /** One over the squared lengthscale of each state variable in standardised coordinates, or one number for all. */
+  relevance: number | number[];
+  /** Square of the unit of the value. */
+  signal_variance: number;
+  /** (D,), of kind `factor`: the eigenvalues of Omega, the largest first. */
+  strengths?: number[] | null;
+}
+
+/** Noise of rewards: that of a snapshot. */
+export interface NoiseStatus {
+  /** `correlated` or `white`. */
+  model: string;
+  /** Square of the unit of the reward. */
+  variance: number;
+}
+
+/** The refits of a critic. */
+export interface RefitStatus {
+  /** Refits whose model was adopted. */
+  adopted: number;
+  /** Refits that found no model. */
+  failed: number;
+  /** How the last one ended; nil before that. */
+  last: RefitOutcome | null;
+  /** Offset of the row at which the next one is due; nil if refits run on request only. */
+  next_at: number | null;
+  /** Refits whose model was rejected. */
+  rejected: number;
+  /** Whether one runs. */
+  running: boolean;
+  /** Refits started since the start, as are the counts below. */
+  started: number;
+}
+
+/** How well deviations of returns were verified. */
+export interface ReturnsStatus {
+  /** Share of these returns in the 90 % interval before the factor, 0 to 1; nil before the first pair. */
+  coverage: number | null;
+  /** Factor on deviations of returns; 1 while there are too few pairs. */
+  factor: number;
+  /** Pairs of prediction and return behind it. */
+  pairs: number;
+}
+
+/** A checkpoint that was written. */
+export interface CheckpointStatus {
+  /** Bytes on disk. */
+  bytes: number;
+  /** Rows that it holds the result of. */
+  offset: number;
+  /** Seconds that encoding and writing took. */
+  seconds: number;
+  /** When it was written, Unix seconds. */
+  time: number;
+}
+
+/** The memory that the settings allow the models of one critic, in bytes. */
+export interface ModelMemoryStatus {
+  /** Bytes of the second model and of those kept, where the world or the policy may change. */
+  beside_bytes_max: number;
+  /** Bytes of the model with the largest dictionary. */
+  bytes_max: number;
+  /** Name of the critic. */
+  critic: string;
+  /** Bytes of one dictionary element of the largest dictionary. */
+  element_bytes: number;
+}
+
+/** One queue. */
+export interface QueueStatus {
+  /** Messages that the queue holds. */
+  max: number;
+  /** Messages that wait. */
+  waiting: number;
+}
+
+/** An alarm: the errors of a critic have changed. */
+export interface DriftAlarm {
+  /** Name of the critic. */
+  critic: string;
+  /** Evidence of the change. */
+  level: number;
+  /** Rows learned when the alarm was raised. */
+  offset: number;
+  /** Column of the reward. */
+  reward: number;
+  /** Offset of about the first row of the new world. */
+  since: number;
+  /** Size of the change, unit of the reward. */
+  size: number;
+  /** `higher`, `lower`, or `wider`: the errors scatter more. */
+  statistic: string;
+  /** Names of the few streams that it concerns; empty if it concerns all. */
+  streams: string[];
+  /** State variables that moved with it. */
+  variables: MovedVariable[];
+}
+
+/** How a refit ended, as the events `adopted` and `refit_rejected` have it. */
+export interface RefitOutcome {
+  /** Bounds that hold the optimum, in words. */
+  active_bounds?: string[];
+  /** Name of the critic. */
+  critic: string;
+  /** Elements of the new dictionary. */
+  dictionary_size?: number;
+  /** Directions of a factor model, the strongest first. */
+  directions?: DirectionFound[];
+  /** Evaluations of the evidence with its gradient. */
+  evaluations?: number;
+  /** `exact` or `sparse`: the evidence that chose the hyperparameters. */
+  evidence?: string;
+  /** Log evidence of the hyperparameters found, nats, on the same rows and targets. */
+  evidence_after?: number | null;
+  /** Log evidence of the hyperparameters before, nats; nil if they fail on those rows, or held-out returns chose. */
+  evidence_before?: number | null;
+  /** Rows that this evidence was computed on. */
+  evidence_rows?: number;
+  /** What people should know of the search, a sentence each. */
+  findings?: string[];
+  /** Share of the noise that the targets account for: 1 at an optimum that no bound holds. */
+  fit_ratio?: number | null;
+  /** Number of the model in use afterwards. */
+  generation: number;
+  /** Exact evidence given up for what the dictionary can carry, nats; nil if only one evidence was used. */
+  given_up?: number | null;
+  /** Rows learned when the refit ended. */
+  offset?: number | null;
+  /** Whether the time budget ended the search. */
+  out_of_time?: boolean;
+  /** `adopted` or `rejected`. */
+  outcome: string;
+  /** Why the model was rejected. */
+  reason?: string | null;
+  /** Which state variables matter, a sentence each. */
+  relevance_report?: string[];
+  /** Rows that it looked at. */
+  rows?: number;
+  /** Sum of the weights of the rows of the new model; nil if no rows are forgotten. */
+  rows_effective?: number | null;
+  /** Rows that the model never learned because the stream was too fast. */
+  rows_left_out?: number;
+  /** Log score of the adopted model on the same rows, nats per row. */
+  score_after?: number | null;
+  /** Log score of the model before, on the rows that both models predicted, nats per row. */
+  score_before?: number | null;
+  /** Seconds that the refit took. */
+  seconds?: number | null;
+  /** How held-out returns chose the model; nil if the evidence chose it. */
+  selection?: SelectionFound | null;
+  /** Name of the structure that was chosen. */
+  structure?: string;
+  /** The structures compared, in the order in which they were tried. */
+  structures?: StructureFound[];
+  /** Evidence lost without each state variable, nats; nil where it could not be computed. */
+  support?: (number | null)[];
+  /** `exact` or `sparse`: the evidence of `support`; nil without one. */
+  support_evidence?: string | null;
+  /** Tolerance of the new dictionary relative to the prior variance. */
+  tolerance?: number | null;
+  /** Evidence that the new dictionary may lack, nats. */
+  trace_gap?: number | null;
+  /** Why the refit was started. An outcome with this key tells what was found. */
+  trigger?: string;
+  /** What each state variable means to the value. */
+  variables?: VariableFound[];
+}
+
+/** A state variable that moved with the errors. */
+export interface MovedVariable {
+  /** Its name. */
+  name: string;
+  /** Offset of about the first row. */
+  since: number;
+  /** Size of the change, standard deviations of the variable. */
+  size: number;
+  /** `higher`, `lower` or `wider`. */
+  statistic: string;
+  /** Its index, from 0. */
+  variable: number;
+}
+
+/** A direction of a factor model. */
+export interface DirectionFound {
+  /** (D,), unit eigenvector of Omega. */
+  direction: number[];
+  /** Eigenvalue of Omega. */
+  strength: number;
+}
+
+/** How held-out returns chose kernel, lambda and ridge. An error is the mean square error over the variance of the targets. */
+export interface SelectionFound {
+  /** The best of each kernel, the best first. */
+  candidates: CandidateFound[];
+  /** What people should know, a sentence each. */
+  findings: string[];
+  /** By how much the best errs less than the model before. */
+  gain: number | null;
+  /** For each lambda the best that the chosen kernel makes of it. */
+  lambdas: LambdaFound[];
+  /** Whether the time ended before all kernels were tried. */
+  out_of_time: boolean;
+  /** Chains, or pieces of long ones, that they stand in. */
+  pieces: number;
+  /** Error of the model before; nil without one. */
+  present_score: number | null;
+  /** Whether the model before stays, because nothing gains more than the standard error. */
+  present_stays: boolean;
+  /** Rows compared. */
+  rows: number;
+  /** Error of what was chosen. */
+  score: number;
+  /** Standard error of that gain over the pieces. */
+  standard_error: number | null;
+}
+
+/** A structure of the covariance that a refit tried. */
+export interface StructureFound {
+  /** Best log evidence found, nats. */
+  log_evidence: number | null;
+  /** In words: `isotropic`, `ard without 1, 4`. */
+  name: string;
+  /** Free hyperparameters. */
+  parameters: number;
+}
+
+/** What a state variable means to the value. */
+export interface VariableFound {
+  /** Distance over which the value changes, unit of the variable; nil if it is left out. */
+  lengthscale: number | null;
+  /** The same distance in standard deviations of the variable. */
+  lengthscale_in_deviations: number | null;
+  /** Its name. */
+  name: string;
+  /** Entry of Omega on the diagonal; 0 if the variable is left out. */
+  relevance: number;
+  /** Evidence lost without the variable and its copies, nats. */
+  support: number | null;
+  /** `matters`, `matters_little`, `does_not_matter`, `removed`, `constant` or `copy`. */
+  verdict: string;
+}
+
+/** A kernel at its best. */
+export interface CandidateFound {
+  /** Elements of its dictionary. */
+  elements: number;
+  /** Its best lambda. */
+  lambda: number;
+  /** Where it comes from: `present`, `isotropic 0.3`, `ard 1 x 3.00`. */
+  name: string;
+  /** Its best ridge: noise variance over signal variance. */
+  ratio: number;
+  /** Its error. */
+  score: number;
+}
+
+/** A lambda with the chosen kernel. */
+export interface LambdaFound {
+  /** The lambda. */
+  lambda: number;
+  /** Its best ridge: noise variance over signal variance. */
+  ratio: number;
+  /** Its error over that of the best lambda: 1 for the best. */
+  score: number;
+}

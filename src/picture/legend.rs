@@ -1,0 +1,78 @@
+//! The legend of a panel: its entries in rows, each with a key.
+
+use super::colour::{Colours, PALE};
+use super::{Align, Canvas, Frame, LEGEND_ROW, Marker, PANEL_WIDTH, TICK_SIZE, grown};
+use tiny_skia::PathBuilder;
+
+/// What stands before a text of a legend.
+#[derive(Clone, Copy)]
+pub(super) enum Key {
+    Marker(Marker),
+    Fade(Colours),
+    Line([u8; 3], bool),
+}
+
+impl Key {
+    fn width(self) -> f32 {
+        match self {
+            Self::Marker(_) => 12.0,
+            Self::Fade(_) => 44.0,
+            Self::Line(..) => 30.0,
+        }
+    }
+}
+
+/// Space between a key and its text, and between an entry and the next.
+const KEY_GAP: f32 = 8.0;
+const ENTRY_GAP: f32 = 26.0;
+
+/// The entries of a legend, broken into rows that fit the panel; with their widths.
+fn layout<'a>(canvas: &Canvas, entries: &[(Key, &'a str)]) -> Vec<Vec<(Key, &'a str, f32)>> {
+    let mut rows: Vec<Vec<(Key, &str, f32)>> = Vec::new();
+    let mut used = f32::INFINITY;
+    for &(key, text) in entries {
+        let width = key.width() + KEY_GAP + canvas.width(text, TICK_SIZE);
+        if used + ENTRY_GAP + width > PANEL_WIDTH - 40.0 {
+            rows.push(Vec::new());
+            used = -ENTRY_GAP;
+        }
+        used += ENTRY_GAP + width;
+        rows.last_mut().expect("the first entry opens a row").push((key, text, width));
+    }
+    rows
+}
+
+/// How many rows a legend takes.
+pub(super) fn rows(canvas: &Canvas, entries: &[(Key, &str)]) -> usize {
+    layout(canvas, entries).len()
+}
+
+/// Draw a legend below the middle of `plot`, as far as `panel` has room there.
+pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(Key, &str)]) {
+    for (k, row) in layout(canvas, entries).into_iter().enumerate() {
+        let total: f32 = row.iter().map(|entry| entry.2).sum::<f32>() + ENTRY_GAP * (row.len() - 1) as f32;
+        let room = panel.left + 20.0..=panel.right - 20.0 - total;
+        let mut x = (plot.middle().0 - 0.5 * total).min(*room.end()).max(*room.start()).round();
+        let y = panel.bottom + 76.0 + LEGEND_ROW * k as f32;
+        for (key, text, width) in row {
+            match key {
+                Key::Marker(marker) => canvas.marker(marker, x + 6.0, y),
+                Key::Fade(colours) => {
+                    let swatch = Frame { left: x, top: y - 7.0, right: x + 44.0, bottom: y + 7.0 };
+                    canvas.shade(swatch, |across, _| colours.at(0.6).towards(PALE, across));
+                    canvas.outline(grown(swatch));
+                }
+                Key::Line(colour, band) => {
+                    if band {
+                        let mut path = PathBuilder::new();
+                        path.push_rect(Frame { left: x, top: y - 7.0, right: x + 30.0, bottom: y + 7.0 }.rect());
+                        canvas.fill(path, colour, 0.22, None);
+                    }
+                    canvas.line((x, y), (x + 30.0, y), 2.4, colour);
+                }
+            }
+            canvas.text(text, TICK_SIZE, (x + key.width() + KEY_GAP, y + 0.36 * TICK_SIZE), Align::Left, false);
+            x += width + ENTRY_GAP;
+        }
+    }
+}

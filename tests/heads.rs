@@ -1,0 +1,243 @@
+//! Heads from outside: `criticd fit --heads` and `criticd value` against an independent implementation (tests/golden-heads), and
+//! regression as the head that looks nowhere but here.
+
+#[path = "../crates/learner/tests/support/mod.rs"]
+mod support;
+
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use support::golden_heads::read;
+use support::numbers;
+use tempfile::TempDir;
+
+struct Bench {
+    directory: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn file(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn run(&self, arguments: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_criticd"))
+            .args(arguments.split_whitespace())
+            .current_dir(self.directory.path())
+            .output()
+            .unwrap()
+    }
+
+    fn json(&self, arguments: &str) -> Value {
+        let output = self.run(&format!("{arguments} --json"));
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{arguments}: {errors}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn failure(&self, arguments: &str) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{arguments}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn states(&self, name: &str, states: &Value) {
+        let states = states.as_array().unwrap();
+        let lines: Vec<String> = states.iter().map(|state| json!({"state": state}).to_string()).collect();
+        self.file(name, &lines.join("\n"));
+    }
+
+    /// `table.jsonl`, `heads.json`, `h.json`, `dictionary.jsonl` and `query.jsonl` of a reference case.
+    fn of(case: &Value) -> Self {
+        let bench = Self::new();
+        bench.file("table.jsonl", &table(case));
+        bench.file("heads.json", &case["heads"].to_string());
+        let kernel = &case["kernel"];
+        let hyperparameters = json!({
+            "kernel": {
+                "kind": "ard", "profile": "gaussian", "signal_variance": kernel["v0"], "bias_variance": kernel["b"],
+                "relevance": kernel["a"],
+            },
+            "noise": {"model": "correlated", "variance": 0.3},
+        });
+        bench.file("h.json", &hyperparameters.to_string());
+        bench.states("dictionary.jsonl", &case["dictionary"]);
+        bench.states("query.jsonl", &case["query"]);
+        bench
+    }
+}
+
+fn table(case: &Value) -> String {
+    let line = |row: &Value| {
+        json!({
+            "stream": row["stream"].to_string(), "time": row["time"], "state": row["x"], "next_state": row["x_next"],
+            "action": row["action"], "reward": row["reward"], "terminated": row["terminated"],
+            "truncated": row["truncated"], "starts_chain": row["starts_chain"],
+        })
+        .to_string()
+    };
+    case["rows"].as_array().unwrap().iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+const FIT: &str =
+    "fit table.jsonl --heads heads.json --hyperparameters h.json --no-optimise --dictionary dictionary.jsonl";
+
+fn assert_close(told: &str, found: &Value, expected: &Value) {
+    let (found, expected) = (numbers(found), numbers(expected));
+    assert_eq!(found.len(), expected.len(), "{told}");
+    let scale = expected.iter().fold(1f64, |s, v| s.max(v.abs()));
+    for (a, b) in found.iter().zip(&expected) {
+        assert!((a - b).abs() < 1e-9 * scale, "{told}: {a} {b}");
+    }
+}
+
+#[test]
+fn heads_are_the_reference() {
+    for name in ["discounts_11", "gvf_12", "weights_13", "remove_merge_15", "forgetting_16"] {
+        let case = read(name);
+        let bench = Bench::of(&case);
+        let forgetting = case["forgetting"].as_f64().map_or(String::new(), |f| format!(" --forgetting {f}"));
+        let fitted = bench.json(&format!("{FIT} --lambda 1{forgetting} --out model.msgpack"));
+        let found = bench.json("value model.msgpack query.jsonl");
+        let expected = if name.starts_with("remove") { &case["expected"]["merged"] } else { &case["expected"] };
+        for head in case["heads"].as_array().unwrap() {
+            let (name, of) = (head["name"].as_str().unwrap(), &expected[head["name"].as_str().unwrap()]);
+            assert_close(&format!("{name}: mean"), &found["heads"][name]["mean"], &of["mean"]);
+            assert_close(&format!("{name}: variance"), &found["heads"][name]["variance"], &of["var"]);
+            if !of["log_evidence"].is_null() {
+                let evidence = &fitted["heads"][name]["log_evidence"];
+                assert_close(&format!("{name}: evidence"), evidence, &of["log_evidence"]);
+            }
+            assert_close(name, &fitted["heads"][name]["noise_variance"], &head["noise_variance"]);
+            let alone = bench.json(&format!("value model.msgpack query.jsonl --head {name}"));
+            assert_eq!((&alone["head"], &alone["mean"]), (&head["name"], &found["heads"][name]["mean"]));
+        }
+    }
+}
+
+#[test]
+fn toml_says_the_same_and_models_without_heads_are_what_they_were() {
+    let case = read("gvf_12");
+    let bench = Bench::of(&case);
+    let toml: String = toml::to_string(&json!({"heads": case["heads"]})).unwrap();
+    bench.file("heads.toml", &toml);
+    bench.json(&format!("{FIT} --out json.msgpack"));
+    bench.json(&format!("{} --out toml.msgpack", FIT.replace("heads.json", "heads.toml")));
+    bench.json(&format!("{} --out none.msgpack", FIT.replace("--heads heads.json", "")));
+    let [json, toml, none] = ["json", "toml", "none"].map(|name| {
+        let mut found = bench.json(&format!("value {name}.msgpack query.jsonl"));
+        let heads = found.as_object_mut().unwrap().remove("heads");
+        (found, heads)
+    });
+    assert_eq!(json, toml);
+    // The value itself does not depend on heads.
+    assert_eq!((&json.0, none.1), (&none.0, None));
+}
+
+#[test]
+fn what_cannot_be_answered_is_refused() {
+    let case = read("discounts_11");
+    let bench = Bench::of(&case);
+    for (change, words) in [
+        (json!({"cumulant": {"kind": "reward", "index": 9}}), vec!["heads.json", "cumulant.index", "4 rewards"]),
+        (json!({"cumulant": {"kind": "speed"}}), vec!["heads[0] (return)", "cumulant", "speed"]),
+        (json!({"discount": 1.5}), vec!["discount", "[0, 1]"]),
+        (json!({"timescale": 2.0}), vec!["timescale", "not both"]),
+        (json!({"name": "second"}), vec!["name", "second"]),
+        (json!({"gamma": 0.9}), vec!["gamma", "discount"]),
+    ] {
+        let mut heads = case["heads"].clone();
+        change.as_object().unwrap().iter().for_each(|(key, value)| heads[0][key] = value.clone());
+        bench.file("heads.json", &heads.to_string());
+        let message = bench.failure(&format!("{FIT} --out model.msgpack"));
+        words.iter().for_each(|word| assert!(message.contains(word), "{message}"));
+    }
+    bench.file("heads.json", &case["heads"].to_string());
+    let table = table(&case);
+    bench.file("table.jsonl", &table.replace("\"time\":", "\"_time\":"));
+    assert!(bench.failure(&format!("{FIT} --out model.msgpack")).contains("time"));
+    bench.file("table.jsonl", &table);
+    let message = bench.failure(&format!("{FIT} --noise white --out model.msgpack"));
+    assert!(message.contains("white noise"), "{message}");
+    bench.json(&format!("{FIT} --out model.msgpack"));
+    assert!(bench.failure("value model.msgpack query.jsonl --head nobody").contains("return"));
+}
+
+#[test]
+fn a_kernel_is_selected_for_heads_and_each_finds_its_noise() {
+    let case = read("discounts_11");
+    let bench = Bench::of(&case);
+    let mut heads = case["heads"].clone();
+    heads.as_array_mut().unwrap().truncate(5);
+    for head in heads.as_array_mut().unwrap() {
+        head.as_object_mut().unwrap().remove("noise_variance");
+        head.as_object_mut().unwrap().remove("signal");
+    }
+    // The same sum in a thousandth of its unit, by its reward column.
+    let plain = table(&case);
+    let thousandth = plain.lines().map(|line| {
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        row["reward"][3] = json!(row["reward"][0].as_f64().unwrap() / 1000.0);
+        row.to_string() + "\n"
+    });
+    bench.file("table.jsonl", &thousandth.collect::<String>());
+    let other = json!({"name": "milli", "cumulant": {"kind": "reward", "index": 3}, "discount": 0.95});
+    heads.as_array_mut().unwrap().push(other);
+    bench.file("heads.json", &heads.to_string());
+    let fitted = bench.json("fit table.jsonl --heads heads.json --budget 5 --seed 1 --hold-out 0 --out model.msgpack");
+    assert!(fitted["search"]["evaluations"].as_u64().unwrap() > 0);
+    let found = bench.json("value model.msgpack query.jsonl");
+    let of = |name: &str, what: &str| numbers(&found["heads"][name][what]);
+    for (milli, one) in of("milli", "mean").iter().zip(of("return", "mean")) {
+        assert!((1000.0 * milli - one).abs() < 1e-6 * (1.0 + one.abs()), "{milli} {one}");
+    }
+    for (milli, one) in of("milli", "variance").iter().zip(of("return", "variance")) {
+        assert!((1e6 * milli - one).abs() < 1e-6 * (1.0 + one), "{milli} {one}");
+    }
+}
+
+/// Kernel ridge regression by dense Gaussian elimination, of 41 points of a wave that are not in order.
+#[test]
+fn a_target_column_is_regression() {
+    let bench = Bench::new();
+    let x: Vec<f64> = (0..41).map(|i| f64::from(i * 17 % 41) / 40.0).collect();
+    let y: Vec<f64> =
+        x.iter().enumerate().map(|(i, x)| (6.0 * x).cos() + 0.1 * f64::from(i as u32 % 5) - 0.2).collect();
+    let lines: Vec<String> = x.iter().zip(&y).map(|(x, y)| format!("{x},{y}")).collect();
+    bench.file("points.csv", &format!("place,height\n{}\n", lines.join("\n")));
+    bench.file("query.csv", "place\n0\n0.31\n0.5\n1\n");
+    let hyperparameters = json!({
+        "kernel": {"kind": "isotropic", "profile": "gaussian", "signal_variance": 1.0, "bias_variance": 0.0, "relevance": 20.0},
+        "noise": {"model": "correlated", "variance": 0.5},
+    });
+    bench.file("h.json", &hyperparameters.to_string());
+    let fit = "fit points.csv --state place --target height --out model.msgpack";
+    let fitted = bench.json(&format!("{fit} --hyperparameters h.json --no-optimise --tolerance 1e-12"));
+    assert_eq!((&fitted["transitions"], &fitted["discount"]), (&json!(41), &json!(0.0)));
+    let k = |a: f64, b: f64| (-10.0 * (a - b) * (a - b)).exp();
+    let system = nalgebra::DMatrix::from_fn(41, 41, |i, j| k(x[i], x[j]) + if i == j { 0.5 } else { 0.0 });
+    let alpha = system.clone().lu().solve(&nalgebra::DVector::from_column_slice(&y)).unwrap();
+    let inverse = system.try_inverse().unwrap();
+    let found = bench.json("value model.msgpack query.csv");
+    let (mean, variance) = (numbers(&found["mean"]), numbers(&found["variance"]));
+    for (i, at) in [0.0, 0.31, 0.5, 1.0].into_iter().enumerate() {
+        let row = nalgebra::DVector::from_iterator(41, x.iter().map(|&x| k(at, x)));
+        assert!((mean[i] - row.dot(&alpha)).abs() < 1e-8, "{at}");
+        assert!((variance[i] - (1.0 - row.dot(&(&inverse * &row)))).abs() < 1e-8, "{at}");
+    }
+    // Tuned by evidence it knows the wave to within its noise.
+    bench.json(&format!("{fit} --seed 1 --budget 5"));
+    let found = numbers(&bench.json("value model.msgpack query.csv")["mean"]);
+    for (mean, at) in found.iter().zip([0.0, 0.31, 0.5, 1.0]) {
+        assert!((mean - (6.0f64 * at).cos()).abs() < 0.2, "{at}: {mean}");
+    }
+    assert!(bench.failure(&format!("{fit} --discount 0.9")).contains("--discount"));
+}
