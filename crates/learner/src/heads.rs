@@ -4,8 +4,12 @@
 //! predict what the policy that acts will meet: importance ratios weight the critic's rows, and not those of heads.
 
 mod bank;
+mod growth;
 mod published;
 mod selection;
+
+#[cfg(test)]
+mod tests;
 
 pub(crate) use bank::Block;
 pub use bank::{Bank, Solution};

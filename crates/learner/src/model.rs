@@ -391,7 +391,8 @@ impl Model {
     fn start_heads(&mut self) {
         if !self.settings.heads.is_empty() && self.noise == NoiseModel::Correlated {
             let (heads, half_life) = (self.settings.heads.clone(), self.settings.forgetting);
-            self.heads = Some(Box::new(Bank::new(heads, self.dictionary.len(), half_life, self.scale)));
+            let grows = !self.dictionary.is_full();
+            self.heads = Some(Box::new(Bank::new(heads, self.dictionary.len(), half_life, self.scale, grows)));
         }
     }
 
@@ -680,7 +681,8 @@ impl Model {
         self.score_rows(rows, block.clone(), offset, &mut work);
         if let Some(heads) = &mut self.heads {
             let (nodes, features) = (&work.nodes, &work.features);
-            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features });
+            let ring = (self.recent.span().start, self.recent.cuts().count());
+            heads.learn(&Block { rows, range: block.clone(), offset, nodes, features, ring });
         }
         self.absorb(rows, block, offset, &mut work);
         self.work = Some(work);
@@ -690,6 +692,9 @@ impl Model {
             let gains =
                 !self.statistics.follows_rows && !self.statistics.forgets() && self.settings.refresh_rows <= few;
             self.recent.freeze_dictionary(if gains { few } else { 0 });
+            if let Some(heads) = &mut self.heads {
+                heads.settle();
+            }
         }
     }
 
@@ -877,6 +882,9 @@ impl Model {
             }
             let (statistics, chains) = (&mut self.statistics, &mut self.chains);
             self.recent.backfill(from, &admitted, &self.dictionary, statistics, chains, self.scatter.as_mut());
+            if let Some(heads) = &mut self.heads {
+                heads.grow(from, &self.recent);
+            }
             if self.clusters()
                 && let Some(scatter) = &mut self.scatter
             {

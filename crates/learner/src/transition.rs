@@ -2,6 +2,7 @@
 
 pub mod probability;
 
+use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 use std::fmt;
 use std::hash::Hasher;
@@ -503,7 +504,7 @@ impl Batch {
 }
 
 /// Transitions of many streams in arrival order, in columns: what learners read and the window keeps.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
     /// State dimension D.
     pub dim: usize,

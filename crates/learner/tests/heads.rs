@@ -425,3 +425,60 @@ fn a_kernel_that_heads_choose_has_the_union_of_what_matters() {
     // An event that never happens in any row says nothing, and is left out.
     assert_eq!((chosen.heads, chosen.rows), (2, 160));
 }
+
+/// A head that asks what the critic learns has the critic's sums, whatever elements have joined on the way.
+#[test]
+fn new_elements_are_backfilled_as_they_are_for_the_critic() {
+    let case = read("discounts_11");
+    let asked = vec![heads(&case)[0].clone(), Head { rate: Rate::Discount(0.6), ..heads(&case)[3].clone() }];
+    let once = rows(&case);
+    let mut rows = once.without_rows();
+    (0..3).for_each(|_| rows.extend(&once, 0..once.len()));
+    for (forgetting, discount, dictionary_max, piece) in [
+        (f64::INFINITY, None, 40, 180),
+        (f64::INFINITY, None, 9, 7),
+        (25.0, None, 40, 11),
+        (f64::INFINITY, Some(0.5), 40, 16),
+    ] {
+        let settings = Settings {
+            heads: asked.clone(),
+            discount: 0.95,
+            forgetting,
+            backfill_rows: 30,
+            dictionary_max,
+            tolerance: 0.3,
+            ..settings(&case)
+        };
+        let like = empty(&case, settings.clone()).hyperparameters();
+        let like = Hyperparameters { noise_variance: 5.0, ..like };
+        let mut model = Model::new(settings, Inputs::identity(3), &like);
+        for start in (0..rows.len()).step_by(piece) {
+            if let Some(factor) = discount
+                && start == 48
+            {
+                model.discount(factor);
+            }
+            model.learn(&rows, start..rows.len().min(start + piece), start as u64);
+            if start == 0 {
+                model = rmp_serde::from_slice(&rmp_serde::to_vec_named(&model).unwrap()).unwrap();
+            }
+        }
+        let (its, bank) = (model.statistics(), model.heads().unwrap());
+        let (group, m) = (&bank.statistics().groups[0], its.features());
+        assert!(m > 8 && model.holds_together());
+        let closed = group.closed();
+        let told = format!("half-life {forgetting}, discount {discount:?}, most {dictionary_max}, pieces of {piece}");
+        let near = |what: &str, found: &[f64], expected: &[f64]| {
+            assert!(error(found, expected) < 1e-12, "{told}: {what}");
+        };
+        near("q", group.energy(), &its.energy);
+        near("a", &closed.sum, &its.closed.sum);
+        near("p", group.response().col(0), its.response.col(0));
+        near("h", closed.response.col(0), its.closed.response.col(0));
+        for j in 0..m {
+            near("S", &bank.statistics().grams[0].matrix().col(j)[j..], &its.gram.col(j)[j..]);
+            near("B", closed.coupling.col(j), its.closed.coupling.col(j));
+            near("E", &closed.energy.col(j)[j..], &its.closed.energy.col(j)[j..]);
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! What a model knows of its heads: statistics, scales, and how rows change them.
 
+use super::growth::Ring;
 use super::{Columns, Continuation, Cumulant, Head, Rate};
 use crate::math::dense::Matrix;
 use crate::math::forgetting::Forgetting;
@@ -58,11 +59,13 @@ pub struct Bank {
     /// The different weightings: a reward column, or none.
     weightings: Vec<Option<usize>>,
     rules: Vec<Rule>,
-    statistics: HeadStatistics,
+    pub(super) statistics: HeadStatistics,
     forgetting: Option<Forgetting>,
     clocks: Vec<Clock>,
     /// Scale of each head, relative to the base kernel.
     scales: Vec<Scale>,
+    /// Recent rows, while the dictionary may grow.
+    pub(super) ring: Option<Ring>,
     #[serde(skip)]
     work: Work,
 }
@@ -92,6 +95,8 @@ pub(crate) struct Block<'a> {
     pub(crate) nodes: &'a [RowNodes],
     /// (m, nodes).
     pub(crate) features: &'a Matrix,
+    /// The model's ring before these rows: number of its first row, and cuts.
+    pub(crate) ring: (u64, usize),
 }
 
 /// Weights of all heads at one moment, and what their variances are made of.
@@ -112,8 +117,9 @@ impl Solution {
 }
 
 impl Bank {
-    /// `heads` that have learned nothing, for m features, all at this scale unless they name their own.
-    pub fn new(heads: Vec<Head>, m: usize, half_life: f64, scale: Scale) -> Self {
+    /// `heads` that have learned nothing, for m features, all at this scale unless they name their own. Where the dictionary
+    /// `grows`, recent rows are kept for new elements.
+    pub fn new(heads: Vec<Head>, m: usize, half_life: f64, scale: Scale, grows: bool) -> Self {
         let (mut signals, mut weightings, mut rules) = (Vec::new(), Vec::new(), Vec::<Rule>::new());
         for (number, head) in heads.iter().enumerate() {
             let signal = position(&mut signals, head.cumulant);
@@ -145,6 +151,7 @@ impl Bank {
             weightings,
             rules,
             heads,
+            ring: grows.then(Ring::default),
             work: Work::default(),
         }
     }
@@ -204,6 +211,7 @@ impl Bank {
             && let Some(factor) = forgetting.advance(block.offset + (end - start) as u64 - 1)
         {
             self.statistics.scale(factor);
+            self.ring.iter_mut().for_each(|ring| ring.scale(factor));
         }
         let mut work = std::mem::take(&mut self.work);
         work.signals.renew(self.signals.len(), end - start);
@@ -213,8 +221,10 @@ impl Bank {
             }
         }
         self.measure(block, &mut work);
+        let places = self.remember(block);
+        let first_cut = self.ring.as_ref().map_or(0, Ring::cuts);
         for g in 0..self.rules.len() {
-            self.learn_group(g, block, &mut work);
+            self.learn_group(g, block, &places, first_cut, &mut work);
         }
         for g in 0..self.weightings.len() {
             self.learn_gram(g, block, &mut work);
@@ -238,26 +248,63 @@ impl Bank {
     }
 
     /// How often row i of the stream, at this offset, counts for weighting number `gram`, and how often it is remembered.
-    fn weight(&self, gram: usize, rows: &Rows, i: usize, offset: u64) -> (f64, f64) {
+    pub(super) fn weight(&self, gram: usize, rows: &Rows, i: usize, offset: u64) -> (f64, f64) {
         let remembered = self.forgetting.map_or(1.0, |forgetting| forgetting.weight(offset));
         (self.weightings[gram].map_or(1.0, |column| rows.reward(i)[column]), remembered)
     }
 
-    fn learn_group(&mut self, g: usize, block: &Block<'_>, work: &mut Work) {
+    /// Put the rows into the ring: where the discounts of each stand there. Empty if there is none.
+    fn remember(&mut self, block: &Block<'_>) -> Vec<usize> {
+        let groups = self.rules.len();
+        let Some(ring) = &mut self.ring else { return Vec::new() };
+        ring.prune(block.ring.0, block.ring.1, groups);
+        let rows = block.nodes.iter().zip(block.range.clone()).enumerate();
+        rows.map(|(k, (nodes, i))| {
+            ring.push(block.rows, i, block.offset + k as u64, nodes.slot);
+            ring.push_decays(groups)
+        })
+        .collect()
+    }
+
+    /// Close the chain in `slot` of group number `g`. The first group's cut begins a record of the ring, later ones add to theirs.
+    fn cut_group(&mut self, g: usize, slot: usize, features: &[f64], number: &mut usize) {
+        if let Some(ring) = &mut self.ring {
+            let chain = self.statistics.groups[g].chains()[slot].clone();
+            ring.cut_in_group(g, chain, features, number);
+        }
+        self.statistics.groups[g].cut(slot, features);
+    }
+
+    /// Number of groups.
+    pub(super) fn group_count(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Rewards of the heads of group number `g` in row i, into `out` (H,).
+    pub(super) fn rewards_of(&self, g: usize, rows: &Rows, i: usize, out: &mut [f64]) {
+        let rule = &self.rules[g];
+        let kept = rule.continuation.of(rows, i);
+        for (reward, column) in out.iter_mut().zip(&rule.columns) {
+            *reward = self.signals[column.signal].of(rows, i) + (1.0 - kept) * column.terminal_reward;
+        }
+    }
+
+    fn learn_group(&mut self, g: usize, block: &Block<'_>, places: &[usize], first_cut: usize, work: &mut Work) {
         let (rows, features, n) = (block.rows, block.features, block.range.len());
         let Work { signals, rewards, traces, steps, .. } = work;
         rewards.renew(self.rules[g].columns.len(), n);
         traces.renew(features.rows(), n);
+        let mut cut = first_cut;
         for (k, i) in block.range.clone().enumerate() {
             let nodes = block.nodes[k];
             let (weight, remembered) = self.weight(self.rules[g].gram, rows, i, block.offset + k as u64);
+            self.statistics.groups[g].chain_mut(nodes.slot);
+            if let Some(node) = nodes.gap {
+                self.cut_group(g, nodes.slot, features.col(node), &mut cut);
+            }
             let (rule, group) = (&mut self.rules[g], &mut self.statistics.groups[g]);
             if rule.kept.len() <= nodes.slot {
                 rule.kept.resize(nodes.slot + 1, 0.0);
-            }
-            group.chain_mut(nodes.slot);
-            if let Some(node) = nodes.gap {
-                group.cut(nodes.slot, features.col(node));
             }
             let kept = rule.continuation.of(rows, i);
             let (own, signals) = (rewards.col_mut(k), signals.col(k));
@@ -265,6 +312,9 @@ impl Bank {
                 *reward = signals[column.signal] + (1.0 - kept) * column.terminal_reward;
             }
             let decay = steps[k].map_or(0.0, |dt| rule.kept[nodes.slot] * rule.rate.discount(dt));
+            if let (Some(ring), Some(place)) = (&mut self.ring, places.get(k)) {
+                ring.set_decay(place + g, decay);
+            }
             group.absorb(nodes.slot, decay, weight * remembered, features.col(nodes.state), own, traces.col_mut(k));
             // What it is if the chain is cut here: then the time to the next row is that from the one before.
             group.chain_mut(nodes.slot).discount = kept * rule.rate.discount(steps[k].unwrap_or(1.0));
@@ -272,7 +322,7 @@ impl Bank {
             if rows.terminated[i] {
                 group.chain_mut(nodes.slot).reset();
             } else if let Some(node) = nodes.next {
-                group.cut(nodes.slot, features.col(node));
+                self.cut_group(g, nodes.slot, features.col(node), &mut cut);
             }
         }
         self.statistics.groups[g].absorb_response(traces.view(), rewards.view());
@@ -294,13 +344,20 @@ impl Bank {
     pub(crate) fn cut(&mut self, slot: usize, features: &[f64]) {
         if let Some(clock) = self.clocks.get_mut(slot).filter(|clock| clock.running) {
             clock.running = false;
-            self.statistics.groups.iter_mut().for_each(|group| group.cut(slot, features));
+            let first = self.ring.as_ref().map_or(0, Ring::cuts);
+            (0..self.rules.len()).for_each(|g| self.cut_group(g, slot, features, &mut { first }));
         }
+    }
+
+    /// The dictionary will not grow any more.
+    pub(crate) fn settle(&mut self) {
+        self.ring = None;
     }
 
     /// Give up all chains, which have ended.
     pub(crate) fn drop_chains(&mut self) {
         self.clocks.clear();
+        self.ring = self.ring.take().map(|_| Ring::default());
         self.statistics.groups.iter_mut().for_each(Group::drop_chains);
         self.rules.iter_mut().for_each(|rule| rule.kept.clear());
     }
@@ -308,6 +365,7 @@ impl Bank {
     /// Let every row so far count `factor` times as often.
     pub(crate) fn discount(&mut self, factor: f64) {
         self.statistics.scale(factor);
+        self.ring.iter_mut().for_each(|ring| ring.discount(factor));
     }
 
     /// Weights of all heads at their scales. `running` are the model's running chains.
@@ -445,6 +503,7 @@ impl Bank {
         let work = &self.work;
         grams.iter().map(|gram| gram.matrix().bytes()).sum::<usize>()
             + groups.iter().map(Group::bytes).sum::<usize>()
+            + self.ring.as_ref().map_or(0, Ring::bytes)
             + work.signals.bytes()
             + work.rewards.bytes()
             + work.traces.bytes()

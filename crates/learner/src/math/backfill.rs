@@ -376,6 +376,27 @@ impl BackfillBuffer {
         self.start = self.start.max(self.end.saturating_sub(self.slots as u64));
     }
 
+    /// Numbers of the rows that it holds.
+    pub(crate) fn span(&self) -> std::ops::Range<u64> {
+        self.start..self.end
+    }
+
+    /// Features (m,) of row number `row`, one of those that it holds.
+    pub(crate) fn features_of(&self, row: u64) -> &[f64] {
+        self.features.col((row % self.slots as u64) as usize)
+    }
+
+    /// Place of the newest element's coordinate in features.
+    pub(crate) fn features_of_newest(&self) -> usize {
+        self.features.rows() - 1
+    }
+
+    /// Cuts, the oldest first: how many rows came before, number of the row that cut, slot, coordinate of the newest element in
+    /// what closed the chain.
+    pub(crate) fn cuts(&self) -> impl Iterator<Item = (u64, u64, usize, f64)> {
+        self.cuts.iter().map(|cut| (cut.position, cut.row, cut.slot, cut.features.last().copied().unwrap_or(0.0)))
+    }
+
     /// Whether nothing will be backfilled any more.
     pub fn is_settled(&self) -> bool {
         self.settled

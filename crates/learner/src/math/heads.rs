@@ -66,6 +66,13 @@ impl Gram {
         Ok(Spectrum { values: values.into_iter().map(|v| v.max(0.0)).collect(), vectors })
     }
 
+    /// One more feature; `cross` (m + 1,) is the last row of S.
+    pub(crate) fn grow(&mut self, cross: &[f64]) {
+        let m = self.matrix.rows();
+        self.matrix.resize(m + 1, m + 1);
+        cross.iter().enumerate().for_each(|(j, &value)| *self.matrix.at_mut(m, j) = value);
+    }
+
     fn scale(&mut self, factor: f64) {
         scale(&mut self.matrix, factor);
         self.rows *= factor;
@@ -231,12 +238,37 @@ impl Group {
         self.closed.scale(factor);
     }
 
-    /// One more feature, which nothing absorbed so far has; chains gain their coordinate from `traces`, by slot.
-    pub fn grow(&mut self, traces: &[f64]) {
+    /// One more feature, which nothing absorbed so far has. Chains lack their coordinate until [`Group::finish_newest`].
+    pub(crate) fn grow(&mut self) {
         let m = self.response.rows() + 1;
         self.response.resize(m, self.heads());
         self.closed.grow();
+    }
+
+    /// The newest coordinate in what one closed chain added, whose last successor has features (m,) before it and `value` in it;
+    /// `trace` is that of the chain there, docs/mathematics.md (G4).
+    pub(crate) fn close_newest(&mut self, chain: &Chain, features: &[f64], value: f64, trace: f64) {
+        let (m, gamma, closed) = (features.len(), chain.discount, &mut self.closed);
+        let energy = gamma * gamma * chain.weight_energy;
+        for j in 0..m {
+            *closed.coupling.at_mut(m, j) += gamma * trace * features[j];
+            *closed.energy.at_mut(m, j) += energy * value * features[j];
+        }
+        axpy(&mut closed.coupling.col_mut(m)[..m], gamma * value, &chain.trace);
+        *closed.coupling.at_mut(m, m) += gamma * trace * value;
+        *closed.energy.at_mut(m, m) += energy * value * value;
+        for (h, &c) in chain.weighted_target.iter().enumerate() {
+            *closed.response.at_mut(m, h) += gamma * c * value;
+        }
+        closed.sum[m] += gamma * chain.weight_sum * value;
+    }
+
+    /// The newest entry of p of each head (H,), and of the traces of running chains, by slot.
+    pub(crate) fn finish_newest(&mut self, response: &[f64], traces: &[f64]) {
+        let m = self.response.rows() - 1;
+        response.iter().enumerate().for_each(|(h, &p)| *self.response.at_mut(m, h) = p);
         for (chain, &trace) in self.chains.iter_mut().zip(traces) {
+            // A slot whose last chain has ended holds a stale trace; its next chain starts at zero.
             chain.trace.push(if chain.rows > 0 { trace } else { 0.0 });
         }
     }
