@@ -137,6 +137,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
             coverage: Some(0.875),
         }),
         provisional: true,
+        actions: None,
         heads: None,
     }
 }
