@@ -258,7 +258,7 @@ impl Builder {
                 }
                 said.discount = value;
             }
-            Column::Time => self.extra.times.values[0] = optional(f64::MAX)?,
+            Column::Time => self.row.extra.times.values[0] = optional(f64::MAX)?,
             Column::Seq => said.seq = Some(position(cell)?),
             Column::BehaviorProb | Column::BehaviorLogProb => {
                 let given = optional(f64::MAX)?;
@@ -279,7 +279,7 @@ impl Builder {
             Column::Episode => order::episode(cell, &mut self.order.key)?,
             Column::Order => {
                 self.order.time = order::moment(cell)?;
-                self.extra.times.values[0] = self.order.time;
+                self.row.extra.times.values[0] = self.order.time;
             }
             Column::Frame => self.order.frame = position(cell)? as f64,
             Column::Absorbing => said.absorbing = flag(cell)?,
