@@ -127,7 +127,7 @@ fn all() -> Rights {
 
 /// An address alone is the range that holds nothing else.
 mod range {
-    use ipnet::IpNet;
+    use ipnet::{IpNet, Ipv4Net, Ipv6Net};
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
     use std::net::IpAddr;
@@ -145,7 +145,23 @@ mod range {
         if range.trunc() != range {
             return Err(Error::custom(format!("{text:?} names one address of a range: write {}", range.trunc())));
         }
-        Ok(range)
+        canonical(range).ok_or_else(|| {
+            Error::custom(format!("{text:?} holds addresses of version 4 and of version 6: write them as two ranges"))
+        })
+    }
+
+    /// As peers' addresses are compared: addresses of version 4 as such, although they are written as version 6. None where a
+    /// range holds these and others.
+    fn canonical(range: IpNet) -> Option<IpNet> {
+        /// Bits before an address of version 4 that is written as version 6.
+        const MAPPED: u8 = 96;
+        let IpNet::V6(of_v6) = range else { return Some(range) };
+        let mapped: Ipv6Net = "::ffff:0:0/96".parse().expect("it is a range");
+        if !mapped.contains(&of_v6) {
+            return (!of_v6.contains(&mapped) || of_v6.prefix_len() == 0).then_some(range);
+        }
+        let address = of_v6.network().to_ipv4_mapped()?;
+        Ipv4Net::new(address, of_v6.prefix_len() - MAPPED).ok().map(IpNet::V4)
     }
 }
 
@@ -190,6 +206,19 @@ mod tests {
         }
         assert_eq!(Rights::from_byte(0xff), Rights::ALL);
         assert_eq!(Rights::NONE.to_string(), "nothing");
+    }
+
+    #[test]
+    fn ranges_of_version_4_may_be_written_as_version_6() {
+        let read = |text: &str| {
+            let fields = format!("addresses = {text:?}\nrights = []");
+            toml::from_str::<Allow>(&fields).map(|allow| allow.addresses.to_string()).map_err(|e| e.to_string())
+        };
+        assert_eq!(read("::ffff:127.0.0.1").unwrap(), "127.0.0.1/32");
+        assert_eq!(read("::ffff:10.1.0.0/112").unwrap(), "10.1.0.0/16");
+        assert_eq!(read("::/0").unwrap(), "::/0");
+        assert_eq!(read("fd00::/8").unwrap(), "fd00::/8");
+        assert!(read("::/64").unwrap_err().contains("two ranges"));
     }
 
     #[test]

@@ -888,7 +888,7 @@ fn a_directory_of_format_version_1_can_be_read() {
         assert!((found - expected).abs() < 1e-3 * expected.abs(), "{found} {expected}");
     }
     assert_eq!(harness.ask(Op::Status)["critics"][0]["generation"], expected["generation"]);
-    assert_eq!(harness.ask(Op::Streams)["streams"]["one"]["next_seq"], 300);
+    assert_eq!(harness.ask(Op::Streams { names: None, from: 0 })["streams"]["one"]["next_seq"], 300);
     // And it goes on.
     let batch = walk("one", 5, 310, 10).pop().unwrap();
     harness.call(Op::Append(batch));
@@ -968,7 +968,7 @@ fn a_directory_of_critics_and_streams_gives_the_model_that_it_gave() {
         let expected = serde_json::json!({
             "answers": answers(&mut harness),
             "generations": of("generation"),
-            "streams": harness.ask(Op::Streams)["streams"],
+            "streams": harness.ask(Op::Streams { names: None, from: 0 })["streams"],
         });
         fs::write(fixture.join("expected.json"), format!("{expected:#}\n")).unwrap();
         drop(harness);
@@ -986,7 +986,7 @@ fn a_directory_of_critics_and_streams_gives_the_model_that_it_gave() {
         for critic in 0..2 {
             assert_eq!(status["critics"][critic]["generation"], expected["generations"][critic]);
         }
-        assert_eq!(harness.ask(Op::Streams)["streams"], expected["streams"]);
+        assert_eq!(harness.ask(Op::Streams { names: None, from: 0 })["streams"], expected["streams"]);
         found.push((answers(&mut harness), harness.state()));
         if let Some(newest) = Directory::new(directory.path()).list().unwrap().first() {
             fs::remove_file(Directory::new(directory.path()).file(*newest)).unwrap();

@@ -566,7 +566,7 @@ impl World {
         self.start();
         // Whoever had something open asks where to go on, or sends it again: it does the latter.
         let streams = {
-            self.call(Op::Streams);
+            self.call(Op::Streams { names: None, from: 0 });
             self.turn().pop().unwrap()
         };
         for producer in self.producers.iter().filter(|producer| producer.acknowledged > 0) {

@@ -274,7 +274,7 @@ fn requests() {
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "ping"})), Op::Ping);
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "hello"})), Op::Hello);
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "status"})), Op::Status);
-    assert_eq!(op(json!({"v": 1, "id": 0, "op": "streams"})), Op::Streams);
+    assert_eq!(op(json!({"v": 1, "id": 0, "op": "streams"})), Op::Streams { names: None, from: 0 });
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "checkpoint"})), Op::Checkpoint);
     assert_eq!(op(json!({"v": 1, "id": 0, "op": "new_policy"})), Op::NewPolicy { critic: None, policy: None });
     let named = json!({"v": 1, "id": 0, "op": "new_policy", "critic": "main", "policy": "stiff"});
@@ -637,7 +637,7 @@ fn replies_read_as_the_contract_says() {
     let odd = Status { rows_per_second: f64::NAN, ..Status::default() };
     assert_eq!(read(list, Reply::Status(&odd))["rows_per_second"], Value::Null);
     let position = wire::StreamPosition { session: "s".into(), next_seq: 4, rows: 5, last_seen: 6.0 };
-    let reply = read(list, Reply::Streams(&BTreeMap::from([("robot".to_owned(), position)])));
+    let reply = read(list, Reply::Streams { streams: &BTreeMap::from([("robot".to_owned(), position)]), next: None });
     assert_eq!(reply["streams"]["robot"], json!({"session": "s", "next_seq": 4, "rows": 5, "last_seen": 6.0}));
     let outcome = wire::RefitOutcome::Rejected { generation: 2, reason: "no better".into() };
     let reply = read(list, Reply::Refit(&outcome));
@@ -991,7 +991,7 @@ fn replies_encode_to_the_golden_bytes() {
         ("arm".to_owned(), position("", 7, 7, 1.7e9)),
         ("robot".to_owned(), position("7f", 43, 1036, 1.7e9 + 0.5)),
     ]);
-    same("streams", tensor, Reply::Streams(&streams));
+    same("streams", tensor, Reply::Streams { streams: &streams, next: None });
     same("optimise_started", tensor, Reply::Refit(&wire::RefitOutcome::Started));
     same("optimise_adopted", tensor, Reply::Refit(&wire::RefitOutcome::Adopted { generation: 4 }));
     let rejected = wire::RefitOutcome::Rejected { generation: 3, reason: "it predicts no better".into() };

@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 from criticd._protocol import Address, Hello, Limits, Malformed, Message, Refused, answer, pack
 from criticd._rows import Layout, Rows
 from criticd._spool import Spool
-from criticd.client import control_socket, positions_of
+from criticd.client import Position, control_socket, position_pages
 
 log = logging.getLogger("criticd")
 
@@ -423,14 +423,23 @@ class Appending(Thread):
         hello = self.call(link, "hello")
         if isinstance(hello, dict):
             self.limits = Hello.of(hello).limits
-        streams = self.call(link, "streams") if hello is not None else None
-        if streams is None:
+        if hello is None:
             return False
-        self.pause_until = 0.0
-        if isinstance(streams, Refused):
-            # Our positions are unknown then; the reply to each batch gives them.
-            return True
-        known = positions_of(streams)
+        pages = position_pages([stream.name for stream in self.sessions.values()] or [""])
+        known: dict[str, Position] | None = None
+        fields = next(pages)
+        while known is None:
+            streams = self.call(link, "streams", fields)
+            if streams is None:
+                return False
+            self.pause_until = 0.0
+            if isinstance(streams, Refused):
+                # Nothing is known of our streams then; each batch will be told where it stands.
+                return True
+            try:
+                fields = pages.send(streams)
+            except StopIteration as done:
+                known = done.value
         for stream in self.sessions.values():
             position = known.get(stream.name)
             if position is None:
@@ -439,12 +448,12 @@ class Appending(Thread):
                 self.resume(stream, position.next_seq)
         return True
 
-    def call(self, link: Link, op: str) -> Message | Refused | None:
+    def call(self, link: Link, op: str, fields: Message | None = None) -> Message | Refused | None:
         self.numbers += 1
         number, since = self.numbers, time.monotonic()
         if not link.socket.poll(1000, zmq.POLLOUT):
             return None
-        link.socket.send(pack({"id": number, "op": op}))
+        link.socket.send(pack({"id": number, "op": op, **(fields or {})}))
         while not link.broken and time.monotonic() - since < _SILENCE_S and not self.over():
             for payload in link.receive(self.linger_s):
                 found, reply = answer(payload)

@@ -1,8 +1,8 @@
 """Unacknowledged rows that the daemon refused, with the reason and a remedy.
 
-The daemon sends no answers on its ingest socket. It publishes `event.rejected` when it has refused something, without
-saying of which stream. On its control socket it says how far each session has got. A sender learns from both together
-which of its own rows were refused.
+The daemon sends no answers on its ingest socket. It publishes `event.rejected` when it has refused something, and names
+the streams as far as it could read them. On its control socket it says how far each session has got. A sender learns
+from both together which of its own rows were refused.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Auditor:
         self._suspects: dict[str, _Suspect] = {}
         self._ours: set[str] = set()
         self._event: Message | None = None
+        self._named: dict[str, Message] = {}
 
     @property
     def refused(self) -> int:
@@ -102,8 +103,13 @@ class Auditor:
         return bool(self._suspects)
 
     def rejected(self, event: Message) -> None:
-        """The daemon announced a refusal, perhaps of another sender's rows."""
-        self._event = event
+        """The daemon has announced that it refused something, perhaps of another sender's rows."""
+        for entry in event.get("streams", [{**event, "stream": None}]):
+            if entry["stream"] is None:
+                # It may concern any stream.
+                self._event = entry
+            else:
+                self._named[entry["stream"]] = entry
 
     def compare(
         self, sent: Iterable[Sent], positions: dict[str, Position], state_dim: int | None, now: float
@@ -119,7 +125,7 @@ class Auditor:
             if before is None or before.code != known.code:
                 new.append(known)
         if not self._suspects:
-            self._event = None
+            self._event, self._named = None, {}
         return new
 
     def _judge(self, sent: Sent, position: Position | None, state_dim: int | None, now: float) -> Refusal | None:
@@ -140,16 +146,17 @@ class Auditor:
             # What is on its way may be taken yet.
             self._suspects[sent.stream] = _Suspect(at, now, sent.rows)
             return None
-        fenced = position is not None and not ours and (self._event is not None or sent.stream in self._ours)
-        if now - suspect.since < _SETTLED_S or not (fenced or self._event is not None):
+        event = self._named.get(sent.stream, self._event)
+        fenced = position is not None and not ours and (event is not None or sent.stream in self._ours)
+        if now - suspect.since < _SETTLED_S or not (fenced or event is not None):
             return None
         # Of another session's stream: rows until the first look may have been taken, before that session began.
         missing = sent.end - taken if position is None or ours else sent.rows - suspect.rows
         self._refused[sent.stream] = max(self._refused.get(sent.stream, 0), min(sent.rows, missing))
         if fenced:
             return refusal(sent.stream, "fenced", "a newer session of this stream exists")
-        assert self._event is not None
-        code, message = str(self._event.get("code")), str(self._event.get("message"))
+        assert event is not None
+        code, message = str(event.get("code")), str(event.get("message"))
         return refusal(sent.stream, code, message)
 
 
@@ -241,7 +248,7 @@ class Watch(threading.Thread):
             return
         try:
             dim = self._client.hello().state_dim
-            positions = self._client.streams()
+            positions = self._client.streams(*(each.stream for each in sent))
         except CriticdError as error:
             log.debug("what the daemon has taken is not known: %s", error)
             return

@@ -61,9 +61,17 @@ class Client:
         """Everything that the daemon knows about itself."""
         return status_of(await self.request("status"))
 
-    async def streams(self) -> dict[str, Position]:
-        """Where each stream stands, by name."""
-        return _client.positions_of(await self.request("streams"))
+    async def streams(self, *names: str) -> dict[str, Position]:
+        """As `criticd.Client.streams`."""
+        pages = _client.position_pages(names)
+        fields = next(pages)
+        while True:
+            reply = await self.request("streams", **fields)
+            try:
+                fields = pages.send(reply)
+            except StopIteration as done:
+                positions: dict[str, Position] = done.value
+                return positions
 
     async def value(
         self,

@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -34,6 +34,8 @@ from criticd.snapshot import Snapshot, Values
 
 PAGE_ATTEMPTS = 8
 """How often a model that was replaced while its pages were fetched is asked for again."""
+STREAMS_PER_REQUEST = 1024
+"""Streams that one request may name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +105,26 @@ def model_pages(critic: str | None, variance: bool) -> Generator[Message, Messag
             return Snapshot.of(unpack(b"".join(data)))
     assert refused is not None
     raise refused
+
+
+def position_pages(names: Sequence[str]) -> Generator[Message, Message, dict[str, Position]]:
+    """Ask where streams stand: yields the fields of `streams` requests, is sent their replies, returns the positions.
+
+    Those of `names`, or of all streams, page by page, if there are none.
+    """
+    found: dict[str, Position] = {}
+    for first in range(0, len(names), STREAMS_PER_REQUEST):
+        found |= positions_of((yield {"names": list(names[first : first + STREAMS_PER_REQUEST])}))
+    if names:
+        # A daemon that does not know `names` tells of all.
+        return {name: found[name] for name in names if name in found}
+    fields: Message = {}
+    while True:
+        reply = yield fields
+        found |= positions_of(reply)
+        if reply.get("next") is None:
+            return found
+        fields = {"from": reply["next"]}
 
 
 def value_of(reply: Message) -> Value:
@@ -207,9 +229,17 @@ class Client:
         """Everything that the daemon knows about itself."""
         return status_of(self.request("status"))
 
-    def streams(self) -> dict[str, Position]:
-        """Where each stream stands, by name."""
-        return positions_of(self.request("streams"))
+    def streams(self, *names: str) -> dict[str, Position]:
+        """Where each stream stands, by name; of `names` alone, as far as they are known, if any are given."""
+        pages = position_pages(names)
+        fields = next(pages)
+        while True:
+            reply = self.request("streams", **fields)
+            try:
+                fields = pages.send(reply)
+            except StopIteration as done:
+                positions: dict[str, Position] = done.value
+                return positions
 
     def value(
         self,

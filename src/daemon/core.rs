@@ -22,7 +22,7 @@ mod refusals;
 mod status;
 
 pub use caller::Caller;
-pub use ports::{Call, Now, Output, RefitDone};
+pub use ports::{Asked, Call, Now, Output, RefitDone};
 pub use refusals::Refused;
 
 use super::ledger::{CheckpointDone, Ledger};
@@ -249,8 +249,9 @@ impl Core {
     pub fn ingest(&mut self, payload: &[u8], now: Now) {
         let memory = self.intake.memory();
         let batch = wire::decode_ingest_into(payload, &self.config.limits.wire(), memory);
-        if let Err(error) = batch.and_then(|batch| self.take(batch, false, now)) {
-            self.refusals.refuse(error, payload, now);
+        match batch.and_then(|batch| self.take(batch, false, now)) {
+            Ok(admitted) => self.figures.note_missing(admitted.missing),
+            Err(error) => self.refusals.refuse(error, payload, now),
         }
     }
 
@@ -276,18 +277,18 @@ impl Core {
     pub fn call(&mut self, call: Call, now: Now) {
         let Call { caller, op } = call;
         let result = match op {
-            // Answered when its rows, or those that they repeat, are stored.
-            Op::Append(batch) => self.take(batch, true, now).map(|admitted| {
-                self.intake.answer_when_stored(caller.clone(), admitted);
-                None
-            }),
+            Op::Append(batch) => self.take_append(batch, &caller, now).map(|()| None),
             Op::Status => {
                 let status = self.status(now);
                 Ok(Some(caller.reply(&wire::Reply::Status(&status))))
             }
-            Op::Streams => {
-                let positions = self.state.streams().positions();
-                Ok(Some(caller.reply(&wire::Reply::Streams(&positions))))
+            Op::Streams { names, from } => {
+                let known = self.state.streams();
+                let (streams, next) = match names {
+                    Some(names) => (known.of(names.iter()), None),
+                    None => known.page(from, wire::STREAMS_PER_PAGE),
+                };
+                Ok(Some(caller.reply(&wire::Reply::Streams { streams: &streams, next })))
             }
             Op::Refit { critic, wait } => self.refit(critic.as_deref(), wait, &caller),
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
@@ -298,6 +299,22 @@ impl Core {
         };
         let reply = result.unwrap_or_else(|error| Some(caller.refuse(&error)));
         self.out.extend(reply.map(Output::Reply));
+    }
+
+    /// Take an append in that has waited as it came.
+    pub fn append(&mut self, caller: &Caller, payload: &[u8], now: Now) {
+        let memory = self.intake.memory();
+        let batch = wire::decode_append_into(payload, &self.config.limits.wire(), memory);
+        if let Err(error) = batch.and_then(|batch| self.take_append(batch, caller, now)) {
+            self.out.push(Output::Reply(caller.refuse(&error)));
+        }
+    }
+
+    /// An append is answered when its rows, or those that they repeat, are stored.
+    fn take_append(&mut self, batch: Batch, caller: &Caller, now: Now) -> Result<(), WireError> {
+        let admitted = self.take(batch, true, now)?;
+        self.intake.answer_when_stored(caller.clone(), admitted);
+        Ok(())
     }
 
     /// Announce a policy. The caller is answered when that is stored.

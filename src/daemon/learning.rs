@@ -1,8 +1,9 @@
 //! The core's thread: it takes what waits in the queues, turns the core, and hands out what comes of it.
 
-use super::core::{Call, Core, Now, Output, RefitDone};
+use super::core::{Asked, Call, Core, Now, Output, RefitDone};
 use super::ledger::CheckpointDone;
 use super::quarantine::Quarantine;
+use super::queries::Forwarded;
 use super::refit_thread::Task;
 use super::warm_start::{Feeding, WarmStartInput};
 use super::{CALLS, Command, DRAIN, POLL_INTERVAL, TICK, notify_systemd};
@@ -11,9 +12,10 @@ use crate::config::Config;
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
 use crate::telemetry::{EventBus, Restarts, Stage, Timings};
+use crate::transport::turns::{ITEM_BYTES, Turns};
 use crate::transport::{Outbox, Publication, Reply};
 use crate::wire::status::{QueueStatus, QueuesStatus};
-use crate::wire::{self, ErrorCode, Op, WireError};
+use crate::wire::{self, ErrorCode, WireError};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, never, select};
 use sd_notify::NotifyState;
@@ -22,18 +24,21 @@ use std::time::{Duration, Instant};
 
 /// Target learning time of one group: large enough to amortise a sync, small enough to bound latency.
 const LEARN_AT_ONCE: Duration = Duration::from_millis(10);
+/// Reading what is taken at once, and answering requests that bring no rows, take no longer than this, but for the last.
+const TAKE_AT_ONCE: Duration = Duration::from_millis(10);
+/// Of that, what goes into requests that bring no rows.
+const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
 /// Rows of a group at least, if so many wait.
 const GROUP_ROWS_MIN: u64 = 256;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
-const GROUP_BYTES: usize = 4 << 20;
+pub(super) const GROUP_BYTES: usize = 4 << 20;
 /// Retry time of appends during a warm start, milliseconds.
 const WARMING_MS: u64 = 1000;
 
 /// Where things come from.
 pub(super) struct Inbox {
     pub(super) ingest: Receiver<Bytes>,
-    /// Each with the moment when it was received.
-    pub(super) calls: Receiver<(Call, Instant)>,
+    pub(super) calls: Turns<Forwarded>,
     /// Rows that queries wait for.
     pub(super) wants: Receiver<u64>,
     pub(super) done: Receiver<RefitDone>,
@@ -168,7 +173,7 @@ impl Learning {
         let ingest = if takes_live_rows { self.inbox.ingest.clone() } else { never() };
         let warm = self.warm.as_ref().filter(|_| storable && self.deadline.is_none());
         let table = warm.map_or_else(never, |feeding| feeding.queue.clone());
-        let calls = if self.calls_ended { never() } else { self.inbox.calls.clone() };
+        let calls = if self.calls_ended { never() } else { self.inbox.calls.bell().clone() };
         let now = self.clock.now();
         select! {
             recv(ingest) -> message => match message {
@@ -180,10 +185,8 @@ impl Learning {
                 Err(_) => self.ingest_ended = true,
             },
             recv(table) -> fed => self.warm_start(fed.ok(), now),
-            recv(calls) -> call => match call {
-                Ok(call) => self.call(call, now),
-                Err(_) => self.calls_ended = true,
-            },
+            // They are taken with what else waits.
+            recv(calls) -> _ => self.calls_ended = self.inbox.calls.is_over(),
             recv(self.inbox.done) -> done => if let Ok(done) = done {
                 self.core.refit_done(done);
             },
@@ -204,9 +207,14 @@ impl Learning {
                 // Dropped without a stop: no caller is left.
                 Err(_) => return false,
             },
-            default(POLL_INTERVAL) => {}
+            default(self.nap()) => {}
         }
         true
+    }
+
+    /// How long to wait for something: not at all where requests are left over.
+    fn nap(&self) -> Duration {
+        if self.inbox.calls.is_empty() { POLL_INTERVAL } else { Duration::ZERO }
     }
 
     /// Commit, apply, act on what has been taken in; then what is due beside that.
@@ -275,25 +283,28 @@ impl Learning {
         }
     }
 
-    fn call(&mut self, (call, received): (Call, Instant), now: Now) {
-        if matches!(call.op, Op::Append(_)) {
-            if self.warm.is_some() {
+    fn call(&mut self, forwarded: Forwarded, now: Now) {
+        let Forwarded { caller, asked, since } = forwarded;
+        match asked {
+            Asked::Append(_) if self.warm.is_some() => {
                 let message = "the table given with --warm-start is learned first; send this again";
                 let error = WireError::new(ErrorCode::Overloaded, message);
                 let error = WireError { retry_after_ms: Some(WARMING_MS), ..error };
-                drop(self.outlets.replies.send(call.caller.refuse(&error)));
-                return;
+                drop(self.outlets.replies.send(caller.refuse(&error)));
             }
-            self.appends.push(received);
+            Asked::Append(payload) => {
+                self.appends.push(since);
+                self.core.append(&caller, &payload, now);
+            }
+            Asked::Op(op) => self.core.call(Call { caller, op }, now),
         }
-        self.core.call(call, now);
     }
 
     fn tick(&mut self) {
         let queue = |waiting: usize, max: usize| QueueStatus { waiting: waiting as u64, max: max as u64 };
         self.core.set_queues(QueuesStatus {
             ingest: queue(self.inbox.ingest.len(), self.config.inbox_messages),
-            calls: queue(self.inbox.calls.len(), CALLS),
+            calls: queue(self.inbox.calls.len(), CALLS.total_bytes / ITEM_BYTES),
             publish: queue(self.outlets.publish.len(), self.outlets.publish.capacity()),
         });
         if !self.footprint_told
@@ -327,16 +338,17 @@ impl Learning {
         in_time.clamp(GROUP_ROWS_MIN.min(most), most)
     }
 
-    /// More of what is there already, up to one group: rows are learned together, which is faster. Messages are counted too:
-    /// not every one brings a row.
+    /// More of what is there already, up to one group: rows are learned together, which is faster. Messages and time are
+    /// bounded too: not every message brings a row. Requests come in turns between peers.
     fn drain_inbox(&mut self) {
         let since = Instant::now();
         let now = self.clock.now();
         let storable = self.core.read_only().is_none();
         let most = self.group_rows();
+        let mut answering = Duration::ZERO;
         for _ in 0..most {
-            let full = self.core.waiting_rows() >= most;
-            if full || self.core.waiting_bytes() >= GROUP_BYTES {
+            let full = self.core.waiting_rows() >= most || self.core.waiting_bytes() >= GROUP_BYTES;
+            if full || since.elapsed() >= TAKE_AT_ONCE {
                 break;
             }
             let mut idle = true;
@@ -352,17 +364,26 @@ impl Learning {
                 self.core.ingest(&message, now);
                 idle = false;
             }
-            if let Ok(call) = self.inbox.calls.try_recv() {
+            let brings_rows = |call: &Forwarded| matches!(call.asked, Asked::Append(_));
+            let may_answer = answering < ANSWER_AT_ONCE;
+            if let Some(call) = self.inbox.calls.next_of(|call| may_answer || brings_rows(call)) {
+                let (is_answer, begun) = (!brings_rows(&call), Instant::now());
                 self.call(call, now);
+                if is_answer {
+                    answering += begun.elapsed();
+                }
                 idle = false;
             }
             if idle {
                 break;
             }
         }
+        self.calls_ended = self.calls_ended || self.inbox.calls.is_over();
         while let Ok(offset) = self.inbox.wants.try_recv() {
             self.core.want(offset);
         }
+        // What they asked for has been dropped there; nothing else of it is kept here.
+        drop(self.inbox.calls.take_gone());
         self.timings.stages.passed(Stage::Decode, since, self.core.waiting_rows());
     }
 
@@ -430,19 +451,21 @@ impl Learning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::turns::turns;
     use crossbeam_channel::bounded;
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {
         let config = Arc::new(Config::default());
-        let (calls, wants, done, written, commands) = (never(), never(), never(), never(), never());
+        let (wants, done, written, commands) = (never(), never(), never(), never());
+        let calls = turns(CALLS).1;
         let inbox = Inbox { ingest, calls, wants, done, written, commands };
         let outlets = Outlets {
             tasks: bounded(1).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
             checkpoints: bounded(1).0,
-            replies: Outbox::new(1).0,
-            publish: Outbox::new(1).0,
+            replies: Outbox::new(1, 1).0,
+            publish: Outbox::new(1, 1).0,
             dropped_publications: 0,
         };
         Learning::new(Core::new(Arc::clone(&config)), config, Clock::start(), inbox, outlets)

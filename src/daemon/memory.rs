@@ -4,7 +4,10 @@
 //! passing comes on top: solving for the weights and writing a checkpoint copy a model's matrices for a moment, and a
 //! refit needs three matrices of `evidence_rows` squared on each of its threads.
 
-use crate::config::{Config, ConfigParts};
+use super::learning::GROUP_BYTES;
+use super::queries::{LARGE_QUERIES, PAGED_MAX, WAITING};
+use super::{CALLS, transport_limits};
+use crate::config::{Config, ConfigParts, Limits};
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
 use crate::learner::{COPIES_MAX, KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream};
@@ -32,7 +35,7 @@ pub struct Footprint {
     pub stream: usize,
     /// All streams.
     pub streams: usize,
-    /// Messages on their way in, all as large as they may be, and what waits for peers.
+    /// Whatever waits: messages on their way in, requests, those that are worked on, and what waits for peers.
     pub queues: usize,
     /// Of each critic, in their order.
     pub models: Vec<ModelFootprint>,
@@ -100,6 +103,16 @@ impl ModelFootprint {
     }
 }
 
+/// Bytes of requests that wait behind the transport as they came, and of those that have been read.
+fn read_bytes(limits: &Limits, rewards: usize) -> usize {
+    /// Bytes of memory for each byte of a batch, at most (see `wire`).
+    const READ: usize = 20;
+    let Limits { message_bytes_max, query_rows_max, .. } = *limits;
+    let query = NUMBER * (message_bytes_max + query_rows_max * (2 * rewards + 3));
+    let batches = GROUP_BYTES + READ * message_bytes_max;
+    CALLS.total_bytes + WAITING.total_bytes + LARGE_QUERIES * query + 2 * batches
+}
+
 impl Footprint {
     /// With states (`dim`,) and so many rewards in a row.
     pub fn of(config: &Config, dim: usize, rewards_per_row: usize) -> Self {
@@ -107,14 +120,22 @@ impl Footprint {
         let chains: usize = critics.iter().map(|settings| ModelFootprint::chain(settings, dim)).sum();
         // Where it stands, and where it will when all that waits is stored.
         let stream = 2 * Streams::bytes_per_stream(dim) + chains;
-        let transport = crate::transport::Settings::default();
-        let messages = inbox_messages + transport.requests;
+        let transport = crate::transport::Settings {
+            inbox_messages: *inbox_messages,
+            limits: transport_limits(limits),
+            ..crate::transport::Settings::default()
+        };
+        let rewards = critics.iter().map(|settings| settings.rewards.len()).max().unwrap_or(1);
+        let largest = critics.iter().map(|settings| settings.dictionary_max).max().unwrap_or(0);
+        // A snapshot as lists, the longest of all answers: kept for its pages, and on its way from each thread.
+        let snapshot = (NUMBER + 1) * largest * (largest + dim + 2 * rewards + 1);
+        let queues = transport.queues_bytes() + read_bytes(limits, rewards) + (PAGED_MAX + 4) * snapshot;
         Self {
             row: Rows::bytes_per_row(dim, rewards_per_row),
             window: Window::bytes_max(dim, rewards_per_row, *window_rows),
             stream,
             streams: stream * streams_max,
-            queues: messages * limits.message_bytes_max + transport.limits.backlog_bytes_total_max,
+            queues,
             models: critics.iter().map(|settings| ModelFootprint::of(settings, dim, *streams_max)).collect(),
         }
     }

@@ -7,7 +7,8 @@
 //!                                     core --tasks--> refit --done--> core
 //!                                     core --notices--> http, which shows them to browsers and Prometheus
 //! ```
-//! Every arrow is a bounded queue. Full: ingest and control make the peers wait; calls are answered `overloaded`;
+//! Every arrow is a bounded queue. Full: ingest and control make the peers wait; calls beyond a peer's share are
+//! answered `overloaded`;
 //! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full;
 //! notices are dropped.
 
@@ -30,7 +31,7 @@ use self::recovery::RecoverError;
 use self::refit_thread::Refits;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
@@ -38,6 +39,7 @@ use crate::keys::{KeyError, KeyPair};
 use crate::telemetry::{self, EventBus, Heartbeat, Restarts, Timings};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
+use crate::transport::turns::{Share, turns};
 use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};
 use crate::whole_file;
 use crate::wire::status::RecoveredStatus;
@@ -54,8 +56,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Calls that may wait for the core.
-const CALLS: usize = 256;
+/// Requests that may wait for the core.
+const CALLS: Share = Share { peer_bytes: 8 << 20, total_bytes: 64 << 20 };
+/// Offsets that queries wait for and the core has not heard of.
+const WANTS: usize = 256;
 /// Old models that may wait to be dropped elsewhere.
 const GARBAGE: usize = 4;
 /// Between two status publications.
@@ -234,7 +238,7 @@ impl Daemon {
             None => None,
         };
         let (board, timings) = (core.board(), Timings::default());
-        let mut at_once = FastPath::new(Arc::clone(&board), &config, timings.clone());
+        let mut at_once = FastPath::new(Arc::clone(&board), &config, timings.clone(), clock);
         let settings = transport_settings(&config, keys.as_ref())?;
         let transport = transport::start_answering(settings, move |request| at_once.answer(request));
         let transport = transport.map_err(StartError::Transport)?;
@@ -290,8 +294,8 @@ impl Daemon {
     ) -> Result<(), StartError> {
         let CoreStart { core, clock, timings, feed, http_restarts, warm, lock } = start;
         let config = Arc::clone(&self.config.lock());
-        let (calls, call_queue) = bounded(CALLS);
-        let (wants, want_queue) = bounded(CALLS);
+        let (calls, call_queue) = turns(CALLS);
+        let (wants, want_queue) = bounded(WANTS);
         let (fresh, fresh_queue) = bounded(1);
         let (tasks, task_queue) = bounded(1);
         let (done, done_queue) = bounded(2);
@@ -299,7 +303,8 @@ impl Daemon {
         let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
         let (written, written_queue) = bounded(1);
         let (requests, replies) = (transport.control.clone(), transport.replies.clone());
-        let ports = Ports { requests, replies, calls, wants, fresh: fresh_queue };
+        let pulse = Arc::clone(&self.pulse);
+        let ports = Ports { requests, replies, calls, wants, fresh: fresh_queue, pulse };
         let control = Control::new(ports, core.board(), Arc::clone(&config), timings.clone(), clock);
         let inbox = Inbox {
             ingest: transport.ingest.clone(),
@@ -452,24 +457,29 @@ fn transport_settings(
         allow_remote: config.insecure,
         access: config.access(),
         inbox_messages: config.inbox_messages,
-        limits: transport::Limits {
-            message_bytes_max: limits.message_bytes_max,
-            frame_bytes_max: limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
-            parts_max: limits.parts_max,
-            connections_max: limits.connections_max,
-            connections_per_address_max: limits.connections_per_address_max,
-            subscriptions_max: limits.subscriptions_max,
-            handshake_timeout: Duration::from_millis(limits.handshake_timeout_ms),
-            stall_timeout: Duration::from_millis(limits.stall_timeout_ms),
-            saturated_timeout: Duration::from_millis(limits.saturated_timeout_ms),
-            idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
-            ..transport::Limits::default()
-        },
+        limits: transport_limits(limits),
         ingest: parse("ingest", &config.ingest)?,
         control: parse("control", &config.control)?,
         publish: parse("publish", &config.publish)?,
         ..transport::Settings::default()
     })
+}
+
+/// What peers may cost, by the settings.
+fn transport_limits(limits: &config::Limits) -> transport::Limits {
+    transport::Limits {
+        message_bytes_max: limits.message_bytes_max,
+        frame_bytes_max: limits.frame_bytes_max.unwrap_or(limits.message_bytes_max),
+        parts_max: limits.parts_max,
+        connections_max: limits.connections_max,
+        connections_per_address_max: limits.connections_per_address_max,
+        subscriptions_max: limits.subscriptions_max,
+        handshake_timeout: Duration::from_millis(limits.handshake_timeout_ms),
+        stall_timeout: Duration::from_millis(limits.stall_timeout_ms),
+        saturated_timeout: Duration::from_millis(limits.saturated_timeout_ms),
+        idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
+        ..transport::Limits::default()
+    }
 }
 
 /// Make the data directory if there is none, and take it for this process: its lock, and the path of `endpoints.json`.

@@ -1,26 +1,32 @@
 //! Queries: those of a few states are answered where they arrive, the others on the control thread, which passes on what only
 //! the core can answer.
+//!
+//! The control thread takes requests in turns between peers, and looks at a request before it reads an array of it: whether
+//! its sender may ask that, and whether it has to wait. What waits, for rows or for the core, waits as it came.
 
-use super::TICK;
-use super::core::{Call, Caller};
+use super::core::{Asked, Caller};
+use super::{DRAIN, TICK};
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
-use crate::telemetry::Timings;
-use crate::transport::{Outbox, Reply, Request};
-use crate::wire::{self, ArrayForm, ErrorCode, Op, WireError};
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, select};
-use std::collections::VecDeque;
+use crate::telemetry::{Heartbeat, Timings};
+use crate::transport::turns::{Entrance, ITEM_BYTES, Share, Turns};
+use crate::transport::{Outbox, Reply, Request, SHORT_BYTES};
+use crate::wire::{self, ArrayForm, Draft, ErrorCode, Op, OpKind, WireError};
+use crossbeam_channel::{Receiver, Sender, select};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Queries that may wait for rows to be learned.
-const QUERIES_WAITING: usize = 1024;
-/// Queries of many states that may be under way at a time.
-const LARGE_QUERIES: usize = 64;
-/// Requests that are looked at between two slices of a large query.
-const BETWEEN_SLICES: usize = 64;
+/// Queries that may wait for rows to be learned, in bytes as they came.
+pub(super) const WAITING: Share = Share { peer_bytes: 4 << 20, total_bytes: 32 << 20 };
+/// Of one peer at most so many.
+const WAITING_OF_PEER: usize = 512;
+/// Queries of many states that may be under way at a time, one of each peer.
+pub(super) const LARGE_QUERIES: usize = 8;
+/// Time that other requests take between two slices of a large query, at most, unless a single one takes longer.
+const BETWEEN_SLICES: Duration = Duration::from_millis(1);
 /// Multiplications of one slice of a large query: a fraction of a millisecond.
 const SLICE_WORK: usize = 20_000_000;
 /// Queries of at most so many multiplications are answered where they arrive: some microseconds, as long as it takes to
@@ -29,13 +35,13 @@ const AT_ONCE_WORK: usize = 200_000;
 /// Longer requests are not even looked at there.
 const AT_ONCE_BYTES: usize = 4096;
 /// Encoded snapshots kept for clients that fetch them page by page.
-const PAGED_MAX: usize = 4;
+pub(super) const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 7] = ["hello", "pages", "kernels", "returns", "policies", "new_policy", "journal"];
+const FEATURES: [&str; 8] = ["hello", "pages", "kernels", "returns", "policies", "new_policy", "streams", "journal"];
 
 /// Answers small queries where they arrive, on the transport's thread: that takes no longer than handing them over, and
 /// spares them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
@@ -44,24 +50,34 @@ pub(super) struct FastPath {
     board: Arc<Board>,
     limits: wire::Limits,
     timings: Timings,
+    clock: Clock,
     scratch: Scratch,
     evaluation: Evaluation,
 }
 
+/// The answer to a `ping`.
+fn pong(clock: Clock) -> wire::Reply<'static> {
+    wire::Reply::Ping { version: env!("CARGO_PKG_VERSION"), uptime_s: clock.now().uptime }
+}
+
 impl FastPath {
-    pub(super) fn new(board: Arc<Board>, config: &Config, timings: Timings) -> Self {
+    pub(super) fn new(board: Arc<Board>, config: &Config, timings: Timings, clock: Clock) -> Self {
         let limits = config.limits.wire();
-        Self { board, limits, timings, scratch: Scratch::default(), evaluation: Evaluation::default() }
+        Self { board, limits, timings, clock, scratch: Scratch::default(), evaluation: Evaluation::default() }
     }
 
     pub(super) fn answer(&mut self, request: &Request) -> Option<Vec<u8>> {
         let payload = &request.payload;
-        if payload.len() > AT_ONCE_BYTES || !wire::is_query(payload) {
+        if payload.len() > AT_ONCE_BYTES || !matches!(wire::peek(payload), Some(OpKind::Value | OpKind::Ping)) {
             return None;
         }
         let started = Instant::now();
-        let wire::Request { id, arrays, op } = wire::decode_request(payload, &self.limits).ok()?;
-        op.permitted(request.peer.rights()).ok()?;
+        let draft = wire::read_request(payload, &self.limits).ok()?;
+        draft.kind.permitted(request.peer.rights()).ok()?;
+        let wire::Request { id, arrays, op } = draft.decode(&self.limits).ok()?;
+        if op == Op::Ping {
+            return Some(wire::encode_reply(&id, arrays, &pong(self.clock)));
+        }
         let Op::Value { states, rows, dim, critic, ask, min_offset } = &op else { return None };
         let model = self.board.evaluator(self.board.critic(critic.as_deref()).ok()?)?;
         let snapshot = model.snapshot();
@@ -77,16 +93,25 @@ impl FastPath {
     }
 }
 
+/// A request on its way to the core.
+pub(super) struct Forwarded {
+    pub(super) caller: Caller,
+    pub(super) asked: Asked,
+    /// When it was received.
+    pub(super) since: Instant,
+}
+
 /// Where the control thread gets requests and news, and where it sends what comes of them.
 pub(super) struct Ports {
-    pub(super) requests: Receiver<Request>,
+    pub(super) requests: Turns<Request>,
     pub(super) replies: Outbox<Reply>,
-    /// Each with the moment when it was received.
-    pub(super) calls: Sender<(Call, Instant)>,
+    pub(super) calls: Entrance<Forwarded>,
     /// Rows that queries wait for.
     pub(super) wants: Sender<u64>,
     /// A notice that there are new snapshots on the board.
     pub(super) fresh: Receiver<()>,
+    /// Whether the daemon stops.
+    pub(super) pulse: Arc<Heartbeat>,
 }
 
 /// The thread that answers clients: queries itself, the rest through the core.
@@ -96,13 +121,32 @@ pub(super) struct Control {
     timings: Timings,
     config: Arc<Config>,
     clock: Clock,
-    waiting: Vec<ValueQuery>,
+    /// Queries for rows that are not learned yet.
+    waiting: Vec<Waiting>,
+    /// Bytes of those.
+    waiting_bytes: usize,
     /// Queries of many states: each is answered a slice at a time, in turns, and all others go in between.
     large: VecDeque<LargeQuery>,
     paged: VecDeque<Paged>,
+    /// At a stop, when it ends at the latest.
+    deadline: Option<Instant>,
     /// Kept, so that an answer allocates nothing but its message.
     scratch: Scratch,
     evaluation: Evaluation,
+}
+
+/// A query, as it came, for rows that are not learned yet.
+struct Waiting {
+    request: Request,
+    critic: usize,
+    /// Rows that the snapshot must have learned.
+    needs: u64,
+}
+
+impl Waiting {
+    fn bytes(&self) -> usize {
+        self.request.payload.len() + ITEM_BYTES
+    }
 }
 
 /// A query that is being answered slice by slice, from one snapshot.
@@ -131,20 +175,7 @@ struct ValueQuery {
     states: Vec<f64>,
     rows: usize,
     dim: usize,
-    /// The first one if there is no name.
-    critic: Option<String>,
     ask: Ask,
-    /// Rows that the snapshot must have learned.
-    min_offset: Option<u64>,
-    /// When it was received.
-    since: Instant,
-}
-
-impl ValueQuery {
-    /// Rows that the snapshot must have learned.
-    fn needs(&self) -> u64 {
-        self.min_offset.unwrap_or(0)
-    }
 }
 
 impl Control {
@@ -156,97 +187,241 @@ impl Control {
             config,
             clock,
             waiting: Vec::new(),
+            waiting_bytes: 0,
             large: VecDeque::new(),
             paged: VecDeque::new(),
+            deadline: None,
             scratch: Scratch::default(),
             evaluation: Evaluation::default(),
         }
     }
 
     pub(super) fn run(mut self) {
-        let fresh = self.ports.fresh.clone();
-        loop {
-            if !self.large.is_empty() {
-                if !self.answer_a_slice() {
-                    break;
-                }
+        let (fresh, bell) = (self.ports.fresh.clone(), self.ports.requests.bell().clone());
+        let mut next_look = Instant::now();
+        while !self.is_over() {
+            self.forget_gone();
+            if fresh.try_recv().is_ok() || Instant::now() >= next_look {
+                next_look = Instant::now() + TICK;
+                self.recall();
+            }
+            let worked = self.answer_some();
+            if self.answer_a_slice() || worked {
                 continue;
             }
             select! {
-                recv(self.ports.requests) -> request => match request {
-                    Ok(request) => self.handle(request),
-                    Err(_) => break,
-                },
+                recv(bell) -> _ => {}
                 recv(fresh) -> notice => match notice {
-                    Ok(()) => self.answer_waiting(),
+                    Ok(()) => self.recall(),
+                    // The core has ended.
                     Err(_) => break,
                 },
-                default(TICK) => self.answer_waiting(),
+                default(TICK) => {}
             }
         }
-        for query in std::mem::take(&mut self.waiting) {
-            let message = format!("row {} was not learned before the daemon stopped", query.needs());
+        for Waiting { request, needs, .. } in std::mem::take(&mut self.waiting) {
+            let message = format!("row {needs} was not learned before the daemon stopped");
             let error = WireError::of(ErrorCode::NotReady, "min_offset", message);
-            self.send(query.caller.refuse(&error));
+            self.refuse(&request, &error);
         }
     }
 
+    /// Whether nothing is left to do, or the stop leaves no more time for it.
+    fn is_over(&mut self) -> bool {
+        if self.deadline.is_none() && self.ports.pulse.stopping() {
+            self.deadline = Some(Instant::now() + DRAIN);
+        }
+        let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        is_late || (self.large.is_empty() && self.ports.requests.is_over())
+    }
+
+    /// Drop what peers that have left asked for.
+    fn forget_gone(&mut self) {
+        let gone: HashSet<u64> = self.ports.requests.take_gone().into_iter().collect();
+        if gone.is_empty() {
+            return;
+        }
+        gone.iter().for_each(|&peer| self.ports.calls.leave(peer));
+        self.large.retain(|large| !gone.contains(&large.query.caller.peer.connection));
+        self.waiting.retain(|waiting| !gone.contains(&waiting.request.peer.connection));
+        self.waiting_bytes = self.waiting.iter().map(Waiting::bytes).sum();
+    }
+
+    /// Requests in turns, for a moment; whether there were any.
+    fn answer_some(&mut self) -> bool {
+        let started = Instant::now();
+        let mut worked = false;
+        while started.elapsed() < BETWEEN_SLICES
+            && let Some(request) = self.ports.requests.next_of(|request| self.may_begin(request))
+        {
+            self.handle(request);
+            worked = true;
+        }
+        worked
+    }
+
+    /// A query that may be one of many states waits while its sender has one under way, or too many others have.
+    fn may_begin(&self, request: &Request) -> bool {
+        let is_short = request.payload.len() <= AT_ONCE_BYTES;
+        let has_one = self.large.iter().any(|large| large.query.caller.peer == request.peer);
+        let is_full = self.large.len() >= LARGE_QUERIES && !is_short;
+        (!has_one && !is_full) || (is_short && wire::peek(&request.payload) != Some(OpKind::Value))
+    }
+
     fn handle(&mut self, request: Request) {
-        let Request { peer, payload } = request;
         #[cfg(test)]
-        assert!(payload[..] != *b"panic", "injected");
-        let request = match wire::decode_request(&payload, &self.config.limits.wire()) {
-            Ok(request) => request,
+        assert!(request.payload[..] != *b"panic", "injected");
+        let payload = request.payload.clone();
+        let draft = match wire::read_request(&payload, &self.config.limits.wire()) {
+            Ok(draft) => draft,
             Err(refused) => {
                 let payload = wire::encode_error(&refused.id, &refused.error);
-                return self.send(Reply { peer, payload });
+                return self.send(Reply { peer: request.peer, payload });
             }
         };
-        let wire::Request { id, arrays: form, op } = request;
-        let caller = Caller { peer, id, form };
-        if let Err(error) = op.permitted(peer.rights()) {
-            return self.send(caller.refuse(&error));
+        let caller = Caller { peer: request.peer, id: draft.id.clone(), form: draft.arrays };
+        let done = draft.kind.permitted(request.peer.rights()).and_then(|()| match draft.kind {
+            OpKind::Append => self.append(&caller, &draft, &request),
+            OpKind::Value => self.query(&caller, draft, request),
+            _ => self.simple(&caller, draft, request.since),
+        });
+        if let Err(error) = done {
+            self.send(caller.refuse(&error));
         }
+    }
+
+    /// Pass an append on. A long one of states that the core would refuse is refused here: the core learns meanwhile.
+    fn append(&mut self, caller: &Caller, draft: &Draft<'_>, request: &Request) -> Result<(), WireError> {
+        let Request { payload, since, .. } = request;
+        if payload.len() > AT_ONCE_BYTES
+            && let (Some(found), Some(dim)) = (draft.dim(&self.config.limits.wire()), self.state_dim())
+            && found != dim
+        {
+            let message = format!("states have {dim} numbers here, these have {found}");
+            return Err(WireError::of(ErrorCode::WrongDimension, "state", message));
+        }
+        self.forward(Forwarded { caller: caller.clone(), asked: Asked::Append(payload.clone()), since: *since })
+    }
+
+    /// Numbers in a state, once that is settled.
+    fn state_dim(&self) -> Option<usize> {
+        let learned = || (0..self.config.critics.len()).find_map(|critic| self.board.get(critic));
+        let expected = self.config.expected_dim().map(|(dim, _)| dim);
+        expected.or_else(|| learned().map(|snapshot| snapshot.dim()))
+    }
+
+    /// A request without arrays.
+    fn simple(&mut self, caller: &Caller, draft: Draft<'_>, since: Instant) -> Result<(), WireError> {
         let started = Instant::now();
-        match op {
-            Op::Ping => {
-                let uptime_s = self.clock.now().uptime;
-                self.send(caller.reply(&wire::Reply::Ping { version: env!("CARGO_PKG_VERSION"), uptime_s }));
-            }
+        let decoded = draft.decode(&self.config.limits.wire()).map_err(|refused| refused.error)?;
+        match decoded.op {
+            Op::Ping => self.send(caller.reply(&pong(self.clock))),
             Op::Hello => self.send(caller.reply(&wire::Reply::Hello(&self.greeting()))),
             Op::Snapshot { critic, variance, page, revision } => {
                 let reply = match page {
                     None => self
                         .model(critic.as_deref())
                         .map(|model| caller.reply(&wire::Reply::Snapshot { snapshot: model.snapshot(), variance })),
-                    Some(page) => self.page(&caller, critic.as_deref(), variance, page, revision),
+                    Some(page) => self.page(caller, critic.as_deref(), variance, page, revision),
                 };
-                self.send(reply.unwrap_or_else(|error| caller.refuse(&error)));
+                self.send(reply?);
                 self.timings.query.observe(started.elapsed().as_secs_f64());
             }
-            Op::Value { states, rows, dim, critic, ask, min_offset } => {
-                self.value(ValueQuery { caller, states, rows, dim, critic, ask, min_offset, since: started });
-            }
-            op => self.forward(Call { caller, op }),
+            op => self.forward(Forwarded { caller: caller.clone(), asked: Asked::Op(op), since })?,
         }
+        Ok(())
     }
 
     fn greeting(&self) -> wire::Greeting<'_> {
-        let learned = || (0..self.config.critics.len()).find_map(|critic| self.board.get(critic));
-        let expected = self.config.expected_dim();
         wire::Greeting {
             version: env!("CARGO_PKG_VERSION"),
             // The last one only where there is one.
             features: &FEATURES[..FEATURES.len() - usize::from(!self.config.journal)],
             limits: self.config.limits.wire(),
             critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
-            state_dim: expected.map(|(dim, _)| dim).or_else(|| learned().map(|snapshot| snapshot.dim())),
+            state_dim: self.state_dim(),
         }
     }
 
-    fn forward(&mut self, call: Call) {
-        if let Err(TrySendError::Full((call, _))) = self.ports.calls.try_send((call, Instant::now())) {
-            self.send(call.caller.refuse(&WireError::overloaded(RETRY_MS)));
+    fn forward(&mut self, forwarded: Forwarded) -> Result<(), WireError> {
+        let bytes = match &forwarded.asked {
+            Asked::Append(payload) => payload.len(),
+            Asked::Op(Op::Streams { names: Some(names), .. }) => names.iter().map(|name| name.len() + 32).sum(),
+            Asked::Op(_) => 0,
+        };
+        let put = self.ports.calls.try_put(forwarded.caller.peer.connection, bytes, forwarded);
+        put.map_err(|_| WireError::overloaded(RETRY_MS))
+    }
+
+    /// A `value` request: checks that need no states come first.
+    fn query(&mut self, caller: &Caller, draft: Draft<'_>, request: Request) -> Result<(), WireError> {
+        let (started, limits) = (Instant::now(), self.config.limits.wire());
+        let critic = self.board.critic(draft.critic()?)?;
+        let (model, min_offset) = (self.board.evaluator(critic), draft.min_offset()?);
+        let needs = min_offset.unwrap_or(0);
+        let is_long = request.payload.len() > AT_ONCE_BYTES;
+        if let (Some(model), Some(dim), true) = (&model, draft.dim(&limits), is_long) {
+            check_dim(dim, model.snapshot())?;
+        }
+        // Rows that are to be waited for may be the ones that make the first model.
+        let learned = model.as_ref().map_or(min_offset.is_none(), |model| model.snapshot().offset >= needs);
+        // A long one that waits is checked when its rows are there.
+        let decoded =
+            if learned || !is_long { Some(draft.decode(&limits).map_err(|refused| refused.error)?) } else { None };
+        if !learned {
+            return self.wait(Waiting { request, critic, needs });
+        }
+        let model = model.map_or_else(|| self.model(Some(&self.config.critics[critic].name)), Ok)?;
+        let Some(wire::Request { op: Op::Value { states, rows, dim, ask, .. }, .. }) = decoded else {
+            unreachable!("a query was decoded")
+        };
+        check_dim(dim, model.snapshot())?;
+        let query = ValueQuery { caller: caller.clone(), states, rows, dim, ask };
+        if rows > slice_rows(model.snapshot(), ask) {
+            self.large.push_back(LargeQuery::new(query, model, started));
+            return Ok(());
+        }
+        let done = model.evaluate_into(&query.states, ask, &mut self.scratch, &mut self.evaluation);
+        let evaluation = done.map(|()| &self.evaluation).map_err(WireError::from);
+        self.answer_value(caller, model.snapshot(), evaluation);
+        self.timings.query.observe(started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// Keep a query until its rows are learned.
+    fn wait(&mut self, waiting: Waiting) -> Result<(), WireError> {
+        let Waiting { request, needs, .. } = &waiting;
+        if request.since.elapsed() > WAIT_MAX {
+            let message = format!("row {needs} has not been learned for {} s", WAIT_MAX.as_secs());
+            return Err(WireError::of(ErrorCode::NotReady, "min_offset", message));
+        }
+        let of_peer = || self.waiting.iter().filter(|other| other.request.peer == request.peer);
+        let own: usize = of_peer().map(Waiting::bytes).sum();
+        let is_full = self.waiting_bytes >= WAITING.total_bytes || own >= WAITING.peer_bytes;
+        let is_short = request.payload.len() <= SHORT_BYTES;
+        if (is_full && (own > 0 || !is_short)) || of_peer().count() >= WAITING_OF_PEER {
+            return Err(WireError::overloaded(RETRY_MS));
+        }
+        // If the queue is full the core is about to look at it anyway.
+        let _ = self.ports.wants.try_send(*needs);
+        self.waiting_bytes += waiting.bytes();
+        self.waiting.push(waiting);
+        Ok(())
+    }
+
+    /// Put queries whose rows are learned, or have not been for too long, back among the requests, where they have their turn.
+    fn recall(&mut self) {
+        let offsets: Vec<Option<u64>> =
+            (0..self.config.critics.len()).map(|critic| self.board.get(critic).map(|s| s.offset)).collect();
+        let (ready, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(|waiting: &Waiting| {
+            let learned = offsets[waiting.critic].is_some_and(|offset| offset >= waiting.needs);
+            learned || waiting.request.since.elapsed() > WAIT_MAX
+        });
+        self.waiting = waiting;
+        for ready in ready {
+            self.waiting_bytes -= ready.bytes();
+            let Request { peer, payload, .. } = &ready.request;
+            self.ports.requests.give_back(peer.connection, payload.len(), ready.request);
         }
     }
 
@@ -301,23 +476,9 @@ impl Control {
         Ok(caller.reply(&wire::Reply::Page { page, pages: count, revision, bytes, data }))
     }
 
-    /// What waits beside the large queries, then a slice of one of those. False when no more requests will come and all have
-    /// been answered.
+    /// A slice of the large query whose turn it is; whether there is one.
     fn answer_a_slice(&mut self) -> bool {
-        let mut open = true;
-        for _ in 0..BETWEEN_SLICES {
-            match self.ports.requests.try_recv() {
-                Ok(request) => self.handle(request),
-                Err(e) => {
-                    open = e == TryRecvError::Empty;
-                    break;
-                }
-            }
-        }
-        if self.ports.fresh.try_recv().is_ok() {
-            self.answer_waiting();
-        }
-        let Some(mut large) = self.large.pop_front() else { return open };
+        let Some(mut large) = self.large.pop_front() else { return false };
         match large.advance(&mut self.scratch, &mut self.evaluation) {
             Ok(false) => self.large.push_back(large),
             Ok(true) => {
@@ -327,54 +488,7 @@ impl Control {
             }
             Err(error) => self.answer_value(&large.query.caller, large.model.snapshot(), Err(error)),
         }
-        open || !self.large.is_empty()
-    }
-
-    /// Answer from one snapshot, so that no answer mixes two; or wait until a snapshot has learned enough.
-    fn value(&mut self, query: ValueQuery) {
-        let started = Instant::now();
-        let reply = match self.model_for(&query) {
-            Ok(Some(model)) if query.rows > slice_rows(model.snapshot(), query.ask) => {
-                if self.large.len() < LARGE_QUERIES {
-                    return self.large.push_back(LargeQuery::new(query, model, started));
-                }
-                query.caller.refuse(&WireError::overloaded(RETRY_MS))
-            }
-            Ok(Some(model)) => {
-                let done = model.evaluate_into(&query.states, query.ask, &mut self.scratch, &mut self.evaluation);
-                let evaluation = done.map(|()| &self.evaluation).map_err(WireError::from);
-                self.answer_value(&query.caller, model.snapshot(), evaluation);
-                return self.timings.query.observe(started.elapsed().as_secs_f64());
-            }
-            Ok(None) if query.since.elapsed() > WAIT_MAX => {
-                let message = format!("row {} has not been learned for {} s", query.needs(), WAIT_MAX.as_secs());
-                query.caller.refuse(&WireError::of(ErrorCode::NotReady, "min_offset", message))
-            }
-            Ok(None) if self.waiting.len() < QUERIES_WAITING => {
-                // If the queue is full the core is about to look at it anyway.
-                let _ = self.ports.wants.try_send(query.needs());
-                return self.waiting.push(query);
-            }
-            Ok(None) => query.caller.refuse(&WireError::overloaded(RETRY_MS)),
-            Err(error) => query.caller.refuse(&error),
-        };
-        self.send(reply);
-        self.timings.query.observe(started.elapsed().as_secs_f64());
-    }
-
-    /// The model that a query is answered from; none if its rows are still to be learned.
-    fn model_for(&self, query: &ValueQuery) -> Result<Option<Arc<Evaluator>>, WireError> {
-        let model = match self.model(query.critic.as_deref()) {
-            // Rows that are to be waited for may be the ones that make the first model.
-            Err(e) if e.code == ErrorCode::NotReady && query.min_offset.is_some() => return Ok(None),
-            model => model?,
-        };
-        let (dim, snapshot) = (query.dim, model.snapshot());
-        if dim != snapshot.dim() {
-            let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
-            return Err(WireError::of(ErrorCode::WrongDimension, "states", message));
-        }
-        Ok((snapshot.offset >= query.needs()).then_some(model))
+        true
     }
 
     fn answer_value(&self, caller: &Caller, snapshot: &Snapshot, evaluation: Result<&Evaluation, WireError>) {
@@ -384,16 +498,26 @@ impl Control {
         });
     }
 
-    fn answer_waiting(&mut self) {
-        for query in std::mem::take(&mut self.waiting) {
-            self.value(query);
-        }
+    /// Answer a request with an error.
+    fn refuse(&self, request: &Request, error: &WireError) {
+        let draft = wire::read_request(&request.payload, &self.config.limits.wire());
+        let id = draft.map_or_else(|refused| refused.id, |draft| draft.id);
+        self.send(Reply { peer: request.peer, payload: wire::encode_error(&id, error) });
     }
 
     fn send(&self, reply: Reply) {
         // A transport that has ended has no use for it.
         drop(self.ports.replies.send(reply));
     }
+}
+
+/// Whether states have as many numbers as the model's.
+fn check_dim(dim: usize, snapshot: &Snapshot) -> Result<(), WireError> {
+    if dim == snapshot.dim() {
+        return Ok(());
+    }
+    let message = format!("states have {} numbers here, these have {dim}", snapshot.dim());
+    Err(WireError::of(ErrorCode::WrongDimension, "states", message))
 }
 
 /// States that are evaluated without a look at other requests.
@@ -439,6 +563,7 @@ mod tests {
     use crate::daemon::core::Core;
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::snapshot::ReturnSpread;
+    use crate::transport::turns::turns;
     use crate::transport::{self, Peer};
     use crate::wire::Id;
     use bytes::Bytes;
@@ -462,8 +587,15 @@ mod tests {
         board.get(0).unwrap()
     }
 
-    fn control(requests: Receiver<Request>, replies: Outbox<Reply>, board: Arc<Board>) -> Control {
-        let ports = Ports { requests, replies, calls: bounded(1).0, wants: bounded(1).0, fresh: never() };
+    const SHARE: Share = Share { peer_bytes: 1 << 20, total_bytes: 1 << 20 };
+
+    fn request(connection: u64, payload: Bytes) -> Request {
+        Request { peer: Peer { connection, delimiter: false }, payload, since: Instant::now() }
+    }
+
+    fn control(requests: Turns<Request>, replies: Outbox<Reply>, board: Arc<Board>) -> Control {
+        let (calls, wants) = (turns(SHARE).0, bounded(1).0);
+        let ports = Ports { requests, replies, calls, wants, fresh: never(), pulse: Arc::default() };
         Control::new(ports, board, Arc::new(Config::default()), Timings::default(), Clock::start())
     }
 
@@ -479,14 +611,14 @@ mod tests {
         let board = core.board();
         let snapshot = with_returns(&board);
         let most = slice_rows(&snapshot, Ask::VARIANCE);
-        let (queue, requests) = bounded(100);
-        let (replies, mut answers) = Outbox::new(100);
+        let (queue, requests) = turns(SHARE);
+        let (replies, mut answers) = Outbox::new(100, 1 << 20);
         let state = |i: usize| vec![(i % 100) as f64 / 30.0, (i % 7) as f64];
         let ask = |id: u64, states: Vec<Vec<f64>>| {
             let fields = json!({"states": states, "variance": true, "returns": true, "known": true, "arrays": "list"});
             let payload = wire::encode_request(id, "value", fields.as_object().unwrap()).into();
             let connection = transport::peer_number(id, Rights::ALL);
-            queue.send(Request { peer: Peer { connection, delimiter: false }, payload }).unwrap();
+            queue.put(connection, 0, request(connection, payload));
         };
         ask(1, (0..3 * most + 5).map(state).collect());
         ask(2, (0..most + 1).map(state).chain([vec![1e300, 0.0]]).collect());
@@ -495,7 +627,7 @@ mod tests {
         drop(queue);
         control(requests, replies, Arc::clone(&board)).run();
         let mut answer = || {
-            let Reply { peer, payload } = answers.try_recv().unwrap();
+            let Reply { peer, payload } = answers.try_recv().expect("an answer");
             (peer.connection ^ transport::peer_number(0, Rights::ALL), wire::to_json(&payload).unwrap())
         };
         let (first, second, third, fourth) = (answer(), answer(), answer(), answer());
@@ -522,11 +654,12 @@ mod tests {
         let config = Config::default();
         let mut core = Core::new(Arc::new(config.clone()));
         let board = core.board();
-        let mut at_once = FastPath::new(Arc::clone(&board), &config, Timings::default());
+        let mut at_once = FastPath::new(Arc::clone(&board), &config, Timings::default(), Clock::start());
         let mut ask = |op: &str, fields: Value, rights: Rights| {
             let payload = wire::encode_request(7, op, fields.as_object().unwrap()).into();
-            let peer = Peer { connection: transport::peer_number(1, rights), delimiter: false };
-            at_once.answer(&Request { peer, payload }).map(|payload| wire::to_json(&payload).unwrap())
+            at_once
+                .answer(&request(transport::peer_number(1, rights), payload))
+                .map(|payload| wire::to_json(&payload).unwrap())
         };
         let value = |states: Value| json!({"states": states, "variance": true, "arrays": "list"});
         assert_eq!(ask("value", value(json!([[0.5, 1.0]])), Rights::ALL), None, "there is no model yet");
@@ -568,12 +701,13 @@ mod tests {
             assert_eq!(ask("value", left.clone(), Rights::ALL), None, "{left}");
         }
         assert_eq!(ask("value", value(json!([[0.5, 1.0]])), vec![Right::Append].into()), None, "it may not ask");
-        for op in ["ping", "snapshot", "status"] {
+        for op in ["hello", "snapshot", "status"] {
             assert_eq!(ask(op, json!({}), Rights::ALL), None, "{op}");
         }
+        assert_eq!(ask("ping", json!({}), Rights::ALL).unwrap()["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(ask("ping", json!({}), vec![Right::Administer].into()), None);
         let noise = |payload: &'static [u8]| {
-            let peer = Peer { connection: transport::peer_number(1, Rights::ALL), delimiter: false };
-            at_once.answer(&Request { peer, payload: Bytes::from_static(payload) })
+            at_once.answer(&request(transport::peer_number(1, Rights::ALL), Bytes::from_static(payload)))
         };
         assert!([&b""[..], b"value", b"\x82\xa2op\xa5value", b"\x81\xa2op"].map(noise).iter().all(Option::is_none));
     }
@@ -591,7 +725,7 @@ mod tests {
             core.board()
         };
         let board = learn(1.0);
-        let mut control = control(never(), Outbox::new(1).0, board);
+        let mut control = control(turns(SHARE).1, Outbox::new(1, 1).0, board);
         let peer = Peer { connection: 1, delimiter: false };
         let caller = Caller { peer, id: Id::nil(), form: ArrayForm::Tensor };
         let mut page = |revision| {

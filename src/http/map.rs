@@ -68,8 +68,9 @@ impl View {
         if self.head >= heads {
             return Err(format!("head must be below {heads}"));
         }
-        let range: Vec<[f64; 2]> = list("range", &self.range)?.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect();
-        if range.len() != axes.len() || range.iter().any(|[low, high]| low >= high) {
+        let numbers = list("range", &self.range)?;
+        let range: Vec<[f64; 2]> = numbers.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect();
+        if numbers.len() != 2 * axes.len() || range.iter().any(|[low, high]| low >= high) {
             return Err("range must be from,to for each axis, from below to".into());
         }
         let at = list("at", &self.at)?;

@@ -11,7 +11,8 @@
 //!
 //! | bounded | full |
 //! | --- | --- |
-//! | connections (64) | no further one is accepted until one ends; silent ones are closed after 15 s |
+//! | connections (64, 48 of one address) | further ones are asked about health and metrics only; silent ones are closed after 15 s |
+//! | those beside them (16) | the oldest gives way |
 //! | open pages (16) | 503 |
 //! | frames for a page (1: the newest) | a slow browser loses those in between, and asks for the history again |
 //! | bytes for a browser that takes none | cut off after 30 s |
@@ -169,9 +170,9 @@ impl Http {
         // A panic costs what was under way, and the daemon nothing.
         let wanted = |over: &tokio::sync::watch::Receiver<()>| over.has_changed().is_ok();
         let (watcher_restarts, watcher_over) = (restarts.clone(), over.clone());
-        let (access, router) = (site.access.clone(), server::router(site));
+        let (access, routers) = (site.access.clone(), server::routers(site));
         let serve = move || {
-            let listen = || runtime.block_on(server::serve(&listener, &access, router.clone(), over.clone()));
+            let listen = || runtime.block_on(server::serve(&listener, &access, routers.clone(), over.clone()));
             restarts.keep("http", || wanted(&over), listen);
         };
         let watch = move || {

@@ -18,19 +18,29 @@ use futures_util::stream::{Stream, StreamExt, unfold};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::task::AbortHandle;
 use tokio::time::Sleep;
 
-/// Connections at a time.
+/// Connections at a time, and those of one address among them.
 const CONNECTIONS: usize = 64;
+const CONNECTIONS_PER_ADDRESS: usize = 48;
+/// Connections beside them, each for one question about health or metrics. A further one closes the oldest, so that silent
+/// connections cannot keep a supervisor out.
+const SPARE: usize = 16;
+/// Time for a request to arrive on one of those.
+const SPARE_HEAD: Duration = Duration::from_secs(2);
 /// Open pages that receive frames, at most.
 const PAGES: usize = 16;
 /// Time for a request to arrive, and between two of them on one connection.
@@ -61,27 +71,37 @@ pub(super) struct Site {
 pub(super) async fn serve(
     listener: &std::net::TcpListener,
     access: &Access,
-    router: Router,
+    routers: Routers,
     mut over: watch::Receiver<()>,
 ) {
     let listener = match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => listener,
         Err(e) => return log::error!("event=dashboard_failed why={e}"),
     };
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Arc::new(Mutex::new(HashMap::new()));
+    let mut spare: VecDeque<AbortHandle> = VecDeque::new();
     let accept = async {
         loop {
-            let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
             match listener.accept().await {
                 // Closed at once: an answer needs a request, and requests need the right to query.
                 Ok((_, peer)) if !access.rights(Some(peer.ip())).has(Right::Query) => {
                     log::debug!("event=dashboard_unauthorised peer={}", peer.ip());
                 }
-                Ok((stream, _)) => {
-                    if let Ok(local) = stream.local_addr() {
-                        let router = router.clone().layer(Extension(Local(local)));
-                        tokio::spawn(connection(Guarded::new(stream, permit), router));
+                Ok((stream, peer)) => {
+                    let Ok(local) = stream.local_addr() else { continue };
+                    let local = Extension(Local(local));
+                    if let Some(place) = Place::take(&places, peer.ip()) {
+                        let router = routers.all.clone().layer(local);
+                        tokio::spawn(connection(Guarded::new(stream, place), router, HEAD, true));
+                        continue;
                     }
+                    spare.retain(|connection| !connection.is_finished());
+                    if spare.len() >= SPARE {
+                        spare.pop_front().into_iter().for_each(|oldest| oldest.abort());
+                    }
+                    let router = routers.health.clone().layer(local);
+                    let served = tokio::spawn(connection(Guarded::new(stream, ()), router, SPARE_HEAD, false));
+                    spare.push_back(served.abort_handle());
                 }
                 Err(e) => {
                     log::debug!("event=dashboard_accept why={e}");
@@ -97,10 +117,44 @@ pub(super) async fn serve(
     }
 }
 
-async fn connection(stream: Guarded, router: Router) {
+/// One of the connections that may be open at a time; given back when this is dropped.
+struct Place {
+    places: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    address: IpAddr,
+}
+
+impl Place {
+    /// A place for a connection from `address`, if there is one.
+    fn take(places: &Arc<Mutex<HashMap<IpAddr, usize>>>, address: IpAddr) -> Option<Self> {
+        let mut taken = places.lock();
+        let all: usize = taken.values().sum();
+        let own = taken.get(&address).copied().unwrap_or(0);
+        if all >= CONNECTIONS || own >= CONNECTIONS_PER_ADDRESS {
+            return None;
+        }
+        taken.insert(address, own + 1);
+        drop(taken);
+        Some(Self { places: Arc::clone(places), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        if let Some(own) = taken.get_mut(&self.address) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.address);
+            }
+        }
+    }
+}
+
+async fn connection<P: Send + Unpin + 'static>(stream: Guarded<P>, router: Router, head: Duration, keep_alive: bool) {
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(head)
+        .keep_alive(keep_alive)
         .max_headers(HEAD_FIELDS)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
@@ -109,13 +163,24 @@ async fn connection(stream: Guarded, router: Router) {
     }
 }
 
+/// What is served.
+#[derive(Clone)]
+pub(super) struct Routers {
+    /// Everything.
+    all: Router,
+    /// What supervisors and Prometheus ask for.
+    health: Router,
+}
+
 /// The routes of `site`.
-pub(super) fn router(site: Site) -> Router {
+pub(super) fn routers(site: Site) -> Routers {
     let file =
         |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
     let guard = site.guard.clone();
     let shared = Arc::new(Shared { site, pages: Arc::new(Semaphore::new(PAGES)) });
-    Router::new()
+    let health =
+        Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).route("/readyz", get(readyz));
+    let all = Router::new()
         .route("/", file("text/html; charset=utf-8", include_str!("page/index.html")))
         .route("/app.js", file("text/javascript; charset=utf-8", include_str!("page/app.js")))
         .route("/draw.js", file("text/javascript; charset=utf-8", include_str!("page/draw.js")))
@@ -125,13 +190,13 @@ pub(super) fn router(site: Site) -> Router {
         .route("/api/history", get(history))
         .route("/api/events", get(events))
         .route("/api/map", get(map))
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") })
-        .with_state(shared)
-        .layer(from_fn(protect))
-        .layer(Extension(guard))
+        .merge(health.clone())
+        .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") });
+    let health = health.fallback(|| async { busy("too many connections are open; close some") });
+    let finish = |router: Router<Arc<Shared>>| {
+        router.with_state(Arc::clone(&shared)).layer(from_fn(protect)).layer(Extension(guard.clone()))
+    };
+    Routers { all: finish(all), health: finish(health) }
 }
 
 struct Shared {
@@ -235,16 +300,17 @@ async fn readyz(State(shared): Here) -> Response {
 }
 
 /// A connection that is given up when its peer takes no byte for too long.
-struct Guarded {
+struct Guarded<P> {
     stream: TcpStream,
     /// Runs while there is something that the peer does not take.
     stalled: Option<Pin<Box<Sleep>>>,
-    _permit: OwnedSemaphorePermit,
+    /// Held as long.
+    _place: P,
 }
 
-impl Guarded {
-    fn new(stream: TcpStream, permit: OwnedSemaphorePermit) -> Self {
-        Self { stream, stalled: None, _permit: permit }
+impl<P> Guarded<P> {
+    fn new(stream: TcpStream, place: P) -> Self {
+        Self { stream, stalled: None, _place: place }
     }
 
     fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -258,13 +324,13 @@ impl Guarded {
     }
 }
 
-impl AsyncRead for Guarded {
+impl<P: Unpin> AsyncRead for Guarded<P> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl AsyncWrite for Guarded {
+impl<P: Unpin> AsyncWrite for Guarded<P> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.watch(cx, written)

@@ -91,7 +91,9 @@ pub struct Admission {
     pub next_seq: u64,
     /// Number of the stream.
     pub number: u32,
-    /// Whether rows are missing before the first new one.
+    /// Rows of a known session that were left out before the first of these.
+    pub missing: u64,
+    /// Whether rows are missing before the first new one, or may be.
     gap: bool,
     new_session: bool,
 }
@@ -196,7 +198,8 @@ impl Streams {
             }
         }
         let next_seq = stream.next_seq.max(end);
-        Ok(Admission { duplicates, next_seq, number, gap: seq > stream.next_seq, new_session: false })
+        let missing = seq.saturating_sub(stream.next_seq);
+        Ok(Admission { duplicates, next_seq, number, missing, gap: missing > 0, new_session: false })
     }
 
     fn fresh(batch: &Batch, strict: bool, number: u32, new_session: bool) -> Result<Admission, WireError> {
@@ -204,7 +207,8 @@ impl Streams {
         if seq != 0 && strict {
             return Err(WireError::sequence_gap(0));
         }
-        Ok(Admission { duplicates: 0, next_seq: seq + batch.len() as u64, number, gap: true, new_session })
+        let next_seq = seq + batch.len() as u64;
+        Ok(Admission { duplicates: 0, next_seq, number, missing: 0, gap: true, new_session })
     }
 
     /// Take the new rows of an admitted batch in, the first of which has offset `offset`. `push` is told whether the row starts
@@ -332,6 +336,20 @@ impl Streams {
             streams.truncate(count);
         }
         streams.into_iter().map(|stream| (stream.name.clone(), stream.position())).collect()
+    }
+
+    /// Where the streams of these names stand; those that are not known are left out.
+    pub fn of<'a>(&self, names: impl Iterator<Item = &'a String>) -> BTreeMap<String, StreamPosition> {
+        let known = names.filter_map(|name| Some((name, *self.by_name.get(name)?)));
+        known.map(|(name, number)| (name.clone(), self.streams[number as usize].position())).collect()
+    }
+
+    /// Where `count` streams stand, in the order of their numbers from `from` on; and the number behind them, if there are more.
+    pub fn page(&self, from: u64, count: usize) -> (BTreeMap<String, StreamPosition>, Option<u64>) {
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.streams.len());
+        let to = self.streams.len().min(from + count);
+        let page = self.streams[from..to].iter().map(|stream| (stream.name.clone(), stream.position())).collect();
+        (page, (to < self.streams.len()).then_some(to as u64))
     }
 
     /// Where each stream stands, by name.
@@ -484,6 +502,29 @@ mod tests {
         assert!(again.replay(&taken(&batches[3], 0, &[true]), offset, 0.0).is_err());
         assert!(again.replay(&taken(&named("four", &[0.0, 1.0]), 7, &[true]), offset, 0.0).is_err());
         assert!(again.replay(&taken(&named("four", &[0.0, 1.0]), 1, &[false]), offset, 0.0).is_err());
+    }
+
+    #[test]
+    fn positions_come_by_name_and_in_pages() {
+        let mut streams = Streams::new();
+        for (k, name) in ["d", "b", "a", "e", "c"].into_iter().enumerate() {
+            let limits = StreamLimits { max: 10, idle_rows: 0 };
+            let admission = streams.admit(&named(name, &[0.0, 1.0]), true, k as u64, limits).unwrap();
+            streams.commit(&named(name, &[0.0, 1.0]), &admission, k as u64, 0.0, |_, _| {});
+        }
+        let keys = |page: &BTreeMap<String, StreamPosition>| page.keys().cloned().collect::<String>();
+        let (mut all, mut from, mut pages) = (BTreeMap::new(), Some(0), Vec::new());
+        while let Some(at) = from {
+            let (page, next) = streams.page(at, 2);
+            pages.push((keys(&page), next));
+            all.extend(page);
+            from = next;
+        }
+        assert_eq!(pages, [("bd".to_owned(), Some(2)), ("ae".to_owned(), Some(4)), ("c".to_owned(), None)]);
+        assert_eq!(all, streams.positions());
+        assert_eq!(streams.page(5, 2), (BTreeMap::new(), None));
+        assert_eq!(streams.page(u64::MAX, 2), (BTreeMap::new(), None));
+        assert_eq!(keys(&streams.of(["e", "x", "a"].map(str::to_owned).iter())), "ae");
     }
 
     #[test]

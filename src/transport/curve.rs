@@ -12,7 +12,8 @@
 //! since its last whole message is therefore bounded here ([`unfinished_bytes_max`]).
 
 use super::gate::{ConnectionPermit, Reader, Writer};
-use super::zmq::spawn;
+use super::turns::{Entrance, Watch};
+use super::zmq::{Inbox, spawn};
 use super::zmtp::{self, GREETING_LEN, HeaderReader};
 use super::{Counters, Limits, Peer, Phase, Publication, Reason, Reply, Request, SocketName, StartError};
 use super::{endpoint::listen_at, peer_number};
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, TrySendError, unbounded};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -96,6 +98,8 @@ struct Shared {
     counters: Arc<Counters>,
     /// Public keys as they come in a handshake, and whose they are.
     clients: HashMap<Vec<u8>, (String, Rights)>,
+    /// What waits of clients.
+    requests: Watch<Request>,
     flows: Mutex<HashMap<u64, Arc<Flow>>>,
 }
 
@@ -104,6 +108,8 @@ struct Flow {
     socket: SocketName,
     /// Whether its key was accepted.
     admitted: AtomicBool,
+    /// What it is known as then.
+    number: AtomicU64,
     refused: Mutex<Option<Reason>>,
     /// Bytes passed on to libzmq.
     passed: AtomicU64,
@@ -185,8 +191,8 @@ impl Drop for Wakeup {
 
 /// What whole messages become.
 pub(super) enum Incoming {
-    Rows(Sender<Bytes>),
-    Requests(Sender<Request>),
+    Rows(Inbox),
+    Requests(Entrance<Request>),
     Subscriptions,
 }
 
@@ -203,6 +209,7 @@ impl Curve {
     pub(super) fn start(
         settings: &CurveSettings,
         limits: &Limits,
+        requests: &Entrance<Request>,
         counters: &Arc<Counters>,
         phase: &watch::Receiver<Phase>,
         threads: &mut Vec<JoinHandle<()>>,
@@ -216,6 +223,7 @@ impl Curve {
             limits: limits.clone(),
             counters: Arc::clone(counters),
             clients: clients.collect(),
+            requests: Watch::clone(requests),
             flows: Mutex::default(),
         });
         let zap = context.socket(zmq::REP).and_then(|zap| {
@@ -338,9 +346,11 @@ impl Shared {
         if !rights.has_any(flow.socket.needs()) {
             return refuse(Reason::Unauthorised);
         }
+        let number = peer_number(connection, *rights) | CURVE_BIT;
+        flow.number.store(number, Ordering::Relaxed);
         flow.admitted.store(true, Ordering::Relaxed);
         log::info!("event=client_admitted socket={} client={name} connection={connection}", flow.socket);
-        Some((peer_number(connection, *rights) | CURVE_BIT).to_string())
+        Some(number.to_string())
     }
 }
 
@@ -387,6 +397,7 @@ impl CurveListener {
         let flow = Arc::new(Flow {
             socket: self.socket,
             admitted: AtomicBool::new(false),
+            number: AtomicU64::new(0),
             refused: Mutex::default(),
             passed: AtomicU64::new(0),
             whole: AtomicU64::new(0),
@@ -398,7 +409,7 @@ impl CurveListener {
         });
         self.shared.flows.lock().insert(connection, Arc::clone(&flow));
         let path = self.directory.join(format!("curve-{connection}"));
-        let _guest = CurvePeer { front: self, connection, path: path.clone() };
+        let _guest = CurvePeer { front: self, connection, flow: Arc::clone(&flow), path: path.clone() };
         let connected = tokio::time::timeout(self.shared.limits.handshake_timeout, self.connect(connection, &path));
         let Ok(Ok(inner)) = connected.await else { return Some(Reason::Internal) };
         let (mut inner_reader, mut inner_writer) = inner.into_split();
@@ -435,6 +446,11 @@ impl CurveListener {
             // Requests wait until their sender has read what it asked for before.
             while flow.waiting() > limits.backlog_bytes_max as u64 / 2 {
                 flow.progress.notified().await;
+            }
+            // And until those that it has sent before have been taken up.
+            if self.socket == SocketName::Control {
+                let number = flow.number.load(Ordering::Relaxed);
+                poll_fn(|cx| self.shared.requests.poll_room(number, cx)).await;
             }
             let n = reader.read(&mut chunk).await.unwrap_or(0);
             if n == 0 {
@@ -536,12 +552,16 @@ impl CurveListener {
 struct CurvePeer<'a> {
     front: &'a CurveListener,
     connection: u64,
+    flow: Arc<Flow>,
     path: PathBuf,
 }
 
 impl Drop for CurvePeer<'_> {
     fn drop(&mut self) {
         self.front.shared.flows.lock().remove(&self.connection);
+        if self.front.socket == SocketName::Control && self.flow.admitted.load(Ordering::Relaxed) {
+            self.front.shared.requests.leave(self.flow.number.load(Ordering::Relaxed));
+        }
         // Gone already where libzmq has connected.
         let _ = std::fs::remove_file(&self.path);
         self.front.tell(Change::Gone { connection: self.connection, path: std::mem::take(&mut self.path) });
@@ -575,12 +595,6 @@ impl Frames {
     }
 }
 
-/// Something whole that a queue of the daemon had no room for.
-enum Held {
-    Rows(Bytes),
-    Request(Request),
-}
-
 /// The thread of one of libzmq's sockets.
 struct Worker {
     socket: SocketName,
@@ -598,7 +612,8 @@ struct Worker {
     topics: HashMap<u64, HashSet<Vec<u8>>>,
     /// Connections that have gone, and of which something may not have been received.
     leaving: Vec<(u64, PathBuf)>,
-    held: Option<Held>,
+    /// Rows that the inbox had no room for.
+    held: Option<Bytes>,
 }
 
 impl Worker {
@@ -737,19 +752,21 @@ impl Worker {
 
     fn take(&mut self, number: u64, mut frames: Vec<zmq::Message>) {
         let counters = &self.shared.counters;
-        match self.incoming {
+        match &self.incoming {
             Some(Incoming::Rows(_)) => match (frames.pop(), frames.is_empty()) {
-                (Some(frame), true) => self.held = Some(Held::Rows(Bytes::copy_from_slice(&frame))),
+                (Some(frame), true) => self.held = Some(Bytes::copy_from_slice(&frame)),
                 _ => counters.ingest_malformed.add(1),
             },
-            Some(Incoming::Requests(_)) => {
+            Some(Incoming::Requests(requests)) => {
                 let (delimiter, payload) = match &frames[..] {
                     [payload] if !payload.is_empty() => (false, payload),
                     [delimiter, payload] if delimiter.is_empty() => (true, payload),
                     _ => return counters.control_malformed.add(1),
                 };
                 let payload = Bytes::copy_from_slice(payload);
-                self.held = Some(Held::Request(Request { peer: Peer { connection: number, delimiter }, payload }));
+                let request = Request { peer: Peer { connection: number, delimiter }, payload, since: Instant::now() };
+                counters.requests.add(1);
+                requests.put(number, request.payload.len(), request);
             }
             Some(Incoming::Subscriptions) => self.subscription(number_of(number), &frames),
             None => {}
@@ -774,27 +791,13 @@ impl Worker {
         }
     }
 
-    /// Put what is held into its queue, if there is room now.
+    /// Put what is held into the inbox, if there is room now.
     fn retry(&mut self) {
-        let counters = &self.shared.counters;
-        let Some(held) = self.held.take() else { return };
-        self.held = match (held, &self.incoming) {
-            (Held::Rows(rows), Some(Incoming::Rows(queue))) => match queue.try_send(rows) {
-                Err(TrySendError::Full(rows)) => Some(Held::Rows(rows)),
-                sent => {
-                    counters.ingest_messages.add(u64::from(sent.is_ok()));
-                    None
-                }
-            },
-            (Held::Request(request), Some(Incoming::Requests(queue))) => match queue.try_send(request) {
-                Err(TrySendError::Full(request)) => Some(Held::Request(request)),
-                sent => {
-                    counters.requests.add(u64::from(sent.is_ok()));
-                    None
-                }
-            },
-            _ => None,
-        };
+        let (Some(rows), Some(Incoming::Rows(inbox))) = (self.held.take(), &self.incoming) else { return };
+        match inbox.try_send(rows) {
+            Err(TrySendError::Full(rows)) => self.held = Some(rows),
+            sent => self.shared.counters.ingest_messages.add(u64::from(sent.is_ok())),
+        }
     }
 
     fn send(&mut self, outgoing: Outgoing) {

@@ -15,9 +15,10 @@
 #[cfg(feature = "curve")]
 use super::curve;
 use super::endpoint::{Listener, SocketFile};
+use super::turns::Watch;
 use super::zmq::{connection_identity, spawn};
-use super::zmtp::{self, Filter, Introduced, Introduction, Scanner};
-use super::{Counters, Limits, Phase, Reason, SocketName, StartError, peer_number};
+use super::zmtp::{self, Filter, Introduced, Introduction, Room, Scanner};
+use super::{Counters, Limits, Phase, Reason, Request, SHORT_BYTES, SocketName, StartError, peer_number};
 use crate::access::{Access, Rights};
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
@@ -46,6 +47,12 @@ pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Bytes taken from a stream at once; on the stack, so an idle connection holds none.
 const CHUNK: usize = 64 << 10;
+
+/// Bytes that a link moves before others have their turn.
+const TURN_BYTES: usize = CHUNK;
+
+/// Commands that a peer may send in a second; beyond that it is read no further until the second is over.
+const COMMANDS_PER_SECOND: u32 = 50_000;
 
 /// A buffer that is empty gives memory beyond this back, in bytes.
 const IDLE_CAPACITY: usize = 16 << 10;
@@ -82,6 +89,7 @@ pub(super) fn start(
     doors: Listeners,
     access: Access,
     mut limits: Limits,
+    requests: Watch<Request>,
     counters: Arc<Counters>,
     phase: watch::Receiver<Phase>,
 ) -> Result<JoinHandle<()>, StartError> {
@@ -89,8 +97,10 @@ pub(super) fn start(
     let gate = Arc::new(Gate {
         access,
         limits,
+        requests,
         counters,
         register: Mutex::new(Register::default()),
+        unfinished: AtomicU64::new(0),
         next_connection: AtomicU64::new(1),
     });
     let doors = {
@@ -148,7 +158,11 @@ struct Gate {
     access: Access,
     limits: Limits,
     counters: Arc<Counters>,
+    /// What waits of clients.
+    requests: Watch<Request>,
     register: Mutex<Register>,
+    /// Bytes of long messages that have been begun.
+    unfinished: AtomicU64,
     next_connection: AtomicU64,
 }
 
@@ -193,15 +207,24 @@ impl Gate {
         Some(std::mem::take(&mut register.unlogged))
     }
 
-    /// Bytes that may wait for one peer now.
-    fn room(&self) -> usize {
+    /// What may wait for one peer now, beside what waits for others.
+    fn room(&self) -> Room {
         let sockets = [&self.counters.ingest, &self.counters.control, &self.counters.publish];
         let total: u64 = sockets.iter().map(|s| s.backlog_bytes.get()).sum();
-        if total < self.limits.backlog_bytes_total_max as u64 {
-            self.limits.backlog_bytes_max
-        } else {
-            self.limits.backlog_bytes_max.min(self.limits.message_bytes_max)
+        let left = (self.limits.backlog_bytes_total_max as u64).saturating_sub(total);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        Room { backlog: self.limits.backlog_bytes_max, long: left, short: SHORT_BYTES }
+    }
+
+    /// Whether so many bytes more of long messages may be begun; they are counted then. One may always be, however long.
+    fn begin(&self, bytes: u64) -> bool {
+        let before = self.unfinished.load(Ordering::Relaxed);
+        let fits = before == 0 || before + bytes <= self.limits.unfinished_bytes_max as u64;
+        let begins = fits && (before == 0 || !self.requests.is_full());
+        if begins {
+            self.unfinished.fetch_add(bytes, Ordering::Relaxed);
         }
+        begins
     }
 }
 
@@ -431,6 +454,11 @@ async fn serve(
     link.pass_up(&peer.read_ahead);
     while !link.is_over() {
         poll_fn(|cx| link.poll_step(cx)).await;
+        if link.moved >= TURN_BYTES {
+            link.moved = 0;
+            // A peer that always has something for us is not the only one.
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -506,7 +534,7 @@ struct Link {
     up: BytesMut,
     /// Bytes for the peer.
     down: BytesMut,
-    /// As much of `down` as is in the counters.
+    /// As much of `down`, and of what has begun to come for it, as is in the counters.
     down_counted: u64,
     /// When `down` last stopped being empty, if it is not.
     behind_since: Option<Instant>,
@@ -518,6 +546,15 @@ struct Link {
     last_sign: Instant,
     /// Runs always, and looks at `last_sign`.
     idle_timer: Pin<Box<Sleep>>,
+    /// Bytes read from the peer and from the socket behind since others had their turn.
+    moved: usize,
+    /// Bytes counted for a long message that has been begun, and since when it has been under way.
+    begun: u64,
+    begun_since: Instant,
+    /// Whether the client is so far behind that it gets no turn.
+    is_paused: bool,
+    /// When the second began in which commands are counted, and how many there were before it.
+    second: (Instant, u32),
 }
 
 impl Link {
@@ -555,7 +592,17 @@ impl Link {
             timer: None,
             last_sign: Instant::now(),
             idle_timer,
+            moved: 0,
+            begun: 0,
+            begun_since: Instant::now(),
+            is_paused: false,
+            second: (Instant::now(), 0),
         }
+    }
+
+    /// What the connection is called behind the gate.
+    fn number(&self) -> u64 {
+        peer_number(self.seat.connection, self.seat.rights)
     }
 
     /// Whether nothing is left to do: the socket behind is gone, and what it sent has been written or cannot be.
@@ -583,6 +630,26 @@ impl Link {
         if let Err(reason) = self.scanner.scan(bytes, &mut self.up) {
             self.cut(reason);
         }
+        self.count_begun();
+    }
+
+    /// Keep the bytes of long messages that have been begun in step with the one that is under way here. Whether there is room
+    /// for it.
+    fn count_begun(&mut self) -> bool {
+        let wanted = match self.scanner.unfinished() {
+            bytes if bytes > SHORT_BYTES as u64 && self.reader.is_some() => bytes,
+            _ => 0,
+        };
+        if wanted < self.begun {
+            self.seat.gate.unfinished.fetch_sub(self.begun - wanted, Ordering::Relaxed);
+            self.begun = wanted;
+        } else if wanted > self.begun && self.seat.gate.begin(wanted - self.begun) {
+            if self.begun == 0 {
+                self.begun_since = Instant::now();
+            }
+            self.begun = wanted;
+        }
+        wanted == self.begun
     }
 
     /// Close the peer's connection. What it sent before still goes to the socket behind.
@@ -596,18 +663,42 @@ impl Link {
         self.writer = None;
         self.down = BytesMut::new();
         self.seat.release_identity();
+        self.leave();
+    }
+
+    /// The peer takes no more answers: drop its requests.
+    fn leave(&mut self) {
+        if self.seat.socket == SocketName::Control {
+            self.reader = None;
+            self.seat.gate.requests.leave(self.number());
+        }
     }
 
     /// Whether the peer must wait before more is read from it.
     fn is_held(&self) -> bool {
-        let asks_too_much =
-            self.seat.socket == SocketName::Control && self.down.len() >= self.seat.gate.limits.backlog_bytes_max / 2;
-        !self.up.is_empty() || asks_too_much
+        let asks_too_much = self.seat.socket == SocketName::Control
+            && (self.is_behind() || !self.seat.gate.requests.has_room(self.number()));
+        let commands = self.scanner.commands.wrapping_sub(self.second.1);
+        let is_noise = commands > COMMANDS_PER_SECOND && self.second.0.elapsed() < Duration::from_secs(1);
+        let has_no_room = self.scanner.unfinished() > self.begun.max(SHORT_BYTES as u64);
+        !self.up.is_empty() || asks_too_much || is_noise || has_no_room
+    }
+
+    /// Whether a client has as many answers waiting that it should read some first.
+    fn is_behind(&self) -> bool {
+        self.down.len() >= self.seat.gate.limits.backlog_bytes_max / 2
     }
 
     fn poll_peer_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.is_held() {
+        if !self.count_begun() || self.is_held() {
+            if self.seat.socket == SocketName::Control {
+                // Woken when there is room for more of its requests.
+                let _ = self.seat.gate.requests.poll_room(self.number(), cx);
+            }
             return Poll::Pending;
+        }
+        if self.second.0.elapsed() >= Duration::from_secs(1) {
+            self.second = (Instant::now(), self.scanner.commands);
         }
         let Some(reader) = &mut self.reader else { return Poll::Pending };
         let mut storage = [MaybeUninit::uninit(); CHUNK];
@@ -622,6 +713,7 @@ impl Link {
         } else {
             self.seat.gate.counters.socket(self.seat.socket).bytes_in.add(chunk.filled().len() as u64);
             self.last_sign = Instant::now();
+            self.moved += chunk.filled().len();
             self.pass_up(chunk.filled());
         }
         Poll::Ready(())
@@ -660,6 +752,7 @@ impl Link {
             self.lose_inner();
             return Poll::Ready(());
         }
+        self.moved += chunk.filled().len();
         if self.writer.is_none() {
             return Poll::Ready(());
         }
@@ -701,7 +794,7 @@ impl Link {
         if self.scanner.pongs.is_empty() || !self.filter.is_between_messages() {
             return;
         }
-        if self.writer.is_some() && self.down.len() < self.seat.gate.room() {
+        if self.writer.is_some() && self.down.len() < SHORT_BYTES {
             self.down.extend_from_slice(&self.scanner.pongs);
         }
         self.scanner.pongs.clear();
@@ -710,9 +803,16 @@ impl Link {
     /// Keep the counter, and the time since when the peer is behind, in step with `down`.
     fn note_backlog(&mut self) {
         let backlog = &self.seat.gate.counters.socket(self.seat.socket).backlog_bytes;
-        backlog.add(self.down.len() as u64);
+        // What has begun to come is counted as a whole: there must be room for it.
+        let promised = if self.writer.is_some() { self.filter.promised() } else { 0 };
+        let waiting = self.down.len() as u64 + promised;
+        backlog.add(waiting);
         backlog.subtract(self.down_counted);
-        self.down_counted = self.down.len() as u64;
+        self.down_counted = waiting;
+        if self.seat.socket == SocketName::Control && self.is_paused != self.is_behind() {
+            self.is_paused = self.is_behind();
+            self.seat.gate.requests.pause(self.number(), self.is_paused);
+        }
         if self.down.is_empty() {
             self.behind_since = None;
         } else if self.behind_since.is_none() {
@@ -724,8 +824,8 @@ impl Link {
 
     /// While bytes wait, look now and then whether they wait too long.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let is_kept_waiting = self.scanner.knows_pong && self.is_held() && self.writer.is_some();
-        if self.behind_since.is_none() && !is_kept_waiting {
+        let is_kept_waiting = self.is_held() && self.writer.is_some();
+        if self.behind_since.is_none() && !is_kept_waiting && self.begun == 0 {
             return Poll::Pending;
         }
         let interval = WATCH_INTERVAL.min(self.seat.gate.limits.stall_timeout / 4).max(Duration::from_millis(1));
@@ -758,6 +858,7 @@ impl Link {
         match self.behind_since {
             Some(_) if self.last_progress.elapsed() >= limits.stall_timeout => self.cut(Reason::Stalled),
             Some(since) if since.elapsed() >= limits.saturated_timeout => self.cut(Reason::Saturated),
+            _ if self.has_stopped_short() => self.cut(Reason::Stalled),
             Some(_) => {}
             // A PING may wait behind messages that cannot be read yet. Unanswered, libzmq gives the connection up and
             // with it what is under way; any sign of life prevents that.
@@ -769,8 +870,19 @@ impl Link {
     }
 }
 
+impl Link {
+    /// Whether it has not finished a long message for so long that others who wait to begin one go first.
+    fn has_stopped_short(&self) -> bool {
+        let gate = &self.seat.gate;
+        let is_full = 2 * gate.unfinished.load(Ordering::Relaxed) > gate.limits.unfinished_bytes_max as u64;
+        is_full && self.begun > 0 && self.up.is_empty() && self.begun_since.elapsed() >= gate.limits.stall_timeout
+    }
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
+        self.seat.gate.unfinished.fetch_sub(self.begun, Ordering::Relaxed);
+        self.leave();
         self.seat.gate.counters.socket(self.seat.socket).backlog_bytes.subtract(self.down_counted);
     }
 }

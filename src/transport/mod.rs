@@ -17,9 +17,13 @@
 //! | queue | full |
 //! | --- | --- |
 //! | [`Transport::ingest`] | the ingest thread waits, TCP slows the producers; nothing is lost |
-//! | [`Transport::control`] | requests wait likewise; replies still go out |
+//! | [`Transport::control`], a peer's share | this peer is not read any more; others are, and replies go out |
+//! | [`Transport::control`], the total | peers of which something waits are not read any more |
 //! | [`Transport::replies`], [`Transport::publish`] | the sender waits, or drops with `try_send`: its choice |
-//! | a peer's backlog in the gate | its newest replies or publications are dropped and counted; requests wait at half |
+//! | a peer's backlog in the gate | its newest replies or publications are dropped and counted; at half of it the peer is not read, and gets no turn |
+//! | long messages that are not whole yet | peers that have begun further ones are not read any more |
+//!
+//! All of these are bounded in bytes ([`Settings::queues_bytes`]). Requests are taken in turns between peers (`turns.rs`).
 //!
 //! A runtime of tokio lives in this folder and nowhere else.
 
@@ -29,6 +33,7 @@ mod curve;
 mod endpoint;
 mod gate;
 pub mod inspect;
+pub mod turns;
 mod zmq;
 mod zmtp;
 
@@ -45,10 +50,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use turns::{Share, Turns};
 
 /// The three sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +94,9 @@ impl fmt::Display for SocketName {
     }
 }
 
+/// Messages of at most so many bytes pass whatever others make us hold: there is room for one of each connection.
+pub const SHORT_BYTES: usize = 64 << 10;
+
 /// What one peer, or all of them together, may cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
@@ -119,8 +128,11 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// What waits for one peer, in bytes; it may be exceeded by one message.
     pub backlog_bytes_max: usize,
-    /// What waits for all peers together, in bytes; beyond it a peer may be behind by `message_bytes_max` only.
+    /// What waits for all peers together, in bytes; beyond it a peer gets short messages only, and is behind by
+    /// [`SHORT_BYTES`] at most.
     pub backlog_bytes_total_max: usize,
+    /// Bytes of messages longer than [`SHORT_BYTES`] that peers may have begun and not finished, all together.
+    pub unfinished_bytes_max: usize,
     /// Silence on a TCP connection before the kernel asks whether the other end is still there. It asks every
     /// fifth of that time and gives up after five questions.
     pub keepalive_idle: Duration,
@@ -145,6 +157,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(3600),
             backlog_bytes_max: 16 << 20,
             backlog_bytes_total_max: 256 << 20,
+            unfinished_bytes_max: 64 << 20,
             keepalive_idle: Duration::from_secs(15),
             unconfirmed_timeout: Duration::from_secs(30),
         }
@@ -173,8 +186,13 @@ pub struct Settings {
     pub limits: Limits,
     /// Capacity of [`Transport::ingest`] in messages.
     pub inbox_messages: usize,
-    /// Capacity of [`Transport::control`] in requests.
-    pub requests: usize,
+    /// Capacity of [`Transport::ingest`] in bytes; it may be exceeded by one message.
+    pub inbox_bytes: usize,
+    /// What may wait in [`Transport::control`].
+    pub requests: Share,
+    /// Capacity of each of [`Transport::replies`] and [`Transport::publish`] in bytes; it may be exceeded by one message of each
+    /// thread that sends.
+    pub outbox_bytes: usize,
     /// Capacity of [`Transport::replies`].
     pub replies: usize,
     /// Capacity of [`Transport::publish`].
@@ -196,10 +214,24 @@ impl Default for Settings {
             encrypted: Vec::new(),
             limits: Limits::default(),
             inbox_messages: 1024,
-            requests: 1024,
+            inbox_bytes: 16 << 20,
+            requests: Share { peer_bytes: 4 << 20, total_bytes: 64 << 20 },
+            outbox_bytes: 32 << 20,
             replies: 1024,
             publications: 256,
         }
+    }
+}
+
+impl Settings {
+    /// Bytes that all of the transport's queues hold together at the most, but for single messages that exceed a bound.
+    pub fn queues_bytes(&self) -> usize {
+        let Limits { message_bytes_max, connections_max, backlog_bytes_total_max, unfinished_bytes_max, .. } =
+            self.limits;
+        // Of each connection: a short message on its way in, once in the gate and once behind it, and short replies.
+        let each = 4 * SHORT_BYTES;
+        let inward = self.inbox_bytes + self.requests.total_bytes + unfinished_bytes_max;
+        inward + backlog_bytes_total_max + 2 * self.outbox_bytes + connections_max * each + 4 * message_bytes_max
     }
 }
 
@@ -245,8 +277,10 @@ pub(crate) fn peer_number(connection: u64, rights: Rights) -> u64 {
 pub struct Request {
     /// Who asked.
     pub peer: Peer,
-    /// What. It shares its memory with what arrived around it (64 KiB and more): do not keep it.
+    /// What. Where it is shown to `at_once` it shares its memory with what arrived around it.
     pub payload: Bytes,
+    /// When it was received.
+    pub since: Instant,
 }
 
 /// An answer to a [`Request`].
@@ -346,7 +380,7 @@ reasons! {
     BadSubscription => "bad_subscription",
     /// A subscriber has as many topics as it may have.
     TooManySubscriptions => "too_many_subscriptions",
-    /// It accepted no byte for too long.
+    /// It accepted no byte for too long, or left a long message unfinished while others waited to begin one.
     Stalled => "stalled",
     /// It was behind for too long.
     Saturated => "saturated",
@@ -367,7 +401,7 @@ pub struct SocketCounters {
     pub bytes_in: Count,
     /// Bytes written to peers.
     pub bytes_out: Count,
-    /// Bytes that wait for peers now.
+    /// Bytes that wait for peers now, those of a message that has begun to come included.
     pub backlog_bytes: Count,
     /// Messages that were meant for a peer and dropped because its backlog was full.
     pub backlog_dropped: Count,
@@ -533,6 +567,9 @@ impl StartError {
     }
 }
 
+/// Pause of a sender while an [`Outbox`] is full.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+
 /// How far the life of a transport has come; it only goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -545,32 +582,92 @@ enum Phase {
     Closed,
 }
 
-/// A bounded queue that a socket's thread empties: it wakes that thread, and no other stands between.
-#[derive(Debug)]
-pub struct Outbox<T>(mpsc::Sender<T>);
+/// What an [`Outbox`] holds.
+pub trait Outgoing {
+    /// Bytes of the message.
+    fn bytes(&self) -> usize;
+}
 
-impl<T> Clone for Outbox<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
+impl Outgoing for Reply {
+    fn bytes(&self) -> usize {
+        self.payload.len()
     }
 }
 
-impl<T> Outbox<T> {
-    /// A queue of at most `capacity` items, at least 1, and its other end.
-    pub(crate) fn new(capacity: usize) -> (Self, mpsc::Receiver<T>) {
-        let (sender, receiver) = mpsc::channel(capacity);
-        (Self(sender), receiver)
+impl Outgoing for Publication {
+    fn bytes(&self) -> usize {
+        self.payload.len()
+    }
+}
+
+/// A bounded queue that a socket's thread empties: it wakes that thread, and no other stands between.
+#[derive(Debug)]
+pub struct Outbox<T> {
+    queue: mpsc::Sender<T>,
+    bytes: Arc<AtomicUsize>,
+    bytes_max: usize,
+}
+
+/// The other end of an [`Outbox`].
+#[derive(Debug)]
+pub(crate) struct Outgoings<T> {
+    queue: mpsc::Receiver<T>,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl<T: Outgoing> Outgoings<T> {
+    fn taken(&self, item: T) -> T {
+        self.bytes.fetch_sub(item.bytes(), Ordering::Relaxed);
+        item
+    }
+
+    /// The next item; none when no more can come.
+    pub(crate) async fn recv(&mut self) -> Option<T> {
+        let item = self.queue.recv().await?;
+        Some(self.taken(item))
+    }
+
+    /// The next item, if there is one.
+    #[cfg(test)]
+    pub(crate) fn try_recv(&mut self) -> Option<T> {
+        let item = self.queue.try_recv().ok()?;
+        Some(self.taken(item))
+    }
+
+    /// Refuse further items.
+    pub(crate) fn close(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl<T> Clone for Outbox<T> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone(), bytes: Arc::clone(&self.bytes), bytes_max: self.bytes_max }
+    }
+}
+
+impl<T: Outgoing> Outbox<T> {
+    /// A queue of at most `capacity` items, at least 1, and so many bytes, which one item may exceed; and its other end.
+    pub(crate) fn new(capacity: usize, bytes_max: usize) -> (Self, Outgoings<T>) {
+        let (queue, receiver) = mpsc::channel(capacity);
+        let bytes = Arc::new(AtomicUsize::new(0));
+        (Self { queue, bytes: Arc::clone(&bytes), bytes_max }, Outgoings { queue: receiver, bytes })
     }
 
     /// Hand an item over, waiting while the queue is full. Not from within an async runtime.
     ///
     /// # Errors
     /// If the transport has ended, with the item.
-    pub fn send(&self, item: T) -> Result<(), SendError<T>> {
-        self.try_send(item).or_else(|refused| match refused {
-            TrySendError::Full(item) => self.0.blocking_send(item).map_err(|e| SendError(e.0)),
-            TrySendError::Disconnected(item) => Err(SendError(item)),
-        })
+    pub fn send(&self, mut item: T) -> Result<(), SendError<T>> {
+        loop {
+            match self.try_send(item) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(item)) => return Err(SendError(item)),
+                Err(TrySendError::Full(refused)) => item = refused,
+            }
+            // The thread at the other end waits for no peer: this is over soon.
+            std::thread::sleep(FULL_PAUSE);
+        }
     }
 
     /// Hand an item over, unless the queue is full.
@@ -578,15 +675,23 @@ impl<T> Outbox<T> {
     /// # Errors
     /// If it is, or the transport has ended, with the item.
     pub fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
-        self.0.try_send(item).map_err(|refused| match refused {
-            mpsc::error::TrySendError::Full(item) => TrySendError::Full(item),
-            mpsc::error::TrySendError::Closed(item) => TrySendError::Disconnected(item),
+        let (bytes, before) = (item.bytes(), self.bytes.load(Ordering::Relaxed));
+        if before > 0 && before + bytes > self.bytes_max && !self.queue.is_closed() {
+            return Err(TrySendError::Full(item));
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.queue.try_send(item).map_err(|refused| {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            match refused {
+                mpsc::error::TrySendError::Full(item) => TrySendError::Full(item),
+                mpsc::error::TrySendError::Closed(item) => TrySendError::Disconnected(item),
+            }
         })
     }
 
     /// Items that wait.
     pub fn len(&self) -> usize {
-        self.capacity() - self.0.capacity()
+        self.capacity() - self.queue.capacity()
     }
 
     /// Whether none waits.
@@ -596,7 +701,7 @@ impl<T> Outbox<T> {
 
     /// Items that may wait.
     pub fn capacity(&self) -> usize {
-        self.0.max_capacity()
+        self.queue.max_capacity()
     }
 }
 
@@ -609,8 +714,8 @@ pub struct Transport {
     /// Messages of producers, each in its order; full: producers wait. Disconnected once everything taken before
     /// [`Transport::stop_receiving`] has been read. A message shares its memory with its neighbours: do not keep it.
     pub ingest: Receiver<Bytes>,
-    /// Requests of clients; full: clients wait. Disconnected like `ingest`.
-    pub control: Receiver<Request>,
+    /// Requests of clients, taken in turns; a client beyond its share waits. Over when `ingest` is.
+    pub control: Turns<Request>,
     /// Answers to them; full: the sender waits. Replies to one client arrive in the order in which they were handed in.
     pub replies: Outbox<Reply>,
     /// Messages to subscribers; full: the sender waits, or drops with `try_send`.
@@ -676,15 +781,15 @@ pub fn start_answering(
     // Dropped before `running`, which waits for it, should a later step fail.
     let over = over;
 
-    let (inbox, ingest_queue) = crossbeam_channel::bounded(settings.inbox_messages);
-    let (requests, control_queue) = crossbeam_channel::bounded(settings.requests);
+    let (inbox, ingest_queue) = zmq::Inbox::new(settings.inbox_messages, settings.inbox_bytes);
+    let (requests, control_queue) = turns::turns(settings.requests);
 
     // If a later step fails, dropping `running` ends the threads that exist.
     #[cfg(feature = "curve")]
     let (mut fronts, mut to_control, mut to_publish) = (Vec::new(), None, None);
     #[cfg(feature = "curve")]
     if let Some(keys) = &settings.curve {
-        let curve = curve::Curve::start(keys, &settings.limits, &counters, &watch, &mut running.threads)?;
+        let curve = curve::Curve::start(keys, &settings.limits, &requests, &counters, &watch, &mut running.threads)?;
         for (socket, listener, _) in encrypted {
             let incoming = match socket {
                 SocketName::Ingest => curve::Incoming::Rows(inbox.clone()),
@@ -727,15 +832,23 @@ pub fn start_answering(
     };
     let threads = &mut running.threads;
     behind.start_ingest(&doors.ingest.1, inbox, threads)?;
-    let (replies, replies_queue) = Outbox::new(settings.replies);
+    let (replies, replies_queue) = Outbox::new(settings.replies, settings.outbox_bytes);
     let runtime = zmq::runtime()?;
-    let answers = replies.clone();
+    let (answers, waiting) = (replies.clone(), turns::Watch::clone(&requests));
     let ends = zmq::ControlEnds { at_once, answers, requests, replies: replies_queue, elsewhere, over };
     let control = behind.open_control(&runtime, &doors.control.1, ends)?;
-    let (publish, publications) = Outbox::new(settings.publications);
+    let (publish, publications) = Outbox::new(settings.publications, settings.outbox_bytes);
     behind.start_publish(&doors.publish.1, publications, also, threads)?;
-    running.gate =
-        Some(gate::start(runtime, control, doors, settings.access, settings.limits, Arc::clone(&counters), watch)?);
+    running.gate = Some(gate::start(
+        runtime,
+        control,
+        doors,
+        settings.access,
+        settings.limits,
+        waiting,
+        Arc::clone(&counters),
+        watch,
+    )?);
 
     let endpoints = Endpoints { ingest: ingest_endpoint, control: control_endpoint, publish: publish_endpoint };
     log::info!(

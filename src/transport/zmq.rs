@@ -9,18 +9,23 @@
 //! peer that never speaks stays connected; a receive loop that never yields starves the other peers.
 
 use super::endpoint::listen_at;
-use super::{Count, Counters, Never, Outbox, Peer, Phase, Publication, Reply, Request, SocketName, StartError};
+use super::turns::Entrance;
+use super::{
+    Counters, Never, Outbox, Outgoing, Outgoings, Peer, Phase, Publication, Reply, Request, SHORT_BYTES, SocketName,
+    StartError,
+};
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, TrySendError, select};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use zeromq::{
     DealerSocket, PubSocket, PullSocket, RouterRecvHalf, RouterSendHalf, RouterSocket, Socket, SocketRecv, SocketSend,
     ZmqError, ZmqMessage,
@@ -30,6 +35,9 @@ use zeromq::{
 const TURN: usize = 64;
 /// A request that is answered at once takes as long as so many that are handed over.
 const ANSWERED: usize = 8;
+
+/// Pause while the inbox is full.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// At closing, everything has left when nothing left the gate for this long.
 const QUIET: Duration = Duration::from_millis(200);
@@ -56,8 +64,8 @@ pub(super) struct ControlEnds<A, E> {
     pub(super) at_once: A,
     /// Queue of these answers.
     pub(super) answers: Outbox<Reply>,
-    pub(super) requests: Sender<Request>,
-    pub(super) replies: mpsc::Receiver<Reply>,
+    pub(super) requests: Entrance<Request>,
+    pub(super) replies: Outgoings<Reply>,
     /// Replies that it does not give back are not for this socket. Further ones wait for it.
     pub(super) elsewhere: E,
     /// Dropped when all is over.
@@ -100,7 +108,7 @@ impl Behind {
     pub(super) fn start_ingest(
         &self,
         path: &Path,
-        inbox: Sender<Bytes>,
+        inbox: Inbox,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), StartError> {
         let runtime = runtime()?;
@@ -135,12 +143,11 @@ impl Behind {
         bind(runtime, &mut socket, path)?;
         let mut silent = runtime.block_on(async { DealerSocket::new() });
         runtime.block_on(silent.connect(&format!("ipc://{}", path.display()))).map_err(internal)?;
-        let (counters, phase, closing) = (Arc::clone(&self.counters), self.phase.clone(), self.closing.clone());
+        let (counters, phase) = (Arc::clone(&self.counters), self.phase.clone());
         let ControlEnds { at_once, answers, requests, replies, elsewhere, over } = ends;
         Ok(async move {
             let (send, receive) = socket.split();
-            let receive =
-                take_requests(receive, (at_once, answers), requests, closing, phase.clone(), Arc::clone(&counters));
+            let receive = take_requests(receive, (at_once, answers), requests, phase.clone(), &counters);
             let send = send_replies(send, replies, elsewhere, phase.clone(), &counters);
             tokio::join!(receive, send);
             drop((silent, over));
@@ -151,7 +158,7 @@ impl Behind {
     pub(super) fn start_publish(
         &self,
         path: &Path,
-        publications: mpsc::Receiver<Publication>,
+        publications: Outgoings<Publication>,
         also: impl Fn(&Publication) + Send + 'static,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(), StartError> {
@@ -167,23 +174,68 @@ impl Behind {
     }
 }
 
-/// Put `item` into a queue of the daemon, waiting while it is full; false if it has no reader.
-fn hand_over<T>(queue: &Sender<T>, item: T, closing: &Receiver<Never>, count: &Count) -> bool {
-    let is_sent = match queue.try_send(item) {
-        Ok(()) => true,
-        Err(TrySendError::Full(item)) => select! {
-            send(queue, item) -> sent => sent.is_ok(),
-            recv(closing) -> _ => false,
-        },
-        Err(TrySendError::Disconnected(_)) => false,
-    };
-    count.add(u64::from(is_sent));
-    is_sent
+/// Where messages of producers are put in: bounded in messages and in bytes, which one message may exceed.
+#[derive(Clone)]
+pub(super) struct Inbox {
+    queue: Sender<Bytes>,
+    bytes: Arc<AtomicUsize>,
+    bytes_max: usize,
+}
+
+/// A message that counts until its last reader drops it.
+struct Counted {
+    payload: Bytes,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.bytes.fetch_sub(self.payload.len(), Ordering::Relaxed);
+    }
+}
+
+impl Inbox {
+    /// An inbox for so much, and its other end.
+    pub(super) fn new(messages: usize, bytes_max: usize) -> (Self, Receiver<Bytes>) {
+        let (queue, messages) = bounded(messages);
+        (Self { queue, bytes: Arc::default(), bytes_max }, messages)
+    }
+
+    /// Put a message in, unless the inbox is full.
+    pub(super) fn try_send(&self, payload: Bytes) -> Result<(), TrySendError<Bytes>> {
+        let (bytes, before) = (payload.len(), self.bytes.load(Ordering::Relaxed));
+        if self.queue.is_full() || (before > 0 && before + bytes > self.bytes_max) {
+            return Err(TrySendError::Full(payload));
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.queue.try_send(Bytes::from_owner(Counted { payload, bytes: Arc::clone(&self.bytes) }))
+    }
+
+    /// Put a message in, waiting while the inbox is full; false if the daemon reads no more.
+    fn hand_over(&self, mut payload: Bytes, closing: &Receiver<Never>) -> bool {
+        loop {
+            match self.try_send(payload) {
+                Ok(()) => return true,
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(refused)) => payload = refused,
+            }
+            if matches!(closing.try_recv(), Err(TryRecvError::Disconnected)) {
+                return false;
+            }
+            std::thread::sleep(FULL_PAUSE);
+        }
+    }
 }
 
 /// The next item for a socket to send; none when all senders are gone, or at closing, when all that was handed
 /// over before has been taken.
-async fn next<T>(queue: &mut mpsc::Receiver<T>, phase: &mut watch::Receiver<Phase>) -> Option<T> {
+async fn next<T: Outgoing>(queue: &mut Outgoings<T>, phase: &mut watch::Receiver<Phase>) -> Option<T> {
     tokio::select! {
         biased;
         item = queue.recv() => item,
@@ -197,7 +249,7 @@ async fn next<T>(queue: &mut mpsc::Receiver<T>, phase: &mut watch::Receiver<Phas
 
 /// Receive until the daemon reads no more. While `inbox` is full this blocks the thread and with it the crate's side of
 /// every ingest connection; the gate goes on by itself.
-async fn pull(socket: &mut PullSocket, inbox: &Sender<Bytes>, closing: &Receiver<Never>, counters: &Counters) {
+async fn pull(socket: &mut PullSocket, inbox: &Inbox, closing: &Receiver<Never>, counters: &Counters) {
     let mut taken = 0_usize;
     loop {
         taken += 1;
@@ -212,23 +264,23 @@ async fn pull(socket: &mut PullSocket, inbox: &Sender<Bytes>, closing: &Receiver
         let mut frames = message.into_vecdeque();
         match (frames.pop_front(), frames.is_empty()) {
             (Some(payload), true) => {
-                if !hand_over(inbox, payload, closing, &counters.ingest_messages) {
+                if !inbox.hand_over(payload, closing) {
                     return;
                 }
+                counters.ingest_messages.add(1);
             }
             _ => counters.ingest_malformed.add(1),
         }
     }
 }
 
-/// Receive requests until no further may be taken. While `requests` is full the socket is not read, and replies go out.
+/// Receive requests until no further may be taken. The gate holds back peers that have asked for too much already.
 async fn take_requests(
     mut socket: RouterRecvHalf,
     (mut at_once, answers): (impl FnMut(&Request) -> Option<Vec<u8>>, Outbox<Reply>),
-    requests: Sender<Request>,
-    closing: Receiver<Never>,
+    requests: Entrance<Request>,
     mut phase: watch::Receiver<Phase>,
-    counters: Arc<Counters>,
+    counters: &Counters,
 ) {
     let mut left = TURN;
     loop {
@@ -242,22 +294,17 @@ async fn take_requests(
         };
         left -= 1;
         match received.map(parse_request) {
-            Ok(Some(request)) if is_answered(&request, &mut at_once, &answers) => {
+            Ok(Some(request)) => {
                 counters.requests.add(1);
-                left = left.saturating_sub(ANSWERED - 1);
-            }
-            Ok(Some(request)) => match requests.try_send(request) {
-                Ok(()) => counters.requests.add(1),
-                Err(TrySendError::Disconnected(_)) => return,
-                Err(TrySendError::Full(request)) => {
-                    // A thread of the runtime's own waits, for as long as the queue stays full.
-                    let (requests, closing, counters) = (requests.clone(), closing.clone(), Arc::clone(&counters));
-                    let wait = move || hand_over(&requests, request, &closing, &counters.requests);
-                    if !tokio::task::spawn_blocking(wait).await.unwrap_or(false) {
-                        return;
-                    }
+                if is_answered(&request, &mut at_once, &answers) {
+                    left = left.saturating_sub(ANSWERED - 1);
+                } else {
+                    // Copied: what is counted is what it holds, and not what arrived around it.
+                    let Request { peer, payload, since } = request;
+                    let request = Request { peer, payload: Bytes::copy_from_slice(&payload), since };
+                    requests.put(peer.connection, payload.len(), request);
                 }
-            },
+            }
             Ok(None) => counters.control_malformed.add(1),
             Err(_) => tokio::task::yield_now().await,
         }
@@ -291,13 +338,13 @@ fn parse_request(message: ZmqMessage) -> Option<Request> {
         return None;
     }
     let connection = u64::from_be_bytes(identity[..].try_into().ok()?);
-    Some(Request { peer: Peer { connection, delimiter }, payload })
+    Some(Request { peer: Peer { connection, delimiter }, payload, since: Instant::now() })
 }
 
 /// Send replies until no further can come, then until they have left.
 async fn send_replies<F: Future<Output = Option<Reply>>>(
     mut socket: RouterSendHalf,
-    mut replies: mpsc::Receiver<Reply>,
+    mut replies: Outgoings<Reply>,
     elsewhere: impl Fn(Reply) -> F,
     mut phase: watch::Receiver<Phase>,
     counters: &Counters,
@@ -305,6 +352,7 @@ async fn send_replies<F: Future<Output = Option<Reply>>>(
     let mut sent = 0_usize;
     while let Some(reply) = next(&mut replies, &mut phase).await {
         let Some(Reply { peer, payload }) = elsewhere(reply).await else { continue };
+        let long = payload.len() / SHORT_BYTES;
         let mut message = ZmqMessage::from(Bytes::copy_from_slice(&connection_identity(peer.connection)));
         if peer.delimiter {
             message.push_back(Bytes::new());
@@ -313,12 +361,18 @@ async fn send_replies<F: Future<Output = Option<Reply>>>(
         let is_sent = matches!(poll_once(socket.send(message)), Poll::Ready(Ok(())));
         if is_sent { &counters.replies_sent } else { &counters.replies_dropped }.add(1);
         sent += 1;
-        if sent.is_multiple_of(TURN) {
-            tokio::task::yield_now().await;
-        }
+        pause(sent, long).await;
     }
     drop(elsewhere);
     settle(SocketName::Control, &phase, counters).await;
+}
+
+/// Let others have their turn after so many messages, and after a long one as often as it takes to pass it on: the socket
+/// holds no more than the message that it has been given last.
+async fn pause(sent: usize, long: usize) {
+    for _ in 0..2 * long + usize::from(sent.is_multiple_of(TURN)) {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// The identity under which the gate introduces a connection to the ROUTER.
@@ -334,7 +388,7 @@ fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
 /// Send publications until no further can come, then until they have left.
 async fn publish(
     mut socket: PubSocket,
-    mut publications: mpsc::Receiver<Publication>,
+    mut publications: Outgoings<Publication>,
     also: impl Fn(&Publication),
     mut phase: watch::Receiver<Phase>,
     counters: &Counters,

@@ -244,6 +244,8 @@ pub(super) struct Scanner {
     pub(super) knows_pong: bool,
     /// PONG frames to send to the peer, between two messages.
     pub(super) pongs: Vec<u8>,
+    /// Commands and subscriptions so far, modulo 2^32.
+    pub(super) commands: u32,
 }
 
 impl Scanner {
@@ -261,7 +263,13 @@ impl Scanner {
             subscriptions: Vec::new(),
             knows_pong,
             pongs: Vec::new(),
+            commands: 0,
         }
+    }
+
+    /// Bytes that the frames of the message under way have announced so far; 0 between messages.
+    pub(super) fn unfinished(&self) -> u64 {
+        self.message_bytes
     }
 
     /// Read `input` and append to `out` what the socket behind may see.
@@ -334,6 +342,7 @@ impl Scanner {
         }
         if self.is_captured(header) {
             let body = std::mem::take(&mut self.captured);
+            self.commands = self.commands.wrapping_add(1);
             return if header.is_command() { self.command(&body, out) } else { self.subscription(header, &body, out) };
         }
         Ok(())
@@ -404,30 +413,71 @@ pub(super) struct Filter {
     greeting_missing: usize,
     header: HeaderReader,
     frame: Option<(Header, u64)>,
-    /// Whether the message being read started while there was room; `None` between messages.
-    keep: Option<bool>,
+    /// What becomes of the message being read; `None` between messages.
+    fate: Option<Fate>,
+    /// Its first frame while that is undecided: a topic, or nothing.
+    first: BytesMut,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    /// Its first frame is short, and says nothing of how long the message is.
+    Undecided,
+    Kept,
+    Dropped,
+}
+
+/// First frames of at most so many bytes are held until the length of the second is known.
+const FIRST_BYTES_MAX: u64 = 1024;
+
+/// How much may be put behind what waits for a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Bytes before which a message may begin.
+    pub(super) backlog: usize,
+    /// Bytes of a message.
+    pub(super) long: usize,
+    /// A message that ends within so many bytes of what waits is kept in any case.
+    pub(super) short: usize,
+}
+
+impl Room {
+    /// Whether a message whose present frame has `len` bytes may follow on `waiting` bytes.
+    fn has(&self, waiting: usize, len: u64) -> bool {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        waiting < self.backlog && (len <= self.long || waiting.saturating_add(len) <= self.short)
+    }
 }
 
 impl Filter {
     pub(super) fn new() -> Self {
-        Self { greeting_missing: GREETING_LEN, header: HeaderReader::default(), frame: None, keep: None }
+        let header = HeaderReader::default();
+        Self { greeting_missing: GREETING_LEN, header, frame: None, fate: None, first: BytesMut::new() }
     }
 
     /// Whether what was passed on so far ends with a whole message: only there may a command be put in.
     pub(super) fn is_between_messages(&self) -> bool {
-        self.keep.is_none()
+        self.fate.is_none()
     }
 
-    /// Read `input` and append to `out` every message that starts while `out` is shorter than `room` bytes.
-    /// Gives the number of messages dropped.
+    /// Bytes still to come of a frame that is kept.
+    pub(super) fn promised(&self) -> u64 {
+        match self.frame {
+            Some((header, missing)) if self.fate == Some(Fate::Kept) && !header.is_command() => missing,
+            _ => 0,
+        }
+    }
+
+    /// Read `input` and append to `out` every message for which there is `room`. Gives the number of messages dropped.
     ///
     /// # Errors
     /// If the socket behind writes what is no frame.
-    pub(super) fn pass(&mut self, mut input: &[u8], room: usize, out: &mut BytesMut) -> Result<u64, Reason> {
+    pub(super) fn pass(&mut self, mut input: &[u8], room: Room, out: &mut BytesMut) -> Result<u64, Reason> {
         let greeting = self.greeting_missing.min(input.len());
         self.greeting_missing -= greeting;
         input = &input[greeting..];
-        let mut dropped = 0;
+        let (mut dropped, before) = (0, out.len());
         while !input.is_empty() {
             let (header, missing) = match self.frame.take() {
                 Some(frame) => frame,
@@ -435,32 +485,50 @@ impl Filter {
                     None => break,
                     Some(header) => {
                         if !header.is_command() {
-                            let keep = *self.keep.get_or_insert_with(|| {
-                                let keep = out.len() < room;
-                                dropped += u64::from(!keep);
-                                keep
-                            });
-                            if keep {
-                                header.write(out);
-                            }
+                            let added = out.len() - before;
+                            let room = Room { long: room.long.saturating_sub(added), ..room };
+                            dropped += u64::from(self.open(header, room, out));
                         }
                         (header, header.len)
                     }
                 },
             };
             let (body, rest) = input.split_at(usize::try_from(missing).unwrap_or(usize::MAX).min(input.len()));
-            if !header.is_command() && self.keep == Some(true) {
-                out.extend_from_slice(body);
+            match self.fate.filter(|_| !header.is_command()) {
+                Some(Fate::Undecided) => self.first.extend_from_slice(body),
+                Some(Fate::Kept) => out.extend_from_slice(body),
+                Some(Fate::Dropped) | None => {}
             }
             let missing = missing - body.len() as u64;
             if missing > 0 {
                 self.frame = Some((header, missing));
             } else if !header.is_command() && !header.more() {
-                self.keep = None;
+                self.fate = None;
             }
             input = rest;
         }
         Ok(dropped)
+    }
+
+    /// The header of a frame has come: decide what becomes of its message, if that is undecided. Whether it is dropped now.
+    fn open(&mut self, header: Header, room: Room, out: &mut BytesMut) -> bool {
+        let decided = match self.fate {
+            Some(fate @ (Fate::Kept | Fate::Dropped)) => fate,
+            None if header.more() && header.len <= FIRST_BYTES_MAX => Fate::Undecided,
+            _ if room.has(out.len(), header.len) => Fate::Kept,
+            _ => Fate::Dropped,
+        };
+        let is_new = self.fate != Some(decided);
+        self.fate = Some(decided);
+        match decided {
+            Fate::Undecided => header.write(&mut self.first),
+            Fate::Kept => {
+                out.extend_from_slice(&self.first.split());
+                header.write(out);
+            }
+            Fate::Dropped => self.first.clear(),
+        }
+        is_new && decided == Fate::Dropped
     }
 }
 
@@ -548,10 +616,25 @@ mod tests {
         let bytes = [handshake, message.clone(), message.clone(), message.clone()].concat();
         for size in 1..=bytes.len() {
             let (mut filter, mut out) = (Filter::new(), BytesMut::new());
-            let dropped: u64 =
-                bytes.chunks(size).map(|chunk| filter.pass(chunk, message.len() + 1, &mut out).unwrap()).sum();
+            let room = Room { backlog: message.len() + 1, long: usize::MAX, short: 0 };
+            let dropped: u64 = bytes.chunks(size).map(|chunk| filter.pass(chunk, room, &mut out).unwrap()).sum();
             assert_eq!((out.to_vec(), dropped), (message.repeat(2), 1), "in pieces of {size}");
             assert!(filter.is_between_messages());
+        }
+    }
+
+    #[test]
+    fn where_all_together_have_too_much_a_peer_gets_short_messages() {
+        let handshake = [greeting(0).to_vec(), ready("PUB", b"")].concat();
+        let long = [frame(MORE, b"topic"), frame(0, &[1; 260])].concat();
+        let short = [frame(MORE, b"topic"), frame(0, &[1; 20])].concat();
+        let bytes =
+            [handshake, long.clone(), short.clone(), frame(0, &[3; 260]), short.clone(), short.clone()].concat();
+        for size in 1..=bytes.len() {
+            let (mut filter, mut out) = (Filter::new(), BytesMut::new());
+            let room = Room { backlog: 1 << 20, long: 10, short: 2 * short.len() };
+            let dropped: u64 = bytes.chunks(size).map(|chunk| filter.pass(chunk, room, &mut out).unwrap()).sum();
+            assert_eq!((out.to_vec(), dropped), (short.repeat(2), 3), "in pieces of {size}");
         }
     }
 

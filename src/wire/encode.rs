@@ -57,8 +57,13 @@ pub enum Reply<'a> {
     },
     /// To `status`.
     Status(&'a Status),
-    /// To `streams`: by name of the stream.
-    Streams(&'a BTreeMap<String, StreamPosition>),
+    /// To `streams`.
+    Streams {
+        /// By name of the stream.
+        streams: &'a BTreeMap<String, StreamPosition>,
+        /// Where the next page begins, if there is one.
+        next: Option<u64>,
+    },
     /// To `refit`.
     Refit(&'a RefitOutcome),
     /// To `new_policy`.
@@ -95,6 +100,13 @@ pub struct Greeting<'a> {
     pub critics: Vec<&'a str>,
     /// Numbers in a state, if that is settled.
     pub state_dim: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct StreamsBody<'a> {
+    streams: &'a BTreeMap<String, StreamPosition>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
 }
 
 /// Where a producer of one stream may go on.
@@ -141,7 +153,7 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
         Reply::Snapshot { snapshot, variance } => to_map(&SnapshotBody::new(snapshot, form, variance)),
         Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
         Reply::Status(status) => status_body(status),
-        Reply::Streams(streams) => to_map(&BTreeMap::from([("streams", streams)])),
+        Reply::Streams { streams, next } => to_map(&StreamsBody { streams, next }),
         Reply::Refit(outcome) => to_map(&RefitBody::from(outcome)),
         Reply::NewPolicy { offset } | Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),

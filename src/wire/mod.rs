@@ -31,7 +31,9 @@ pub use model::{
 pub use reply::{Refusal, ReplyHead, decode_reply};
 pub use report::refit_report_to_json;
 pub use status::Status;
-pub use v1::{decode_ingest, decode_ingest_into, decode_request, is_query};
+pub use v1::{
+    Draft, Origin, decode_append_into, decode_ingest, decode_ingest_into, decode_request, origin, peek, read_request,
+};
 pub use wording::{diagnostic, relevance};
 
 use crate::access::{Right, Rights};
@@ -44,6 +46,8 @@ pub const VERSION: u64 = 1;
 
 /// Bytes of one page of a snapshot's encoding; the last page may be shorter.
 pub const PAGE_BYTES: usize = 512 << 10;
+/// Streams in one reply to `streams`: names and sessions of full length keep it below 600 KiB.
+pub const STREAMS_PER_PAGE: usize = 1024;
 /// Longest `id` of a request, in bytes of MessagePack.
 pub const ID_BYTES_MAX: usize = 256;
 
@@ -315,8 +319,13 @@ pub enum Op {
     },
     /// Everything the daemon knows about itself.
     Status,
-    /// Where each stream stands.
-    Streams,
+    /// Where streams stand.
+    Streams {
+        /// Those of these names, at most [`STREAMS_PER_PAGE`]; all, page by page, if left out.
+        names: Option<Vec<String>>,
+        /// Where the page begins, as the page before said; 0 for the first.
+        from: u64,
+    },
     /// Start a refit now.
     Refit {
         /// Which critic; the first one if none is named.
@@ -340,31 +349,94 @@ pub enum Op {
 }
 
 impl Op {
-    /// Its name on the wire.
-    pub fn name(&self) -> &'static str {
+    /// Which operation it is.
+    pub fn kind(&self) -> OpKind {
         match self {
-            Self::Append(_) => "append",
-            Self::Value { .. } => "value",
-            Self::Snapshot { .. } => "snapshot",
+            Self::Append(_) => OpKind::Append,
+            Self::Value { .. } => OpKind::Value,
+            Self::Snapshot { .. } => OpKind::Snapshot,
+            Self::Status => OpKind::Status,
+            Self::Streams { .. } => OpKind::Streams,
+            Self::Refit { .. } => OpKind::Refit,
+            Self::NewPolicy { .. } => OpKind::NewPolicy,
+            Self::Checkpoint => OpKind::Checkpoint,
+            Self::Ping => OpKind::Ping,
+            Self::Hello => OpKind::Hello,
+        }
+    }
+}
+
+/// The operations by name: enough to know who may ask for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// [`Op::Append`].
+    Append,
+    /// [`Op::Value`].
+    Value,
+    /// [`Op::Snapshot`].
+    Snapshot,
+    /// [`Op::Status`].
+    Status,
+    /// [`Op::Streams`].
+    Streams,
+    /// [`Op::Refit`].
+    Refit,
+    /// [`Op::NewPolicy`].
+    NewPolicy,
+    /// [`Op::Checkpoint`].
+    Checkpoint,
+    /// [`Op::Ping`].
+    Ping,
+    /// [`Op::Hello`].
+    Hello,
+}
+
+impl OpKind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Append,
+        Self::Value,
+        Self::Snapshot,
+        Self::Status,
+        Self::Streams,
+        Self::Refit,
+        Self::NewPolicy,
+        Self::Checkpoint,
+        Self::Ping,
+        Self::Hello,
+    ];
+
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::Value => "value",
+            Self::Snapshot => "snapshot",
             Self::Status => "status",
             Self::Streams => "streams",
-            Self::Refit { .. } => "refit",
-            Self::NewPolicy { .. } => "new_policy",
+            Self::Refit => "refit",
+            Self::NewPolicy => "new_policy",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
             Self::Hello => "hello",
         }
     }
 
+    /// The one of this name on the wire, if there is one. `optimise` is the former name of `refit`.
+    pub fn named(name: &[u8]) -> Option<Self> {
+        let name = if name == b"optimise" { b"refit" } else { name };
+        Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
+    }
+
     /// The rights of which a peer needs one. The right to append includes the requests that a producer needs to find
     /// its place again.
-    pub fn needs(&self) -> &'static [Right] {
+    pub fn needs(self) -> &'static [Right] {
         match self {
-            Self::Append(_) => &[Right::Append],
-            Self::NewPolicy { .. } => &[Right::Append, Right::Administer],
-            Self::Value { .. } | Self::Snapshot { .. } | Self::Status => &[Right::Query],
+            Self::Append => &[Right::Append],
+            Self::NewPolicy => &[Right::Append, Right::Administer],
+            Self::Value | Self::Snapshot | Self::Status => &[Right::Query],
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
-            Self::Refit { .. } | Self::Checkpoint => &[Right::Administer],
+            Self::Refit | Self::Checkpoint => &[Right::Administer],
         }
     }
 
@@ -372,7 +444,7 @@ impl Op {
     ///
     /// # Errors
     /// `unauthorised` if it may not.
-    pub fn permitted(&self, rights: Rights) -> Result<(), WireError> {
+    pub fn permitted(self, rights: Rights) -> Result<(), WireError> {
         if rights.has_any(self.needs()) {
             return Ok(());
         }

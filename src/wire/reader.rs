@@ -151,8 +151,32 @@ impl<'a> Reader<'a> {
         if values > 0 && depth == 0 {
             return Err(WireError::malformed(format!("values are nested deeper than {DEPTH_MAX}")));
         }
-        (0..values).try_for_each(|_| self.skip(depth - 1))
+        let mut left = values;
+        while left > 0 {
+            // Values of one byte are the most that fit into a message: a run of them is passed over at once.
+            let run = self.rest.iter().take(left).take_while(|&&byte| is_whole(byte)).count();
+            self.rest = &self.rest[run..];
+            left -= run;
+            if left > 0 {
+                self.skip(depth - 1)?;
+                left -= 1;
+            }
+        }
+        Ok(())
     }
+
+    /// Take the small integers that come next, at most `most` of them, as the bytes that they are.
+    pub(super) fn small_integers(&mut self, most: usize) -> &'a [u8] {
+        let run = self.rest.iter().take(most).take_while(|&&byte| byte < 0x80 || byte >= 0xe0).count();
+        let (run, rest) = self.rest.split_at(run);
+        self.rest = rest;
+        run
+    }
+}
+
+/// Whether a byte is a value by itself: a small integer, nil, or a boolean.
+fn is_whole(byte: u8) -> bool {
+    matches!(byte, 0x00..=0x7f | 0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff)
 }
 
 /// The value of one known key.
@@ -293,6 +317,19 @@ mod tests {
         assert!(Reader::new(&nested(DEPTH_MAX)).value().is_ok());
         assert!(Reader::new(&nested(DEPTH_MAX + 1)).value().is_err());
         assert!(Reader::new(&nested(1 << 20)).value().is_err());
+    }
+
+    #[test]
+    fn runs_of_small_values_end_where_the_array_does() {
+        let array = [&[0xdc, 0, 6][..], &[1, 0xff, 0xc0, 0xcd, 1, 2, 0xc3, 7]].concat();
+        let bytes = [&array[..], &[8, 9]].concat();
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.value().unwrap(), &array[..]);
+        assert_eq!(reader.small_integers(1), [8]);
+        assert_eq!(reader.small_integers(5), [9]);
+        let mut reader = Reader::new(&array[..5]);
+        assert!(!reader.pass(), "an array that ends too early");
+        assert_eq!(Reader::new(&[0xe0, 0x7f, 0xc0]).small_integers(3), [0xe0, 0x7f]);
     }
 
     #[test]

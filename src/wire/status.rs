@@ -46,6 +46,8 @@ pub struct Status {
     pub rows_per_second: f64,
     /// Rows that came although they were known already.
     pub duplicates: u64,
+    /// Rows left out on ingest by their `seq`, since the start.
+    pub missing_rows: u64,
     /// Streams that are told apart.
     pub streams: u64,
     /// The streams that sent something last, at most 32, by name.

@@ -50,6 +50,8 @@ pub(super) trait Element: Copy {
     const WANTED: &'static str;
     /// From a plain MessagePack value.
     fn from_head(head: &Head<'_>) -> Option<Self>;
+    /// Append those that small integers stand for, if they stand for any.
+    fn extend_from_integers(bytes: &[u8], out: &mut Vec<Self>) -> bool;
     /// Append the elements of a numpy array, little endian; the outer error says that the type does not fit, the inner one
     /// which element's bytes do not.
     fn extend(dtype: Dtype, bytes: &[u8], out: &mut Vec<Self>) -> Result<Result<(), usize>, ()>;
@@ -82,6 +84,11 @@ impl Element for f64 {
         }
     }
 
+    fn extend_from_integers(bytes: &[u8], out: &mut Vec<Self>) -> bool {
+        out.extend(bytes.iter().map(|&byte| Self::from(byte as i8)));
+        true
+    }
+
     fn extend(dtype: Dtype, bytes: &[u8], out: &mut Vec<Self>) -> Result<Result<(), usize>, ()> {
         match dtype {
             Dtype::F8 => extend_from(bytes, out, Self::from_le_bytes),
@@ -102,6 +109,10 @@ impl Element for bool {
             Head::Bool(v) => Some(v),
             _ => None,
         }
+    }
+
+    fn extend_from_integers(_: &[u8], _: &mut Vec<Self>) -> bool {
+        false
     }
 
     fn extend(dtype: Dtype, bytes: &[u8], out: &mut Vec<Self>) -> Result<Result<(), usize>, ()> {
@@ -214,7 +225,35 @@ impl<'a> Numpy<'a> {
     }
 }
 
+/// Append the small integers that come next, at most `most`; how many those were.
+fn take_integers<T: Element>(reader: &mut Reader<'_>, most: usize, out: &mut Vec<T>) -> usize {
+    let before = *reader;
+    let run = reader.small_integers(most);
+    if run.is_empty() || T::extend_from_integers(run, out) {
+        return run.len();
+    }
+    *reader = before;
+    0
+}
+
 impl<'a> Field<'a> {
+    /// Rows, and numbers per row by the first of them alone, if it is an array; none where this is no array.
+    pub(super) fn claims(&self) -> Option<(usize, Option<usize>)> {
+        let mut reader = self.reader();
+        match reader.head().ok()? {
+            Head::Array(rows) => match reader.head() {
+                Ok(Head::Array(width)) if rows > 0 => Some((rows, Some(width))),
+                _ => Some((rows, None)),
+            },
+            Head::Map(pairs) => match Numpy::read(self, &mut reader, pairs).ok()?.shape {
+                Shape::Matrix(rows, width) => Some((rows, Some(width))),
+                Shape::Vector(rows) => Some((rows, None)),
+                Shape::Scalar => None,
+            },
+            _ => None,
+        }
+    }
+
     /// One element: a plain value or a numpy scalar.
     fn element<T: Element>(&self, reader: &mut Reader<'a>) -> Result<T, WireError> {
         let head = reader.head()?;
@@ -266,12 +305,18 @@ impl<'a> Field<'a> {
         let first = if rows == 0 { None } else { width_of(&mut { *reader })? };
         let Some(width) = first else {
             values.reserve(rows);
-            for k in 0..rows {
+            let mut k = 0;
+            while k < rows {
+                k += take_integers(reader, rows - k, &mut values);
+                if k == rows {
+                    break;
+                }
                 let head = reader.head()?;
                 if let Head::Array(_) = head {
                     return Err(wrong_shape("mixes single values and arrays".into()).at(k));
                 }
                 values.push(self.element_from(head, reader).map_err(|e| e.at(k))?);
+                k += 1;
             }
             return Ok(Tensor { values, shape: Shape::Vector(rows) });
         };
@@ -283,12 +328,18 @@ impl<'a> Field<'a> {
                 Some(w) => return Err(wrong_shape(format!("has {w} numbers where row 0 has {width}")).at(k)),
                 None => return Err(wrong_shape("mixes arrays and single values".into()).at(k)),
             }
-            for _ in 0..width {
+            let mut left = width;
+            while left > 0 {
+                left -= take_integers(reader, left, &mut values);
+                if left == 0 {
+                    break;
+                }
                 let head = reader.head()?;
                 if let Head::Array(_) = head {
                     return Err(wrong_shape("has more than two axes".into()).at(k));
                 }
                 values.push(self.element_from(head, reader).map_err(|e| e.at(k))?);
+                left -= 1;
             }
         }
         Ok(Tensor { values, shape: Shape::Matrix(rows, width) })

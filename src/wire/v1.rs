@@ -2,12 +2,15 @@
 
 use super::reader::{Field, Fields, Head, Reader};
 use super::tensor::{Element, Shape, Tensor};
-use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, Request, RequestError, VERSION, WireError, excerpt};
+use super::{
+    ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, OpKind, Request, RequestError, STREAMS_PER_PAGE, VERSION,
+    WireError, excerpt,
+};
 use crate::snapshot::Ask;
 use crate::transition::{Batch, BatchParts, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 37] = [
+const KEYS: [&str; 39] = [
     "v",
     "id",
     "op",
@@ -45,6 +48,8 @@ const KEYS: [&str; 37] = [
     "page",
     "revision",
     "wait",
+    "names",
+    "from",
 ];
 
 /// The place of a key among [`KEYS`], found when this is compiled.
@@ -104,6 +109,25 @@ pub fn decode_ingest_into(bytes: &[u8], limits: &Limits, spare: BatchParts) -> R
 /// # Errors
 /// The first fault found, with the request's id if that was readable.
 pub fn decode_request(bytes: &[u8], limits: &Limits) -> Result<Request, RequestError> {
+    read_request(bytes, limits)?.decode(limits)
+}
+
+/// A request of which it is known what is asked, and whose arrays have not been read: that takes no memory, and little time.
+pub struct Draft<'a> {
+    /// Echoed in the reply.
+    pub id: Id,
+    /// How the reply's tensors are to be written.
+    pub arrays: ArrayForm,
+    /// What is asked.
+    pub kind: OpKind,
+    message: Message<'a>,
+}
+
+/// Look at what came on the control socket.
+///
+/// # Errors
+/// The first fault found, with the request's id if that was readable; those of single values are found by [`Draft::decode`].
+pub fn read_request<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Draft<'a>, RequestError> {
     check_size(bytes, limits).map_err(|error| RequestError { id: Id::nil(), error })?;
     let mut message = Fields::new(&KEYS, "");
     let whole = message.read_message(bytes);
@@ -116,24 +140,106 @@ pub fn decode_request(bytes: &[u8], limits: &Limits) -> Result<Request, RequestE
             return Err(RequestError { id: Id::nil(), error });
         }
     };
-    match whole.and_then(|()| operation(&message, limits)) {
-        Ok((arrays, op)) => Ok(Request { id, arrays, op }),
+    match whole.and_then(|()| envelope(&message)) {
+        Ok((arrays, kind)) => Ok(Draft { id, arrays, kind, message }),
         Err(error) => Err(RequestError { id, error }),
     }
 }
 
-/// Whether a message looks like a `value` request, told at a glance: nothing else of it is checked.
-pub fn is_query(bytes: &[u8]) -> bool {
-    let mut reader = Reader::new(bytes);
-    let Ok(Head::Map(pairs)) = reader.head() else { return false };
-    for _ in 0..pairs {
-        match reader.head() {
-            Ok(Head::Str(b"op")) => return reader.head() == Ok(Head::Str(b"value")),
-            Ok(Head::Str(_)) if reader.pass() => {}
-            _ => return false,
+impl Draft<'_> {
+    /// Read all of it.
+    ///
+    /// # Errors
+    /// The first fault found.
+    pub fn decode(self, limits: &Limits) -> Result<Request, RequestError> {
+        match operation(self.kind, &self.message, limits) {
+            Ok(op) => Ok(Request { id: self.id, arrays: self.arrays, op }),
+            Err(error) => Err(RequestError { id: self.id, error }),
         }
     }
-    false
+
+    /// Which critic it names.
+    ///
+    /// # Errors
+    /// If that is no string.
+    pub fn critic(&self) -> Result<Option<&str>, WireError> {
+        field!(self.message, "critic").map(|field| field.string()).transpose()
+    }
+
+    /// Rows that are to be learned before it is answered.
+    ///
+    /// # Errors
+    /// If that is no integer from 0.
+    pub fn min_offset(&self) -> Result<Option<u64>, WireError> {
+        field!(self.message, "min_offset").map(|field| field.uint()).transpose()
+    }
+
+    /// Numbers in the first of its states, if it has one that can be read and no more states than it may have.
+    pub fn dim(&self, limits: &Limits) -> Option<usize> {
+        let (rows, dim) = field!(self.message, "states")?.claims()?;
+        dim.filter(|_| rows <= limits.query_rows_max)
+    }
+}
+
+/// Decode an `append` of which nothing but its keys has been read, into the memory of `spare`.
+///
+/// # Errors
+/// The first fault found.
+pub fn decode_append_into(bytes: &[u8], limits: &Limits, spare: BatchParts) -> Result<Batch, WireError> {
+    let mut message = Fields::new(&KEYS, "");
+    message.read_message(bytes)?;
+    message.require("seq")?;
+    batch(&message, limits, spare)
+}
+
+/// Whose rows a message holds, as far as that can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The stream.
+    pub stream: Option<String>,
+    /// Its session.
+    pub session: Option<String>,
+    /// `seq` of the first row.
+    pub seq: Option<u64>,
+    /// How many rows.
+    pub rows: Option<usize>,
+}
+
+/// Look at whose rows came on the ingest socket.
+pub fn origin(bytes: &[u8]) -> Origin {
+    let mut message: Message<'_> = Fields::new(&KEYS, "");
+    // What was found before a fault is good enough.
+    let is_whole = message.read_message(bytes).is_ok();
+    let text = |field: Option<Field<'_>>, default: &str| match field {
+        Some(field) => field.string().ok().filter(|text| text.len() <= 256).map(str::to_owned),
+        None => is_whole.then(|| default.to_owned()),
+    };
+    Origin {
+        stream: text(field!(message, "stream"), "default"),
+        session: text(field!(message, "session"), ""),
+        seq: field!(message, "seq").and_then(|field| field.uint().ok()),
+        rows: match field!(message, "rewards") {
+            Some(rewards) => rewards.claims().map(|(rows, _)| rows),
+            None => field!(message, "reward").map(|_| 1),
+        },
+    }
+}
+
+/// The operation that a message asks for. Nothing else of the message is checked.
+pub fn peek(bytes: &[u8]) -> Option<OpKind> {
+    let mut reader = Reader::new(bytes);
+    let Ok(Head::Map(pairs)) = reader.head() else { return None };
+    for _ in 0..pairs {
+        match reader.head() {
+            Ok(Head::Str(b"op")) => match reader.head() {
+                Ok(Head::Str(name)) => return OpKind::named(name),
+                _ => return None,
+            },
+            Ok(Head::Str(_)) if reader.pass() => {}
+            _ => return None,
+        }
+    }
+    None
 }
 
 fn check_size(bytes: &[u8], limits: &Limits) -> Result<(), WireError> {
@@ -158,7 +264,8 @@ pub(super) fn check_version(field: Option<Field<'_>>) -> Result<(), WireError> {
     }
 }
 
-fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), WireError> {
+/// How arrays are to be written, and what is asked.
+fn envelope(message: &Message<'_>) -> Result<(ArrayForm, OpKind), WireError> {
     check_version(field!(message, "v"))?;
     let arrays = match field!(message, "arrays").map(|f| f.string()).transpose()? {
         None | Some("tensor") => ArrayForm::Tensor,
@@ -168,14 +275,23 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
             return Err(WireError::of(ErrorCode::OutOfRange, "arrays", text));
         }
     };
+    let name = message.require("op")?.string()?;
+    let kind = OpKind::named(name.as_bytes()).ok_or_else(|| {
+        let text = format!("there is no operation {}", excerpt(name));
+        WireError::of(ErrorCode::UnknownOp, "op", text)
+    })?;
+    Ok((arrays, kind))
+}
+
+fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op, WireError> {
     let critic = || field!(message, "critic").map(|f| f.string().map(str::to_owned)).transpose();
     let flag = |field: Option<Field<'_>>| field.map_or(Ok(false), |f| f.scalar::<bool>());
-    let op = match message.require("op")?.string()? {
-        "append" => {
+    Ok(match kind {
+        OpKind::Append => {
             message.require("seq")?;
             Op::Append(batch(message, limits, BatchParts::default())?)
         }
-        "value" => {
+        OpKind::Value => {
             let (states, rows, dim) = query(message.require("states")?, limits)?;
             let min_offset = field!(message, "min_offset").map(|f| f.uint()).transpose()?;
             let ask = Ask {
@@ -185,39 +301,57 @@ fn operation(message: &Message<'_>, limits: &Limits) -> Result<(ArrayForm, Op), 
             };
             Op::Value { states, rows, dim, critic: critic()?, ask, min_offset }
         }
-        "snapshot" => {
+        OpKind::Snapshot => {
             let page = field!(message, "page").map(|f| f.uint()).transpose()?;
             let revision = field!(message, "revision").map(|f| f.uint()).transpose()?;
             Op::Snapshot { critic: critic()?, variance: flag(field!(message, "variance"))?, page, revision }
         }
-        "status" => Op::Status,
-        "streams" => Op::Streams,
-        "refit" | "optimise" => Op::Refit { critic: critic()?, wait: flag(field!(message, "wait"))? },
-        "new_policy" => {
+        OpKind::Status => Op::Status,
+        OpKind::Streams => {
+            let names = field!(message, "names").map(names).transpose()?;
+            Op::Streams { names, from: field!(message, "from").map_or(Ok(0), |f| f.uint())? }
+        }
+        OpKind::Refit => Op::Refit { critic: critic()?, wait: flag(field!(message, "wait"))? },
+        OpKind::NewPolicy => {
             let policy = field!(message, "policy").map(|f| f.string()).transpose()?;
             policy.map_or(Ok(()), check_policy)?;
             Op::NewPolicy { critic: critic()?, policy: policy.map(str::to_owned) }
         }
-        "checkpoint" => Op::Checkpoint,
-        "ping" => Op::Ping,
-        "hello" => Op::Hello,
-        other => {
-            let text = format!("there is no operation {}", excerpt(other));
-            return Err(WireError::of(ErrorCode::UnknownOp, "op", text));
-        }
+        OpKind::Checkpoint => Op::Checkpoint,
+        OpKind::Ping => Op::Ping,
+        OpKind::Hello => Op::Hello,
+    })
+}
+
+/// Names of streams.
+fn names(field: Field<'_>) -> Result<Vec<String>, WireError> {
+    let mut reader = field.reader();
+    let count = match reader.head()? {
+        Head::Array(count) => count,
+        other => return Err(field.wrong_type("an array of strings", &other)),
     };
-    Ok((arrays, op))
+    if count > STREAMS_PER_PAGE {
+        let text = format!("a request names at most {STREAMS_PER_PAGE} streams, this one {count}");
+        return Err(WireError::of(ErrorCode::TooLarge, field.name, text));
+    }
+    let name = |index| match reader.head()? {
+        Head::Str(bytes) => std::str::from_utf8(bytes)
+            .map(str::to_owned)
+            .map_err(|_| WireError::of(ErrorCode::WrongType, field.name, "must be UTF-8, is not").at(index)),
+        other => Err(field.wrong_type("an array of strings", &other).at(index)),
+    };
+    (0..count).map(name).collect()
 }
 
 /// The states of a `value` request.
 fn query(field: Field<'_>, limits: &Limits) -> Result<(Vec<f64>, usize, usize), WireError> {
+    if let Some((rows, _)) = field.claims().filter(|&(rows, _)| rows > limits.query_rows_max) {
+        let message = format!("a request asks for at most {} states, this one for {rows}", limits.query_rows_max);
+        return Err(WireError::of(ErrorCode::TooLarge, "states", message));
+    }
     let (rows, dim, states) = field.matrix(Vec::new())?;
     if rows == 0 || dim == 0 {
         return Err(WireError::of(ErrorCode::WrongShape, "states", "must hold at least one number"));
-    }
-    if rows > limits.query_rows_max {
-        let message = format!("a request asks for at most {} states, this one for {rows}", limits.query_rows_max);
-        return Err(WireError::of(ErrorCode::TooLarge, "states", message));
     }
     Ok((states, rows, dim))
 }

@@ -23,6 +23,8 @@ pub(super) struct Admitted {
     pub(super) accepted: u64,
     /// Rows that were known already.
     pub(super) duplicates: u64,
+    /// Rows that were left out before them, by their numbers.
+    pub(super) missing: u64,
     /// Sequence number of the row behind the batch.
     pub(super) next_seq: u64,
 }
@@ -153,7 +155,7 @@ impl Intake {
                 return Err(error);
             }
         };
-        let duplicates = admission.duplicates;
+        let (duplicates, missing) = (admission.duplicates, admission.missing);
         let accepted = (batch.len() - duplicates) as u64;
         self.duplicates += duplicates as u64;
         if accepted == 0 {
@@ -168,7 +170,7 @@ impl Intake {
             self.bytes += batch.bytes();
             self.rows.push(TakenRows { stream: admission.number, starts_chain, batch });
         }
-        Ok(Admitted { accepted, duplicates: duplicates as u64, next_seq: admission.next_seq })
+        Ok(Admitted { accepted, duplicates: duplicates as u64, missing, next_seq: admission.next_seq })
     }
 
     /// Answer `caller` when what has been taken in so far is stored.
@@ -203,7 +205,7 @@ impl Intake {
 
     /// The answers to the appends whose rows are stored, the last of them before `offset`, and to announcements.
     pub(super) fn acknowledge(&mut self, offset: u64) -> impl Iterator<Item = Reply> {
-        let appends = self.appends.drain(..).map(move |(caller, Admitted { accepted, duplicates, next_seq })| {
+        let appends = self.appends.drain(..).map(move |(caller, Admitted { accepted, duplicates, next_seq, .. })| {
             caller.reply(&wire::Reply::Append { accepted, duplicates, next_seq, offset })
         });
         appends.chain(self.announced.drain(..).map(|(caller, offset)| caller.reply(&wire::Reply::NewPolicy { offset })))

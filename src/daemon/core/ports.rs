@@ -8,6 +8,7 @@ use crate::learner::refit::{Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::transport::{Publication, Reply};
 use crate::wire::{self, Op, Status};
+use bytes::Bytes;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -18,6 +19,15 @@ pub struct Call {
     pub caller: Caller,
     /// What is asked.
     pub op: Op,
+}
+
+/// A request that waits for the core as it came: it takes no more memory than its message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asked {
+    /// The message of an `append`.
+    Append(Bytes),
+    /// Anything else.
+    Op(Op),
 }
 
 /// Something for the threads around the core to do.

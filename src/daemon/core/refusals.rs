@@ -1,8 +1,8 @@
 //! Messages that ingest refused: counted, reported at a bounded rate, kept for the quarantine.
 
 use super::ports::{Now, Output, event, map};
-use crate::wire::WireError;
-use serde_json::json;
+use crate::wire::{self, Origin, WireError};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Least time between two log lines or events about refused messages, seconds.
@@ -11,6 +11,8 @@ const REPORT_INTERVAL_S: f64 = 1.0;
 const KEPT: usize = 64;
 /// Bytes that are kept of a message.
 const BYTES: usize = 4096;
+/// Streams that one event names.
+const STREAMS: usize = 64;
 
 /// A message that ingest refused.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +39,24 @@ pub(super) struct Refusals {
     /// Uptime; none before the first report.
     reported_at: Option<f64>,
     last: Option<WireError>,
+    /// What was refused since the last report, of which streams, sessions, and for which reason.
+    lost: BTreeMap<Whose, Lost>,
     kept: Vec<Refused>,
+}
+
+/// Stream and session whose rows were refused, as far as they could be read, and the name of the error code.
+type Whose = (Option<String>, Option<String>, &'static str);
+
+/// What was refused.
+#[derive(Clone, Debug, PartialEq)]
+struct Lost {
+    messages: u64,
+    /// As far as the messages could be read.
+    rows: u64,
+    /// `seq` of the first row, if the first of these messages had one.
+    seq: Option<u64>,
+    /// Of the first.
+    message: String,
 }
 
 impl Refusals {
@@ -46,6 +65,14 @@ impl Refusals {
         *self.by_code.entry(error.code.name()).or_default() += 1;
         self.since_report += 1;
         let WireError { code, field, index, message, .. } = error.clone();
+        let Origin { stream, session, seq, rows } = wire::origin(payload);
+        let whose = (stream, session, code.name());
+        if self.lost.len() < STREAMS || self.lost.contains_key(&whose) {
+            let fresh = || Lost { messages: 0, rows: 0, seq, message: message.clone() };
+            let lost = self.lost.entry(whose).or_insert_with(fresh);
+            lost.messages += 1;
+            lost.rows += rows.unwrap_or(0) as u64;
+        }
         let payload = payload[..payload.len().min(BYTES)].to_vec();
         self.keep(Refused { time: now.unix, code: code.name(), field, index, message, payload });
         self.last = Some(error);
@@ -83,10 +110,20 @@ impl Refusals {
             "field": last.field,
             "index": last.index,
             "by_code": self.by_code,
+            "streams": std::mem::take(&mut self.lost).into_iter().map(entry).collect::<Vec<_>>(),
         }));
         (self.since_report, self.reported_at) = (0, Some(now.uptime));
         Some(event("rejected", now, &details))
     }
+}
+
+/// As the event has it.
+fn entry(((stream, session, code), lost): (Whose, Lost)) -> Value {
+    let Lost { messages, rows, seq, message } = lost;
+    json!({
+        "stream": stream, "session": session, "code": code, "messages": messages, "rows": rows, "seq": seq,
+        "message": message,
+    })
 }
 
 #[cfg(test)]
@@ -110,5 +147,34 @@ mod tests {
         assert_eq!(refusals.by_code()["wrong_dimension"], 101);
         let kept = refusals.take();
         assert_eq!((kept.len(), kept[0].payload.len(), refusals.take().len()), (KEPT, BYTES, 0));
+    }
+
+    #[test]
+    fn the_event_names_streams_sessions_and_rows() {
+        let mut refusals = Refusals::default();
+        let now = Now { uptime: 5.0, unix: 1e9 };
+        let rows = |stream: &str, seq: u64, rewards: &[f64]| {
+            let states = vec![vec![0.0]; rewards.len() + 1];
+            let fields = json!({"stream": stream, "session": "s", "seq": seq, "states": states, "rewards": rewards});
+            wire::encode_request(1, "append", fields.as_object().unwrap())
+        };
+        let fenced = || WireError::of(ErrorCode::Fenced, "session", "a newer session");
+        refusals.refuse(fenced(), &rows("a", 7, &[1.0, 2.0]), now);
+        refusals.refuse(fenced(), &rows("a", 9, &[1.0]), now);
+        refusals.refuse(WireError::new(ErrorCode::NotFinite, "NaN"), &rows("b", 0, &[1.0]), now);
+        refusals.refuse(WireError::new(ErrorCode::Malformed, "no map"), b"\xc1", now);
+        let Some(Output::Publish(event)) = refusals.report(false, now) else { panic!("an event was expected") };
+        let event = wire::to_json(&event.payload).unwrap();
+        let expected = json!([
+            {"stream": null, "session": null, "code": "malformed", "messages": 1, "rows": 0, "seq": null,
+             "message": "no map"},
+            {"stream": "a", "session": "s", "code": "fenced", "messages": 2, "rows": 3, "seq": 7,
+             "message": "a newer session"},
+            {"stream": "b", "session": "s", "code": "not_finite", "messages": 1, "rows": 1, "seq": 0, "message": "NaN"},
+        ]);
+        assert_eq!((&event["streams"], &event["messages"]), (&expected, &json!(4)));
+        refusals.refuse(fenced(), &rows("c", 0, &[1.0]), now);
+        let Some(Output::Publish(event)) = refusals.report(true, now) else { panic!("an event was expected") };
+        assert_eq!(wire::to_json(&event.payload).unwrap()["streams"].as_array().unwrap().len(), 1);
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Figures {
     pub(super) recovered: Option<RecoveredStatus>,
     /// Rows that critics leave out since the start.
     pub(super) skipped_rows: u64,
+    /// Rows that were left out on ingest since the start, by their numbers.
+    missing_rows: u64,
     pub(super) refit_restarts: u64,
     pub(super) http_restarts: u64,
     pub(super) queues: QueuesStatus,
@@ -48,11 +50,20 @@ impl Figures {
         Self {
             recovered,
             skipped_rows: 0,
+            missing_rows: 0,
             refit_restarts: 0,
             http_restarts: 0,
             queues: QueuesStatus::default(),
             warm_start: None,
             rate: Rate { rows, ..Rate::default() },
+        }
+    }
+
+    /// So many rows were left out before some that came on ingest.
+    pub(super) fn note_missing(&mut self, rows: u64) {
+        if rows > 0 {
+            self.missing_rows = self.missing_rows.saturating_add(rows);
+            log::debug!("event=rows_missing rows={rows} total={}", self.missing_rows);
         }
     }
 
@@ -73,7 +84,7 @@ impl Figures {
         (status.uptime_s, status.time) = (now.uptime, now.unix);
         status.recovered = self.recovered.clone();
         status.warm_start = self.warm_start.map(|(rows, of)| WarmStartStatus { rows, of });
-        status.skipped_rows = self.skipped_rows;
+        (status.skipped_rows, status.missing_rows) = (self.skipped_rows, self.missing_rows);
         (status.refit_restarts, status.http_restarts) = (self.refit_restarts, self.http_restarts);
         status.rows_per_second = self.rate.per_second;
         status.queues = self.queues.clone();

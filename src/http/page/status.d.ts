@@ -6,6 +6,7 @@ export interface Status {
   critics: CriticStatus[];
   /** Rows that came although they were known already. */
   duplicates: number;
+  missing_rows: number;
   /** Whether there is a journal. Without one nothing outlives the daemon. */
   durable: boolean;
   /** Times that the dashboard's threads had to be started again. */

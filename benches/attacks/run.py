@@ -1,0 +1,354 @@
+"""What one client's worst requests cost another client, the learner, and memory.
+
+    python benches/attacks/run.py [--binary PATH] [--seconds N] [--rows] [--only NAME] [--json FILE]
+
+Each attack meets a fresh daemon on loopback. Attackers run in processes of their own and never stop sending. Another
+process asks `ping`, `value` of one state and `append` of one row in turns every 10 ms, and measures how late it woke from its
+own sleep ("scheduler"), which a busy machine delays too. At the end the daemon gets a SIGTERM while the attack goes
+on. With `--rows` a producer pushes rows all the time as well, and the table has rows per second of processor time of the
+thread that learns, beside those without an attack.
+
+Needs pyzmq and msgpack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import zmq
+
+ROOT = Path(__file__).resolve().parents[2]
+Ends = dict[str, str]
+Attack = Callable[[Ends], None]
+
+DIM = 4
+STREAMS = 65_000
+PATIENCE_S = 120.0
+
+
+def pack(message: dict[str, Any]) -> bytes:
+    return bytes(msgpack.packb({"v": 1, **message}))
+
+
+def dealer(ends: Ends, name: str = "control", kind: int = zmq.DEALER) -> zmq.Socket[bytes]:
+    made = zmq.Context.instance().socket(kind)
+    made.setsockopt(zmq.LINGER, 0)
+    made.connect(ends[name])
+    return made
+
+
+def rows(seq: int, count: int) -> list[list[float]]:
+    return [[((seq + k) * (j + 3) % 97) / 97 for j in range(DIM)] for k in range(count + 1)]
+
+
+# ---- attacks: each runs until it is killed
+
+
+def ask_without_end(ends: Ends, requests: Iterator[bytes], reads: bool = False) -> None:
+    """Requests as fast as they are taken; replies are read, or left."""
+    asking = dealer(ends)
+    asking.setsockopt(zmq.RCVHWM, 1 if not reads else 0)
+    while True:
+        asking.send(next(requests))
+        while reads and asking.poll(0):
+            asking.recv()
+
+
+def again(payload: bytes) -> Iterator[bytes]:
+    while True:
+        yield payload
+
+
+def states_of_bytes(count: int, width: int) -> bytes:
+    return b"\xdd" + struct.pack(">I", count) + (bytes([0x90 | width]) + b"\x01" * width) * count
+
+
+def value(states: bytes, **fields: Any) -> bytes:
+    keys = {"v": 1, "id": 1, "op": "value", **fields}
+    head = b"".join(msgpack.packb(key) + msgpack.packb(item) for key, item in keys.items())
+    return bytes([0x80 | len(keys) + 1]) + head + msgpack.packb("states") + states
+
+
+def wrong_dimension(ends: Ends) -> None:
+    ask_without_end(ends, again(value(states_of_bytes(65_000, 15))), reads=True)
+
+
+def right_dimension(ends: Ends) -> None:
+    ask_without_end(ends, again(value(states_of_bytes(65_000, DIM))), reads=True)
+
+
+def unknown_key(ends: Ends) -> None:
+    ask_without_end(ends, again(pack({"id": 1, "op": "ping", "what": [1] * 1_000_000})), reads=True)
+
+
+def many_states(ends: Ends) -> None:
+    states = [[(k % 100) / 100] * DIM for k in range(20_000)]
+    ask_without_end(ends, again(pack({"id": 1, "op": "value", "states": states, "variance": True})), reads=True)
+
+
+def snapshots(ends: Ends) -> None:
+    ask_without_end(ends, again(pack({"id": 1, "op": "snapshot", "variance": True, "arrays": "list"})), reads=True)
+
+
+def status(ends: Ends) -> None:
+    ask_without_end(ends, again(pack({"id": 1, "op": "status"})))
+
+
+def long_waiters(ends: Ends) -> None:
+    ask_without_end(ends, again(value(states_of_bytes(65_000, 15), min_offset=2**62)))
+
+
+def short_waiters(ends: Ends) -> None:
+    waiter = pack({"id": 1, "op": "value", "states": [[0.0] * DIM], "min_offset": 2**62})
+    ask_without_end(ends, again(waiter), reads=True)
+
+
+def long_appends(ends: Ends) -> None:
+    state = b"\xdc" + struct.pack(">H", 254) + b"\x07" * 254
+    states = b"\xdc" + struct.pack(">H", 4001) + state * 4001
+    rewards = b"\xdc" + struct.pack(">H", 4000) + b"\x01" * 4000
+
+    def requests() -> Iterator[bytes]:
+        number = 0
+        while True:
+            number += 1
+            keys = {"v": 1, "id": 1, "op": "append", "stream": f"a{number}", "seq": 0}
+            head = b"".join(msgpack.packb(key) + msgpack.packb(item) for key, item in keys.items())
+            start = bytes([0x80 | len(keys) + 2]) + head
+            yield start + msgpack.packb("states") + states + msgpack.packb("rewards") + rewards
+
+    ask_without_end(ends, requests(), reads=True)
+
+
+def streams(ends: Ends) -> None:
+    push = dealer(ends, "ingest", zmq.PUSH)
+    for k in range(STREAMS):
+        row = {"stream": f"{k:08d}" + "n" * 240, "session": "s" * 256, "seq": 0, "reward": 0.0}
+        push.send(pack({**row, "state": [0.0] * DIM, "next_state": [1.0] * DIM}))
+    ask_without_end(ends, again(pack({"id": 1, "op": "streams"})))
+
+
+def optimise(ends: Ends) -> None:
+    ask_without_end(ends, again(pack({"id": 1, "op": "optimise", "wait": True})), reads=True)
+
+
+def commands(name: str, kind: bytes) -> Attack:
+    """Empty commands of three bytes, on ten connections."""
+
+    def run(ends: Ends) -> None:
+        greeting = bytes([0xFF, *[0] * 8, 0x7F, 3, 0]) + b"NULL" + bytes(48)
+        body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+        host, port = ends[name].removeprefix("tcp://").rsplit(":", 1)
+        peers = []
+        for _ in range(10):
+            peer = socket.create_connection((host, int(port)))
+            peer.sendall(greeting + bytes([4, len(body)]) + body)
+            peer.setblocking(False)
+            peers.append(peer)
+        noise = b"\x04\x01\x00" * 100_000
+        at = [0] * len(peers)
+        while True:
+            for number, peer in enumerate(peers):
+                try:
+                    at[number] = (at[number] + peer.send(noise[at[number] :])) % len(noise)
+                except BlockingIOError:
+                    pass
+            time.sleep(0.001)
+
+    return run
+
+
+def nothing(_: Ends) -> None:
+    time.sleep(1e6)
+
+
+ATTACKS: dict[str, Attack] = {
+    "nothing": nothing,
+    "value, 1 MiB, wrong dimension": wrong_dimension,
+    "value, 65 000 states of bytes": right_dimension,
+    "ping with an unknown key of 1 MB": unknown_key,
+    "value, 20 000 states with variance": many_states,
+    "snapshot as lists": snapshots,
+    "status, never read": status,
+    "min_offset, 1 MiB each, never read": long_waiters,
+    "min_offset, small": short_waiters,
+    "append, 4000 x 254 one-byte numbers": long_appends,
+    "streams, 65 000 of them, never read": streams,
+    "optimise with wait": optimise,
+    "commands of 3 bytes, control, 10 connections": commands("control", b"DEALER"),
+    "commands of 3 bytes, ingest, 10 connections": commands("ingest", b"PUSH"),
+}
+
+
+# ---- the client that is measured
+
+
+def bystand(ends: Ends, seconds: float, results: Any) -> None:
+    """Ask in turns; lists of milliseconds, by what was asked."""
+    asking, found = dealer(ends), {"ping": [], "value": [], "append": [], "scheduler": []}
+    seq, deadline = 0, time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for op in ("ping", "value", "append"):
+            before = time.monotonic()
+            time.sleep(0.01)
+            found["scheduler"].append(1e3 * (time.monotonic() - before - 0.01))
+            fields: dict[str, Any] = {}
+            if op == "value":
+                fields = {"states": [[0.5] * DIM], "variance": True}
+            elif op == "append":
+                state, successor = rows(seq, 1)
+                fields = {"stream": "bystander", "seq": seq, "state": state, "next_state": successor, "reward": 0.5}
+            before = time.monotonic()
+            asking.send(pack({"id": 1, "op": op, **fields}))
+            if not asking.poll(1000 * PATIENCE_S):
+                found[op].append(1e3 * PATIENCE_S)
+                results.put(found)
+                return
+            reply = msgpack.unpackb(asking.recv(), strict_map_key=False)
+            found[op].append(1e3 * (time.monotonic() - before))
+            seq += op == "append" and bool(reply["ok"])
+    results.put(found)
+
+
+def produce(ends: Ends) -> None:
+    push, seq = dealer(ends, "ingest", zmq.PUSH), 0
+    while True:
+        message = {"stream": "producer", "seq": seq, "states": rows(seq, 256), "rewards": [0.5] * 256}
+        push.send(pack(message))
+        seq += 256
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
+
+
+class Daemon:
+    def __init__(self, binary: str, directory: Path) -> None:
+        settings = ["critic.dictionary_max=100", "critic.refit_first_rows=0", "critic.refit_score_drop=0.0", "sync=os"]
+        command = [binary, "serve", "--data-dir", str(directory), "--http", "127.0.0.1:0"]
+        for name in ("ingest", "control", "publish"):
+            command += [f"--{name}", "tcp://127.0.0.1:0"]
+        for setting in settings:
+            command += ["--set", setting]
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        file = directory / "endpoints.json"
+        while not file.exists():
+            time.sleep(0.01)
+        self.ends: Ends = json.loads(file.read_text())
+
+    def memory_mib(self, what: str) -> float:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(what + ":"):
+                return float(line.split()[1]) / 1024
+        raise RuntimeError(what)
+
+    def core_seconds(self) -> float:
+        total = 0.0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            if (task / "comm").read_text().strip() == "core":
+                total += int((task / "schedstat").read_text().split()[0]) * 1e-9
+        return total
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        asking = dealer(self.ends)
+        asking.send(pack({"id": 1, "op": op, **fields}))
+        if not asking.poll(1000 * PATIENCE_S):
+            asking.close()
+            return {}
+        reply: dict[str, Any] = msgpack.unpackb(asking.recv(), strict_map_key=False)
+        asking.close()
+        return reply
+
+
+def run(binary: str, name: str, seconds: float, with_rows: bool) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Daemon(binary, Path(folder))
+        made = []
+        try:
+            for k in range(8):
+                fields = {"states": rows(256 * k, 256), "rewards": [0.5] * 256}
+                daemon.ask("append", stream="first", seq=256 * k, **fields)
+            daemon.ask("value", states=[[0.5] * DIM], min_offset=2048)
+            said = daemon.ask("status").get("memory", {}).get("queues_bytes_max", 0) / 2**20
+            if with_rows:
+                made.append(context.Process(target=produce, args=(daemon.ends,), daemon=True))
+                made[-1].start()
+                time.sleep(3.0)
+            attacker = context.Process(target=attack, args=(name, daemon.ends), daemon=True)
+            attacker.start()
+            made.append(attacker)
+            time.sleep(2.0)
+            before = daemon.ask("status").get("offset", 0), daemon.core_seconds()
+            results = context.Queue()
+            bystander = context.Process(target=bystand, args=(daemon.ends, seconds, results), daemon=True)
+            bystander.start()
+            found = results.get()
+            offset, core = daemon.ask("status").get("offset", 0), daemon.core_seconds()
+            peak = daemon.memory_mib("VmHWM")
+            asked = time.monotonic()
+            daemon.process.send_signal(signal.SIGTERM)
+            try:
+                daemon.process.wait(100)
+                stop = time.monotonic() - asked
+            except subprocess.TimeoutExpired:
+                stop = float("inf")
+        finally:
+            for process in made:
+                process.kill()
+            daemon.process.kill()
+            daemon.process.wait()
+    figures: dict[str, Any] = {"attack": name, "peak_mib": peak, "said_mib": said, "stop_s": stop}
+    for op, values in found.items():
+        figures[op] = [percentile(values, 0.5), percentile(values, 0.99), max(values)]
+    figures["rows_per_core_second"] = (offset - before[0]) / max(core - before[1], 1e-9)
+    return figures
+
+
+def attack(name: str, ends: Ends) -> None:
+    ATTACKS[name](ends)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--binary", default=os.environ.get("CRITICD_BIN", str(ROOT / "target/release/criticd")))
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rows", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--json")
+    given = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}, {given.seconds:g} s each\n")
+    rate = " rows per core second |" if given.rows else ""
+    print(f"| attack | ping | value | append | scheduler | peak MiB (said) | stop, s |{rate}")
+    print("| --- | --- | --- | --- | --- | --- | --- |" + (" --- |" if given.rows else ""))
+    all_figures = []
+    for name in ATTACKS:
+        if given.only not in name:
+            continue
+        figures = run(given.binary, name, given.seconds, given.rows)
+        all_figures.append(figures)
+        cells = [" / ".join(f"{value:.0f}" for value in figures[op]) for op in ("ping", "value", "append", "scheduler")]
+        cells += [f"{figures['peak_mib']:.0f} ({figures['said_mib']:.0f})", f"{figures['stop_s']:.1f}"]
+        if given.rows:
+            cells.append(f"{figures['rows_per_core_second']:.0f}")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    if given.json:
+        Path(given.json).write_text(json.dumps(all_figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

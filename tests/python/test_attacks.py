@@ -1,0 +1,379 @@
+"""What one client asks for, however much of it, costs the others neither memory without bound nor their turn."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import zmq
+from client import PATIENCE_S, Daemon, Map, Refused, pack, unpack
+from conftest import Start
+from peers import Peer, frame, until
+
+MIB = 1 << 20
+# What the process has beside its queues: code, threads, a small model, and what the allocator keeps of it.
+BESIDE = 256 * MIB
+
+
+def long_states(rows: int = 65_000, width: int = 15) -> bytes:
+    """States of one-byte numbers, as a value of MessagePack: a mebibyte that becomes eight in memory."""
+    row = bytes([0x90 | width]) + b"\x01" * width
+    return b"\xdd" + struct.pack(">I", rows) + row * rows
+
+
+def query(number: int, states: bytes, **fields: Any) -> bytes:
+    keys = {"v": 1, "id": number, "op": "value", **fields}
+    head = b"".join(msgpack.packb(key) + msgpack.packb(value) for key, value in keys.items())
+    return bytes([0x80 | len(keys) + 1]) + head + msgpack.packb("states") + states
+
+
+def append_of_bytes(stream: str, rows: int = 4000, width: int = 254) -> bytes:
+    """An `append` of a mebibyte of one-byte numbers."""
+    state = b"\xdc" + struct.pack(">H", width) + b"\x07" * width
+    states = b"\xdc" + struct.pack(">H", rows + 1) + state * (rows + 1)
+    rewards = b"\xdc" + struct.pack(">H", rows) + b"\x01" * rows
+    keys = {"v": 1, "id": stream, "op": "append", "stream": stream, "seq": 0}
+    head = b"".join(msgpack.packb(key) + msgpack.packb(value) for key, value in keys.items())
+    return bytes([0x80 | len(keys) + 2]) + head + msgpack.packb("states") + states + msgpack.packb("rewards") + rewards
+
+
+@pytest.fixture
+def daemon(start: Start) -> Daemon:
+    return start("critic.refit_first_rows=0", "critic.dictionary_max=50")
+
+
+def learn(daemon: Daemon, rows: int = 200, dim: int = 2) -> None:
+    states = [[((7 * k + j) % 13) / 13 for j in range(dim)] for k in range(rows + 1)]
+    control = daemon.control()
+    control.ask("append", stream="good", seq=0, states=states, rewards=[state[0] for state in states[:-1]])
+    control.ask("value", states=states[:1], min_offset=rows)
+
+
+def attacker(daemon: Daemon) -> zmq.Socket[bytes]:
+    """A client that sends as much as it likes."""
+    asking = zmq.Context.instance().socket(zmq.DEALER)
+    asking.setsockopt(zmq.LINGER, 0)
+    asking.setsockopt(zmq.SNDHWM, 0)
+    asking.setsockopt(zmq.RCVHWM, 0)
+    asking.connect(daemon.endpoints["control"])
+    daemon.sockets.append(asking)
+    return asking
+
+
+def received(asking: zmq.Socket[bytes]) -> int:
+    """How many replies are there by now."""
+    count = 0
+    while asking.poll(0):
+        asking.recv()
+        count += 1
+    return count
+
+
+def most_resident(daemon: Daemon) -> int:
+    """Bytes of memory that the daemon has had at the most."""
+    return int(MIB * daemon.memory_mib("VmHWM"))
+
+
+def bound(daemon: Daemon) -> int:
+    """The bytes that the daemon says its queues take at most, and what else it has."""
+    status = daemon.control().ask("status")
+    return int(status["memory"]["queues_bytes_max"]) + BESIDE
+
+
+# ---- turns (D1, D4)
+
+
+@pytest.mark.parametrize("what", ["long queries", "an unknown key", "status"])
+def test_a_backlog_stands_before_no_other_client(daemon: Daemon, what: str) -> None:
+    learn(daemon)
+    count, request = {
+        "long queries": (300, query(1, long_states())),
+        "an unknown key": (1500, pack({"id": 1, "op": "hello", "what": [1] * 1_000_000})),
+        "status": (20_000, pack({"id": 1, "op": "status"})),
+    }[what]
+    asking, other = attacker(daemon), daemon.control()
+    other.ask("ping")
+    for _ in range(count):
+        asking.send(request)
+    assert asking.poll(1000 * PATIENCE_S), "the first of them is answered"
+    for op in ("hello", "status", "streams", "ping"):
+        assert other.ask(op)["ok"]
+    states = [[0.5, 0.5]] * 40
+    assert other.ask("value", states=states, variance=True)["ok"]
+    row = {"stream": "other", "seq": 0, "state": [0.0, 0.5], "next_state": [0.5, 0.0], "reward": 1.0}
+    assert other.ask("append", **row)["accepted"] == 1
+    assert received(asking) < count, "all of this came before the end of the other's backlog"
+
+
+def test_rights_are_checked_before_arrays_are_read(start: Start) -> None:
+    daemon = start(config='allow = [{ addresses = "127.0.0.1", rights = ["append"] }]')
+    asking = attacker(daemon)
+    # Nothing of the states makes sense: a daemon that reads them complains of that.
+    asking.send(query(1, b"\xdd" + struct.pack(">I", 3) + b"\x91\x01\x92\x01\x02\xa1x"))
+    reply = unpack(asking.recv())
+    assert reply["error"]["code"] == "unauthorised", reply
+
+
+# ---- memory (D2, D3)
+
+
+def test_queries_wait_for_rows_undecoded(daemon: Daemon) -> None:
+    other = daemon.control()
+    other.ask("ping")
+    asking = attacker(daemon)
+    for number in range(300):
+        asking.send(query(number, long_states(), min_offset=2**62))
+    replies = [unpack(asking.recv()) for _ in range(290)]
+    assert {reply["error"]["code"] for reply in replies} == {"overloaded"}, "a few wait, within the share of a client"
+    assert most_resident(daemon) < BESIDE
+    # The daemon drops the queries of a client that has left.
+    asking.close(0)
+    learn(daemon)
+    assert other.ask("value", states=[[0.5, 0.5]], min_offset=100)["ok"]
+
+
+def test_no_client_takes_all_places_of_waiting_queries(daemon: Daemon) -> None:
+    learn(daemon)
+    asking, other = attacker(daemon), daemon.control()
+    for number in range(10_000):
+        asking.send(pack({"id": number, "op": "value", "states": [[0.0, 0.0]], "min_offset": 2**62}))
+    assert unpack(asking.recv())["error"]["code"] == "overloaded"
+    rows = {"states": [[0.1, 0.2], [0.2, 0.1]], "rewards": [1.0]}
+    offset = other.ask("append", stream="other", seq=0, **rows)["offset"]
+    assert other.ask("value", states=[[0.0, 0.0]], min_offset=offset)["offset"] >= offset
+
+
+def test_appends_wait_undecoded(daemon: Daemon) -> None:
+    learn(daemon, dim=254)
+    most, asking, other = bound(daemon), attacker(daemon), daemon.control()
+    for number in range(200):
+        asking.send(append_of_bytes(f"s{number}"))
+    for _ in range(20):
+        assert other.ask("status")["ok"]
+    codes = {reply.get("error", {}).get("code", "ok") for reply in (unpack(asking.recv()) for _ in range(200))}
+    assert codes <= {"ok", "overloaded"}
+    assert most_resident(daemon) < most
+
+
+def test_full_queues_take_no_more_memory_than_stated(start: Start) -> None:
+    """Every queue at once: requests, calls, waiting queries, replies, inbox, unfinished messages, publications."""
+    daemon = start("critic.refit_first_rows=0", "critic.dictionary_max=50")
+    learn(daemon)
+    most = bound(daemon)
+    unfinished = [Peer(daemon, "ingest", "PUSH") for _ in range(100)]
+    for peer in unfinished:
+        peer.socket.setblocking(False)
+        data = frame(bytes(MIB - 100))[:-10]
+        while data:
+            try:
+                data = data[peer.socket.send(data) :]
+            except BlockingIOError:
+                break
+    dead = [Peer(daemon, "publish", "SUB", 4096) for _ in range(20)]
+    for peer in dead:
+        peer.send(frame(b"\x01"))
+    push = daemon.push(SNDHWM=0)
+    clients = [attacker(daemon) for _ in range(20)]
+    snapshot = pack({"op": "snapshot", "variance": True, "arrays": "list"})
+    for _ in range(30):
+        push.send(bytes(MIB - 100))
+        for number, asking in enumerate(clients):
+            asking.send(query(number, long_states(), min_offset=2**62 if number % 2 else 0))
+            asking.send(append_of_bytes(f"s{number}"))
+            for _ in range(50):
+                asking.send(snapshot)
+                asking.send(pack({"op": "status"}))
+                asking.send(pack({"op": "streams"}))
+    for _ in range(50):
+        assert daemon.shared_control().ask("ping")
+        time.sleep(0.02)
+    peak = most_resident(daemon)
+    assert peak < most, f"{peak >> 20} MiB, {most >> 20} MiB were said"
+    for peer in (*unfinished, *dead):
+        peer.close()
+
+
+# ---- streams in pages (D1)
+
+
+def make_streams(daemon: Daemon, count: int) -> None:
+    push = daemon.push(SNDHWM=0)
+    for k in range(count):
+        row = {"stream": f"{k:08d}" + "n" * 240, "session": "s" * 256, "seq": 0}
+        push.send(pack({**row, "state": [0.0, 0.0], "next_state": [1.0, 0.0], "reward": 0.0}))
+    daemon.control().wait_for_offset(count)
+
+
+def test_streams_come_in_pages_and_by_name(daemon: Daemon) -> None:
+    make_streams(daemon, 2500)
+    control = daemon.control()
+    found: Map = {}
+    fields: Map = {}
+    sizes = []
+    while True:
+        control.socket.send(pack({"id": 1, "op": "streams", **fields}))
+        payload = control.socket.recv()
+        reply = unpack(payload)
+        sizes.append(len(payload))
+        found |= reply["streams"]
+        if "next" not in reply:
+            break
+        fields = {"from": reply["next"]}
+    assert len(found) == 2500 and len(sizes) == 3 and max(sizes) < MIB
+    name = f"{17:08d}" + "n" * 240
+    assert control.ask("streams", names=[name, "unknown"])["streams"] == {name: found[name]}
+    assert control.ask("streams", names=[])["streams"] == {}
+    for wrong, code in (("x", "wrong_type"), ([1], "wrong_type"), (["x"] * 1025, "too_large")):
+        with pytest.raises(Refused) as refused:
+            control.ask("streams", names=wrong)
+        assert refused.value.code == code and refused.value.error["field"] == "names"
+
+
+def test_a_stop_waits_for_no_backlog(daemon: Daemon) -> None:
+    make_streams(daemon, 20_000)
+    asking = attacker(daemon)
+    for _ in range(20_000):
+        asking.send(pack({"id": 1, "op": "streams"}))
+        asking.send(pack({"id": 1, "op": "status"}))
+    assert daemon.control().ask("status")["ok"]
+    assert most_resident(daemon) < bound(daemon)
+    daemon.process.send_signal(signal.SIGTERM)
+    # It promises about a second; the machine may be busy.
+    assert daemon.process.wait(PATIENCE_S) == 0
+
+
+def test_requests_of_a_client_that_has_left_are_dropped(daemon: Daemon) -> None:
+    make_streams(daemon, 5000)
+    before = daemon.control().ask("status")
+    for _ in range(20):
+        peer = Peer(daemon, "control", "DEALER")
+        peer.send(frame(pack({"op": "streams"})) * 5000)
+        peer.vanish()
+    after = daemon.control().ask("status")
+    assert after["offset"] == before["offset"]
+    until("what they asked for is gone", lambda: daemon.shared_control().ask("status")["queues"]["calls"]["waiting"] == 0)
+    assert most_resident(daemon) < bound(daemon)
+
+
+# ---- the gate (D5)
+
+
+@pytest.mark.parametrize("name, kind", [("control", "DEALER"), ("ingest", "PUSH"), ("publish", "SUB")])
+def test_endless_commands_hold_up_no_other_client(daemon: Daemon, name: str, kind: str) -> None:
+    # An unknown command, and PINGs, again and again, faster than the daemon can read them.
+    noise = (frame(b"\x01x", 4) * 4000 + frame(b"\x04PING\x00\x00", 4) * 1000) * 20
+    peers = [Peer(daemon, name, kind) for _ in range(10)]
+    for peer in peers:
+        peer.socket.setblocking(False)
+    other = daemon.control()
+    for _ in range(100):
+        for peer in peers:
+            peer.send_what_fits(noise)
+        assert other.ask("ping")["ok"]
+    for peer in peers:
+        peer.close()
+
+
+# ---- health (D8)
+
+
+def http(daemon: Daemon, request: str, timeout_s: float = PATIENCE_S) -> bytes:
+    host, port = daemon.endpoints["http"].rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout_s) as connection:
+        connection.sendall(request.encode())
+        answer = b""
+        while more := connection.recv(1 << 16):
+            answer += more
+        return answer
+
+
+def ask_http(daemon: Daemon, path: str, host: str = "localhost") -> bytes:
+    return http(daemon, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+
+
+def test_health_answers_whatever_visitors_do(daemon: Daemon) -> None:
+    until("it is ready", lambda: b" 200 " in ask_http(daemon, "/readyz"))
+    host, port = daemon.endpoints["http"].rsplit(":", 1)
+    visitors = []
+    for number in range(200):
+        visitor = socket.create_connection((host, int(port)))
+        if number % 4 == 0:
+            visitor.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        elif number % 4 == 1:
+            visitor.sendall(b"GET / HTTP/1.1\r\nHost")
+        elif number % 4 == 2:
+            visitor.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        visitors.append(visitor)
+        if number >= 100:
+            for path in ("/healthz", "/readyz", "/metrics"):
+                assert ask_http(daemon, path).startswith(b"HTTP/1.1 200 "), (number, path)
+    answer = ask_http(daemon, "/")
+    assert answer.startswith(b"HTTP/1.1 503 ") and b"too many connections" in answer
+    for visitor in visitors:
+        visitor.close()
+    until("the page is there again", lambda: ask_http(daemon, "/").startswith(b"HTTP/1.1 200 "))
+
+
+def test_healthz_answers_under_any_host_name(daemon: Daemon) -> None:
+    assert ask_http(daemon, "/healthz", "probe.example").startswith(b"HTTP/1.1 200 ")
+    assert http(daemon, "GET /healthz HTTP/1.0\r\n\r\n").split(b"\r\n")[0].endswith(b" 200 OK")
+    for path in ("/readyz", "/metrics", "/", "/api/status"):
+        assert ask_http(daemon, path, "probe.example").startswith(b"HTTP/1.1 421 "), path
+
+
+# ---- reports to producers (D9)
+
+
+def test_rows_that_are_missing_on_ingest_are_counted(daemon: Daemon) -> None:
+    control, push = daemon.control(), daemon.push()
+    row = {"state": [0.0], "next_state": [1.0], "reward": 0.5}
+    for seq in (0, 1, 5, 6, 16):
+        push.send(pack({"stream": "a", "session": "s", "seq": seq, **row}))
+    # A session may begin anywhere: what came before it is unknown.
+    push.send(pack({"stream": "b", "session": "s", "seq": 7, **row}))
+    status = control.wait_for_offset(6)
+    assert status["missing_rows"] == 3 + 9 and status["rejected"] == {}
+    with pytest.raises(Refused) as refused:
+        control.ask("append", stream="a", session="s", seq=20, **row)
+    assert refused.value.code == "sequence_gap" and refused.value.error["expected_seq"] == 17
+    assert control.ask("status")["missing_rows"] == 12
+
+
+def test_refusals_on_ingest_name_stream_session_and_rows(daemon: Daemon) -> None:
+    control, push, subscriber = daemon.control(), daemon.push(), daemon.subscribe("event.rejected")
+    push.send(pack({"stream": "a", "session": "s", "seq": 0, "state": [0.0], "next_state": [1.0], "reward": 0.5}))
+    control.wait_for_offset(1)
+    bad = {"stream": "b", "session": "t", "seq": 4, "states": [[0.0, 1.0]] * 3, "rewards": [1.0, 1.0]}
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        push.send(pack(bad))
+        if subscriber.poll(200):
+            break
+        assert time.monotonic() < deadline
+    event = unpack(subscriber.recv_multipart()[1])
+    entry = event["streams"][0]
+    assert (entry["stream"], entry["session"], entry["seq"], entry["code"]) == ("b", "t", 4, "wrong_dimension")
+    assert entry["rows"] == 2 * entry["messages"] > 0
+
+
+# ---- low ones (D14, D15)
+
+
+def test_ranges_of_a_map_are_pairs(daemon: Daemon) -> None:
+    learn(daemon)
+    good, bad = "/api/map?critic=default&x=0&range=0,1", "/api/map?critic=default&x=0&range=0,1,2"
+    assert ask_http(daemon, good).startswith(b"HTTP/1.1 200 ")
+    assert ask_http(daemon, bad).startswith(b"HTTP/1.1 400 ")
+
+
+def test_an_address_of_version_4_may_be_written_as_version_6(start: Start) -> None:
+    daemon = start(config='allow = [{ addresses = "::ffff:127.0.0.1", rights = ["append"] }]')
+    with pytest.raises(Refused) as refused:
+        daemon.control().ask("status")
+    assert refused.value.code == "unauthorised"
