@@ -1,8 +1,8 @@
 //! What a new element of the dictionary adds to the statistics of heads: its coordinate of recent rows, and all that is made of
-//! these, as [`Recent::backfill`] has it for the critic, docs/mathematics.md (G2), (G4).
+//! these, as [`BackfillBuffer::backfill`] has it for the critic, docs/mathematics.md (G2), (G4).
 
 use super::bank::Bank;
-use crate::math::backfill::Recent;
+use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::axpy;
 use crate::math::statistics::Chain;
 use crate::transition::Rows;
@@ -119,7 +119,7 @@ impl Ring {
 impl Bank {
     /// Give the newest element its rows and columns in all sums. `recent` has its coordinate of each row and cut already; rows from
     /// number `from` on count. O(rows (m + H) + cuts m) for each group.
-    pub(crate) fn grow(&mut self, from: u64, recent: &Recent) {
+    pub(crate) fn grow(&mut self, from: u64, recent: &BackfillBuffer) {
         let Some(mut ring) = self.ring.take() else { return };
         let span = recent.span();
         let from = from.clamp(span.start, span.end).max(ring.first);
@@ -143,7 +143,7 @@ impl Bank {
         self.ring = Some(ring);
     }
 
-    fn grow_group(&mut self, g: usize, from: u64, recent: &Recent, ring: &mut Ring) {
+    fn grow_group(&mut self, g: usize, from: u64, recent: &BackfillBuffer, ring: &mut Ring) {
         let groups = self.group_count();
         self.statistics.groups[g].grow();
         let slots = ring.slots.iter().copied().max().map_or(0, |slot| slot as usize + 1);
