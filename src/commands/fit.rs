@@ -666,9 +666,7 @@ impl Fit {
             evidence_rows: if self.evidence == EvidenceChoice::Exact { rows.len() } else { self.evidence_rows },
             refit_budget_s: self.budget,
             seed: self.seed,
-            drift_sensitivity: self
-                .drift_sensitivity
-                .map_or(defaults.drift_sensitivity, SensitivityChoice::sensitivity),
+            drift_sensitivity,
             ..settings
         };
         let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());

@@ -28,7 +28,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use world::{Truth, World};
+use world::World;
 
 /// How long connecting may take; the daemon is in this process.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -2,7 +2,6 @@
 
 use super::{Failure, Fit, Fitted, finish};
 use crate::commands::output::{columns, in_file, number};
-use criticd::daemon::telemetry::ProcessorTime;
 use criticd::learner::batch::Given;
 use criticd::learner::heads::{self, Columns, Head};
 use criticd::learner::model::Model;
@@ -10,6 +9,7 @@ use criticd::learner::refit::RefitError;
 use criticd::learner::{Lambda, SelectionKind, Settings};
 use criticd::math::returns::chains;
 use criticd::snapshot::Snapshot;
+use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
 use criticd::wire::heads_from_str;
 use serde_json::{Map, Value, json};
@@ -99,7 +99,7 @@ pub(super) fn select(
     let mut model = given.model(chosen.dictionary, &|| true)?;
     model.tune_heads().map_err(|e| in_file(&fit.table.table, e))?;
     finish(&mut model, rows);
-    Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: Some(selected) })
+    Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: Some(selected), change: None })
 }
 
 /// Add what `--json` says of heads: noise, scale and log evidence of each by name, and how their kernel was found.
