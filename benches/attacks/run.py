@@ -143,7 +143,7 @@ def streams(ends: Ends) -> None:
 
 
 def optimise(ends: Ends) -> None:
-    ask_without_end(ends, again(pack({"id": 1, "op": "optimise", "wait": True})), reads=True)
+    ask_without_end(ends, again(pack({"id": 1, "op": "refit", "wait": True})), reads=True)
 
 
 def commands(name: str, kind: bytes) -> Attack:

@@ -501,8 +501,7 @@ impl Table {
     /// What the rows say of actions.
     pub fn action_columns(&self) -> ActionColumns {
         let column = |wide: &Wide| ActionColumn { width: wide.width, values: wide.values.clone() };
-        let Extras { actions, behavior_probs, target_probs, next_actions, next_action_probs, times: _, policies: _ } =
-            &self.extras;
+        let Extras { actions, behavior_probs, target_probs, next_actions, next_action_probs, .. } = &self.extras;
         ActionColumns {
             actions: column(actions),
             behavior_probs: column(behavior_probs),

@@ -465,7 +465,7 @@ fn new_elements_are_backfilled_as_they_are_for_the_critic() {
         }
         let (its, bank) = (model.statistics(), model.heads().unwrap());
         let (group, m) = (&bank.statistics().groups[0], its.features());
-        assert!(m > 8 && model.holds_together());
+        assert!(m > 8 && model.is_consistent());
         let closed = group.closed();
         let told = format!("half-life {forgetting}, discount {discount:?}, most {dictionary_max}, pieces of {piece}");
         let near = |what: &str, found: &[f64], expected: &[f64]| {

@@ -9,7 +9,7 @@ use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Recent rows, numbered as the model's ring does, and chains cut among them.
+/// BackfillBuffer rows, numbered as the model's ring does, and chains cut among them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Ring {
     /// Number of the first row.
