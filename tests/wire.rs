@@ -138,6 +138,7 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
         }),
         actions: None,
         provisional: true,
+        actions: None,
         heads: None,
     }
 }

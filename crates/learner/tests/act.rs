@@ -44,6 +44,7 @@ fn snapshot(space: ActionSpace, profile: Profile, elements: usize, seed: u64) ->
         returns: None,
         provisional: false,
         actions: Some(Actions { space, copies: numbers(elements, 8) }),
+        heads: None,
         dictionary,
     }
 }
