@@ -1128,7 +1128,7 @@ mod tests {
         assert_eq!((config.critics[0].search_starts, config.critics[0].estimate_scale), (9, false));
         let error = Config::from_toml("[[critic]]\nstarts = 0").unwrap_err().to_string();
         assert!(error.starts_with("line 2: `critic[0].search_starts` must be"), "{error}");
-        assert!(!config.print().contains("estimate_scale"));
+        assert!(!config.print().contains("tune_noise"));
     }
 
     #[test]

@@ -248,6 +248,7 @@ class Status(TypedDict):
     recovered: RecoveredStatus | None
     warm_start: WarmStartStatus | None
     skipped_rows: int
+    missing_rows: int
     refit_restarts: int
     http_restarts: int
     offset: int

@@ -504,8 +504,8 @@ mod tests {
         let text = summary(&status, "tcp://h:1");
         for words in [
             // What was found of a model that was rejected is not said of the one that stays.
-            "angle             4            1              –",
-            "state_0           4            1           12.5",
+            "angle             4            1                    –",
+            "state_0           4            1                 12.5",
             "refused  2 not_finite",
             "rejected: too late",
             "held-out error  none: no refit has selected a model since the start",

@@ -78,7 +78,7 @@ macro_rules! choice {
 }
 
 /// Former names of settings of a critic, which files, variables and options may still use.
-pub(super) const FORMER: [(&str, &str); 2] = [("estimate_scale", "estimate_scale"), ("starts", "search_starts")];
+pub(super) const FORMER: [(&str, &str); 2] = [("tune_noise", "estimate_scale"), ("starts", "search_starts")];
 
 pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
     setting!(data_dir, Restart, directory, "Directory for the daemon's files. The daemon creates it if necessary."),

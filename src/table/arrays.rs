@@ -84,6 +84,30 @@ impl Array {
         self
     }
 
+    /// Length of the first axis.
+    fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(0)
+    }
+
+    /// Numbers in a row.
+    fn width(&self) -> usize {
+        self.shape.get(1).copied().unwrap_or(1)
+    }
+
+    fn cell(&self, row: usize, k: usize) -> Cell<'_> {
+        let at = row * self.width() + k;
+        match &self.values {
+            Values::Numbers(v) => Cell::Number(v[at]),
+            Values::Whole(v) => Cell::Whole(v[at]),
+            Values::Flags(v) => Cell::Flag(v[at]),
+            Values::Texts(v) => Cell::Text(&v[at]),
+        }
+    }
+}
+
+/// What datasets of episodes need.
+#[cfg(feature = "hdf5")]
+impl Array {
     /// Flags that are `flag` in the last row alone, and else false.
     pub(super) fn last(name: &str, rows: usize, flag: bool) -> Self {
         let mut flags = vec![false; rows];
@@ -113,26 +137,6 @@ impl Array {
             Values::Whole(v) => v.truncate(length),
             Values::Flags(v) => v.truncate(length),
             Values::Texts(v) => v.truncate(length),
-        }
-    }
-
-    /// Length of the first axis.
-    fn rows(&self) -> usize {
-        self.shape.first().copied().unwrap_or(0)
-    }
-
-    /// Numbers in a row.
-    fn width(&self) -> usize {
-        self.shape.get(1).copied().unwrap_or(1)
-    }
-
-    fn cell(&self, row: usize, k: usize) -> Cell<'_> {
-        let at = row * self.width() + k;
-        match &self.values {
-            Values::Numbers(v) => Cell::Number(v[at]),
-            Values::Whole(v) => Cell::Whole(v[at]),
-            Values::Flags(v) => Cell::Flag(v[at]),
-            Values::Texts(v) => Cell::Text(&v[at]),
         }
     }
 }

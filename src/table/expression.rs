@@ -194,7 +194,7 @@ mod tests {
         for (text, words) in [
             ("", "ends where"),
             ("cost +", "ends where"),
-            ("cost energy", "does not go on"),
+            ("cost energy", "cannot continue a sum"),
             ("cost * energy", "one column at most"),
             ("cost / energy", "only a number"),
             ("cost / 0", "only a number"),

@@ -2,7 +2,6 @@
 
 use super::{Failure, Fit, Fitted, finish};
 use crate::commands::output::{columns, in_file, number};
-use criticd::telemetry::ProcessorTime;
 use criticd::learner::batch::Given;
 use criticd::learner::heads::{self, Columns, Head};
 use criticd::learner::model::Model;
@@ -10,6 +9,7 @@ use criticd::learner::refit::RefitError;
 use criticd::learner::{Lambda, SelectionKind, Settings};
 use criticd::math::returns::chains;
 use criticd::snapshot::Snapshot;
+use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
 use criticd::wire::heads_from_str;
 use serde_json::{Map, Value, json};

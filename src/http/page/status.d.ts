@@ -6,7 +6,6 @@ export interface Status {
   critics: CriticStatus[];
   /** Rows that came although they were known already. */
   duplicates: number;
-  missing_rows: number;
   /** Whether there is a journal. Without one nothing outlives the daemon. */
   durable: boolean;
   /** Times that the dashboard's threads had to be started again. */
@@ -15,6 +14,8 @@ export interface Status {
   journal: JournalStatus | null;
   /** The memory that the settings allow; nil until D is known. */
   memory: MemoryStatus | null;
+  /** Rows left out on ingest by their `seq`, since the start. */
+  missing_rows: number;
   /** Rows stored, of all streams. */
   offset: number;
   /** The daemon's queues, as of the last second. */
