@@ -813,13 +813,13 @@ fn inspect_tells_what_is_there_and_repair_what_it_would_drop() {
     // Group 1 holds settings: group 16 ends behind the 15th batch.
     assert_eq!((&found["offset"], &found["rows_lost"]), (&150.into(), &50.into()));
     let (ok, text) = criticd(&["repair", "--truncate", name]);
-    assert!(ok && text.contains("50 rows that were acknowledged are lost by that"), "{text}");
+    assert!(ok && text.contains("This loses 50 acknowledged rows"), "{text}");
     let contents = |files: &[(String, Vec<u8>)]| {
         files.iter().filter(|(name, _)| name == DATABASE || name.starts_with("checkpoint")).cloned().collect::<Vec<_>>()
     };
     assert!(contents(&image(path)) == contents(&before), "without --yes nothing changes");
     let (ok, text) = criticd(&["repair", "--truncate", name, "--yes"]);
-    assert!(ok && text.contains("50 rows that were acknowledged were lost by that"), "{text}");
+    assert!(ok && text.contains("This lost 50 acknowledged rows"), "{text}");
     assert_eq!(start(path).unwrap().0, 150);
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(path));
     let mut harness = Harness::open(&config, SqliteStorage::open(path).unwrap(), &checkpoints).unwrap();
