@@ -813,7 +813,7 @@ fn inspect_tells_what_is_there_and_repair_what_it_would_drop() {
     // Group 1 holds settings: group 16 ends behind the 15th batch.
     assert_eq!((&found["offset"], &found["rows_lost"]), (&150.into(), &50.into()));
     let (ok, text) = criticd(&["repair", "--truncate", name]);
-    assert!(ok && text.contains("50 rows that were acknowledged are lost by that"), "{text}");
+    assert!(ok && text.contains("This loses 50 acknowledged rows"), "{text}");
     let contents = |files: &[(String, Vec<u8>)]| {
         files.iter().filter(|(name, _)| name == DATABASE || name.starts_with("checkpoint")).cloned().collect::<Vec<_>>()
     };
