@@ -626,12 +626,17 @@ fn tables_that_teach_nothing_are_refused_in_words() {
             assert!(!bench.path("m.msgpack").exists());
         }
     }
-    // Ratios that are all 0 leave nothing to learn from.
-    let rows = (0..200).map(|i| format!("{},1,{},1,1,0,1e-9,0\n", x(i), x(i + 1)));
-    let head = head.replace("terminated", "terminated,behavior_prob,target_prob");
-    bench.file("ratios.csv", &(head + &rows.collect::<String>()));
+    // Ratios that are all 0 leave nothing to learn from; those that no two policies have leave a model, and a finding.
+    let ratios = |target: &str| {
+        let rows = (0..200).map(|i| format!("{},1,{},1,1,0,1e-9,{target}\n", x(i), x(i + 1)));
+        let head = head.replace("terminated", "terminated,behavior_prob,target_prob");
+        bench.file("ratios.csv", &(head + &rows.collect::<String>()));
+    };
+    ratios("0");
     let (status, message) = bench.failure("fit ratios.csv --out m.msgpack");
     assert!(status == 1 && message.contains("0 of 200 rows have a target_prob above 0"), "{message}");
+    ratios("1");
+    assert!(bench.text("fit ratios.csv --out ratios.msgpack --verbose").contains("importance ratios average 1.000e9"));
     let output = bench.run("fit one_constant.csv --out m.msgpack");
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("state_1 never changes"));
     bench.text("fit huge.csv --out m.msgpack");

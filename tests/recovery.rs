@@ -819,7 +819,7 @@ fn inspect_tells_what_is_there_and_repair_what_it_would_drop() {
     };
     assert!(contents(&image(path)) == contents(&before), "without --yes nothing changes");
     let (ok, text) = criticd(&["repair", "--truncate", name, "--yes"]);
-    assert!(ok && text.contains("The old files are in"), "{text}");
+    assert!(ok && text.contains("This lost 50 acknowledged rows"), "{text}");
     assert_eq!(start(path).unwrap().0, 150);
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(path));
     let mut harness = Harness::open(&config, SqliteStorage::open(path).unwrap(), &checkpoints).unwrap();

@@ -205,7 +205,7 @@ fn what_a_table_does_not_say_about_ends_must_be_said() {
         assert_eq!((truncated.rows().terminated[1], truncated.rows().truncated[1]), (false, true));
     }
     let (_directory, path) = written("t.csv", b"state_0,reward,terminated,done\n0,1,0,0\n");
-    assert!(message(&path, STRICT).contains("column done: terminated already marks where episodes terminate"));
+    assert!(message(&path, STRICT).contains("column done: terminated already marks"));
     assert!(
         message(&path, Reading { done: Some(Done::Terminated), ..STRICT })
             .contains("terminated has the same information")

@@ -818,7 +818,7 @@ impl Fit {
                 lines.push(("bound".to_owned(), format!("{bound} is active: the data call for a value beyond it")));
             }
             lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
-            return format!("{}\n{next}, --verbose shows evidence and search.\n", facts(&lines));
+            return format!("{}\n{next}, --verbose shows how the model was selected.\n", facts(&lines));
         }
         let mut lines = vec![
             ("table".to_owned(), given::extent(rows)),

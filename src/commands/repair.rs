@@ -49,10 +49,8 @@ impl Repair {
         }
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let aside = survey::truncate(directory, &found, unix).map_err(|e| in_file(directory, e))?;
-        let cut = cut
-            .replace("would be cut", "has been cut")
-            .replace("are lost", "were lost")
-            .replace("is known to be", "is known to have been");
+        let cut = cut.replace("is truncated there", "has been truncated there").replace("this loses", "this lost");
+        let cut = cut.replace("This loses", "This lost");
         print(&format!("{cut}\nThe old files are in {}.\n", aside.display()))
     }
 }

@@ -36,7 +36,7 @@ pub struct Checkpoint {
     /// Offset behind that group's last row.
     pub offset: u64,
     /// Offset of the oldest row that a start from here needs, for the window.
-    #[serde(rename = "needs_from")]
+    #[serde(alias = "needs_from")]
     pub replay_from: u64,
     /// Unix seconds when it was made.
     pub time: f64,

@@ -174,7 +174,7 @@ mod tests {
             let one = Problem::correlated(2, profiled.nodes().to_vec(), column);
             let mut best = f64::NEG_INFINITY;
             // A fine grid over noise and scale of the exact evidence.
-            for (signal, noise) in (-60..60).flat_map(|s| (-60..40).map(move |n| (s, n))) {
+            for (signal, noise) in (-60..60).flat_map(|s| (-100..40).map(move |n| (s, n))) {
                 let signal = (0.1 * f64::from(signal)).exp();
                 let like = hyperparameters();
                 let kernel = Kernel {
