@@ -130,7 +130,11 @@ fn a_stream_takes_what_was_said() {
     let count = 3000;
     feed(&mut core, (0..count).map(|k| producer.message(&format!("robot-{k}"), 2)), &mut uptime);
     let each = (allocated() - before) / count;
-    assert!(each <= said.stream && 2 * each >= said.stream, "a stream takes {each} bytes, {} were said", said.stream as u64);
+    assert!(
+        each <= said.stream && 2 * each >= said.stream,
+        "a stream takes {each} bytes, {} were said",
+        said.stream as u64
+    );
     assert_eq!(core.status(Now { uptime, unix: 1e9 }).memory.unwrap().stream_bytes, said.stream as u64);
 }
 

@@ -206,7 +206,10 @@ fn what_a_table_does_not_say_about_ends_must_be_said() {
     }
     let (_directory, path) = written("t.csv", b"state_0,reward,terminated,done\n0,1,0,0\n");
     assert!(message(&path, STRICT).contains("column done: terminated already marks"));
-    assert!(message(&path, Reading { done: Some(Done::Terminated), ..STRICT }).contains("terminated has the same information"));
+    assert!(
+        message(&path, Reading { done: Some(Done::Terminated), ..STRICT })
+            .contains("terminated has the same information")
+    );
 }
 
 #[test]

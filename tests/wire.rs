@@ -136,7 +136,6 @@ fn snapshot(metric: Metric, columns: usize) -> Snapshot {
             pairs: 1234,
             coverage: Some(0.875),
         }),
-        actions: None,
         provisional: true,
         actions: None,
         heads: None,

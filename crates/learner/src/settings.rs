@@ -118,7 +118,7 @@ pub struct Settings {
     /// Rows between two refreshes of the weights that score incoming rows; also the largest block learned at once.
     pub refresh_rows: usize,
     /// Re-estimate the scale of values at refreshes from the statistics; with selection by evidence also the noise.
-    #[serde(alias = "estimate_scale")] // its name in journals and checkpoints before the rename
+    #[serde(alias = "tune_noise")] // its name in journals and checkpoints before the rename
     pub estimate_scale: bool,
     /// Smallest noise variance relative to the variance of the targets; lower only for deterministic streams.
     pub noise_floor: f64,
