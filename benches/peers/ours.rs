@@ -53,6 +53,7 @@ fn learner(settings: Settings, directory: &str, [size, batch, refresh, warm]: [u
         terminated: vec![false; n],
         truncated: vec![false; n],
         starts_chain: (0..n).map(|i| i == 0).collect(),
+        ..Rows::default()
     };
     let settings = Settings {
         discount: DISCOUNT,

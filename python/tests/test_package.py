@@ -20,10 +20,10 @@ PACKAGE = ROOT / "python"
 def test_the_readmes_snippets_run(start: Start, tmp_path: Path) -> None:
     # The one marked `with-keys` needs a daemon that has some: test_keys.py has it. `with-sb3` brings PyTorch.
     snippets = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
-    assert len(snippets) == 5
+    assert len(snippets) == 6
     first, second = start(), start("critic.discount=0.9")
-    # The first is of another environment than the others, whose states are of one number; the fourth has its own.
-    for daemon, snippet in zip((first, second, second, first, second), snippets, strict=True):
+    # The first is of another environment than the others, whose states are of one number; the last starts its own.
+    for daemon, snippet in zip((first, second, second, first, second, second), snippets, strict=True):
         environment = {**os.environ, "CRITICD_DATA_DIR": str(daemon.data_dir), "MPLBACKEND": "Agg"}
         done = subprocess.run(
             [sys.executable, "-c", snippet], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120

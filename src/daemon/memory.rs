@@ -73,7 +73,8 @@ impl ModelFootprint {
         let columns = (1 + vectors) * slots + 8 * settings.refresh_rows + 4 * dim + 6 * rewards + 8 + 48;
         // The two vectors of a cut grow with the dictionary, by doubling.
         let grown = if white { 0 } else { 2 * slots * (m.next_power_of_two() - m) };
-        let rest = grown + slots * (3 * dim + 2 * rewards + 4 + CUT) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
+        let rest =
+            grown + slots * (3 * dim + 2 * rewards + 4 + CUT) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
         let model = NUMBER * (m * m * squares + m * columns + rest);
         // A model that is kept for its policy has no snapshot of its own.
         let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };

@@ -83,6 +83,7 @@ pub(super) struct Listeners {
 }
 
 /// Start the gate's thread, which runs `runtime`, and on it `control`, the socket behind that door.
+#[expect(clippy::too_many_arguments, reason = "each is one end of a channel, and there is one caller")]
 pub(super) fn start(
     runtime: Runtime,
     control: impl Future<Output = ()> + Send + 'static,

@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
 
     /// Take the small integers that come next, at most `most` of them, as the bytes that they are.
     pub(super) fn small_integers(&mut self, most: usize) -> &'a [u8] {
-        let run = self.rest.iter().take(most).take_while(|&&byte| byte < 0x80 || byte >= 0xe0).count();
+        let run = self.rest.iter().take(most).take_while(|&byte| !(0x80..0xe0).contains(byte)).count();
         let (run, rest) = self.rest.split_at(run);
         self.rest = rest;
         run

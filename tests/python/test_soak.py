@@ -61,7 +61,11 @@ def test_ten_thousand_streams(start: Start) -> None:
             push.send(pack({"stream": f"robot-{stream}", "session": "", "seq": seq, **row}))
     control.wait_for_offset(1000 + 10_000 + 1429)
     append(daemon, 2, 1, stream="robot-7")
-    streams = control.ask("streams")["streams"]
+    page = control.ask("streams")
+    streams = page["streams"]
+    while "next" in page:
+        page = control.ask("streams", **{"from": page["next"]})
+        streams |= page["streams"]
     assert len(streams) == 10_001
     assert [streams[f"robot-{stream}"]["next_seq"] for stream in (7, 9996, 9997)] == [3, 2, 1]
     more = held(daemon) - before

@@ -275,8 +275,8 @@ impl ActionValue {
     /// The first row whose action is missing or none of the space, or whose `next_action` or `next_action_probs` are not.
     pub fn rows(&self, rows: &Rows, columns: &ActionColumns, rho_max: f64) -> Result<StateActionRows, ActionError> {
         let follows = chains(rows);
-        let mut out = StateActionRows::default();
-        out.rows = Rows::new(rows.dim + self.space.width(), rows.rewards_per_row);
+        let empty = Rows::new(rows.dim + self.space.width(), rows.rewards_per_row);
+        let mut out = StateActionRows { rows: empty, ..StateActionRows::default() };
         // Of each stream the last row learned, and whether a row that was not learned has started a chain since.
         let (mut last, mut started) = (HashMap::new(), HashSet::new());
         for (i, &stream) in rows.streams.iter().enumerate() {

@@ -345,7 +345,8 @@ fn faults_name_head_and_field() {
         change(&mut heads[1]);
         check(&heads, columns).unwrap_err()
     };
-    let faults: [(&dyn Fn(&mut Head), &str); 10] = [
+    type Fault<'a> = (&'a dyn Fn(&mut Head), &'a str);
+    let faults: [Fault<'_>; 10] = [
         (&|head| head.name.clear(), "name"),
         (&|head| head.name = "return".into(), "called return already"),
         (&|head| head.cumulant = Cumulant::Reward(4), "cumulant.index"),

@@ -23,6 +23,7 @@ pub struct Call {
 
 /// A request that waits for the core as it came: it takes no more memory than its message.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time is on its way; few are kept")]
 pub enum Asked {
     /// The message of an `append`.
     Append(Bytes),

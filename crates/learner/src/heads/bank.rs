@@ -439,7 +439,8 @@ impl Bank {
             let best = (0..ratios.len()).max_by(|&a, &b| values.at(a, h).total_cmp(&values.at(b, h)));
             let best = best.expect("a grid of ratios");
             let gain = values.at(best, h) - present;
-            if values.at(best, h) > f64::NEG_INFINITY && !(gain < MOVES_AT) {
+            // A gain over no evidence at all is no number, and wanted.
+            if values.at(best, h) > f64::NEG_INFINITY && (gain >= MOVES_AT || gain.is_nan()) {
                 self.scales[column.head] = Scale { signal: signals.at(best, h), ratio: ratios[best] };
                 moved = true;
             }

@@ -68,6 +68,7 @@ struct Kept {
     name: String,
     model: Box<Model>,
     /// Its weights (m, H).
+    #[serde(serialize_with = "crate::math::dense::tight")]
     weights: Matrix,
     /// Offset behind the last row it learned.
     until: u64,

@@ -250,9 +250,9 @@ impl Group {
     pub(crate) fn close_newest(&mut self, chain: &Chain, features: &[f64], value: f64, trace: f64) {
         let (m, gamma, closed) = (features.len(), chain.discount, &mut self.closed);
         let energy = gamma * gamma * chain.weight_energy;
-        for j in 0..m {
-            *closed.coupling.at_mut(m, j) += gamma * trace * features[j];
-            *closed.energy.at_mut(m, j) += energy * value * features[j];
+        for (j, feature) in features.iter().enumerate() {
+            *closed.coupling.at_mut(m, j) += gamma * trace * feature;
+            *closed.energy.at_mut(m, j) += energy * value * feature;
         }
         axpy(&mut closed.coupling.col_mut(m)[..m], gamma * value, &chain.trace);
         *closed.coupling.at_mut(m, m) += gamma * trace * value;
