@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::path::PathBuf;
 
-/// Why there is no [`Config`]. Lines count from 1; there is none for what came from the command line.
+/// Why there is no [`Config`](super::Config). Lines count from 1; there is none for what came from the command line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConfigError {

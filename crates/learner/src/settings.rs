@@ -143,7 +143,7 @@ pub struct Settings {
     #[serde(alias = "starts")]
     pub search_starts: usize,
     /// Most seconds of processor time that one refit should take on each of its threads; its search may use
-    /// [`refit::SEARCH_SHARE`] of them.
+    /// [`crate::refit::SEARCH_SHARE`] of them.
     pub refit_budget_s: f64,
     /// Seed of everything random in refits.
     pub seed: u64,
