@@ -4,7 +4,7 @@
 //! `cargo run -p criticd-fuzz --example seeds`, in the folder of the repository.
 
 use criticd::config::Config;
-use criticd::daemon::core::{Call, Core, Now, Output, RefitDone};
+use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
 use criticd::daemon::ledger::CheckpointDone;
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
@@ -113,7 +113,8 @@ fn journals() -> io::Result<()> {
     let mut core = Core::open(config, Box::new(storage), kept, at(0), &mut |_, _| {}).map_err(io::Error::other)?;
     let mut walk = Walk::new(1, Some(15), 0.0);
     let steps: Vec<Step> = (0..70).map(|_| walk.step()).collect();
-    let call = |op| Call { peer: Peer { connection: 1, delimiter: false }, id: Id::nil(), form: ArrayForm::List, op };
+    let peer = Peer { connection: 1, delimiter: false };
+    let call = |op| Call { caller: Caller { peer, id: Id::nil(), form: ArrayForm::List }, op };
     let mut now = 0;
     let mut turn = |core: &mut Core| {
         now += 1;
@@ -123,7 +124,7 @@ fn journals() -> io::Result<()> {
             match output {
                 Output::Refit { critic, job } => {
                     let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
-                    core.refit_done(RefitDone { critic, result, seconds: 0.0 }, at(now));
+                    core.refit_done(RefitDone { critic, result, seconds: 0.0 });
                 }
                 Output::Checkpoint(checkpoint) => {
                     let Checkpoint { group, offset, replay_from, .. } = *checkpoint;
