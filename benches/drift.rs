@@ -387,7 +387,7 @@ fn forgetful(model: &Model, half_life: f64) -> Model {
     // The dictionary's kernel is without the factor that tuning has found since.
     let noise_variance = found.noise_variance * kernel.signal_variance / found.kernel.signal_variance;
     let settings =
-        Settings { forgetting: half_life, drift_sensitivity: DriftSensitivity::Off, ..model.settings().clone() };
+        Settings { forgetting: Some(half_life), drift_sensitivity: DriftSensitivity::Off, ..model.settings().clone() };
     let given = Hyperparameters { kernel, noise_variance, ..found };
     let mut forgetful = Model::with_dictionary(settings, model.inputs().clone(), &given, model.dictionary().clone());
     forgetful.set_lambda(model.lambda());

@@ -52,7 +52,15 @@ fn main() {
                     );
                     println!("              {:?}", value.hyperparameters);
                     if !report.active_bounds.is_empty() {
-                        println!("              {}", report.active_bounds.join(", "));
+                        println!(
+                            "              {}",
+                            report
+                                .active_bounds
+                                .iter()
+                                .map(|bound| bound.parameter.as_str())
+                                .collect::<Vec<_>>()
+                                .join(", ")
+                        );
                     }
                 }
                 Verdict::Rejected { why, .. } => println!("{:6} rows: the model stays: {why}", window.end()),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Coverage-guided fuzzing, all targets at once: fuzz/run.sh [SECONDS [TARGET...]]
 #
-# Any toolchain does: coverage needs no nightly, and `criticd` has no `unsafe` for a sanitizer to look into. Only `criticd` is instrumented (fuzz/instrumented), so that what a release build has
+# Any toolchain does: coverage needs no nightly, and `criticd` has no `unsafe` for a sanitizer to look into. Only the crates of the workspace are instrumented (fuzz/instrumented), so that what a release build has
 # compiled of the dependencies is used again. New inputs and what fails go to target/fuzz/; the corpora stay as they are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -4,97 +4,11 @@
 //! narrowest range in the settings that its address lies in; where none does, everything from loopback, nothing from
 //! elsewhere. One that came in through CURVE has the rights of its key, wherever it is.
 
+pub use criticd_protocol::rights::{Right, Rights};
+
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::net::IpAddr;
-
-/// Something that a peer may be allowed to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Right {
-    /// Send transitions: push on ingest, `append` on control.
-    Append,
-    /// See what was learned: `value`, `snapshot`, `status` on control, publications, the dashboard.
-    Query,
-    /// Make the daemon do something: `optimise`, `checkpoint`.
-    Administer,
-}
-
-impl Right {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Append, Self::Query, Self::Administer];
-
-    /// The word for it in settings and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Append => "append",
-            Self::Query => "query",
-            Self::Administer => "administer",
-        }
-    }
-
-    fn bit(self) -> u8 {
-        1 << self as u8
-    }
-}
-
-impl fmt::Display for Right {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A set of rights. None of them implies another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "Vec<Right>", into = "Vec<Right>")]
-pub struct Rights(u8);
-
-impl Rights {
-    /// No right at all.
-    pub const NONE: Self = Self(0);
-    /// Every right.
-    pub const ALL: Self = Self(0b111);
-
-    /// Whether `right` is among them.
-    pub fn has(self, right: Right) -> bool {
-        self.0 & right.bit() != 0
-    }
-
-    /// Whether one of `rights` is among them.
-    pub fn has_any(self, rights: &[Right]) -> bool {
-        rights.iter().any(|&right| self.has(right))
-    }
-
-    /// As a byte, for [`Rights::from_byte`].
-    pub fn to_byte(self) -> u8 {
-        self.0
-    }
-
-    /// From such a byte; bits that stand for no right are ignored.
-    pub fn from_byte(byte: u8) -> Self {
-        Self(byte & Self::ALL.0)
-    }
-}
-
-impl From<Vec<Right>> for Rights {
-    fn from(rights: Vec<Right>) -> Self {
-        Self(rights.into_iter().fold(0, |bits, right| bits | right.bit()))
-    }
-}
-
-impl From<Rights> for Vec<Right> {
-    fn from(rights: Rights) -> Self {
-        Right::ALL.into_iter().filter(|&right| rights.has(right)).collect()
-    }
-}
-
-impl fmt::Display for Rights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = Vec::from(*self).into_iter().map(Right::name).collect();
-        f.write_str(if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }.as_str())
-    }
-}
 
 /// Addresses, and the rights of their peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -52,6 +52,8 @@ pub struct ConfigParts {
     pub clients: Vec<KnownClient>,
     /// Least severe level that is logged.
     pub log: String,
+    /// How log lines are written.
+    pub log_format: LogFormat,
     /// State dimension D; none takes that of the first row.
     pub state_dim: Option<usize>,
     /// Names of the D state variables, for people.
@@ -62,6 +64,8 @@ pub struct ConfigParts {
     pub publish_bytes_max: usize,
     /// Whether published snapshots carry the variance matrix.
     pub publish_variance: bool,
+    /// Least time between two publications of `plot.<critic>`; none publishes none.
+    pub plot_interval_ms: Option<u64>,
     /// Most rows that are stored and learned together; fewer where learning them takes longer than some milliseconds.
     pub batch_rows_max: usize,
     /// Messages that may wait to be learned.
@@ -99,6 +103,15 @@ impl ConfigParts {
         let stated = self.state_dim.map(|dim| (dim, "state_dim"));
         stated.or_else(|| Some((kinds()?, "state_kinds")))
     }
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `event=... key=value ...` behind time and level.
+    Text,
+    /// A JSON object with `time`, `level`, `event` and the other fields.
+    Json,
 }
 
 /// What messages and peers may ask for.
@@ -175,11 +188,13 @@ impl Default for ConfigParts {
             curve_secret_key: None,
             clients: Vec::new(),
             log: "info".into(),
+            log_format: LogFormat::Text,
             state_dim: None,
             state_names: None,
             snapshot_interval_ms: 1000,
             publish_bytes_max: 1 << 20,
             publish_variance: true,
+            plot_interval_ms: None,
             batch_rows_max: 4096,
             inbox_messages: 1024,
             window_rows: 200_000,
@@ -251,6 +266,9 @@ pub struct Options {
     /// Log this and what is more severe: error, warn, info, debug or trace; or off
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
+    /// Write log lines so: text, or json (an object per line)
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
     /// Change any setting, as the file has it: `state_dim=4`, `limits.parts_max=8`, `critic.tolerance=1e-4` (of every
     /// critic), `critic.NAME.tolerance=1e-4` (of one)
     #[arg(long, value_name = "KEY=VALUE")]
@@ -588,7 +606,10 @@ fn apply(options: &Options, parts: &mut ConfigParts, lines: &mut Lines) -> Resul
             .ok_or_else(|| ConfigError::invalid(assignment, None, "must have the form KEY=VALUE"))?;
         assign(key.trim(), value.trim(), parts, lines)?;
     }
-    let Options { data_dir, ingest, control, publish, http, log, insecure, config: _, set: _ } = options.clone();
+    if let Some(format) = &options.log_format {
+        assign("log_format", &format!("{format:?}"), parts, lines)?;
+    }
+    let Options { data_dir, ingest, control, publish, http, log, insecure, .. } = options.clone();
     let mut over = |key: &str, given: bool| given.then(|| lines.forget(key)).is_some();
     if over("data_dir", data_dir.is_some()) {
         parts.data_dir = data_dir.unwrap_or_default();
@@ -686,7 +707,10 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
             return fault(&format!("{prefix}name"), "must differ from the other critics' names");
         }
         if let Err(what) = parts.state_dim.map_or(Ok(()), |dim| critic.check_dim(dim)) {
-            return fault(&format!("{prefix}state_kinds"), &format!("must be as many as state_dim: {what}"));
+            return fault(
+                &format!("{prefix}state_kinds"),
+                &format!("must be as many as state_dim: {}", wire::kinds_mismatch(what)),
+            );
         }
         if !critic.state_kinds.is_empty()
             && let Some(other) =

@@ -1,13 +1,13 @@
 //! A daemon that learns a value function, with its uncertainty, from a live stream of transitions.
 pub mod access;
 pub mod board;
-pub mod client;
 pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod http;
 pub mod journal;
 pub mod keys;
+pub mod onnx;
 pub mod panics;
 pub mod picture;
 pub mod state;
@@ -15,7 +15,7 @@ pub mod table;
 pub mod telemetry;
 pub mod transport;
 pub mod whole_file;
-pub mod wire;
 
 pub use criticd_learner as learner;
 pub use criticd_learner::{math, sim, snapshot, transition};
+pub use criticd_protocol::{client, wire};

@@ -31,8 +31,13 @@ pub enum BusEvent {
     Status(Arc<Status>),
     /// A publication under `event.<kind>`.
     Event(Bytes),
-    /// Retained rows, among them all that have arrived since the notice before.
-    Rows(Window),
+    /// Rows that have arrived.
+    Rows {
+        /// Retained rows, among them all that have arrived since the notice before.
+        window: Window,
+        /// Numbers and names of the streams that sent something last.
+        streams: Vec<(u32, String)>,
+    },
     /// The receiver panics.
     #[cfg(test)]
     Panic,
@@ -67,10 +72,11 @@ impl EventBus {
         }
     }
 
-    /// Hand over the rows that have arrived since the last time. If there is no room they come with the next ones.
-    pub fn rows(&mut self, window: &Window) {
+    /// Hand over the rows that have arrived since the last time. If there is no room they come with the next ones. `streams`
+    /// gives numbers and names of the streams that sent something last; it is called only if there are new rows.
+    pub fn rows(&mut self, window: &Window, streams: impl FnOnce() -> Vec<(u32, String)>) {
         if self.rows_from < window.end() && self.notices.len() <= ROWS_WAITING {
-            self.offer(BusEvent::Rows(window.from_offset(self.rows_from)));
+            self.offer(BusEvent::Rows { window: window.from_offset(self.rows_from), streams: streams() });
             self.rows_from = window.end();
         }
     }
@@ -290,8 +296,28 @@ impl ProcessorTime {
 }
 
 /// Processor time of this thread since it began.
-fn used() -> Duration {
+pub fn used() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time that was used is not negative")
+}
+
+/// How far a start has got, for those who ask before it is over.
+#[derive(Debug, Default)]
+pub struct StartProgress {
+    rows: AtomicU64,
+    of: AtomicU64,
+}
+
+impl StartProgress {
+    /// So many rows have been learned again, of so many.
+    pub fn set(&self, rows: u64, of: u64) {
+        self.rows.store(rows, Ordering::Relaxed);
+        self.of.store(of, Ordering::Relaxed);
+    }
+
+    /// Rows learned again, and rows there are.
+    pub fn get(&self) -> (u64, u64) {
+        (self.rows.load(Ordering::Relaxed), self.of.load(Ordering::Relaxed))
+    }
 }
 
 #[cfg(test)]
@@ -393,13 +419,13 @@ mod tests {
         let batch = batch.unwrap();
         let mut window = Window::new(1, 1, 100);
         window.push(0, true, &batch, 0);
-        feed.rows(&window);
+        feed.rows(&window, || vec![(0, "s".into())]);
         assert_eq!(heard.try_iter().count(), NOTICES);
         window.push(0, false, &batch, 0);
-        feed.rows(&window);
-        let Ok(BusEvent::Rows(rows)) = heard.try_recv() else { panic!("rows were expected") };
-        assert_eq!((rows.start(), rows.end()), (0, 2));
-        feed.rows(&window);
+        feed.rows(&window, || vec![(0, "s".into())]);
+        let Ok(BusEvent::Rows { window: rows, streams }) = heard.try_recv() else { panic!("rows were expected") };
+        assert_eq!((rows.start(), rows.end(), streams), (0, 2, vec![(0, "s".into())]));
+        feed.rows(&window, || vec![(0, "s".into())]);
         assert!(heard.is_empty());
     }
 }

@@ -50,6 +50,7 @@ fn operations() -> Vec<(&'static str, Value, &'static [Right])> {
         ("refit", json!({}), &[Right::Administer]),
         ("new_policy", json!({}), &[Right::Append, Right::Administer]),
         ("checkpoint", json!({}), &[Right::Administer]),
+        ("rebuild", json!({}), &[Right::Administer]),
     ]
 }
 

@@ -1,93 +1,44 @@
 //! The commands that work on files, run as a user runs them, against an independent implementation.
 
 #[path = "../crates/learner/tests/support/mod.rs"]
+mod reference;
 mod support;
 
 use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd::transition::Rows;
 use criticd::wire::hyperparameters_to_json;
+use reference::{CASES, Case, case, distance, golden_heads, numbers};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use support::{CASES, Case, case, distance, golden_heads, numbers};
-use tempfile::TempDir;
+use std::path::Path;
+use support::Bench;
 
-/// A directory of files, and the program run in it.
-struct Bench {
-    directory: TempDir,
+fn write_states(bench: &Bench, name: &str, dim: usize, states: &[f64]) {
+    let mut text = heads("state", dim).join(",") + "\n";
+    for state in states.chunks_exact(dim) {
+        text += &(state.iter().map(f64::to_string).collect::<Vec<_>>().join(",") + "\n");
+    }
+    bench.file(name, &text);
 }
 
-impl Bench {
-    fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
-    }
+fn write_table(bench: &Bench, name: &str, rows: &Rows) {
+    bench.file(name, &table(rows, &(0..rows.len()).collect::<Vec<_>>(), &rows.streams));
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
+fn write_hyperparameters(bench: &Bench, name: &str, hyperparameters: &Hyperparameters) {
+    bench.file(name, &hyperparameters_to_json(hyperparameters, None).to_string());
+}
 
-    fn file(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).unwrap();
-    }
-
-    /// Run with arguments separated by blanks.
-    fn run(&self, arguments: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_criticd"))
-            .args(arguments.split_whitespace())
-            .current_dir(self.directory.path())
-            .output()
-            .unwrap()
-    }
-
-    fn text(&self, arguments: &str) -> String {
-        let output = self.run(arguments);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{arguments}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, arguments: &str) -> Value {
-        let text = self.text(&format!("{arguments} --json"));
-        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{arguments}: {e} in {text}"))
-    }
-
-    /// Exit status and what it said.
-    fn failure(&self, arguments: &str) -> (i32, String) {
-        let output = self.run(arguments);
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert!(!message.contains("panicked"), "{arguments}: {message}");
-        assert!(output.stdout.is_empty(), "{arguments}: a failure prints no result");
-        (output.status.code().unwrap(), message)
-    }
-
-    fn states(&self, name: &str, dim: usize, states: &[f64]) {
-        let mut text = heads("state", dim).join(",") + "\n";
-        for state in states.chunks_exact(dim) {
-            text += &(state.iter().map(f64::to_string).collect::<Vec<_>>().join(",") + "\n");
-        }
-        self.file(name, &text);
-    }
-
-    fn table(&self, name: &str, rows: &Rows) {
-        self.file(name, &table(rows, &(0..rows.len()).collect::<Vec<_>>(), &rows.streams));
-    }
-
-    fn hyperparameters(&self, name: &str, hyperparameters: &Hyperparameters) {
-        self.file(name, &hyperparameters_to_json(hyperparameters, None).to_string());
-    }
-
-    /// `table.csv`, `h.json`, `dictionary.csv`, `query.csv`, `nodes.csv` of a reference case.
-    fn of(case: &Case) -> Self {
-        let bench = Self::new();
-        bench.table("table.csv", &case.rows);
-        bench.hyperparameters("h.json", &case.hyperparameters);
-        let expected = &case.json["expected"];
-        bench.states("dictionary.csv", case.dim, &numbers(&expected["sr"]["dictionary"]));
-        bench.states("query.csv", case.dim, &case.query);
-        bench.states("nodes.csv", case.dim, &numbers(&expected["nodes"]));
-        bench
-    }
+/// `table.csv`, `h.json`, `dictionary.csv`, `query.csv`, `nodes.csv` of a reference case.
+fn of_case(case: &Case) -> Bench {
+    let bench = Bench::new();
+    write_table(&bench, "table.csv", &case.rows);
+    write_hyperparameters(&bench, "h.json", &case.hyperparameters);
+    let expected = &case.json["expected"];
+    write_states(&bench, "dictionary.csv", case.dim, &numbers(&expected["sr"]["dictionary"]));
+    write_states(&bench, "query.csv", case.dim, &case.query);
+    write_states(&bench, "nodes.csv", case.dim, &numbers(&expected["nodes"]));
+    bench
 }
 
 fn heads(name: &str, dim: usize) -> Vec<String> {
@@ -163,7 +114,7 @@ fn score_is_the_reference_evidence() {
     let mut sparse_gradient = Worst::new("sparse gradient", 1e-6);
     for name in CASES {
         let case = case(name);
-        let bench = Bench::of(&case);
+        let bench = of_case(&case);
         let expected = &case.json["expected"];
         let arguments = format!("score table.csv --hyperparameters h.json --discount {}", case.discount);
         let found = bench.json(&arguments);
@@ -221,7 +172,7 @@ fn fit_with_a_given_dictionary_is_the_reference_posterior() {
     let mut variance = Worst::new("variance", 1e-8);
     for name in CASES {
         let case = case(name);
-        let bench = Bench::of(&case);
+        let bench = of_case(&case);
         let arguments = "--hyperparameters h.json --no-optimise --dictionary dictionary.csv --out model.msgpack";
         let fitted = bench.json(&format!("fit table.csv --discount {} {arguments}", case.discount));
         let expected = &case.json["expected"];
@@ -249,7 +200,7 @@ fn a_dictionary_of_all_nodes_is_the_exact_posterior() {
     let mut variance = Worst::new("variance, all nodes", 1e-8);
     for name in CASES {
         let case = case(name);
-        let bench = Bench::of(&case);
+        let bench = of_case(&case);
         let arguments = "--hyperparameters h.json --no-optimise --dictionary nodes.csv --out model.msgpack";
         bench.json(&format!("fit table.csv --discount {} {arguments}", case.discount));
         let found = bench.json("value model.msgpack query.csv");
@@ -272,7 +223,7 @@ fn the_selected_dictionary_is_that_of_the_reference() {
     let mut residuals = Worst::new("residuals of pivots", 1e-9);
     for name in CASES {
         let case = case(name);
-        let bench = Bench::of(&case);
+        let bench = of_case(&case);
         let nodes = numbers(&case.json["expected"]["nodes"]);
         for run in case.json["expected"]["icd"].as_array().unwrap() {
             let tolerance = run["tol"].as_f64().unwrap() / case.hyperparameters.kernel.diagonal();
@@ -288,7 +239,7 @@ fn the_selected_dictionary_is_that_of_the_reference() {
             let pivots: Vec<usize> = numbers(&run["pivots"]).iter().map(|v| *v as usize).collect();
             let elements: Vec<f64> =
                 pivots.iter().flat_map(|i| nodes[i * case.dim..(i + 1) * case.dim].to_vec()).collect();
-            bench.states("chosen.csv", case.dim, &elements);
+            write_states(&bench, "chosen.csv", case.dim, &elements);
             let arguments = "--hyperparameters h.json --no-optimise --dictionary chosen.csv --out same.msgpack";
             bench.json(&format!("fit table.csv --discount {} {arguments}", case.discount));
             let same = bench.json("value same.msgpack query.csv");
@@ -302,7 +253,7 @@ fn the_selected_dictionary_is_that_of_the_reference() {
 fn interleaved_streams_are_the_same_experience() {
     for name in ["multi_ard_mc", "multi_fa_td"] {
         let case = case(name);
-        let bench = Bench::of(&case);
+        let bench = of_case(&case);
         let rows = &case.rows;
         let mut chain = 0;
         let streams: Vec<u32> = (0..rows.len())
@@ -349,9 +300,13 @@ fn what_fit_forgets_is_the_reference() {
         let number = |key: &str| signal * case["kernel"][key].as_f64().unwrap();
         let kernel = Kernel::gaussian(number("v0"), number("b"), Metric::Ard(numbers(&case["kernel"]["a"])));
         let noise_variance = head["noise_variance"].as_f64().unwrap();
-        bench.hyperparameters("h.json", &Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance });
-        bench.states("dictionary.csv", 2, &numbers(&case["dictionary"]));
-        bench.states("query.csv", 2, &numbers(&case["query"]));
+        write_hyperparameters(
+            &bench,
+            "h.json",
+            &Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance },
+        );
+        write_states(&bench, "dictionary.csv", 2, &numbers(&case["dictionary"]));
+        write_states(&bench, "query.csv", 2, &numbers(&case["query"]));
         let given = format!("fit table.csv --discount {} --hyperparameters h.json --no-optimise", head["discount"]);
         let given = format!("{given} --dictionary dictionary.csv --out m.msgpack --forgetting");
         let expected = &case["expected"][head["name"].as_str().unwrap()];
@@ -403,7 +358,7 @@ fn score_reproduces_the_best_evidence_known() {
         let table = data(&format!("{}.csv", case["data"].as_str().unwrap_or(name)));
         for (kind, best) in case["best"].as_object().unwrap() {
             let bench = Bench::new();
-            bench.hyperparameters("h.json", &from_theta(kind, &numbers(&best["theta"])));
+            write_hyperparameters(&bench, "h.json", &from_theta(kind, &numbers(&best["theta"])));
             let found = bench.json(&format!("score {table} --hyperparameters h.json --discount {}", case["discount"]));
             worst.check(&format!("{name} {kind}"), relative(&found["log_evidence"], &best["log_evidence"]));
             // The parts are those of the paper's form, which differs in the last, cut chain.
@@ -445,7 +400,7 @@ fn fit_finds_the_best_evidence_known() {
             "--discount 1 --hyperparameters fitted.json --no-optimise --dictionary-max 500 --tolerance 1e-7";
         let retaken = bench.json(&format!("fit {table} {arguments} --out again.msgpack"));
         assert!(relative(&retaken["log_evidence"], &fitted["log_evidence"]) < 1e-9);
-        bench.states("query.csv", 2, &[0.0, 0.0, 1.0, -1.0, -1.2, 0.5]);
+        write_states(&bench, "query.csv", 2, &[0.0, 0.0, 1.0, -1.0, -1.2, 0.5]);
         let [one, two] = ["model", "again"].map(|m| bench.json(&format!("value {m}.msgpack query.csv")));
         assert!(relative(&two["mean"], &one["mean"]) < 1e-2, "{kernel}: {one} {two}");
     }
@@ -491,7 +446,7 @@ fn fit_says_which_bound_holds_it() {
     assert!(bound["search"]["log_evidence"].as_f64() > Some(search["log_evidence"].as_f64().unwrap() - 1.0), "{bound}");
     let clustered = bench.json(&format!("fit {table} --discount 1 --selection evidence --kernel-profile gaussian --variance clustered --out clustered.msgpack"));
     assert!(clustered["log_evidence"].is_f64());
-    bench.states("query.csv", 2, &[0.1, 0.2]);
+    write_states(&bench, "query.csv", 2, &[0.1, 0.2]);
     let variance = |model: &str| numbers(&bench.json(&format!("value {model} query.csv"))["variance"])[0];
     assert!(variance("clustered.msgpack") > 0.0 && variance("clustered.msgpack") != variance("model.msgpack"));
 }
@@ -499,7 +454,7 @@ fn fit_says_which_bound_holds_it() {
 #[test]
 fn normalisation_in_the_file_changes_coordinates_only() {
     let case = case("trunc_ard_mc");
-    let bench = Bench::of(&case);
+    let bench = of_case(&case);
     let (shift, scale) = ([1.0, -2.0, 0.5], [2.0, 0.25, 10.0]);
     let mut scaled = case.hyperparameters.clone();
     let Metric::Ard(relevance) = &mut scaled.kernel.metric else { unreachable!() };
@@ -529,7 +484,7 @@ fn two_rewards_share_a_kernel() {
     };
     bench
         .file("t.csv", &("state_0,reward_0,reward_1,terminated\n".to_owned() + &(0..70).map(line).collect::<String>()));
-    bench.states("q.csv", 1, &[-0.5, 0.0, 0.5]);
+    write_states(&bench, "q.csv", 1, &[-0.5, 0.0, 0.5]);
     let fitted = bench.json(&format!("fit t.csv --discount 0.5 {BY_EVIDENCE} --out m.msgpack"));
     bench.file("h.json", &fitted.to_string());
     let scored = bench.json("score t.csv --discount 0.5 --hyperparameters h.json");
@@ -563,7 +518,7 @@ fn a_value_comes_with_what_the_model_knows_of_it() {
         let expected = std::fs::read_to_string(vectors.join(format!("snapshot_{name}.json"))).unwrap();
         let expected: Value = serde_json::from_str(&expected).unwrap();
         let states: Vec<f64> = expected["states"].as_array().unwrap().iter().flat_map(numbers).collect();
-        bench.states("q.csv", 2, &states);
+        write_states(&bench, "q.csv", 2, &states);
         let found = bench.json("value m q.csv");
         let mut given: Vec<&str> = found.as_object().unwrap().keys().map(String::as_str).collect();
         given.sort_by_key(|key| keys.iter().position(|known| known == key));
@@ -641,7 +596,8 @@ fn tables_that_teach_nothing_are_refused_in_words() {
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("state_1 never changes"));
     bench.text("fit huge.csv --out m.msgpack");
     // Nothing selected, nothing refused: the posterior of what is given exists for all of them.
-    bench.hyperparameters(
+    write_hyperparameters(
+        &bench,
         "h.json",
         &Hyperparameters {
             kernel: Kernel::gaussian(2.0, 0.0, Metric::Isotropic(1.0)),
@@ -649,7 +605,7 @@ fn tables_that_teach_nothing_are_refused_in_words() {
             noise_variance: 0.1,
         },
     );
-    bench.states("q.csv", 2, &[0.0, 0.0]);
+    write_states(&bench, "q.csv", 2, &[0.0, 0.0]);
     for table in ["three", "constant", "zero", "copies", "one_constant", "huge"] {
         bench.json(&format!("fit {table}.csv --hyperparameters h.json --no-optimise --out m.msgpack"));
         let found = bench.json("value m.msgpack q.csv");
@@ -663,14 +619,14 @@ fn tables_that_teach_nothing_are_refused_in_words() {
 #[test]
 fn wrong_usage_is_told_from_failure() {
     let case = case("term_iso_mc");
-    let bench = Bench::of(&case);
+    let bench = of_case(&case);
     bench.file("broken.csv", "state_0,reward,terminated\n1,x,0\n");
     bench.file("unsaid.csv", "state_0,reward\n1,2\n2,3\n");
     bench.file("done.jsonl", "{\"state\": [1], \"next_state\": [2], \"reward\": 1, \"done\": true}\n");
     bench.file("broken.json", "{\"kernel\": 1}");
     bench.file("wide.json", "{\"kernel\": {\"kind\": \"ard\", \"signal_variance\": 1, \"bias_variance\": 1, \"relevance\": [1, 1, 1]}, \"noise\": {\"model\": \"white\", \"variance\": 1}}");
-    bench.states("copies.csv", 2, &[1.0, 2.0, 1.0, 2.0]);
-    bench.states("narrow.csv", 1, &[1.0]);
+    write_states(&bench, "copies.csv", 2, &[1.0, 2.0, 1.0, 2.0]);
+    write_states(&bench, "narrow.csv", 1, &[1.0]);
     let policies = "state_0,state_1,next_state_0,next_state_1,reward,terminated,behavior_prob,target_prob\n";
     let row = |i: usize| format!("{i},{},{},0,1,0,0.5,{}\n", i % 7, i + 1, [0.5, 0.25][i % 2]);
     bench.file("policies.csv", &(policies.to_owned() + &(0..40).map(row).collect::<String>()));
@@ -848,7 +804,7 @@ fn commands_read_every_format() {
 fn bench_measures_every_stage_and_leaves_nothing_behind() {
     let bench = Bench::new();
     let found = bench.json("bench --sizes 20 --dims 2 --seconds 0.02 --sync os --directory .");
-    assert_eq!(std::fs::read_dir(bench.directory.path()).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(bench.directory()).unwrap().count(), 0);
     let run = &found["runs"][0];
     assert_eq!((&run["state_dim"], &run["dictionary_size"]), (&2.into(), &20.into()));
     for form in ["batches", "single_steps"] {
@@ -896,7 +852,7 @@ fn fit_takes_a_profile_and_what_the_state_variables_are() {
     assert!(inspected["lengthscales"][0].is_f64() && inspected["lengthscales"][1].is_null());
     assert!(bench.text("inspect m.msgpack").contains("matern52"));
     bench.text("plot m.msgpack --out m.svg");
-    bench.states("q.csv", 2, &[1.0, 2.0, 1.0 + std::f64::consts::TAU, 2.0, 1.0, 1.0]);
+    write_states(&bench, "q.csv", 2, &[1.0, 2.0, 1.0 + std::f64::consts::TAU, 2.0, 1.0, 1.0]);
     let mean = numbers(&bench.json("value m.msgpack q.csv")["mean"]);
     assert!((mean[0] - mean[1]).abs() < 1e-9 && (mean[0] - mean[2]).abs() > 0.1, "{mean:?}");
     // What is printed is a hyperparameter file.

@@ -42,7 +42,7 @@ impl Harness {
             match output {
                 Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
                 Output::Publish(publication) => self.published.push((publication.topic, publication.payload.to_vec())),
-                Output::Garbage(_) | Output::Status(_) => {}
+                Output::Garbage(_) | Output::Status(_) | Output::Rebuild(_) | Output::FollowRebuild(_) => {}
                 refit => self.refits.push(refit),
             }
         }

@@ -2,77 +2,37 @@
 //! regression as the head that looks nowhere but here.
 
 #[path = "../crates/learner/tests/support/mod.rs"]
+mod reference;
 mod support;
 
+use reference::golden_heads::read;
+use reference::numbers;
 use serde_json::{Value, json};
-use std::path::PathBuf;
-use std::process::{Command, Output};
-use support::golden_heads::read;
-use support::numbers;
-use tempfile::TempDir;
+use support::Bench;
 
-struct Bench {
-    directory: TempDir,
+fn write_states(bench: &Bench, name: &str, states: &Value) {
+    let states = states.as_array().unwrap();
+    let lines: Vec<String> = states.iter().map(|state| json!({"state": state}).to_string()).collect();
+    bench.file(name, &lines.join("\n"));
 }
 
-impl Bench {
-    fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn file(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).unwrap();
-    }
-
-    fn run(&self, arguments: &str) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_criticd"))
-            .args(arguments.split_whitespace())
-            .current_dir(self.directory.path())
-            .output()
-            .unwrap()
-    }
-
-    fn json(&self, arguments: &str) -> Value {
-        let output = self.run(&format!("{arguments} --json"));
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{arguments}: {errors}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    fn failure(&self, arguments: &str) -> String {
-        let output = self.run(arguments);
-        assert!(!output.status.success() && output.stdout.is_empty(), "{arguments}");
-        String::from_utf8(output.stderr).unwrap()
-    }
-
-    fn states(&self, name: &str, states: &Value) {
-        let states = states.as_array().unwrap();
-        let lines: Vec<String> = states.iter().map(|state| json!({"state": state}).to_string()).collect();
-        self.file(name, &lines.join("\n"));
-    }
-
-    /// `table.jsonl`, `heads.json`, `h.json`, `dictionary.jsonl` and `query.jsonl` of a reference case.
-    fn of(case: &Value) -> Self {
-        let bench = Self::new();
-        bench.file("table.jsonl", &table(case));
-        bench.file("heads.json", &case["heads"].to_string());
-        let kernel = &case["kernel"];
-        let hyperparameters = json!({
-            "kernel": {
-                "kind": "ard", "profile": "gaussian", "signal_variance": kernel["v0"], "bias_variance": kernel["b"],
-                "relevance": kernel["a"],
-            },
-            "noise": {"model": "correlated", "variance": 0.3},
-        });
-        bench.file("h.json", &hyperparameters.to_string());
-        bench.states("dictionary.jsonl", &case["dictionary"]);
-        bench.states("query.jsonl", &case["query"]);
-        bench
-    }
+/// `table.jsonl`, `heads.json`, `h.json`, `dictionary.jsonl` and `query.jsonl` of a reference case.
+fn of_case(case: &Value) -> Bench {
+    let bench = Bench::new();
+    bench.file("table.jsonl", &table(case));
+    bench.file("heads.json", &case["heads"].to_string());
+    let kernel = &case["kernel"];
+    let hyperparameters = json!({
+        "kernel": {
+            "kind": "ard", "profile": "gaussian", "signal_variance": kernel["v0"], "bias_variance": kernel["b"],
+            "relevance": kernel["a"],
+        },
+        "noise": {"model": "correlated", "variance": 0.3},
+    });
+    bench.file("h.json", &hyperparameters.to_string());
+    write_states(&bench, "dictionary.jsonl", &case["dictionary"]);
+    write_states(&bench, "query.jsonl", &case["query"]);
+    bench
 }
 
 fn table(case: &Value) -> String {
@@ -103,7 +63,7 @@ fn assert_close(told: &str, found: &Value, expected: &Value) {
 fn heads_are_the_reference() {
     for name in ["discounts_11", "gvf_12", "weights_13", "remove_merge_15", "forgetting_16"] {
         let case = read(name);
-        let bench = Bench::of(&case);
+        let bench = of_case(&case);
         let forgetting = case["forgetting"].as_f64().map_or(String::new(), |f| format!(" --forgetting {f}"));
         let fitted = bench.json(&format!("{FIT} --lambda 1{forgetting} --out model.msgpack"));
         let found = bench.json("value model.msgpack query.jsonl");
@@ -126,7 +86,7 @@ fn heads_are_the_reference() {
 #[test]
 fn toml_says_the_same_and_models_without_heads_are_what_they_were() {
     let case = read("gvf_12");
-    let bench = Bench::of(&case);
+    let bench = of_case(&case);
     let toml: String = toml::to_string(&json!({"heads": case["heads"]})).unwrap();
     bench.file("heads.toml", &toml);
     bench.json(&format!("{FIT} --out json.msgpack"));
@@ -145,7 +105,7 @@ fn toml_says_the_same_and_models_without_heads_are_what_they_were() {
 #[test]
 fn what_cannot_be_answered_is_refused() {
     let case = read("discounts_11");
-    let bench = Bench::of(&case);
+    let bench = of_case(&case);
     for (change, words) in [
         (json!({"cumulant": {"kind": "reward", "index": 9}}), vec!["heads.json", "cumulant.index", "4 rewards"]),
         (json!({"cumulant": {"kind": "speed"}}), vec!["heads[0] (return)", "cumulant", "speed"]),
@@ -157,24 +117,24 @@ fn what_cannot_be_answered_is_refused() {
         let mut heads = case["heads"].clone();
         change.as_object().unwrap().iter().for_each(|(key, value)| heads[0][key] = value.clone());
         bench.file("heads.json", &heads.to_string());
-        let message = bench.failure(&format!("{FIT} --out model.msgpack"));
+        let (_, message) = bench.failure(&format!("{FIT} --out model.msgpack"));
         words.iter().for_each(|word| assert!(message.contains(word), "{message}"));
     }
     bench.file("heads.json", &case["heads"].to_string());
     let table = table(&case);
     bench.file("table.jsonl", &table.replace("\"time\":", "\"_time\":"));
-    assert!(bench.failure(&format!("{FIT} --out model.msgpack")).contains("time"));
+    assert!(bench.failure(&format!("{FIT} --out model.msgpack")).1.contains("time"));
     bench.file("table.jsonl", &table);
-    let message = bench.failure(&format!("{FIT} --noise white --out model.msgpack"));
+    let (_, message) = bench.failure(&format!("{FIT} --noise white --out model.msgpack"));
     assert!(message.contains("white noise"), "{message}");
     bench.json(&format!("{FIT} --out model.msgpack"));
-    assert!(bench.failure("value model.msgpack query.jsonl --head nobody").contains("return"));
+    assert!(bench.failure("value model.msgpack query.jsonl --head nobody").1.contains("return"));
 }
 
 #[test]
 fn a_kernel_is_selected_for_heads_and_each_finds_its_noise() {
     let case = read("discounts_11");
-    let bench = Bench::of(&case);
+    let bench = of_case(&case);
     let mut heads = case["heads"].clone();
     heads.as_array_mut().unwrap().truncate(5);
     for head in heads.as_array_mut().unwrap() {
@@ -239,5 +199,5 @@ fn a_target_column_is_regression() {
     for (mean, at) in found.iter().zip([0.0, 0.31, 0.5, 1.0]) {
         assert!((mean - (6.0f64 * at).cos()).abs() < 0.2, "{at}: {mean}");
     }
-    assert!(bench.failure(&format!("{fit} --discount 0.9")).contains("--discount"));
+    assert!(bench.failure(&format!("{fit} --discount 0.9")).1.contains("--discount"));
 }

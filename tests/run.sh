@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All tests: those in Rust, then those in Python against the release binary: of the daemon by a client that knows only the
-# protocol (tests/python), and of the Python package (python/tests). Everything it makes stays under target/.
+# All tests: the shape of the sources (tests/shape.py), those in Rust, then those in Python against the release binary: of the
+# daemon by a client that knows only the protocol (tests/python), and of the Python package (python/tests). Everything it
+# makes stays under target/.
 #
 # The encrypted sockets (feature curve) are tested where libzmq is, with a binary of its own under target/curve.
 #
@@ -25,6 +26,15 @@ skip() { # COUNT REASON
 count() {
     { grep -E "$2" "$1" || true; } | { grep -oE "[0-9]+ $3" || true; } | awk '{ sum += $1 } END { print sum + 0 }'
 }
+
+echo "== shape"
+if ! command -v python3 >"$logs/which"; then
+    skip 1 "the shape of the sources: there is no python3"
+elif python3 tests/shape.py; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+fi
 
 echo "== cargo test --release --workspace"
 status=0

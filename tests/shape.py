@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Measure the shape of the Rust sources: lengths, widths, circles of imports, dependencies that nothing names.
 
-Run by tests/run.sh; by hand: `python3 tests/shape.py`, with `--draw` the imports between crates and folders as Graphviz.
-Unit tests (`#[cfg(test)]`) are not counted. Exceptions stand in the tables below, each with its reason.
+Run by tests/run.sh; by hand: `python3 tests/shape.py`, with `--draw` the imports between crates and folders as Graphviz
+(`python3 tests/shape.py --draw | dot -Tsvg > imports.svg`). Unit tests (`#[cfg(test)]`) are not counted. Exceptions stand
+in the tables below, each with its reason. tests/python/test_shape.py tests this script.
 """
 
 from __future__ import annotations
@@ -14,23 +15,27 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CRATES = {"criticd": ROOT, "criticd_learner": ROOT / "crates" / "learner"}
 FUNCTION_LINES, FILE_LINES, FIELDS = 80, 800, 20
 
 LONG_FUNCTIONS: dict[str, str] = {}
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "crates/protocol/src/wire/status.rs": "a table: the keys of the status, each with its description",
+}
 WIDE_STRUCTS: dict[str, str] = {
-    "src/wire/status.rs Status": "a message: its fields are its keys",
-    "src/wire/status.rs RefitFound": "a message: its fields are its keys",
+    "crates/protocol/src/wire/status.rs Status": "a message: its fields are its keys",
+    "crates/protocol/src/wire/status.rs RefitFound": "a message: its fields are its keys",
     "src/config.rs ConfigParts": "a table: its fields are the settings",
     "src/commands/fit.rs Fit": "a command: its fields are its options",
+    "crates/learner/src/model/written.rs Written": "a file: its fields are its keys",
     "crates/learner/src/settings.rs Settings": "a table: its fields are the settings of a critic",
-    "crates/learner/src/report.rs RefitReport": "a report: its fields are what is told of a refit",
+    "crates/learner/src/refit/report.rs RefitReport": "a report: its fields are what a refit found",
 }
 # Files that use one another, in the order of the alphabet.
 CIRCLES: dict[tuple[str, ...], str] = {}
 # Dependencies that a build needs although no file names them.
-UNNAMED: dict[str, str] = {}
+UNNAMED: dict[str, str] = {
+    "proptest": "tests include crates/learner/tests/support, which names it",
+}
 
 TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\[^u]|\\u\{[^}]*\}|[^'\\])'""",
@@ -38,12 +43,18 @@ TOKEN = re.compile(
 )
 FOR_TESTS = re.compile(r"#\[cfg\(test\)\]\s*(?:pub(?:\([^)]*\))?\s+)?(?:mod|fn|use|impl)\b[^;{]*")
 FIELD = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:r#)?\w+\s*:(?!:)", re.MULTILINE)
-NAMED = re.compile(r"\b(?:crate|super|self|criticd|criticd_learner)(?:::\w+)+")
+# The first name of a path, of an import or of a macro.
+FIRST_NAME = re.compile(r"(?<![\w:.])(\w+)\s*::|\buse\s+(\w+)|\bextern\s+crate\s+(\w+)")
+
+
+def without_text(text: str) -> str:
+    """The text with comments, strings and characters blanked."""
+    return TOKEN.sub(lambda match: blank(match.group()), text)
 
 
 def code_of(text: str) -> str:
-    """The text with comments, strings and characters blanked, and without what is compiled for unit tests only."""
-    code = TOKEN.sub(lambda match: blank(match.group()), text)
+    """As `without_text`, and without what is compiled for unit tests only."""
+    code = without_text(text)
     while (found := FOR_TESTS.search(code)) is not None:
         end = block_end(code, found.end()) if code[found.end()] == "{" else found.end() + 1
         code = code[: found.start()] + blank(code[found.start() : end]) + code[end:]
@@ -97,12 +108,37 @@ def structs(code: str) -> list[tuple[str, int]]:
 class Module:
     """A file of a crate and its place among the modules."""
 
-    def __init__(self, crate: str, path: Path, text: str) -> None:
-        parts = path.relative_to(CRATES[crate] / "src").with_suffix("").parts
-        self.crate, self.path, self.code = crate, path, code_of(text)
-        self.place = (crate, *(part for part in parts if part not in ("mod", "lib", "main")))
-        self.name = str(path.relative_to(ROOT))
-        self.lines = sum(1 for line in self.code.rstrip().splitlines())
+    def __init__(self, root: Path, crate: str, folder: Path, path: Path) -> None:
+        parts = path.relative_to(folder / "src").with_suffix("").parts
+        # The program beside the library is a crate of its own, which uses the library.
+        program = folder == root and parts[0] in ("main", "commands")
+        self.crate, self.code = crate, code_of(path.read_text(encoding="utf-8"))
+        names = (part for part in parts if part not in ("mod", "lib", "main"))
+        self.place = ("program" if program else crate, *names)
+        self.name = str(path.relative_to(root))
+        self.lines = len(self.code.rstrip().splitlines())
+
+
+def packages(root: Path) -> dict[str, Path]:
+    """The folder of each package with sources of the project's own, by the name of its library."""
+    folders = [root, *sorted(path.parent for path in root.glob("crates/*/Cargo.toml"))]
+    name = re.compile(r'^name = "([^"]+)"', re.MULTILINE)
+    found = {}
+    for folder in folders:
+        named = name.search((folder / "Cargo.toml").read_text(encoding="utf-8"))
+        if named is not None:
+            found[named.group(1).replace("-", "_")] = folder
+    return found
+
+
+def modules_of(root: Path) -> dict[tuple[str, ...], Module]:
+    """All files of all packages, by their places."""
+    found = {}
+    for crate, folder in packages(root).items():
+        for path in sorted((folder / "src").rglob("*.rs")):
+            module = Module(root, crate, folder, path)
+            found[module.place] = module
+    return found
 
 
 def flat(tree: str) -> list[list[str]]:
@@ -124,11 +160,16 @@ def flat(tree: str) -> list[list[str]]:
 
 def imports(module: Module, modules: dict[tuple[str, ...], Module]) -> set[tuple[str, ...]]:
     """The modules that a module names."""
+    crates = {place[0] for place in modules}
+    named = re.compile(rf"\b(?:crate|super|self|{'|'.join(sorted(crates))})(?:::\w+)+")
     used = [path for match in re.finditer(r"\buse\s+([^;]+);", module.code) for path in flat(match.group(1))]
-    used += [match.group().split("::") for match in NAMED.finditer(module.code)]
+    used += [match.group().split("::") for match in named.finditer(module.code)]
     found = set()
     for path in used:
-        place = resolve(path, module.place, modules)
+        place = resolve(path, module.place, modules, crates)
+        # A crate may name parts of another as its own.
+        if place is not None and place[:2] not in modules:
+            place = (*aliases(place[0], modules).get(place[1:2], place[:2]), *place[2:])
         while place is not None and len(place) > 1 and place not in modules:
             place = place[:-1]
         # A file and the module that it is a part of are one: what its parts share stands there.
@@ -137,8 +178,19 @@ def imports(module: Module, modules: dict[tuple[str, ...], Module]) -> set[tuple
     return found
 
 
+def aliases(crate: str, modules: dict[tuple[str, ...], Module]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """What the library of a crate names as its own of other crates: its name there, and where it is."""
+    found = {}
+    code = modules[(crate,)].code if (crate,) in modules else ""
+    for tree in re.findall(r"\bpub\s+use\s+([^;]+);", code):
+        name = re.fullmatch(r"\s*(\w+)\s+as\s+(\w+)\s*", tree)
+        named = [(name.group(2), [name.group(1)])] if name else [(path[-1], path) for path in flat(tree)]
+        found.update({(alias,): tuple(path) for alias, path in named if (path[0],) in modules})
+    return found
+
+
 def resolve(
-    path: list[str], here: tuple[str, ...], modules: dict[tuple[str, ...], Module]
+    path: list[str], here: tuple[str, ...], modules: dict[tuple[str, ...], Module], crates: set[str]
 ) -> tuple[str, ...] | None:
     """The place that a path means, seen from a module; none if it is of another crate."""
     if not path:
@@ -147,9 +199,6 @@ def resolve(
         path = path[:-1]
     first, rest = path[0], tuple(path[1:])
     if first == "crate":
-        # The daemon names parts of the learner as its own.
-        if here[0] == "criticd" and rest[:1] in (("learner",), ("math",), ("sim",), ("snapshot",), ("transition",)):
-            return ("criticd_learner", *(rest[1:] if rest[0] == "learner" else rest))
         return (here[0], *rest)
     if first == "self":
         return (*here, *rest)
@@ -160,7 +209,7 @@ def resolve(
         return (*place, *path)
     if (*here, first) in modules:
         return (*here, *path)
-    if first in CRATES:
+    if first in crates:
         return (first, *rest)
     return None
 
@@ -182,7 +231,7 @@ def circles(edges: dict[str, set[str]]) -> list[tuple[str, ...]]:
             elif other in stack:
                 low[node] = min(low[node], index[other])
         if low[node] == index[node]:
-            group = []
+            group: list[str] = []
             while not group or group[-1] != node:
                 group.append(stack.pop())
             if len(group) > 1:
@@ -196,73 +245,19 @@ def circles(edges: dict[str, set[str]]) -> list[tuple[str, ...]]:
 
 
 def unused(package: Path) -> list[str]:
-    """Dependencies of a package that none of its sources names, comments left aside."""
-    manifest = tomllib.loads((package / "Cargo.toml").read_text())
-    named = set()
-    for folder in ("src", "tests", "benches", "examples", "fuzz_targets"):
-        for path in (package / folder).rglob("*.rs"):
-            named |= set(re.findall(r"\b\w+\b", re.sub(r"//[^\n]*", "", path.read_text())))
-    wanted = {**manifest.get("dependencies", {}), **manifest.get("dev-dependencies", {})}
-    return [name for name in wanted if name.replace("-", "_") not in named and name not in UNNAMED]
+    """Dependencies of a package that none of its sources names; those of the package itself must be named under src."""
+    manifest = tomllib.loads((package / "Cargo.toml").read_text(encoding="utf-8"))
 
+    def names(*folders: str) -> set[str]:
+        files = [path for folder in folders for path in (package / folder).rglob("*.rs")]
+        code = "\n".join(without_text(path.read_text(encoding="utf-8")) for path in files)
+        return {name for match in FIRST_NAME.finditer(code) for name in match.groups() if name}
 
-def main() -> int:
-    """Say what is wrong; how many faults there are."""
-    sys.stdout.reconfigure(encoding="utf-8")
-    modules: dict[tuple[str, ...], Module] = {}
-    for crate, folder in CRATES.items():
-        for path in sorted((folder / "src").rglob("*.rs")):
-            # The program beside the library is a crate of its own, which uses the library.
-            if path == ROOT / "src" / "main.rs" or path.is_relative_to(ROOT / "src" / "commands"):
-                module = Module(crate, path, path.read_text())
-                module.place = ("program", *module.place[1:])
-            else:
-                module = Module(crate, path, path.read_text())
-            modules[module.place] = module
-    faults: list[str] = []
-    used: dict[str, set[str]] = defaultdict(set)
-
-    def check(what: str, table: dict[str, str], name: str, found: int, most: int) -> None:
-        if found <= most:
-            return
-        used[what].add(name)
-        if name not in table:
-            faults.append(f"{name}: {found} {what}, at most {most}")
-
-    files: dict[str, set[str]] = {}
-    folders: dict[str, set[str]] = defaultdict(set)
-    for module in modules.values():
-        check("lines", LONG_FILES, module.name, module.lines, FILE_LINES)
-        for name, lines in functions(module.code):
-            check("lines of a function", LONG_FUNCTIONS, f"{module.name} {name}", lines, FUNCTION_LINES)
-        for name, fields in structs(module.code):
-            check("fields", WIDE_STRUCTS, f"{module.name} {name}", fields, FIELDS)
-        targets = imports(module, modules)
-        files[module.name] = {modules[place].name for place in targets}
-        for place in targets:
-            here, there = folder_of(module.place), folder_of(place)
-            if here != there:
-                folders[here].add(there)
-    for kind, edges in (("files", files), ("folders", folders)):
-        for circle in circles(edges):
-            used["circle"].add(str(circle))
-            if circle not in CIRCLES:
-                faults.append(f"{kind} that use one another: {', '.join(circle)}")
-                inside = [(a, b) for a in circle for b in sorted(edges[a]) if b in circle]
-                faults += [f"    {a} -> {b}" for a, b in inside] if len(inside) < 40 else []
-    for package in (ROOT, ROOT / "crates" / "learner", ROOT / "fuzz"):
-        manifest = (package / "Cargo.toml").relative_to(ROOT)
-        faults += [f"{manifest}: nothing names the dependency {name}" for name in unused(package)]
-    for what, table in (("lines", LONG_FILES), ("lines of a function", LONG_FUNCTIONS), ("fields", WIDE_STRUCTS)):
-        faults += [
-            f"{name} is no exception any more: take it out of the table" for name in table if name not in used[what]
-        ]
-    if "--draw" in sys.argv:
-        print("digraph imports {")
-        print(*(f'  "{a}" -> "{b}";' for a in sorted(folders) for b in sorted(folders[a])), sep="\n")
-        print("}")
-    print(*faults, sep="\n", file=sys.stderr)
-    return len(faults)
+    own = names("src", "fuzz_targets")
+    for_tests = own | names("tests", "benches", "examples")
+    wanted = [(name, own) for name in manifest.get("dependencies", {})]
+    wanted += [(name, for_tests) for name in manifest.get("dev-dependencies", {})]
+    return [name for name, named in wanted if name.replace("-", "_") not in named and name not in UNNAMED]
 
 
 def folder_of(place: tuple[str, ...]) -> str:
@@ -270,5 +265,80 @@ def folder_of(place: tuple[str, ...]) -> str:
     return "/".join(place[:2])
 
 
+def graphs(modules: dict[tuple[str, ...], Module]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """Which files name which, and which folders."""
+    files: dict[str, set[str]] = {}
+    folders: dict[str, set[str]] = defaultdict(set)
+    for module in modules.values():
+        targets = imports(module, modules)
+        files[module.name] = {modules[place].name for place in targets}
+        for place in targets:
+            here, there = folder_of(module.place), folder_of(place)
+            if here != there:
+                folders[here].add(there)
+    return files, folders
+
+
+def faults(root: Path) -> list[str]:
+    """What is wrong with the sources below `root`, a line each."""
+    modules = modules_of(root)
+    found: list[str] = []
+    excepted: set[str] = set()
+
+    def check(what: str, table: dict[str, str], name: str, count: int, most: int) -> None:
+        if count > most and name in table:
+            excepted.add(name)
+        elif count > most:
+            found.append(f"{name}: {count} {what}, at most {most}")
+
+    for module in modules.values():
+        check("lines", LONG_FILES, module.name, module.lines, FILE_LINES)
+        for name, lines in functions(module.code):
+            check("lines of a function", LONG_FUNCTIONS, f"{module.name} {name}", lines, FUNCTION_LINES)
+        for name, fields in structs(module.code):
+            check("fields", WIDE_STRUCTS, f"{module.name} {name}", fields, FIELDS)
+    for kind, edges in zip(("files", "folders"), graphs(modules), strict=True):
+        for circle in circles(edges):
+            if circle in CIRCLES:
+                excepted.add(", ".join(circle))
+                continue
+            found.append(f"{kind} that use one another: {', '.join(circle)}")
+            inside = [(a, b) for a in circle for b in sorted(edges[a]) if b in circle]
+            found += [f"    {a} -> {b}" for a, b in inside] if len(inside) < 40 else []
+    for package in [*packages(root).values(), root / "fuzz"]:
+        if (package / "Cargo.toml").exists():
+            manifest = (package / "Cargo.toml").relative_to(root)
+            found += [f"{manifest}: nothing names the dependency {name}" for name in unused(package)]
+    if root == ROOT:
+        names = [*LONG_FILES, *LONG_FUNCTIONS, *WIDE_STRUCTS, *(", ".join(circle) for circle in CIRCLES)]
+        found += [f"{name} is no exception: take it out of the table" for name in names if name not in excepted]
+    return found
+
+
+def drawing(root: Path) -> str:
+    """The imports between folders, those of a crate in a box, in the language of Graphviz."""
+    modules = modules_of(root)
+    _, edges = graphs(modules)
+    lines = ["digraph imports {", "  node [shape=box];"]
+    for crate in sorted({place[0] for place in modules}):
+        lines.append(f'  subgraph "cluster_{crate}" {{')
+        lines.append(f'    label="{crate}";')
+        folders = sorted({folder_of(place) for place in modules if place[0] == crate})
+        lines += [f'    "{folder}" [label="{folder.split("/")[-1]}"];' for folder in folders]
+        lines.append("  }")
+    lines += [f'  "{a}" -> "{b}";' for a in sorted(edges) for b in sorted(edges[a])]
+    return "\n".join([*lines, "}"])
+
+
+def main() -> int:
+    """Draw, or say what is wrong: 1 if anything is."""
+    if "--draw" in sys.argv[1:]:
+        print(drawing(ROOT))
+        return 0
+    found = faults(ROOT)
+    print(*found, sep="\n", end="\n" if found else "")
+    return min(1, len(found))
+
+
 if __name__ == "__main__":
-    sys.exit(min(1, main()))
+    sys.exit(main())

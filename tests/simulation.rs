@@ -8,6 +8,7 @@
 use criticd::config::Config;
 use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
 use criticd::daemon::ledger::CheckpointDone;
+use criticd::daemon::rebuild::RebuildDone;
 use criticd::daemon::recovery::{Recovered, recover};
 use criticd::journal::checkpoint::{Checkpoint, Checkpoints};
 use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
@@ -216,6 +217,10 @@ impl Checkpoints for FaultyCheckpoints {
         }
         self.inner.write(checkpoint.group, &checkpoint.encode())
     }
+
+    fn set_aside(&self, critic: &str, offset: u64, snapshot: &[u8]) -> io::Result<String> {
+        self.inner.set_aside(critic, offset, snapshot)
+    }
 }
 
 /// A producer, and what it knows.
@@ -259,6 +264,7 @@ struct Counts {
     forks: u64,
     swaps: u64,
     returns: u64,
+    rebuilds: u64,
     /// Crashes while a fork was learning, and while a model was kept.
     crashes_forked: u64,
     crashes_kept: u64,
@@ -272,6 +278,7 @@ impl Counts {
         self.forks += other.forks;
         self.swaps += other.swaps;
         self.returns += other.returns;
+        self.rebuilds += other.rebuilds;
         self.crashes_forked += other.crashes_forked;
         self.crashes_kept += other.crashes_kept;
     }
@@ -283,6 +290,7 @@ impl Counts {
             "event.forked" => self.forks += 1,
             "event.swapped" => self.swaps += 1,
             "event.returned" => self.returns += 1,
+            "event.rebuilt" => self.rebuilds += 1,
             _ => {}
         }
     }
@@ -338,6 +346,8 @@ impl Producer {
 /// One simulated machine.
 struct World {
     rng: ChaCha8Rng,
+    /// The settings.
+    text: String,
     config: Arc<Config>,
     always: bool,
     broken: Option<Broken>,
@@ -392,6 +402,7 @@ impl World {
         let mut world = Self {
             rng,
             config: Arc::new(Config::from_toml(&text).unwrap()),
+            text,
             always,
             broken,
             disk,
@@ -484,6 +495,20 @@ impl World {
                 };
                 self.core().checkpoint_done(&CheckpointDone { group, offset, replay_from, result, seconds: 0.0 }, now);
             }
+            Output::Rebuild(job) => {
+                let looks = AtomicU64::new(0);
+                let time_left = || looks.fetch_add(1, Ordering::Relaxed) < 8;
+                let result = match self.rng.random::<f64>() {
+                    p if p < 0.1 => Err("it was stopped".to_owned()),
+                    _ => job.run(&mut self.storage(), &|| true, &time_left).map(Box::new),
+                };
+                self.core().rebuild_done(RebuildDone { critic: job.settings.name.clone(), result, seconds: 0.0 });
+            }
+            Output::FollowRebuild(mut rebuilt) => {
+                let critic = rebuilt.learner.settings().name.clone();
+                let result = rebuilt.follow(&mut self.storage(), &|| true).map(|()| rebuilt);
+                self.core().rebuild_done(RebuildDone { critic, result, seconds: 0.0 });
+            }
             other => unreachable!("{other:?}"),
         }
     }
@@ -558,6 +583,13 @@ impl World {
         } else {
             // Without syncs a power cut may cost what was acknowledged: here only the process dies.
             self.disk.lock().failing = None;
+        }
+        if self.broken.is_none() && self.climate.meddling == 1.0 && self.rng.random::<f64>() < 0.2 {
+            // The next start has another setting, with which the model cannot go on.
+            let discount = ["discount = 0.9", "discount = 0.8"];
+            let at = self.rng.random_range(0..2);
+            self.text = self.text.replace(discount[at], discount[1 - at]);
+            self.config = Arc::new(Config::from_toml(&self.text).unwrap());
         }
         if self.broken == Some(Broken::RenameLost) {
             self.checkpoints.inner.files().lock().clear();
@@ -677,6 +709,7 @@ impl World {
                 let critic = self.rng.random::<bool>().then(|| "second".to_owned());
                 self.call(Op::NewPolicy { critic, policy });
             }
+            p if p < 0.93 + 0.035 * self.climate.meddling => self.call(Op::Rebuild { critic: None, wait: false }),
             p if p < 1.0 - self.climate.crashing => self.now += 2.0,
             _ => self.crash(),
         }
@@ -734,10 +767,11 @@ fn seeds() -> u64 {
 #[test]
 fn nothing_is_lost_repeated_or_learned_otherwise_whatever_fails() {
     let count = seeds();
-    let (Counts { crashes, adoptions, .. }, failed) = worlds(count, |seed| simulate(seed, None));
-    println!("{count} seeds, {crashes} crashes, {adoptions} adoptions");
+    let (Counts { crashes, adoptions, rebuilds, .. }, failed) = worlds(count, |seed| simulate(seed, None));
+    println!("{count} seeds, {crashes} crashes, {adoptions} adoptions, {rebuilds} rebuilds");
     assert_eq!(failed, None, "the world of this seed fails");
     assert!(crashes > count && adoptions > count / 10, "{crashes} crashes, {adoptions} adoptions");
+    assert!(rebuilds > count / 20, "{rebuilds} rebuilds");
 }
 
 #[test]

@@ -236,7 +236,7 @@ fn lines_of_json_are_wrong_in_words() {
         ("{\"states\": [[0, 1]], \"reward\": 1}", "line 2, key states: not known; names are singular"),
         (
             "{\"state\": [0, 1], \"next_state\": [0, 1], \"reward\": 1, \"seq\": -1}",
-            "seq: nothing is not a whole number",
+            "line 2, key seq: -1 is not a whole number",
         ),
     ] {
         let (_directory, path) = written("t.jsonl", format!("{good}{line}\n").as_bytes());

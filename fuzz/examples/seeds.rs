@@ -140,6 +140,8 @@ fn journals() -> io::Result<()> {
                 Output::Reply(_)
                 | Output::Publish(_)
                 | Output::Status(_)
+                | Output::Rebuild(_)
+                | Output::FollowRebuild(_)
                 | Output::CatchUp { .. }
                 | Output::Garbage(_) => {}
             }

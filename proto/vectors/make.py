@@ -223,6 +223,9 @@ bad("bad_policy", "ingest", {"v": 1, **row, "policy": ""}, "out_of_range", "poli
 bad("bad_policy_number", "ingest", {"v": 1, **row, "policy": 2}, "wrong_type", "policy")
 good("append_transition", "control", {"id": [1, {"a": None}], "op": "append", **row})
 good("value_list", "control", {"id": 4, "op": "value", "states": [[1, 2], [3, 4.5]], "critic": "far", "arrays": "list"})
+several = {"id": 4, "op": "value", "states": [[1, 2], [3, 4.5]], "critics": ["far", "near"]}
+good("value_critics", "control", several)
+bad("bad_critics", "control", {"v": 1, **several, "critics": "far"}, "wrong_type", "critics")
 good("snapshot_page_request", "control", {"id": 5, "op": "snapshot", "page": 1, "revision": 31})
 good("refit", "control", {"id": 6, "op": "refit", "critic": "default", "wait": True})
 # Its former name, which daemons accept.
@@ -621,6 +624,8 @@ said = {
     "provisional": True,
 }
 good("reply_value_known", "reply", {"id": 9, "ok": True, **said})
+answers = {"far": said, "near": {"mean": np.array([1.0, 0.5]), "generation": 1, "offset": 1043}}
+good("reply_value_critics", "reply", {"id": 9, "ok": True, "critics": answers})
 good("reply_value_known_list", "reply", {"id": 9, "ok": True, **plain(said)})
 good(
     "reply_value_returns",

@@ -65,7 +65,9 @@ class JournalStatus(TypedDict):
     failures: int
     checkpoint_offset: int | None
     checkpoint: CheckpointStatus | None
+    checkpoint_time: float | None
     checkpoint_failures: int
+    checkpoint_failure: str | None
 
 
 class RecoveredStatus(TypedDict):
@@ -77,6 +79,7 @@ class RecoveredStatus(TypedDict):
     groups_read: int
     torn_bytes: int
     faults: list[str]
+    set_aside: list[str]
 
 
 class WarmStartStatus(TypedDict):
@@ -117,6 +120,14 @@ class RefitStatus(TypedDict):
     running: bool
     next_at: int | None
     last: dict[str, Any] | None
+
+
+class RebuildStatus(TypedDict):
+    """A critic that is learned again from the journal: how far it is, or why it failed."""
+
+    rows: int
+    of: int
+    failed: str | None
 
 
 class PauseStatus(TypedDict):
@@ -231,6 +242,7 @@ class CriticStatus(_Model):
     dictionary_max: int
     warmup_rows: int
     refit: RefitStatus
+    rebuild: RebuildStatus | None
     held_out_error: float | None
     adoption_pause_ms: PauseStatus
     counts: CountsStatus
@@ -240,6 +252,9 @@ class Status(TypedDict):
     """Everything that the daemon knows about itself. None stands for what is not known yet."""
 
     version: str
+    run: int
+    pid: int | None
+    data_dir: str | None
     uptime_s: float
     time: float
     durable: bool

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy.typing as npt
 import zmq
@@ -73,6 +73,7 @@ class Client:
                 positions: dict[str, Position] = done.value
                 return positions
 
+    @overload
     async def value(
         self,
         states: npt.ArrayLike,
@@ -81,12 +82,41 @@ class Client:
         returns: bool = False,
         known: bool = False,
         critic: str | None = None,
+        critics: None = None,
         min_offset: int | None = None,
         timeout_s: float | None = None,
-    ) -> Value:
+    ) -> Value: ...
+
+    @overload
+    async def value(
+        self,
+        states: npt.ArrayLike,
+        *,
+        variance: bool = False,
+        returns: bool = False,
+        known: bool = False,
+        critic: None = None,
+        critics: Sequence[str],
+        min_offset: int | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Value]: ...
+
+    async def value(
+        self,
+        states: npt.ArrayLike,
+        *,
+        variance: bool = False,
+        returns: bool = False,
+        known: bool = False,
+        critic: str | None = None,
+        critics: Sequence[str] | None = None,
+        min_offset: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Value | dict[str, Value]:
         """As `criticd.Client.value`."""
-        fields = _client.query(states, variance, critic, min_offset, returns=returns, known=known)
-        return _client.value_of(await self.request("value", timeout_s, **fields))
+        fields = _client.query(states, variance, critic, min_offset, returns=returns, known=known, critics=critics)
+        reply = await self.request("value", timeout_s, **fields)
+        return _client.value_of(reply) if critics is None else _client.values_of(reply, critics)
 
     async def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
         """As `criticd.Client.snapshot`."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import zmq
 from criticd._fork import watch
 from criticd._protocol import (
     Address,
+    CriticdError,
     Hello,
     Malformed,
     Message,
@@ -142,6 +143,18 @@ def value_of(reply: Message) -> Value:
     )
 
 
+def values_of(reply: Message, critics: Sequence[str]) -> dict[str, Value]:
+    """The reply to `value` with `critics`, by name and in their order."""
+    answers = reply.get("critics")
+    if not isinstance(answers, dict):
+        # It skips keys that it does not know.
+        raise CriticdError("this daemon answers for one critic at a time: its `hello` lacks the feature `critics`")
+    try:
+        return {name: value_of(answers[name]) for name in critics}
+    except (KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"the reply to `value` lacks something: {error!r}") from error
+
+
 def positions_of(reply: Message) -> dict[str, Position]:
     """The reply to `streams`."""
     try:
@@ -169,11 +182,14 @@ def query(
     *,
     returns: bool = False,
     known: bool = False,
+    critics: Sequence[str] | None = None,
 ) -> Message:
     """The fields of a `value` request."""
+    if isinstance(critics, str):
+        raise TypeError("critics is a list of names; critic is one name")
     fields: Message = {"states": np.atleast_2d(np.asarray(states, np.float64)), "variance": variance}
     fields |= optional(returns=returns or None, known=known or None)
-    return fields | optional(critic=critic, min_offset=min_offset)
+    return fields | optional(critic=critic, min_offset=min_offset, critics=None if critics is None else list(critics))
 
 
 def optional(**fields: Any) -> Message:
@@ -241,6 +257,7 @@ class Client:
                 positions: dict[str, Position] = done.value
                 return positions
 
+    @overload
     def value(
         self,
         states: npt.ArrayLike,
@@ -249,17 +266,49 @@ class Client:
         returns: bool = False,
         known: bool = False,
         critic: str | None = None,
+        critics: None = None,
         min_offset: int | None = None,
         timeout_s: float | None = None,
-    ) -> Value:
+    ) -> Value: ...
+
+    @overload
+    def value(
+        self,
+        states: npt.ArrayLike,
+        *,
+        variance: bool = False,
+        returns: bool = False,
+        known: bool = False,
+        critic: None = None,
+        critics: Sequence[str],
+        min_offset: int | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Value]: ...
+
+    def value(
+        self,
+        states: npt.ArrayLike,
+        *,
+        variance: bool = False,
+        returns: bool = False,
+        known: bool = False,
+        critic: str | None = None,
+        critics: Sequence[str] | None = None,
+        min_offset: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Value | dict[str, Value]:
         """The value of raw `states` (n, D) or (D,), by the daemon's present model.
 
         `variance` asks for that of V, `returns` for that of the return to come, `known` for how much of V is known and
         where it is extrapolated. With `min_offset` it answers only when so many rows have been learned: take the
         `offset` of an `append` there to see its effect.
+
+        `critic` names the critic that answers, by default the first. With `critics`, up to 64 names, each of these
+        answers, in one request: the result is a dictionary by name. n times the number of critics is at most 65536.
         """
-        fields = query(states, variance, critic, min_offset, returns=returns, known=known)
-        return value_of(self.request("value", timeout_s, **fields))
+        fields = query(states, variance, critic, min_offset, returns=returns, known=known, critics=critics)
+        reply = self.request("value", timeout_s, **fields)
+        return value_of(reply) if critics is None else values_of(reply, critics)
 
     def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
         """The current model, fetched in pages. The client's `timeout_s` applies to each page."""

@@ -42,6 +42,15 @@ def test_every_example_is_run_here() -> None:
     assert all(f'"{path.name}"' in tested for path in EXAMPLES.glob("*.py"))
 
 
+# The gate does without Rerun, a viewer: pip install rerun-sdk.
+if importlib.util.find_spec("rerun"):
+
+    def test_rerun(tmp_path: Path) -> None:
+        said = run(None, EXAMPLES / "rerun_values.py", "--steps", "600", "--out", str(tmp_path / "run.rrd"))
+        assert int(re.findall(r"the value of (\d+) of them", said)[0]) >= 300
+        assert (tmp_path / "run.rrd").stat().st_size > 10_000
+
+
 def test_ten_lines(start: Start) -> None:
     daemon = start()
     script = EXAMPLES / "gymnasium_ten_lines.py"
@@ -112,7 +121,7 @@ def test_minari(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     replay = [str(binary()), "replay", str(tmp_path / "test" / "poles-v0"), "--ack", "--session", "again"]
     subprocess.run([*replay, "--control", daemon.endpoints.control], check=True, timeout=60)
     with daemon.client() as client:
-        assert client.streams()["default"].rows == rows
+        assert client.streams()["poles-v0"].rows == rows
         counts = client.status()["critics"][0]["counts"]
         # An episode ends in a termination or a cut, and none leads over into the next.
         assert counts["terminations"] == 2 * sum(ends)

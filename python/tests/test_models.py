@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,17 @@ def of(profile: str, kind: str, kinds: str, rewards: int = 1) -> Snapshot:
         if name != "real":
             shift[d], scale[d] = 0.0, 1.0
     return replace(made, kernel=kernel, dictionary=dictionary, shift=shift, scale=scale)
+
+
+def exported(snapshot: Snapshot, path: Path) -> None:
+    """What `criticd export` makes of it."""
+    model_file = path.with_suffix(".msgpack")
+    snapshot.save(model_file)
+    command = [os.environ["CRITICD_BIN"], "export", str(model_file), "--onnx", "--out", str(path)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+WRITERS: dict[str, Callable[[Snapshot, Path], None]] = {"package": Snapshot.to_onnx, "program": exported}
 
 
 def states_for(snapshot: Snapshot, count: int) -> np.ndarray:
@@ -87,10 +101,11 @@ def test_many_gradients_are_as_good_as_few(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("kind", ["isotropic", "ard", "factor"])
 @pytest.mark.parametrize("kinds", list(KINDS))
 @pytest.mark.parametrize("rewards", [1, 3])
-def test_onnx_says_the_same(tmp_path: Path, profile: str, kind: str, kinds: str, rewards: int) -> None:
+@pytest.mark.parametrize("writer", list(WRITERS))
+def test_onnx_says_the_same(tmp_path: Path, profile: str, kind: str, kinds: str, rewards: int, writer: str) -> None:
     runtime = pytest.importorskip("onnxruntime")
     snapshot = of(profile, kind, kinds, rewards)
-    snapshot.to_onnx(tmp_path / "model.onnx")
+    WRITERS[writer](snapshot, tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     states = states_for(snapshot, 500)
     # Far from everything that was seen, too.
@@ -106,11 +121,12 @@ def test_onnx_says_the_same(tmp_path: Path, profile: str, kind: str, kinds: str,
     np.testing.assert_allclose(one, expected.mean[:1], rtol=1e-6, atol=1e-6)
 
 
-def test_onnx_knows_what_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", list(WRITERS))
+def test_onnx_knows_what_it_is(tmp_path: Path, writer: str) -> None:
     onnx = pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     bare = replace(model(variance=False), returns=None, provisional=True)
-    bare.to_onnx(tmp_path / "model.onnx")
+    WRITERS[writer](bare, tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     assert [output.name for output in session.get_outputs()] == ["mean"]
     facts = session.get_modelmeta().custom_metadata_map
@@ -119,11 +135,11 @@ def test_onnx_knows_what_it_is(tmp_path: Path) -> None:
     onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"), full_check=True)
     # A model of no rows is its prior.
     nothing = replace(model(), dictionary=np.zeros((0, 3)), weights=np.zeros((0, 1)), covariance=np.zeros((0, 0)))
-    replace(nothing, returns=None).to_onnx(tmp_path / "model.onnx")
+    WRITERS[writer](replace(nothing, returns=None), tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     mean, deviation = session.run(None, {"states": np.ones((2, 3))})
     assert mean.tolist() == [0.0, 0.0] and np.allclose(deviation**2, 2.5)
-    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    assert {file.name for file in tmp_path.iterdir()} <= {"model.onnx", "model.msgpack"}
 
 
 def test_a_model_is_described_in_a_line() -> None:

@@ -12,11 +12,11 @@ import pytest
 from cddl_verifier import Validator
 from conftest import ROOT
 
-from criticd import Hello, Malformed, Refused, Snapshot
+from criticd import CriticdError, Hello, Malformed, Refused, Snapshot
 from criticd._delivery import Batch, Stream
 from criticd._protocol import answer, pack, unpack
 from criticd._rows import Rows
-from criticd.client import appended_of, positions_of, query, refit_outcome_of, value_of
+from criticd.client import appended_of, positions_of, query, refit_outcome_of, value_of, values_of
 
 VECTORS = ROOT / "proto" / "vectors"
 SUFFIX = ".reading.json"
@@ -123,6 +123,27 @@ def test_what_the_package_sends_is_what_the_vectors_say() -> None:
         {"id": 4, "op": "value", **query(np.array([[1, 2], [3, 4.5]]), False, None, None, returns=True, known=True)}
     )
     assert plain(unpack(asked)) == READINGS["value_known"]["reading"]
+    several = query(np.array([[1, 2], [3, 4.5]]), False, None, None, critics=("far", "near"))
+    sent = {key: value for key, value in plain(unpack(pack({"id": 4, "op": "value", **several}))).items() if value}
+    assert sent == READINGS["value_critics"]["reading"]
+
+
+def test_answers_of_several_critics_are_told_apart() -> None:
+    reply = answer(vector("reply_value_critics"))[1]
+    assert not isinstance(reply, Refused)
+    found = values_of(reply, ["near", "far"])
+    assert list(found) == ["near", "far"]
+    assert (found["near"].mean.tolist(), found["near"].generation) == ([1.0, 0.5], 1)
+    assert (found["far"].mean.tolist(), found["far"].lambda_) == ([1.5, -2.0], 0.75)
+    with pytest.raises(Malformed, match="middle"):
+        values_of(reply, ["middle"])
+    # A daemon without the feature answers for its first critic.
+    former = answer(vector("reply_value"))[1]
+    assert not isinstance(former, Refused)
+    with pytest.raises(CriticdError, match="feature `critics`"):
+        values_of(former, ["far"])
+    with pytest.raises(TypeError, match="list of names"):
+        query([[1.0]], False, None, None, critics="far")
 
 
 def test_replies_become_what_the_package_returns() -> None:

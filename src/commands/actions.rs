@@ -315,8 +315,13 @@ impl OfActions {
 }
 
 impl Learned {
-    /// What `options` make of a table; `rho_max` clips its ratios.
-    pub(super) fn of(options: &ActionOptions, path: &Path, table: Table, rho_max: f64) -> Result<Self, Failure> {
+    /// What `options` make of a table; `rho_max` clips its ratios if there is such a limit.
+    pub(super) fn of(
+        options: &ActionOptions,
+        path: &Path,
+        table: Table,
+        rho_max: Option<f64>,
+    ) -> Result<Self, Failure> {
         let (names, episodes, columns) = (names(&table), table.episodes().to_vec(), table.action_columns());
         let rows = table.into_rows();
         let Some(of) = options.action_value(&columns)? else {

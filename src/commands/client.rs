@@ -1,8 +1,10 @@
 //! Commands that ask a running daemon: `snapshot`, `refit`, `new-policy`, `checkpoint`; `status` has a file of its own.
 
+use super::output::note;
 use super::{Failure, print};
 use criticd::client::{ClientError, Requester};
 use criticd::config::ConfigParts;
+use criticd::daemon;
 use criticd::wire::{self, ArrayForm};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -10,6 +12,8 @@ use std::time::Duration;
 
 /// Longest wait for the end of a refit.
 const REFIT: Duration = Duration::from_secs(3600);
+/// Longest wait for the end of a rebuild.
+const REBUILD: Duration = Duration::from_secs(86_400);
 
 /// Where the daemon is.
 #[derive(Clone, Debug, clap::Args)]
@@ -35,6 +39,11 @@ impl Connection {
         self.control.clone().unwrap_or_else(|| self.endpoint("control", ConfigParts::default().control))
     }
 
+    /// The daemon with this control endpoint.
+    pub(super) fn to(control: &str) -> Self {
+        Self { control: Some(control.to_owned()), data_dir: None, timeout: 5 }
+    }
+
     /// The daemon of a data directory, by default of the usual one.
     pub(super) fn of_data_dir(data_dir: Option<PathBuf>) -> Self {
         Self { control: None, data_dir, timeout: 5 }
@@ -57,6 +66,17 @@ impl Connection {
         self.written(socket).unwrap_or(default)
     }
 
+    /// The control endpoint of the daemon whose ingest endpoint is `ingest`, by default that of the daemon meant; none if it is not
+    /// known whose that is.
+    pub(super) fn control_beside(&self, ingest: Option<&str>) -> Option<String> {
+        let written = self.written("ingest").unwrap_or_else(|| ConfigParts::default().ingest);
+        match (&self.control, ingest) {
+            (Some(control), _) => Some(control.clone()),
+            (None, Some(ingest)) if ingest != written => None,
+            (None, _) => Some(self.control()),
+        }
+    }
+
     pub(super) fn connect(&self) -> Result<Requester, ClientError> {
         Requester::connect(&self.control(), self.timeout())
     }
@@ -70,6 +90,44 @@ impl Connection {
             }
         }
         Ok(reply)
+    }
+}
+
+/// A daemon that may or may not run: by its data directory, or by its control endpoint if it runs on this machine.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Place {
+    /// Its data directory, or the control endpoint of a running daemon on this machine [default: the usual data directory]
+    #[arg(value_name = "DATA_DIR|ENDPOINT", env = "CRITICD_DATA_DIR")]
+    place: Option<String>,
+}
+
+impl Place {
+    /// Seconds that a daemon may take to say where its data is.
+    const PATIENCE: u64 = 5;
+
+    /// What the command line or the environment says, if anything.
+    pub(super) fn given(&self) -> Option<&str> {
+        self.place.as_deref()
+    }
+
+    /// The data directory. That of a daemon is asked for.
+    pub(super) fn directory(&self) -> Result<PathBuf, Failure> {
+        let Some(place) = &self.place else { return Ok(ConfigParts::default().data_dir) };
+        if !place.contains("://") {
+            return Ok(PathBuf::from(place));
+        }
+        let connection = Connection { control: Some(place.clone()), data_dir: None, timeout: Self::PATIENCE };
+        let status = wire::Status::from_json(&connection.ask("status", json!({}))?)?;
+        let directory = status.data_dir.map(PathBuf::from).ok_or_else(|| {
+            Failure::new(format!("the daemon at {place} does not say where its data is; name the directory"))
+        })?;
+        match daemon::owner(&directory) {
+            Some(_) => Ok(directory),
+            None => Err(Failure::new(format!(
+                "the daemon at {place} has its data in {}, on another machine or in a container; run the command there",
+                directory.display()
+            ))),
+        }
     }
 }
 
@@ -108,14 +166,14 @@ impl Snapshot {
         if let Some(path) = &self.out {
             std::fs::write(path, &bytes)
                 .map_err(|e| Failure::usage(format!("cannot write {}: {e}", path.display())))?;
-            eprintln!(
+            note(&format!(
                 "{}: generation {} of critic {}, {} states, {} bytes",
                 path.display(),
                 snapshot.generation,
                 snapshot.critic,
                 snapshot.dictionary.nrows(),
                 bytes.len()
-            );
+            ));
         }
         if self.json {
             print(&format!("{:#}\n", wire::to_json(&bytes)?))?;
@@ -160,6 +218,37 @@ impl Refit {
 ",
                 other.unwrap_or("done")
             )),
+        }
+    }
+}
+
+/// Learn a critic again, from all rows that the daemon's journal retains
+///
+/// Model selection chooses from the window; then a new model learns every retained row, while the daemon goes on. It takes over
+/// when it has learned all of them. The daemon does this by itself for a critic that is added, and where a setting changes with
+/// which the old model cannot go on. A critic that has failed learns again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  criticd rebuild --wait\n  criticd rebuild --critic energy")]
+pub(crate) struct Rebuild {
+    #[command(flatten)]
+    connection: Connection,
+    /// Which critic [default: the first]
+    #[arg(long, value_name = "NAME")]
+    critic: Option<String>,
+    /// Wait for its end and print the outcome
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Rebuild {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let patience = if self.wait { REBUILD } else { self.connection.timeout() };
+        let fields = with_critic(json!({"wait": self.wait}), self.critic.as_deref());
+        let reply = self.connection.connect()?.ask("rebuild", fields, patience)?;
+        match reply["outcome"].as_str() {
+            Some("adopted") => print(&format!("rebuilt: generation {} is in use\n", reply["generation"])),
+            Some("rejected") => Err(Failure::new(reply["reason"].as_str().unwrap_or("the rebuild failed"))),
+            other => print(&format!("{}\n", other.unwrap_or("done"))),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Failure;
 use super::actions::{ActionKind, action_kind};
-use super::given::{self, DictionaryOptions, TABLES, TableOptions, plural};
+use super::dictionary::DictionaryOptions;
+use super::given::{self, TABLES, TableOptions, plural};
 use super::held_out::{self, Like};
 use super::label::FitAlone;
 use super::output::{Progress, columns, facts, in_file, number, print, print_json};
@@ -172,7 +173,7 @@ impl Evaluate {
         let successor = if policy.is_stochastic() { Successor::Expected } else { Successor::NextAction };
         let of = ActionValue { space, successor, trace: Trace::Retrace };
         let between = |of: &ActionValue| {
-            of.rows(&judged.rows, &judged.columns, self.rho_max).map_err(|e| in_file(&self.table.table, e))
+            of.rows(&judged.rows, &judged.columns, given::most(self.rho_max)).map_err(|e| in_file(&self.table.table, e))
         };
         let (acted, learned) = (between(&of.on_policy())?.rows, between(&of)?);
         let like = self.like(&acted, &of, names)?;
@@ -204,7 +205,7 @@ impl Evaluate {
             action_value: Some(of.clone()),
             lambda: Lambda::Fixed(0.0),
             estimate_scale: false,
-            rho_max: self.rho_max,
+            rho_max: given::most(self.rho_max),
             ..like.settings
         };
         Ok(Like { settings, lambda: 0.0, ..like })

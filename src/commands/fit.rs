@@ -1,48 +1,41 @@
 //! `criticd fit`.
 
+mod choices;
 mod heads;
+mod report;
 
+use super::Failure;
 use super::actions::{ActionOptions, Learned, OfActions};
-use super::given::{self, DictionaryOptions, TABLES, TableOptions};
+use super::dictionary::DictionaryOptions;
+use super::given::{self, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
-use super::inspect::{describe, names};
-use super::output::{Progress, facts, in_file, number, print, print_json};
-use super::{Failure, score};
+use super::output::{Progress, in_file, note, number, print, print_json};
+use choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
 use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
-use criticd::learner::heads::HeadSelection;
 use criticd::learner::improve::{Improved, Improvement};
 use criticd::learner::model::Model;
-use criticd::learner::refit::{self, RefitError, RefitReport, RefitTrigger, SelectionReport};
+use criticd::learner::refit::heads::HeadSelection;
+use criticd::learner::refit::{self, RefitError, RefitReport, RefitTrigger};
 use criticd::learner::window::Window;
-use criticd::learner::{
-    Alarm, DriftSensitivity, KernelKind, Lambda, Learner, SelectBy, SelectionKind, Settings, VarianceKind,
-};
+use criticd::learner::{Alarm, DriftSensitivity, Lambda, Learner, Settings, VarianceKind};
 use criticd::math::embedding::StateKind;
 use criticd::math::evidence::Evidence;
 use criticd::math::kernel::{Metric, NoiseModel, Profile};
-use criticd::math::sensitivity::total_indices;
-use criticd::snapshot::{Ask, Evaluator, Snapshot};
+use criticd::snapshot::Snapshot;
 use criticd::table::Table;
 use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
-use criticd::wire::{self, ArrayForm, encode_snapshot, hyperparameters_to_json, refit_report_to_json};
-use serde_json::{Value, json};
+use criticd::wire::{self, ArrayForm, encode_snapshot};
+use report::Report;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Share of the episodes that is held out unless another is named.
 const HOLD_OUT: f64 = 0.1;
-/// States at which the shares of the variables are estimated.
-const SAMPLES: usize = 2000;
-/// Trace gap, in nats, from which a dictionary is coarse for its table.
-const TRACE_GAP: f64 = 5.0;
 /// Randomised copies of an improved Q, by which Thompson sampling acts.
 const COPIES: usize = 8;
-/// Variables that are named with their shares.
-const SHOWN: usize = 12;
-
 /// Learn a value function from a table of transitions: model selection, then the posterior
 ///
 /// A chain that is cut, or still runs at the end of the table, ends in the value of its last next state. The model is the
@@ -147,8 +140,9 @@ pub(crate) struct Fit {
     /// Use the given hyperparameters without model selection
     #[arg(long, requires = "hyperparameters")]
     no_optimise: bool,
-    /// Share of the episodes held out to test the predictions; 0 for none. The written model learns from all episodes, and
-    /// all episodes select kernel, noise and lambda [default: 0.1; with --no-optimise 0]
+    /// Share of the episodes held out to test the predictions; 0 for none. The figures are those of a second model, which the
+    /// other episodes alone select and teach. All episodes select and teach the written model, so the search runs twice
+    /// [default: 0.1; with --no-optimise 0]
     #[arg(long, value_name = "F", value_parser = given::share)]
     hold_out: Option<f64>,
     /// Also print evidence, search and lengthscales
@@ -157,62 +151,6 @@ pub(crate) struct Fit {
     /// Print one JSON document, which is also a hyperparameter file
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum KernelChoice {
-    Isotropic,
-    Ard,
-    /// With how many directions, if that was said.
-    Factor(Option<usize>),
-    Auto,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum NoiseChoice {
-    Correlated,
-    White,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum EvidenceChoice {
-    Exact,
-    Sparse,
-    Auto,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum VarianceChoice {
-    Rows,
-    Clustered,
-    Model,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum SelectionChoice {
-    Returns,
-    Evidence,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum SensitivityChoice {
-    Off,
-    Low,
-    Normal,
-    High,
-}
-
-fn kernel(text: &str) -> Result<KernelChoice, String> {
-    match text {
-        "isotropic" => Ok(KernelChoice::Isotropic),
-        "ard" => Ok(KernelChoice::Ard),
-        "auto" => Ok(KernelChoice::Auto),
-        "factor" => Ok(KernelChoice::Factor(None)),
-        _ => match text.strip_prefix("factor:").map(str::parse) {
-            Some(Ok(k)) if k > 0 => Ok(KernelChoice::Factor(Some(k))),
-            _ => Err("isotropic, ard, factor, factor:K or auto".into()),
-        },
-    }
 }
 
 fn profile(text: &str) -> Result<Profile, String> {
@@ -240,57 +178,34 @@ impl Fitted {
     }
 }
 
-/// What is said of a model in the words of those who have the table.
-struct Answer {
-    held_out: Option<HeldOut>,
-    /// Share of the variance of V that each state variable explains (D,).
-    shares: Vec<f64>,
-}
-
 impl Fit {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
-        if let Some(target) = &self.target {
-            self.table.regress_on(target);
-            self.discount = 0.0;
-            self.selection = SelectionChoice::Evidence;
-            self.variance = self.variance.or(Some(VarianceChoice::Model));
-        }
+        self.regress();
         if self.table.dry(self.json)? {
             return Ok(());
         }
         self.check()?;
         let started = Instant::now();
-        let learned = Learned::of(&self.action, &self.table.table, self.of_policy(self.table.read()?)?, self.rho_max)?;
+        let learned = Learned::of(
+            &self.action,
+            &self.table.table,
+            self.of_policy(self.table.read()?)?,
+            given::most(self.rho_max),
+        )?;
         let Learned { mut rows, episodes, names, of_actions } = learned;
+        let of_actions = of_actions.as_ref();
         let asked = self.lambda;
-        if let Some(actions) = &of_actions {
+        if let Some(actions) = of_actions {
             self.lambda = self.action.lambda(&actions.of, &actions.columns, asked)?;
         }
-        let exact = match self.evidence {
-            EvidenceChoice::Exact => true,
-            EvidenceChoice::Sparse => false,
-            EvidenceChoice::Auto => rows.len() <= self.evidence_rows,
-        };
-        if exact {
-            given::check_exact(&rows)?;
-        }
-        let mut settings = self.settings(&rows)?;
-        settings.action_value = of_actions.as_ref().map(|actions| actions.of.clone());
-        settings.heads = self.heads.read(&rows, self.discount, &self.table.table)?;
-        self.check_heads(&settings)?;
+        let exact = self.is_exact(&rows)?;
+        let settings = self.settings_of(&rows, of_actions)?;
         let progress = Progress::start(if self.no_optimise { "solving" } else { "selecting a model" });
-        let mut fitted = match (&self.hyperparameters, &of_actions) {
-            (Some(path), _) => self.take(path, &rows, &settings, names)?,
-            (None, Some(OfActions { of, acted: Some(acted), .. })) => {
-                let forced = std::mem::replace(&mut self.lambda, asked);
-                settings.action_value = Some(of.on_policy());
-                let selected = self.search(acted, settings, names)?;
-                self.relearn(selected, &rows, of, forced)?
-            }
-            (None, _) if !settings.heads.is_empty() => heads::select(&self, &rows, settings, names)?,
-            (None, _) => self.search(&rows, settings, names)?,
-        };
-        let improved = match &of_actions {
+        if !self.no_optimise {
+            mention_constants(&rows, names.as_deref());
+        }
+        let mut fitted = self.learn(&rows, settings.clone(), names, of_actions, asked)?;
+        let improved = match of_actions {
             Some(actions) if actions.of.successor == Successor::Improve => {
                 let improved = self.improve(&mut fitted, &rows, &actions.of)?;
                 rows.clone_from(&improved.rows);
@@ -300,58 +215,120 @@ impl Fit {
         };
         let (offset, first) = (rows.len() as u64, fitted.first());
         let (rows, episodes) = if first > 0 { since(&rows, &episodes, first) } else { (rows, episodes) };
+        let exact = exact && !fitted.model.statistics().follows_rows && !fitted.model.statistics().forgets();
+        let evidence = self.evidence_of(&fitted, &rows, exact)?;
+        let mut snapshot = self.snapshot(&fitted.model, offset)?;
+        if let Some(improved) = &improved {
+            improved.act_by(&mut snapshot);
+        }
+        write(self.out(), &encode_snapshot(&snapshot, ArrayForm::Tensor, true))?;
+        // Returns are there for the policy that acted, and for no other.
+        let acted = of_actions.is_none_or(|actions| actions.acted.is_none());
+        let held_out = if acted { self.held_out(&fitted.model, &rows, &episodes, &settings) } else { None };
+        let shares = report::shares(&snapshot, &rows.states, self.seed);
+        drop(progress);
+        let report = Report {
+            fit: &self,
+            fitted: &fitted,
+            rows: &rows,
+            snapshot: &snapshot,
+            evidence,
+            exact,
+            held_out,
+            shares,
+            of_actions,
+            improved: improved.as_ref(),
+            seconds: started.elapsed().as_secs_f64(),
+        };
+        if self.json { print_json(&report.document()?) } else { print(&report.text()?) }
+    }
+
+    /// Take --target as the options that it stands for.
+    fn regress(&mut self) {
+        if let Some(target) = &self.target {
+            self.table.regress_on(target);
+            self.discount = 0.0;
+            self.selection = SelectionChoice::Evidence;
+            self.variance = self.variance.or(Some(VarianceChoice::Model));
+        }
+    }
+
+    /// Whether the exact evidence is asked for. An error if it is too much for the rows.
+    fn is_exact(&self, rows: &Rows) -> Result<bool, Failure> {
+        let exact = match self.evidence {
+            EvidenceChoice::Exact => true,
+            EvidenceChoice::Sparse => false,
+            EvidenceChoice::Auto => rows.len() <= self.evidence_rows,
+        };
+        if exact {
+            given::check_exact(rows)?;
+        }
+        Ok(exact)
+    }
+
+    /// What is learned and how: with actions and heads, where the options name some.
+    fn settings_of(&self, rows: &Rows, of_actions: Option<&OfActions>) -> Result<Settings, Failure> {
+        let mut settings = self.settings(rows)?;
+        settings.action_value = of_actions.map(|actions| actions.of.clone());
+        settings.heads = self.heads.read(rows, self.discount, &self.table.table)?;
+        self.check_heads(&settings)?;
+        Ok(settings)
+    }
+
+    /// The model: of the hyperparameters given, or selected. `asked` is the lambda of the options, which selects a model for
+    /// actions; the one in force may be another.
+    fn learn(
+        &mut self,
+        rows: &Rows,
+        mut settings: Settings,
+        names: Option<Vec<String>>,
+        of_actions: Option<&OfActions>,
+        asked: Option<Lambda>,
+    ) -> Result<Fitted, Failure> {
+        if let Some(path) = &self.hyperparameters {
+            return self.take(path, rows, &settings, names);
+        }
+        match of_actions {
+            Some(OfActions { of, acted: Some(acted), .. }) => {
+                let forced = std::mem::replace(&mut self.lambda, asked);
+                settings.action_value = Some(of.on_policy());
+                let selected = self.search(acted, settings, names)?;
+                self.relearn(selected, rows, of, forced)
+            }
+            _ => self.select(rows, settings, names),
+        }
+    }
+
+    /// The model that these rows select; by heads, if there are any.
+    fn select(&self, rows: &Rows, settings: Settings, names: Option<Vec<String>>) -> Result<Fitted, Failure> {
+        if settings.heads.is_empty() {
+            self.search(rows, settings, names)
+        } else {
+            heads::select(self, rows, settings, names)
+        }
+    }
+
+    /// The evidence of the rows that the model has learned, under its hyperparameters.
+    fn evidence_of(&self, fitted: &Fitted, rows: &Rows, exact: bool) -> Result<Evidence, Failure> {
         let model = &fitted.model;
         let hyperparameters = model.hyperparameters();
         let given = Given {
             settings: model.settings(),
-            rows: &rows,
+            rows,
             inputs: model.inputs(),
             hyperparameters: &hyperparameters,
             lambda: model.lambda(),
-            first: first as u64,
+            first: fitted.first() as u64,
         };
-        let exact = exact && !model.statistics().follows_rows && !model.statistics().forgets();
         let evidence = if exact { given.exact_evidence(&|| true) } else { given.sparse_evidence(model, &|| true) };
-        let evidence = evidence.map_err(|e| in_file(&self.table.table, e))?;
+        evidence.map_err(|e| in_file(&self.table.table, e))
+    }
+
+    /// The model as it is written.
+    fn snapshot(&self, model: &Model, offset: u64) -> Result<Snapshot, Failure> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let mut snapshot = Snapshot {
-            generation: 1,
-            offset,
-            time,
-            ..model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?
-        };
-        if let Some(improved) = &improved {
-            improved.act_by(&mut snapshot);
-        }
-        let bytes = encode_snapshot(&snapshot, ArrayForm::Tensor, true);
-        write(self.out(), &bytes)?;
-        // Returns are there for the policy that acted, and for no other.
-        let acted = of_actions.as_ref().is_none_or(|actions| actions.acted.is_none());
-        let answer = Answer {
-            held_out: if acted { self.held_out(&fitted.model, &rows, &episodes) } else { None },
-            shares: shares(&snapshot, &rows.states, self.seed),
-        };
-        drop(progress);
-        let seconds = started.elapsed().as_secs_f64();
-        if self.json {
-            let mut document = self.document(&fitted, &snapshot, &evidence, exact, seconds);
-            document["explained"] = json!(answer.shares);
-            if let Some(held_out) = &answer.held_out {
-                document["held_out"] = held_out.document();
-            }
-            if let Some(actions) = &of_actions {
-                actions.describe(&mut document);
-            }
-            if let Some(improved) = &improved {
-                document["improvement"] = improvement(improved);
-            }
-            heads::add_to(&mut document, &fitted, &snapshot)?;
-            return print_json(&document);
-        }
-        let details = self.text(&fitted, &rows, &snapshot, &evidence, exact, seconds);
-        let said = improved.as_ref().map(improvement_text).unwrap_or_default();
-        let heads = heads::text(&fitted.model, &snapshot)?;
-        print(&(said + &self.answer(&answer, &snapshot, &fitted) + &heads + &details))
+        let snapshot = model.snapshot(true).map_err(|e| in_file(&self.table.table, e))?;
+        Ok(Snapshot { generation: 1, offset, time, ..snapshot })
     }
 
     /// What heads rule out.
@@ -386,11 +363,11 @@ impl Fit {
         };
         let count = acted.iter().filter(|&&policy| policy == wanted).count();
         if count < acted.len() {
-            eprintln!(
-                "criticd: the value is that of policy {}: its {count} rows of {} are learned (--policy names another)",
+            note(&format!(
+                "the value is that of policy {}: its {count} rows of {} are learned (--policy names another)",
                 names[wanted],
                 acted.len()
-            );
+            ));
             table.keep(|i| acted[i] == wanted);
         }
         Ok(table)
@@ -401,19 +378,19 @@ impl Fit {
         let settings = Settings {
             dictionary_max: self.dictionary.dictionary_max,
             variance: match self.variance {
-                Some(VarianceChoice::Rows) => VarianceKind::Rows,
-                Some(VarianceChoice::Clustered) => VarianceKind::Clustered,
-                Some(VarianceChoice::Model) => VarianceKind::Model,
+                Some(choice) => choice.kind(),
                 None if self.no_optimise => VarianceKind::Model,
                 None => VarianceKind::Rows,
             },
-            rho_max: self.rho_max,
-            forgetting: self.forgetting,
+            rho_max: given::most(self.rho_max),
+            forgetting: given::most(self.forgetting),
             profile: self.kernel_profile.unwrap_or(Settings::default().profile),
             state_kinds: self.action.kinds(&self.state_kinds, rows.dim),
             ..given::settings(rows, self.discount)
         };
-        settings.check_dim(rows.dim).map_err(|what| Failure::usage(format!("--state-kinds: {what}")))?;
+        settings
+            .check_dim(rows.dim)
+            .map_err(|e| Failure::usage(format!("--state-kinds: {}", wire::kinds_mismatch(e))))?;
         Ok(settings)
     }
 
@@ -423,78 +400,24 @@ impl Fit {
     }
 
     /// How well held-out episodes are predicted, where that was asked for and there are enough.
-    fn held_out(&self, model: &Model, rows: &Rows, episodes: &[u32]) -> Option<HeldOut> {
+    fn held_out(&self, model: &Model, rows: &Rows, episodes: &[u32], settings: &Settings) -> Option<HeldOut> {
         let share = self.hold_out.unwrap_or(if self.no_optimise { 0.0 } else { HOLD_OUT });
         if share == 0.0 {
             return None;
         }
-        match held_out::hold_out(&Like::of(model), rows, episodes, share, self.seed, &self.dictionary) {
+        let learn = |learned: &Rows| match &self.hyperparameters {
+            Some(_) => held_out::relearn(&Like::of(model), learned, &self.dictionary),
+            // A search that has seen the held-out episodes would flatter the figures.
+            None => Ok(self.select(learned, settings.clone(), model.inputs().names.clone())?.model.snapshot(true)?),
+        };
+        match held_out::hold_out(rows, episodes, share, self.seed, learn) {
             Ok(found) => found,
             // The model is there all the same.
             Err(failure) => {
-                eprintln!("criticd: held-out episodes: {}", failure.message);
+                note(&format!("held-out episodes: {}", failure.message));
                 None
             }
         }
-    }
-
-    /// How well it predicts, what matters, and what to do next.
-    fn answer(&self, answer: &Answer, snapshot: &Snapshot, fitted: &Fitted) -> String {
-        let names = names(snapshot);
-        let mut text = match &answer.held_out {
-            Some(held_out) => held_out.text(),
-            None if self.hold_out == Some(0.0) || (self.no_optimise && self.hold_out.is_none()) => String::new(),
-            None => "prediction error unknown: there are too few episodes to hold one out\n".to_owned(),
-        };
-        if fitted.change.is_some() {
-            let (first, rows) = (fitted.first() as u64, snapshot.offset);
-            let since = rows - first;
-            text = format!(
-                "the world changes about row {first} of {rows}: the model has learned the {since} rows since, which predict \
-                 returns better without those before\n{text}"
-            );
-        }
-        let mut order: Vec<usize> = (0..names.len()).collect();
-        order.sort_by(|&a, &b| answer.shares[b].total_cmp(&answer.shares[a]));
-        let share = |&d: &usize| format!("{} {:.0} %", names[d], 100.0 * answer.shares[d]);
-        let shown: Vec<String> = order.iter().take(SHOWN).map(share).collect();
-        let more =
-            if order.len() > SHOWN { format!(", and {} others less", order.len() - SHOWN) } else { String::new() };
-        text += &format!("value depends on: {}{more}\n", shown.join(", "));
-        let states = names.len() - snapshot.actions.as_ref().map_or(0, |actions| actions.space.width());
-        let idle: Vec<&str> = (0..states).filter(|&d| answer.shares[d] < 0.005).map(|d| names[d].as_str()).collect();
-        let mut advice = Vec::new();
-        if fitted.change.is_some() {
-            advice.push(
-                "if the table holds several policies one after the other, name them in a column policy; --drift-sensitivity off \
-                 learns from all rows",
-            );
-        }
-        if let Some(head) = answer.held_out.as_ref().and_then(|held_out| held_out.heads.first()) {
-            if head.coverage.is_some_and(|coverage| coverage < 0.8) {
-                advice.push(
-                    "intervals are too narrow: the state may hide something; add what is missing, or --variance clustered",
-                );
-            }
-            if head.correlation < 0.5 {
-                advice
-                    .push("the model predicts little: check reward, --discount and --dry-run, or add state variables");
-            }
-        }
-        let full =
-            snapshot.dictionary.nrows() >= self.dictionary.dictionary_max && self.dictionary.dictionary.is_none();
-        if full && self.trace_gap(fitted).is_some_and(|gap| gap > TRACE_GAP) {
-            advice.push("the dictionary is full: a larger --dictionary-max may predict better");
-        }
-        if fitted.report.as_ref().is_some_and(|report| report.out_of_time) {
-            advice.push("the search ran out of time: a larger --budget may find a better model");
-        }
-        let idle = (!idle.is_empty() && idle.len() < names.len())
-            .then(|| format!("{} could be removed: the value does not depend on it", idle.join(", ")));
-        for line in advice.into_iter().map(str::to_owned).chain(idle) {
-            text += &format!("advice: {line}\n");
-        }
-        text + "\n"
     }
 
     /// What cannot be asked for.
@@ -625,15 +548,9 @@ impl Fit {
         settings: Settings,
         names: Option<Vec<String>>,
     ) -> Result<Fitted, Failure> {
-        let varies = |d: usize| (1..rows.len()).any(|i| rows.state(i)[d] != rows.state(0)[d]);
-        let name = |d: usize| names.as_ref().map_or_else(|| format!("state_{d}"), |names| names[d].clone());
-        let constant: Vec<String> = (0..rows.dim).filter(|&d| !varies(d)).map(name).collect();
-        if constant.len() == rows.dim {
+        if constants(rows).len() == rows.dim {
             let message = "every transition starts in the same state, so values cannot differ";
             return Err(in_file(&self.table.table, message));
-        }
-        if !constant.is_empty() {
-            eprintln!("criticd: {} never changes: its effect cannot be learned", constant.join(", "));
         }
         let noise = self.noise.map_or(NoiseModel::Correlated, NoiseChoice::model);
         self.check_noise(noise, rows)?;
@@ -650,19 +567,12 @@ impl Fit {
             tolerance: self.dictionary.tolerance.unwrap_or(defaults.tolerance),
             estimate_scale: true,
             lambda: self.lambda.unwrap_or_default(),
-            selection: match self.selection {
-                SelectionChoice::Returns => SelectionKind::Returns,
-                SelectionChoice::Evidence => SelectionKind::Evidence,
-            },
+            selection: self.selection.kind(),
             noise_floor: self.noise_floor,
             // The data-driven model that the search starts from is made from all rows.
             warmup_rows: rows.len(),
             refit_first_rows: 0,
-            evidence: match self.evidence {
-                EvidenceChoice::Exact => SelectBy::Exact,
-                EvidenceChoice::Sparse => SelectBy::Sparse,
-                EvidenceChoice::Auto => SelectBy::Auto,
-            },
+            evidence: self.evidence.select_by(),
             evidence_rows: if self.evidence == EvidenceChoice::Exact { rows.len() } else { self.evidence_rows },
             refit_budget_s: self.budget,
             seed: self.seed,
@@ -682,8 +592,10 @@ impl Fit {
         let run = || refit::run(&job, &|| true, &|| time.spent() < budget);
         let candidate = pool.as_ref().map_or_else(run, |pool| pool.install(run));
         let candidate = candidate.map_err(|e| match e {
-            RefitError::NotEnough(what) => in_file(&self.table.table, format!("cannot select a model: {what}")),
-            other => self.unsolved(rows, other),
+            RefitError::NotEnough(what) => {
+                in_file(&self.table.table, format!("cannot select a model: {}", wire::lack(what)))
+            }
+            other => self.unsolved(rows, wire::refit_error(&other)),
         })?;
         let (mut model, change) = (*candidate.model, candidate.alarm);
         if self.dictionary.dictionary.is_some() {
@@ -724,211 +636,20 @@ impl Fit {
         }
         Ok(())
     }
-
-    fn document(&self, fitted: &Fitted, snapshot: &Snapshot, evidence: &Evidence, exact: bool, seconds: f64) -> Value {
-        let mut out = hyperparameters_to_json(&snapshot.hyperparameters, Some(&snapshot.inputs));
-        out["evidence"] = json!(score::name(exact));
-        out["log_evidence"] = json!(evidence.value);
-        out["complexity"] = json!(evidence.complexity);
-        out["fit"] = json!(evidence.fit);
-        out["trace_gap"] = json!(self.trace_gap(fitted));
-        out["transitions"] = json!(snapshot.transitions);
-        out["discount"] = json!(snapshot.discount);
-        out["lambda"] = json!(snapshot.lambda);
-        let statistics = fitted.model.statistics();
-        if statistics.forgets() {
-            out["forgetting"] = json!((-1.0 / self.forgetting).exp2());
-            out["rows_effective"] = json!(statistics.effective_rows());
-        }
-        out["dictionary_size"] = json!(snapshot.dictionary.nrows());
-        out["seconds"] = json!(seconds);
-        if fitted.change.is_some() {
-            out["changed_at"] = json!(fitted.first());
-        }
-        if let Some((selection, tolerance)) = &fitted.selected {
-            out["tolerance"] = json!(tolerance);
-            out["pivots"] = json!(selection.pivots);
-            out["residuals"] = json!(selection.residuals);
-            out["capped"] = json!(selection.capped);
-        }
-        if let Some(report) = &fitted.report {
-            out["tolerance"] = json!(report.tolerance);
-            let starts: Vec<Value> = report
-                .ascents
-                .iter()
-                .map(|r| {
-                    json!({
-                        "round": r.round,
-                        "rows": r.rows,
-                        "start": r.ascent.start,
-                        "log_evidence": r.ascent.log_evidence,
-                        "evaluations": r.ascent.evaluations,
-                        "outcome": format!("{:?}", r.ascent.outcome),
-                        "structure": r.structure,
-                        "parameters": r.names.iter().cloned().zip(r.ascent.parameters.iter().map(|v| json!(v)))
-                            .collect::<serde_json::Map<String, Value>>(),
-                    })
-                })
-                .collect();
-            let mut search = refit_report_to_json(report);
-            search.insert("log_evidence".into(), json!(report.evidence_after));
-            search.insert("starts".into(), json!(starts));
-            out["relevance_report"] = search.remove("relevance_report").unwrap_or_default();
-            out["search"] = Value::Object(search);
-        }
-        out
-    }
-
-    /// Of the model as it is written, whichever evidence is reported.
-    fn trace_gap(&self, fitted: &Fitted) -> Option<f64> {
-        let posterior = fitted.model.solve().ok()?;
-        Some(posterior.trace_gap(fitted.model.statistics()) * fitted.model.settings().rewards.len() as f64)
-    }
-
-    /// What to do about a trace gap.
-    fn remedy(&self, gap: f64, size: usize) -> &'static str {
-        if gap <= TRACE_GAP {
-            ""
-        } else if self.dictionary.dictionary.is_some() {
-            ": the dictionary given is small for this table"
-        } else if size < self.dictionary.dictionary_max {
-            ": the dictionary is coarse for this table, a smaller --tolerance refines it"
-        } else {
-            ": the dictionary is small for this table, see --dictionary-max"
-        }
-    }
-
-    fn text(
-        &self,
-        fitted: &Fitted,
-        rows: &Rows,
-        snapshot: &Snapshot,
-        evidence: &Evidence,
-        exact: bool,
-        seconds: f64,
-    ) -> String {
-        let nats = |value: f64| format!("{} nats", number(value));
-        let path = self.out().display();
-        let next = format!(
-            "Next: criticd value {path} STATES.csv evaluates the model, criticd plot {path} --out value.png draws it"
-        );
-        if !self.verbose {
-            let mut lines = vec![("table".to_owned(), given::extent(rows))];
-            for bound in fitted.report.iter().flat_map(|report| &report.active_bounds) {
-                lines.push(("bound".to_owned(), format!("{bound} is active: the data call for a value beyond it")));
-            }
-            lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
-            return format!("{}\n{next}, --verbose shows how the model was selected.\n", facts(&lines));
-        }
-        let mut lines = vec![
-            ("table".to_owned(), given::extent(rows)),
-            (format!("{} evidence", score::name(exact)), nats(evidence.value)),
-            ("complexity".to_owned(), nats(evidence.complexity)),
-            ("fit".to_owned(), format!("{}, {} of n / 2", nats(evidence.fit), number(evidence.fit_ratio()))),
-        ];
-        let statistics = fitted.model.statistics();
-        if statistics.forgets() {
-            let (rows, half) = (statistics.effective_rows(), self.forgetting);
-            let text = format!("half-life {} rows, {} effective transitions", number(half), number(rows));
-            lines.push(("forgetting".to_owned(), text));
-        }
-        if let Some(gap) = self.trace_gap(fitted) {
-            lines.push(("trace gap".to_owned(), nats(gap) + self.remedy(gap, snapshot.dictionary.nrows())));
-        }
-        if let Some(report) = &fitted.report {
-            if let Some(selection) = &report.selection {
-                lines.push(("lambda".to_owned(), lambdas(snapshot.lambda, selection)));
-                for c in &selection.candidates {
-                    let text = format!(
-                        "score {} at lambda {}, ridge {}, {} elements",
-                        number(c.score),
-                        c.lambda,
-                        number(c.ridge),
-                        c.elements
-                    );
-                    lines.push((c.name.clone(), text));
-                }
-            }
-            let text = format!(
-                "{} evaluations on {} transitions, {} ascents{}",
-                report.evaluations,
-                report.evidence_rows,
-                report.ascents.len(),
-                if report.out_of_time { ", stopped by --budget" } else { "" }
-            );
-            lines.push(("search".to_owned(), text));
-            lines.push(("structure".to_owned(), report.structure.clone()));
-            if report.structures.len() > 1 {
-                for s in &report.structures {
-                    let text = format!("{:.1} nats, {} parameters", s.log_evidence, s.parameters);
-                    lines.push((s.name.clone(), text));
-                }
-            }
-            let told = |heading: &str, sentences: Vec<String>| {
-                let rest = std::iter::repeat(String::new());
-                std::iter::once(heading.to_owned()).chain(rest).zip(sentences).collect::<Vec<_>>()
-            };
-            lines.extend(told("variables", wire::relevance(report)));
-            lines.extend(told("findings", report.findings.iter().map(wire::diagnostic).collect()));
-            for bound in &report.active_bounds {
-                lines.push(("bound".to_owned(), format!("{bound} is active: the data call for a value beyond it")));
-            }
-        }
-        lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
-        format!("{}\n{}\n{next}, criticd inspect {path} shows this again.\n", facts(&lines), describe(snapshot))
-    }
 }
 
-/// Share of the variance of V that each state variable explains (D,), over the states of a table.
-fn shares(snapshot: &Snapshot, states: &[f64], seed: u64) -> Vec<f64> {
-    let evaluator = Evaluator::new(snapshot.clone());
-    let mut value = |states: &[f64]| match evaluator.evaluate(states, Ask::MEAN) {
-        Ok(found) => found.mean.column(0).iter().copied().collect(),
-        // States of a table are in range.
-        Err(_) => vec![0.0; states.len() / snapshot.dim()],
-    };
-    total_indices(states, snapshot.dim(), SAMPLES, seed, &mut value)
+/// State variables that have one value in all rows.
+fn constants(rows: &Rows) -> Vec<usize> {
+    let varies = |d: usize| (1..rows.len()).any(|i| rows.state(i)[d] != rows.state(0)[d]);
+    (0..rows.dim).filter(|&d| !varies(d)).collect()
 }
 
-/// "0.5 (0 +3.1 %, 0.8 +0.2 %, ...)": what the other lambdas lose on held-out returns.
-fn lambdas(chosen: f64, selection: &SelectionReport) -> String {
-    let others: Vec<String> = selection
-        .lambdas
-        .iter()
-        .filter(|other| other.lambda != chosen || other.score > 1.0)
-        .map(|other| format!("{} {:+.1} %", other.lambda, 100.0 * (other.score - 1.0)))
-        .collect();
-    if others.is_empty() { chosen.to_string() } else { format!("{chosen} ({})", others.join(", ")) }
-}
-
-impl KernelChoice {
-    fn kind(&self) -> KernelKind {
-        match *self {
-            Self::Isotropic => KernelKind::Isotropic,
-            Self::Ard => KernelKind::Ard,
-            Self::Factor(k) => KernelKind::Factor(k),
-            Self::Auto => KernelKind::Auto,
-        }
-    }
-}
-
-impl SensitivityChoice {
-    fn sensitivity(self) -> DriftSensitivity {
-        match self {
-            Self::Off => DriftSensitivity::Off,
-            Self::Low => DriftSensitivity::Low,
-            Self::Normal => DriftSensitivity::Normal,
-            Self::High => DriftSensitivity::High,
-        }
-    }
-}
-
-impl NoiseChoice {
-    fn model(self) -> NoiseModel {
-        match self {
-            Self::Correlated => NoiseModel::Correlated,
-            Self::White => NoiseModel::White,
-        }
+/// Name the state variables whose effect no search can find.
+pub(super) fn mention_constants(rows: &Rows, names: Option<&[String]>) {
+    let name = |d: usize| names.map_or_else(|| format!("state_{d}"), |names| names[d].clone());
+    let constant: Vec<String> = constants(rows).into_iter().map(name).collect();
+    if (1..rows.dim).contains(&constant.len()) {
+        note(&format!("{} never changes: its effect cannot be learned", constant.join(", ")));
     }
 }
 
@@ -946,25 +667,6 @@ fn since(rows: &Rows, episodes: &[u32], first: usize) -> (Rows, Vec<u32>) {
 fn finish(model: &mut Model, rows: &Rows) {
     model.revisit(std::iter::once((rows, 0..rows.len(), 0)));
     model.reset_score();
-}
-
-/// How improvement went.
-fn improvement(improved: &Improved) -> Value {
-    json!({
-        "sweeps": improved.sweeps,
-        "settled": improved.settled(),
-        "change": improved.change,
-        "clipped": improved.clipped,
-    })
-}
-
-fn improvement_text(improved: &Improved) -> String {
-    let how = if improved.settled() {
-        "and values no longer change"
-    } else {
-        "and values still change: what is written is the mean of the last 5"
-    };
-    format!("improvement: {} sweeps, {how}\n", improved.sweeps)
 }
 
 /// All of the file or nothing.

@@ -1,13 +1,8 @@
-//! Files that `fit` and `score` have in common: tables, hyperparameters, dictionaries.
+//! Files that `fit` and `score` have in common, tables and hyperparameters, and numbers on the command line.
 
 use super::Failure;
-use super::actions::read_inputs;
-use super::output::{ReadProgress, columns, facts, in_file, number, print, print_json};
-use criticd::learner::batch::{Given, Selection};
-use criticd::learner::model::effective_tolerance;
+use super::output::{ReadProgress, columns, facts, in_file, note, number, print, print_json};
 use criticd::learner::{Lambda, Settings};
-use criticd::math::dictionary::Dictionary;
-use criticd::math::dictionary::StoppingRule;
 use criticd::math::kernel::{Hyperparameters, Metric};
 use criticd::math::returns::{chains, cuts};
 use criticd::snapshot::Inputs;
@@ -19,44 +14,6 @@ use std::path::{Path, PathBuf};
 
 /// Most rows that exact evidence is computed on: it takes n^3 time and three (white noise: five) n x n matrices.
 pub(super) const EXACT_ROWS_MAX: usize = 5_000;
-
-/// Where the dictionary comes from.
-#[derive(Debug, clap::Args)]
-pub(super) struct DictionaryOptions {
-    /// Take these states as the dictionary: a table with the columns state_0, state_1, ... alone
-    #[arg(long, value_name = "STATES")]
-    pub(super) dictionary: Option<PathBuf>,
-    /// Largest residual variance of a state that stays out of the dictionary, relative to v0 + b of the given
-    /// hyperparameters; if `fit` selects a model, relative to v0 [default: 1e-3 of v0, or a tenth of the noise variance if
-    /// that is smaller]
-    #[arg(long, value_name = "T", value_parser = tolerance)]
-    pub(super) tolerance: Option<f64>,
-    /// Largest dictionary
-    #[arg(long, value_name = "M", default_value_t = 300, value_parser = at_least_one)]
-    pub(super) dictionary_max: usize,
-}
-
-/// A dictionary, and how it was selected if it was.
-pub(super) struct Chosen {
-    pub(super) dictionary: Dictionary,
-    pub(super) selected: Option<(Selection, f64)>,
-}
-
-impl DictionaryOptions {
-    /// The dictionary of the file, or one by pivoted ICD over the nodes of the table.
-    pub(super) fn choose(&self, given: &Given<'_>) -> Result<Chosen, Failure> {
-        if let Some(path) = &self.dictionary {
-            return Ok(Chosen { dictionary: read_dictionary(path, given)?, selected: None });
-        }
-        let diagonal = given.hyperparameters.kernel.diagonal();
-        let tolerance = match self.tolerance {
-            Some(relative) => relative * diagonal,
-            None => effective_tolerance(given.settings, given.hyperparameters),
-        };
-        let selection = given.select(StoppingRule { tolerance, trace: 0.0 }, self.dictionary_max, &|| true)?;
-        Ok(Chosen { dictionary: selection.dictionary.clone(), selected: Some((selection, tolerance / diagonal)) })
-    }
-}
 
 /// A table, and what to make of it where it does not say everything.
 #[derive(Debug, clap::Args)]
@@ -229,7 +186,7 @@ impl TableOptions {
         let understood = table.understood();
         if understood.foreign && !self.dry_run {
             let said = self.said(&table).into_iter().map(|(what, text)| format!("{what}: {text}"));
-            eprintln!("criticd: {}: {}", self.table.display(), said.collect::<Vec<_>>().join("; "));
+            note(&format!("{}: {}", self.table.display(), said.collect::<Vec<_>>().join("; ")));
         }
         Ok(table)
     }
@@ -379,6 +336,11 @@ pub(super) fn limit(text: &str) -> Result<f64, String> {
     within(text, |v| v > 0.0, "must be positive, or inf")
 }
 
+/// A limit of the command line as settings have it: none if it is infinite.
+pub(super) fn most(limit: f64) -> Option<f64> {
+    Some(limit).filter(|limit| limit.is_finite())
+}
+
 /// "1 state", "2 states".
 pub(super) fn plural(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
@@ -438,20 +400,6 @@ pub(super) fn read_states_as(path: &Path, columns: &Columns, dim: usize, whose: 
     Ok(states)
 }
 
-/// The states of a file as a dictionary.
-pub(super) fn read_dictionary(path: &Path, given: &Given<'_>) -> Result<Dictionary, Failure> {
-    let dim = given.inputs.dim();
-    let states = match &given.settings.action_value {
-        Some(of) => read_inputs(path, &[], given.inputs.names.as_deref().unwrap_or_default(), dim, &of.space)?,
-        None => read_states_of(path, dim, "table")?,
-    };
-    let states = given.inputs.normalise(&states);
-    Dictionary::from_elements(given.hyperparameters.kernel.clone(), dim, &states).map_err(|i| {
-        let message = format!("state {} is a copy of, or spanned by, those before it; omit it", i + 1);
-        in_file(path, message)
-    })
-}
-
 /// A discount on the command line.
 pub(super) fn discount(text: &str) -> Result<f64, String> {
     within(text, |v| (0.0..=1.0).contains(&v), "a discount lies in [0, 1]")
@@ -482,11 +430,7 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-fn tolerance(text: &str) -> Result<f64, String> {
-    within(text, |v| (1e-13..1.0).contains(&v), "a tolerance lies in [1e-13, 1): below that rounding decides")
-}
-
-fn within(text: &str, good: impl Fn(f64) -> bool, message: &str) -> Result<f64, String> {
+pub(super) fn within(text: &str, good: impl Fn(f64) -> bool, message: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if good(value) { Ok(value) } else { Err(message.into()) }
 }

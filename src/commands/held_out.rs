@@ -1,7 +1,8 @@
 //! How well values predict returns of episodes that they were not learned from.
 
 use super::Failure;
-use super::given::{DictionaryOptions, plural};
+use super::dictionary::DictionaryOptions;
+use super::given::plural;
 use super::output::number;
 use criticd::learner::Settings;
 use criticd::learner::batch::Given;
@@ -155,14 +156,14 @@ fn outcomes(
     (returns, errors, closed)
 }
 
-/// How well a share of the episodes is predicted by a model that has learned the others. None where there are too few.
+/// How well a share of the episodes is predicted by a model of the others, which `learn` makes of their rows. None where there
+/// are too few.
 pub(super) fn hold_out(
-    like: &Like,
     rows: &Rows,
     episodes: &[u32],
     share: f64,
     seed: u64,
-    dictionary: &DictionaryOptions,
+    learn: impl FnOnce(&Rows) -> Result<Snapshot, Failure>,
 ) -> Result<Option<HeldOut>, Failure> {
     let of = count(episodes);
     if of < 2 {
@@ -173,7 +174,7 @@ pub(super) fn hold_out(
     shuffled(of, seed).iter().take(episodes_held).for_each(|&episode| out[episode] = true);
     let learned = part(rows, |i| !out[episodes[i] as usize]);
     let held = part(rows, |i| out[episodes[i] as usize]);
-    let seen = see(&relearn(like, &learned, dictionary)?, &held)?;
+    let seen = see(&learn(&learned)?, &held)?;
     let ended: Vec<usize> = (0..held.len()).filter(|&i| seen.closed[i] <= CLOSED).collect();
     let enough = ended.len() >= ROWS_MIN;
     let compared = if enough { ended } else { (0..held.len()).collect() };
@@ -258,6 +259,19 @@ fn figures(seen: &Seen, h: usize, compared: &[usize]) -> Figures {
 mod tests {
     use super::*;
 
+    /// A row from `x` to x + 1 with reward 2.
+    fn push(rows: &mut Rows, x: f64, ends: bool, starts: bool) {
+        rows.states.push(x);
+        rows.next_states.push(x + 1.0);
+        rows.rewards.push(2.0);
+        rows.discounts.push(f64::NAN);
+        rows.ratios.push(1.0);
+        rows.streams.push(0);
+        rows.terminated.push(ends);
+        rows.truncated.push(false);
+        rows.starts_chain.push(starts);
+    }
+
     #[test]
     fn folds_are_of_whole_episodes_and_the_same_each_time() {
         let episodes: Vec<u32> = (0..200).map(|i| i / 8).collect();
@@ -274,19 +288,29 @@ mod tests {
     }
 
     #[test]
+    fn a_held_out_episode_is_not_among_the_rows_that_are_learned() {
+        // Fifty episodes of four rows, whose states are their numbers.
+        let mut rows = Rows::new(1, 1);
+        for i in 0..200 {
+            push(&mut rows, f64::from(i / 4), i % 4 == 3, i % 4 == 0);
+        }
+        let episodes: Vec<u32> = (0..200).map(|i| i / 4).collect();
+        let mut learned = Vec::new();
+        let stop = |part: &Rows| {
+            learned = part.states.clone();
+            Err(Failure::new("seen enough"))
+        };
+        assert!(hold_out(&rows, &episodes, 0.2, 3, stop).is_err());
+        learned.dedup();
+        assert_eq!(learned.len(), 40, "whole episodes, four fifths of them");
+    }
+
+    #[test]
     fn returns_end_where_episodes_do() {
         // 0 -> 1 -> 2 terminated, then 3 -> 4, cut there; V is 1 everywhere at discount 0.5 here.
         let mut rows = Rows::new(1, 1);
         for (x, ends, starts) in [(0.0, false, true), (1.0, true, false), (3.0, false, true)] {
-            rows.states.push(x);
-            rows.next_states.push(x + 1.0);
-            rows.rewards.push(2.0);
-            rows.discounts.push(f64::NAN);
-            rows.ratios.push(1.0);
-            rows.streams.push(0);
-            rows.terminated.push(ends);
-            rows.truncated.push(false);
-            rows.starts_chain.push(starts);
+            push(&mut rows, x, ends, starts);
         }
         let (returns, errors, closed) = outcomes(&rows, 0.5, &|_| 1.0, &|_| 1.0, 0);
         assert_eq!((&returns[..], &errors[..]), (&[3.0, 2.0, 2.5][..], &[1.5, 1.0, 1.5][..]));

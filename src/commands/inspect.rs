@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::given::plural;
-use super::output::{columns, facts, in_file, number, print, print_json};
+use super::output::{columns, facts, in_file, moment, number, print, print_json};
 use criticd::daemon::survey::{Survey, holds_journal, survey};
 use criticd::daemon::{self, StartError};
 use criticd::math::embedding::StateKind;
@@ -10,6 +10,7 @@ use criticd::math::kernel::{Kernel, Metric};
 use criticd::snapshot::Snapshot;
 use criticd::wire::{decode_snapshot, hyperparameters_to_json};
 use serde_json::{Value, json};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Describe a model file, or the data directory of a stopped daemon
@@ -58,7 +59,13 @@ impl Inspect {
                     format!("a daemon runs here; ask `criticd status --data-dir {data_dir}`"),
                 ));
             }
-            other => other?,
+            // Where nothing can be written no daemon runs: a copy, or a read-only mount.
+            Err(StartError::DataDir { source, .. })
+                if matches!(source.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) =>
+            {
+                None
+            }
+            other => Some(other?),
         };
         let found = survey_directory(directory)?;
         if self.json {
@@ -67,7 +74,7 @@ impl Inspect {
         let next = match &found.fault {
             None => "Next: criticd serve continues from here.".to_owned(),
             Some(_) => {
-                format!("Next: criticd repair --truncate {} shows what truncating it would cost.", directory.display())
+                format!("Next: criticd repair {} shows the ways to mend it, and what each loses.", directory.display())
             }
         };
         print(&format!("{}\n{next}\n", describe_directory(&found)))
@@ -88,7 +95,7 @@ pub(super) fn describe_directory(found: &Survey) -> String {
         ("adoptions".to_owned(), found.adopted.to_string()),
     ];
     if let Some((first, last)) = found.times {
-        lines.push(("times".to_owned(), format!("{first:.3} to {last:.3} (Unix seconds)")));
+        lines.push(("times".to_owned(), format!("{} to {}", moment(first), moment(last))));
     }
     if found.skipped > 0 {
         lines.push(("left out".to_owned(), plural(found.skipped as usize, "batch")));

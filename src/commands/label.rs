@@ -1,8 +1,9 @@
 //! `criticd label`.
 
 use super::Failure;
-use super::fit::Fit;
-use super::given::{self, DictionaryOptions, TableOptions, plural};
+use super::dictionary::DictionaryOptions;
+use super::fit::{Fit, mention_constants};
+use super::given::{self, TableOptions, plural};
 use super::held_out::{self, Like};
 use super::inspect::read_model;
 use super::output::{Progress, in_file, print, print_json};
@@ -18,7 +19,7 @@ use std::path::PathBuf;
 /// Write value, advantage, return and TD error of every transition of a table to another file
 ///
 /// A model that has not learned from an episode labels it: the command deals the episodes into groups and labels each group
-/// with a model of the others. Kernel, noise and lambda are those of the given model, or selected on the whole table.
+/// with a model of the others. The others also select kernel, noise and lambda of that model, unless --model gives them.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd label runs.parquet --out labels.parquet\n  criticd label walk.csv --model walk.msgpack --out labels.csv\n  criticd label log.csv --state x,battery --reward=-cost --episode mission --terminated failed --out labels.npz\n\nColumns: episode (as the table calls it, else numbered from 0), frame (frame_index of the table, else the row's number in its\nepisode, from 0), value, std (standard deviation of the value), return (discounted, up to the end of the episode;\na cut episode ends in the value of its last state), advantage (return - value), td_error (reward + discount * value of\nthe next state - value), known (share of the prior variance that the data removed).\nWith several rewards there is value_0, value_1, ... Rows that only give the next state of the previous row have no labels."
@@ -64,6 +65,27 @@ struct Labels {
     columns: Vec<(String, Vec<f64>)>,
 }
 
+/// Where kernel, noise and lambda come from.
+enum Likeness {
+    /// From a model.
+    Given(Box<Like>),
+    /// From the rows that are learned, by the search of `fit`; with the names of the variables.
+    Selected(Box<Fit>, Option<Vec<String>>),
+}
+
+impl Likeness {
+    /// What `learn` makes of them, for a model of these rows.
+    fn of<T>(&self, learned: &Rows, learn: impl FnOnce(&Like) -> Result<T, Failure>) -> Result<T, Failure> {
+        match self {
+            Self::Given(like) => learn(like),
+            Self::Selected(fit, names) => {
+                let fitted = fit.search(learned, fit.settings(learned)?, names.clone())?;
+                learn(&Like::of(&fitted.model))
+            }
+        }
+    }
+}
+
 impl Label {
     pub(crate) fn run(self) -> Result<(), Failure> {
         if self.table.dry(self.json)? {
@@ -85,8 +107,7 @@ impl Label {
             return Err(in_file(&self.table.table, message));
         }
         let progress = Progress::start("labelling");
-        let like = self.like(&table)?;
-        let labels = self.labels(&table, &like, count)?;
+        let labels = self.labels(&table, &self.likeness(&table)?, count)?;
         let columns =
             keys(&table).into_iter().chain(labels.columns.into_iter().map(|(name, v)| (name, Values::Numbers(v))));
         let columns: Vec<(String, Values)> = columns.collect();
@@ -105,8 +126,8 @@ impl Label {
         ))
     }
 
-    /// Kernel, noise, lambda and settings to learn by.
-    fn like(&self, table: &Table) -> Result<Like, Failure> {
+    /// Where kernel, noise and lambda come from.
+    fn likeness(&self, table: &Table) -> Result<Likeness, Failure> {
         let rows = table.rows();
         if let Some(path) = &self.model {
             let model = read_model(path)?;
@@ -124,8 +145,9 @@ impl Label {
                 ..given::settings(rows, self.discount.unwrap_or(model.discount))
             };
             let (inputs, hyperparameters, lambda) = (model.inputs, model.hyperparameters, model.lambda);
-            return Ok(Like { settings, inputs, hyperparameters, lambda });
+            return Ok(Likeness::Given(Box::new(Like { settings, inputs, hyperparameters, lambda })));
         }
+        mention_constants(rows, given::names(table).as_deref());
         let word = |text: String| OsString::from(text);
         let mut words = vec!["fit".into(), self.table.table.clone().into_os_string(), "--out".into(), "unused".into()];
         words.extend([word("--seed".into()), word(self.seed.to_string()), word("--budget".into())]);
@@ -136,13 +158,10 @@ impl Label {
         if let Some(discount) = self.discount {
             words.extend([word("--discount".into()), word(discount.to_string())]);
         }
-        let fit = FitAlone::try_parse_from(words)?.fit;
-        let settings = fit.settings(rows)?;
-        let fitted = fit.search(rows, settings, given::names(table))?;
-        Ok(Like::of(&fitted.model))
+        Ok(Likeness::Selected(Box::new(FitAlone::try_parse_from(words)?.fit), given::names(table)))
     }
 
-    fn labels(&self, table: &Table, like: &Like, count: usize) -> Result<Labels, Failure> {
+    fn labels(&self, table: &Table, likeness: &Likeness, count: usize) -> Result<Labels, Failure> {
         let rows: &Rows = table.rows();
         let (n, heads) = (rows.len(), rows.rewards_per_row);
         let folds = self.folds.min(count);
@@ -154,7 +173,8 @@ impl Label {
             let learned = held_out::part(rows, |i| group[i] != fold);
             let places: Vec<usize> = (0..n).filter(|&i| group[i] == fold).collect();
             let held = held_out::part(rows, |i| group[i] == fold);
-            let seen = held_out::see(&held_out::relearn(like, &learned, &self.dictionary)?, &held)?;
+            let model = likeness.of(&learned, |like| held_out::relearn(like, &learned, &self.dictionary))?;
+            let seen = held_out::see(&model, &held)?;
             for (k, &i) in places.iter().enumerate() {
                 for h in 0..heads {
                     values[h][i] = seen.found.mean[(k, h)];

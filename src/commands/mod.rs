@@ -1,32 +1,42 @@
 //! What the program can be asked to do, one file per command or family of commands.
 
 mod actions;
+mod answers;
+mod backup;
 mod bench;
 mod check_config;
 mod client;
+mod compact;
 mod demo;
+mod dictionary;
 mod evaluate;
+mod export;
 mod fit;
 mod given;
 mod held_out;
 mod inspect;
 mod keys;
 mod label;
+mod log_lines;
 mod manual;
+mod onnx;
 mod output;
 mod plot;
 mod policy;
 mod quarantine;
 mod repair;
 mod replay;
+mod reset;
 mod score;
 mod serve;
 mod status;
+mod stop;
 mod value;
 
+use self::output::print;
 use clap::{Parser, Subcommand};
+use criticd::config::LogFormat;
 use indicatif::MultiProgress;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Learn a value function, with its uncertainty, from a live stream of transitions.
@@ -48,10 +58,12 @@ pub(crate) struct Arguments {
 enum Command {
     Demo(demo::Demo),
     Serve(serve::Serve),
+    Stop(stop::Stop),
     Status(status::Status),
     Snapshot(client::Snapshot),
     #[command(alias = "optimise")]
     Refit(client::Refit),
+    Rebuild(client::Rebuild),
     NewPolicy(client::NewPolicy),
     Checkpoint(client::Checkpoint),
     Replay(replay::Replay),
@@ -63,7 +75,12 @@ enum Command {
     Inspect(inspect::Inspect),
     Plot(plot::Plot),
     Bench(bench::Bench),
+    Export(export::Export),
+    Backup(backup::Backup),
+    Restore(backup::Restore),
+    Compact(compact::Compact),
     Repair(repair::Repair),
+    Reset(reset::Reset),
     Quarantine(quarantine::Quarantine),
     CheckConfig(check_config::CheckConfig),
     Completions(manual::Completions),
@@ -77,9 +94,11 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let result = match arguments.command {
         Command::Demo(demo) => demo.run(),
         Command::Serve(serve) => serve.run(),
+        Command::Stop(stop) => stop.run(),
         Command::Status(status) => status.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Refit(refit) => refit.run(),
+        Command::Rebuild(rebuild) => rebuild.run(),
         Command::NewPolicy(policy) => policy.run(),
         Command::Checkpoint(checkpoint) => checkpoint.run(),
         Command::Replay(replay) => replay.run(),
@@ -91,7 +110,12 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Inspect(inspect) => inspect.run(),
         Command::Plot(plot) => plot.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Export(export) => export.run(),
+        Command::Backup(backup) => backup.run(),
+        Command::Restore(restore) => restore.run(),
+        Command::Compact(compact) => compact.run(),
         Command::Repair(repair) => repair.run(),
+        Command::Reset(reset) => reset.run(),
         Command::Quarantine(quarantine) => quarantine.run(),
         Command::CheckConfig(check) => check.run(),
         Command::Completions(completions) => completions.run(),
@@ -101,7 +125,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { message, usage }) => {
-            eprintln!("criticd: {message}");
+            output::note(&message);
             ExitCode::from(if usage { 2 } else { 1 })
         }
     }
@@ -133,21 +157,20 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Print to standard output. A reader that has seen enough (`| head`) is no failure.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
-}
-
 /// Log to standard error at `level`, above `bars` if those are drawn there; the variable `RUST_LOG` counts more.
-pub(crate) fn start_log(level: &str, bars: Option<&MultiProgress>) {
+pub(crate) fn start_log(level: &str, format: LogFormat, bars: Option<&MultiProgress>) {
     let environment = env_logger::Env::default().default_filter_or(level);
     // The transport library tells of every peer that leaves; our own gate does that at a bounded rate.
     let mut builder = env_logger::Builder::from_env(environment);
     if let Some(bars) = bars.filter(|bars| !bars.is_hidden()) {
         builder.target(env_logger::Target::Pipe(Box::new(AboveBars(bars.clone()))));
+    }
+    if format == LogFormat::Json {
+        builder.format(|out, record| {
+            use std::io::Write as _;
+            let (time, level) = (out.timestamp_millis().to_string(), record.level().as_str().to_lowercase());
+            writeln!(out, "{}", log_lines::json(&time, &level, &record.args().to_string()))
+        });
     }
     builder.filter_module("zeromq", log::LevelFilter::Warn).format_timestamp_millis().format_target(false).init();
 }

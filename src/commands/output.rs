@@ -3,14 +3,19 @@
 use super::Failure;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Work that is done sooner shows no progress.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Interval of changes to a spinner.
+const TICK: Duration = Duration::from_millis(100);
 /// Steps of a bar that goes by a part of the whole.
 const STEPS: u64 = 1000;
 
@@ -28,14 +33,32 @@ pub(super) fn number(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
+/// A time in Unix seconds, for people.
+pub(super) fn moment(unix: f64) -> String {
+    let seconds = unix.clamp(0.0, 2.5e11) as i64;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Years begin in March, so that the leap day is their last; 719 468 days before 1970 a cycle of 400 years began.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + 400 * era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{date:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
 /// Lines of a label and what it says, aligned; an empty label goes on with the one before.
 pub(super) fn facts(lines: &[(String, String)]) -> String {
     let width = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
-    lines.iter().map(|(label, text)| format!("{label:width$}  {text}\n")).collect()
+    lines.iter().map(|(label, text)| format!("{label:width$}  {}\n", on_one_line(text))).collect()
 }
 
 /// Columns under their heads, each right-aligned but the first of text.
 pub(super) fn columns(heads: &[&str], rows: &[Vec<String>]) -> String {
+    let shown = |row: &Vec<String>| row.iter().map(|text| on_one_line(text).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
     let width = |k: usize| {
         let cells = rows.iter().map(|row| row[k].chars().count());
         cells.chain(std::iter::once(heads[k].chars().count())).max().unwrap_or(0)
@@ -51,15 +74,42 @@ pub(super) fn columns(heads: &[&str], rows: &[Vec<String>]) -> String {
         cells.enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     let mut out = line(&mut heads.iter().copied());
-    for row in rows {
+    for row in &rows {
         out += &line(&mut row.iter().map(String::as_str));
     }
     out
 }
 
-/// Print a result. A closed pipe is no error.
+/// A text as it may go to a terminal: names come from peers, and must not move its cursor, colour it, or turn its letters around.
+/// Such characters become escapes as JSON has them, so that a document stays the same.
+pub(super) fn visible(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        turns || (c.is_control() && c != '\n' && c != '\t')
+    };
+    if !text.contains(hidden) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |c: char| if hidden(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
+/// The same on one line: a name must not look like a line of ours.
+fn on_one_line(text: &str) -> Cow<'_, str> {
+    match visible(text) {
+        plain if !plain.contains(['\n', '\t']) => plain,
+        shown => Cow::Owned(shown.replace('\n', "\\n").replace('\t', "\\t")),
+    }
+}
+
+/// Say something on standard error, as [`visible`] has it.
+pub(super) fn note(text: &str) {
+    eprintln!("criticd: {}", visible(text));
+}
+
+/// Print a result, as [`visible`] has it. A closed pipe is no error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
+    match io::stdout().lock().write_all(visible(text).as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
         _ => Ok(()),
     }
@@ -75,33 +125,46 @@ pub(super) fn in_file(path: &Path, fault: impl std::fmt::Display) -> Failure {
     Failure::new(format!("{}: {fault}", path.display()))
 }
 
-/// A spinner on standard error while something takes its time; gone when dropped. None shows up where standard error is
-/// no terminal.
+/// A spinner on standard error while something takes its time, with the share that is done if that is known; gone when dropped.
+/// None shows up where standard error is no terminal.
 pub(super) struct Progress {
     running: Option<(Sender<()>, JoinHandle<()>)>,
+    /// Parts of a hundred that are done; more if that is not known.
+    share: Arc<AtomicU64>,
 }
 
 impl Progress {
     pub(super) fn start(message: &str) -> Self {
+        let share = Arc::new(AtomicU64::new(u64::MAX));
         if !io::stderr().is_terminal() {
-            return Self { running: None };
+            return Self { running: None, share };
         }
         let (sender, done) = channel();
-        let message = message.to_owned();
+        let (message, known) = (message.to_owned(), Arc::clone(&share));
         let show = move || {
             if done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
-                let bar = ProgressBar::new_spinner().with_message(message).with_elapsed(PATIENCE);
+                let bar = ProgressBar::new_spinner().with_message(message.clone()).with_elapsed(PATIENCE);
                 bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-                bar.enable_steady_tick(Duration::from_millis(100));
-                // The sender never sends: this returns when it is dropped.
-                done.recv().ok();
+                bar.enable_steady_tick(TICK);
+                // The sender never sends: this ends when it is dropped.
+                while done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                    let share = known.load(Ordering::Relaxed);
+                    if share <= 100 {
+                        bar.set_message(format!("{message} {share} %"));
+                    }
+                }
                 bar.finish_and_clear();
             }
         };
         // No progress is no reason to fail.
         let running = std::thread::Builder::new().name("progress".into()).spawn(show).ok();
-        Self { running: running.map(|thread| (sender, thread)) }
+        Self { running: running.map(|thread| (sender, thread)), share }
+    }
+
+    /// So much is done, of `of`.
+    pub(super) fn advance(&self, done: u64, of: u64) {
+        self.share.store(100 * done.min(of) / of.max(1), Ordering::Relaxed);
     }
 }
 
@@ -182,6 +245,30 @@ mod tests {
         ] {
             assert_eq!(number(value), text);
         }
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (unix, text) in [
+            (0.0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399.9, "2000-02-28 23:59:59 UTC"),
+            (951_782_400.0, "2000-02-29 00:00:00 UTC"),
+            (1_000_000_000.0, "2001-09-09 01:46:40 UTC"),
+            (4_107_542_400.0, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(moment(unix), text);
+        }
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown() {
+        assert_eq!(visible("a\tb\u{1b}[31m\u{9b}c\u{202e}é\r\n"), "a\tb\\u001b[31m\\u009bc\\u202eé\\u000d\n");
+        assert_eq!(facts(&[("name".into(), "a\nb\tc".into())]), "name  a\\nb\\tc\n");
+        assert_eq!(columns(&["name"], &[vec!["a\nb".into()]]), "name\na\\nb\n");
+        assert!(matches!(visible("plain, and ⟨€⟩\n"), Cow::Borrowed(_)));
+        // A document says the same.
+        let said: Value = serde_json::from_str(&visible("{\"name\": \"x\u{85}\u{7f}\"}")).unwrap();
+        assert_eq!(said["name"], "x\u{85}\u{7f}");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use super::Failure;
 use super::given::{plural, without_unit};
 use super::inspect::{lengthscales, names, read_model};
-use super::output::{Progress, in_file, number};
+use super::output::{Progress, in_file, note, number};
+use criticd::math::sensitivity::total_indices;
 use criticd::picture::{Axis, Bar, Bars, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
-use criticd::snapshot::{Ask, Snapshot};
+use criticd::snapshot::{Ask, Evaluator, Snapshot};
 use std::path::PathBuf;
 
 /// Cells of a map, and points of a curve.
@@ -14,11 +15,16 @@ const ROWS: usize = 150;
 const CURVE: usize = 300;
 /// Variables that have a bar.
 const BARS: usize = 12;
+/// Letters of a title, about.
+const TITLE: usize = 46;
+/// States at which the shares of the variables are estimated, and the seed of what is random.
+const SAMPLES: usize = 1000;
+const SEED: u64 = 0;
 
 /// Draw a model: value, standard deviation, dictionary and relevances
 ///
 /// Over two state variables: heat maps, pale where the value is unknown. Over one: a curve with a band of two standard
-/// deviations. The other variables are fixed at the medians of the dictionary, or by --at.
+/// deviations. The other variables are fixed at the medians of the dictionary, or by --at; the title names them.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd plot model.msgpack --out value.png\n  criticd plot model.msgpack --out value.svg --x angle --y speed --range speed=-8:8 --at load=0.5\n  criticd plot model.msgpack --out curve.svg --x angle --curve"
@@ -59,6 +65,8 @@ struct View {
     ranges: Vec<[f64; 2]>,
     /// (D,): where variables stand that are not drawn.
     at: Vec<f64>,
+    /// (D,): shares of the variance of the value.
+    shares: Vec<f64>,
     x: usize,
     y: Option<usize>,
     reward: usize,
@@ -83,7 +91,7 @@ impl Plot {
         written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", self.out.display())))?;
         let drawn = plural(snapshot.dictionary.nrows(), "state");
         let over: Vec<&str> = std::iter::once(view.x).chain(view.y).map(|d| view.names[d].as_str()).collect();
-        eprintln!("{}: over {}, {drawn} in the dictionary", self.out.display(), over.join(" and "));
+        note(&format!("{}: over {}, {drawn} in the dictionary", self.out.display(), over.join(" and ")));
         Ok(())
     }
 
@@ -124,9 +132,9 @@ impl Plot {
             let (name, value) = text.split_once('=').ok_or_else(form)?;
             at[find(name)?] = finite(value).ok_or_else(form)?;
         }
-        let strength = strengths(snapshot);
+        let shares = shares(snapshot, &dictionary, self.reward);
         let mut ranked: Vec<usize> = (0..dim).collect();
-        ranked.sort_by(|&a, &b| strength[b].total_cmp(&strength[a]));
+        ranked.sort_by(|&a, &b| shares[b].total_cmp(&shares[a]));
         let chosen = [&self.x, &self.y].map(|name| name.as_deref().map(find).transpose());
         let [x, y] = chosen;
         let (x, y) = (x?, y?);
@@ -144,7 +152,7 @@ impl Plot {
         if self.reward >= snapshot.weights.ncols() {
             return Err(format!("--reward must be below {}", snapshot.weights.ncols()));
         }
-        Ok(View { names, dictionary, ranges, at, x, y, reward: self.reward })
+        Ok(View { names, dictionary, ranges, at, shares, x, y, reward: self.reward })
     }
 }
 
@@ -167,6 +175,23 @@ impl View {
     fn axis(&self, d: usize) -> Axis {
         let [low, high] = self.ranges[d];
         Axis::new(self.names[d].clone(), low, high)
+    }
+
+    /// A title that names where the variables stand that are not drawn, those with the largest shares first.
+    fn titled(&self, what: &str) -> String {
+        let mut others: Vec<usize> = (0..self.names.len()).filter(|&d| d != self.x && Some(d) != self.y).collect();
+        others.sort_by(|&a, &b| self.shares[b].total_cmp(&self.shares[a]));
+        let mut title = what.to_owned();
+        for (k, &d) in others.iter().enumerate() {
+            let word = format!("{} = {}", without_unit(&self.names[d]), number(round(self.at[d])));
+            let left = others.len() - k;
+            if k > 0 && title.len() + word.len() > TITLE {
+                return format!("{title} and {left} more");
+            }
+            title += if k == 0 { " at " } else { ", " };
+            title += &word;
+        }
+        title
     }
 
     /// Value and, if the model has a variance, standard deviation at places on the axes.
@@ -195,7 +220,8 @@ impl View {
         let (mean, deviation) = self.evaluate(snapshot, &places)?;
         let at = self.dictionary.iter().map(|state| [state[self.x], state[y]]).collect();
         let points = vec![Points { label: "dictionary".into(), at, marker: Marker::Ring }];
-        let mut value = Heatmap::new("Value", horizontal, vertical, COLUMNS, mean, "discounted sum of rewards");
+        let mut value =
+            Heatmap::new(self.titled("Value"), horizontal, vertical, COLUMNS, mean, "discounted sum of rewards");
         let Some(deviation) = deviation else {
             value.points = points;
             return Ok(vec![Panel::Heatmap(value)]);
@@ -216,13 +242,15 @@ impl View {
         let at: Vec<f64> = (0..CURVE).map(|k| low + (high - low) * k as f64 / (CURVE - 1) as f64).collect();
         let places: Vec<Vec<f64>> = at.iter().map(|place| vec![*place]).collect();
         let (mean, deviation) = self.evaluate(snapshot, &places)?;
-        // The dictionary stands on the curve where the other variables do not matter to where it is drawn.
-        let places: Vec<Vec<f64>> = self.dictionary.iter().map(|state| vec![state[self.x]]).collect();
-        let (heights, _) = self.evaluate(snapshot, &places)?;
-        let points = places.iter().zip(heights).map(|(place, height)| [place[0], height]).collect();
+        // The dictionary lies below the curve: where its states are, and nothing of their values.
+        let reach = |k: usize| 2.0 * deviation.as_ref().map_or(0.0, |deviation| deviation[k]);
+        let ends = |sign: f64| (0..CURVE).map(move |k| (k, sign)).map(|(k, sign)| mean[k] + sign * reach(k));
+        let (lowest, highest) = (ends(-1.0).fold(f64::INFINITY, f64::min), ends(1.0).fold(f64::NEG_INFINITY, f64::max));
+        let bottom = lowest - 0.04 * (highest - lowest);
+        let points = self.dictionary.iter().map(|state| [state[self.x], bottom]).collect();
         let label = if deviation.is_some() { "value, ± two standard deviations" } else { "value" };
         Ok(Curves {
-            title: "Value".into(),
+            title: self.titled("Value"),
             x: self.axis(self.x),
             y_label: "discounted sum of rewards".into(),
             y_scale: Scale::Linear,
@@ -235,29 +263,36 @@ impl View {
 
     fn bars(&self, snapshot: &Snapshot) -> Bars {
         let scales = lengthscales(snapshot);
-        let strength = strengths(snapshot);
         let mut shown: Vec<usize> = (0..self.names.len()).collect();
-        shown.sort_by(|&a, &b| strength[b].total_cmp(&strength[a]));
+        shown.sort_by(|&a, &b| self.shares[b].total_cmp(&self.shares[a]));
         shown.truncate(BARS);
         shown.sort_unstable();
-        let text = |d: usize| match scales[d] {
-            scale if scale.is_finite() => number(round(scale)),
-            _ if strength[d] > 0.0 => "category".into(),
-            _ => "not used".into(),
+        let text = |d: usize| {
+            let scale = if scales[d].is_finite() {
+                format!(", lengthscale {}", number(round(scales[d])))
+            } else {
+                String::new()
+            };
+            format!("{:.0} %{scale}", 100.0 * self.shares[d])
         };
-        let bar = |d: usize| Bar { name: self.names[d].clone(), value: strength[d], text: text(d) };
+        let bar = |d: usize| Bar { name: self.names[d].clone(), value: self.shares[d], text: text(d) };
         Bars {
-            title: "Relevance, with lengthscales".into(),
-            label: "standard deviation of the variable / lengthscale".into(),
+            title: "Relevance".into(),
+            label: "share of the variance of the value".into(),
             bars: shown.into_iter().map(bar).collect(),
         }
     }
 }
 
-/// How strongly the value varies along each state variable (D,): one over a lengthscale, in the coordinates of the kernel.
-fn strengths(snapshot: &Snapshot) -> Vec<f64> {
-    let omega = snapshot.hyperparameters.kernel.metric.matrix(snapshot.dim());
-    (0..snapshot.dim()).map(|d| omega.at(d, d).sqrt()).collect()
+/// Share of the variance of the value of reward `reward` that each state variable explains (D,), over the dictionary's states.
+fn shares(snapshot: &Snapshot, dictionary: &[Vec<f64>], reward: usize) -> Vec<f64> {
+    let states: Vec<f64> = dictionary.iter().flatten().copied().collect();
+    let evaluator = Evaluator::new(snapshot.clone());
+    let mut value = |states: &[f64]| match evaluator.evaluate(states, Ask::MEAN) {
+        Ok(found) if reward < found.mean.ncols() => found.mean.column(reward).iter().copied().collect(),
+        _ => vec![0.0; states.len() / snapshot.dim()],
+    };
+    total_indices(&states, snapshot.dim(), SAMPLES, SEED, &mut value)
 }
 
 /// Three significant digits.

@@ -2,13 +2,16 @@
 
 use super::client::Connection;
 use super::given::{TABLES, TableOptions};
+use super::output::note;
 use super::{Failure, print};
-use criticd::client::{ClientError, Requester, Sender};
+use criticd::client::{ClientError, Requester, Sender, Subscriber};
 use criticd::config::ConfigParts;
+use criticd::table::Table;
 use criticd::transition::{Batch, BatchParts};
-use criticd::wire;
+use criticd::wire::{self, Status};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::collections::{HashMap, VecDeque};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Rows of one message, at most.
@@ -21,13 +24,20 @@ const WINDOW: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// An overloaded daemon that does not say how long to wait.
 const RETRY: Duration = Duration::from_millis(50);
+/// Interval of the questions how many rows are learned.
+const LOOK: Duration = Duration::from_millis(50);
+/// Rows that have not been learned this long after the one before, while none waits, were refused. The daemon announces refusals
+/// and counts what waits once a second.
+const SETTLED: Duration = Duration::from_secs(3);
 /// How often a batch is sent again before this gives up.
 const ATTEMPTS: u32 = 100;
 
 /// Send a table of transitions to a running daemon
 ///
 /// Each replay is a new session, so the daemon learns the rows again. Without --ack the rows go to the ingest socket, as fast
-/// as it reads them. With --ack they go to the control socket, and the daemon acknowledges each message.
+/// as it reads them; the command ends when the daemon has learned them, with exit status 1 if it has refused some. With --ack
+/// they go to the control socket, and the daemon acknowledges each message. A table without a column `stream` becomes a stream
+/// with the name of its file, without the ending.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = format!(
@@ -69,10 +79,10 @@ impl Replay {
         let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let session = self.session.clone().unwrap_or_else(|| format!("replay-{nanoseconds}"));
         let rows_max = self.rate.map_or(BATCH, |rate| ((rate / MESSAGES_HZ) as usize).clamp(1, BATCH));
-        if session.len() > 256 || table.streams().iter().any(|s| self.stream_prefix.len() + s.len() > 256) {
+        if session.len() > 256 || table.streams().iter().any(|s| self.stream(&table, s).len() > 256) {
             return Err(Failure::usage("names of streams and sessions have at most 256 bytes"));
         }
-        let batches = renumbered(table.batches(&session, rows_max).collect(), &self.stream_prefix);
+        let batches = renumbered(table.batches(&session, rows_max).collect(), &|name| self.stream(&table, name));
         let rows = batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
         let bar = ProgressBar::new(rows);
         let style =
@@ -85,17 +95,45 @@ impl Replay {
         print(&format!("{said} as session {session}, {:.0} rows/s\n", rows as f64 / seconds.max(1e-9)))
     }
 
+    /// What a stream of the table is called on the wire: the one of a table that names none, after its file.
+    fn stream(&self, table: &Table, name: &str) -> String {
+        let named = table.understood().roles.iter().any(|(what, _)| *what == "stream");
+        let path = &self.table.table;
+        let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
+        let stem = stem.map(|stem| stem.to_string_lossy()).filter(|stem| !stem.is_empty());
+        match stem {
+            Some(stem) if !named && name == "default" => format!("{}{stem}", self.stream_prefix),
+            _ => format!("{}{name}", self.stream_prefix),
+        }
+    }
+
     fn push(&self, batches: &[Batch], mut pace: Pace) -> Result<String, Failure> {
         let default = || self.connection.endpoint("ingest", ConfigParts::default().ingest);
-        let sender = Sender::connect(&self.to.clone().unwrap_or_else(default), self.connection.timeout())?;
+        let ingest = self.to.clone().unwrap_or_else(default);
+        let control = self.connection.control_beside(self.to.as_deref());
+        let mut arrivals = control.map(|control| Arrivals::expect(&control, &self.connection, batches)).transpose()?;
+        let sender = Sender::connect(&ingest, self.connection.timeout())?;
         for batch in batches {
             pace.wait(batch);
             sender.send(wire::encode_ingest(batch))?;
-            pace.step(batch);
+            pace.offer(batch);
         }
         sender.close(PATIENCE)?;
+        let rows = pace.offered;
+        let learned =
+            arrivals.as_mut().map(|arrivals| arrivals.wait(rows, &mut |done| pace.reach(done))).transpose()?;
         pace.bar.finish_and_clear();
-        Ok(format!("{} rows sent", pace.done))
+        match learned {
+            Some(learned) if learned >= rows => Ok(format!("{rows} rows learned")),
+            Some(learned) => {
+                let reasons = arrivals.map(|mut arrivals| arrivals.reasons()).transpose()?.unwrap_or_default();
+                Err(Failure::new(format!("{rows} rows were sent and {learned} learned; {reasons}")))
+            }
+            None => {
+                note("--control says where to ask whether the rows are learned");
+                Ok(format!("{rows} rows sent"))
+            }
+        }
     }
 
     /// Send with a window of open requests. A batch that found no room stops the window; what comes after it is refused
@@ -135,6 +173,102 @@ impl Replay {
     }
 }
 
+/// What the daemon says about the rows that are under way to its ingest, which sends no answers.
+struct Arrivals {
+    requester: Requester,
+    /// Names of the streams, and rows that the daemon had learned from them before.
+    streams: Vec<String>,
+    before: u64,
+    /// Messages that it had refused before, by code.
+    refused: BTreeMap<String, u64>,
+    /// What it publishes about those that it refuses.
+    events: Option<Subscriber>,
+    session: String,
+}
+
+impl Arrivals {
+    /// How many names one request has.
+    const NAMES: usize = 1024;
+
+    fn expect(control: &str, connection: &Connection, batches: &[Batch]) -> Result<Self, Failure> {
+        let requester = Requester::connect(control, connection.timeout())?;
+        let names: BTreeSet<&str> = batches.iter().map(Batch::stream).collect();
+        // Without it only the codes of refusals are known.
+        let publish = connection.endpoint("publish", ConfigParts::default().publish);
+        let events = Subscriber::connect(&publish, &["event.rejected"], connection.timeout()).ok();
+        let session = batches.first().map_or(String::new(), |batch| batch.session().to_owned());
+        let streams = names.into_iter().map(str::to_owned).collect();
+        let mut arrivals = Self { requester, streams, before: 0, refused: BTreeMap::new(), events, session };
+        arrivals.refused = arrivals.status()?.rejected;
+        arrivals.before = arrivals.learned()?;
+        Ok(arrivals)
+    }
+
+    /// The daemon's status; an empty one without the right to ask for it.
+    fn status(&mut self) -> Result<Status, Failure> {
+        match self.requester.status(PATIENCE) {
+            Err(ClientError::Refused(_)) => Ok(Status::default()),
+            status => Ok(status?),
+        }
+    }
+
+    /// Rows learned from the streams.
+    fn learned(&mut self) -> Result<u64, Failure> {
+        let mut rows = 0;
+        for names in self.streams.chunks(Self::NAMES) {
+            let reply = self.requester.ask("streams", json!({"names": names}), PATIENCE)?;
+            let positions = reply["streams"].as_object().into_iter().flatten();
+            rows += positions.filter_map(|(_, position)| position["rows"].as_u64()).sum::<u64>();
+        }
+        Ok(rows.saturating_sub(self.before))
+    }
+
+    /// Wait until `rows` rows are learned, or nothing more comes. Returns how many are.
+    fn wait(&mut self, rows: u64, progress: &mut dyn FnMut(u64)) -> Result<u64, Failure> {
+        let (mut most, mut since) = (0, Instant::now());
+        loop {
+            let learned = self.learned()?;
+            progress(learned);
+            if learned >= rows {
+                return Ok(learned);
+            }
+            if learned > most {
+                (most, since) = (learned, Instant::now());
+            }
+            // The number of waiting messages is as of the last second.
+            if since.elapsed() > SETTLED && self.status()?.queues.ingest.waiting == 0 {
+                return Ok(learned);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Why rows were refused, as far as the daemon says.
+    fn reasons(&mut self) -> Result<String, Failure> {
+        let now = self.status()?.rejected;
+        let mut reasons: Vec<String> = Vec::new();
+        for (code, count) in now {
+            let count = count - self.refused.get(&code).copied().unwrap_or(0).min(count);
+            if count > 0 {
+                reasons.push(format!("{count} messages refused as {code}"));
+            }
+        }
+        let mut messages = BTreeSet::new();
+        while let Some((_, payload)) = self.events.as_ref().and_then(|events| events.receive(LOOK).ok().flatten()) {
+            let event = wire::to_json(&payload)?;
+            let streams = event["streams"].as_array().into_iter().flatten();
+            let ours = streams.filter(|refused| refused["session"] == self.session.as_str());
+            messages.extend(ours.filter_map(|refused| refused["message"].as_str().map(str::to_owned)));
+        }
+        reasons.extend(messages);
+        if reasons.is_empty() {
+            reasons.push("the daemon does not say why the others are missing".to_owned());
+        }
+        reasons.push("`criticd quarantine list` shows what was refused".to_owned());
+        Ok(reasons.join("; "))
+    }
+}
+
 /// Progress, and waiting for the next message's turn.
 struct Pace {
     bar: ProgressBar,
@@ -154,15 +288,27 @@ impl Pace {
         }
     }
 
+    /// A batch is acknowledged.
     fn step(&mut self, batch: &Batch) {
+        self.reach(self.done + batch.len() as u64);
+    }
+
+    /// A batch is sent; half of the way, as far as the bar goes.
+    fn offer(&mut self, batch: &Batch) {
         self.done += batch.len() as u64;
-        self.bar.set_position(self.done);
+        self.bar.set_position(self.done / 2);
+    }
+
+    /// So many rows have arrived.
+    fn reach(&mut self, rows: u64) {
+        self.done = rows;
+        self.bar.set_position(rows);
     }
 }
 
-/// The batches with `prefix` before their streams' names and rows numbered from 0 in each stream, since a session has no
+/// The batches with their streams called what `name` says, and rows numbered from 0 in each stream, since a session has no
 /// gaps. Where the table has one, the row before it is truncated instead: that ends the chain just as well.
-fn renumbered(batches: Vec<Batch>, prefix: &str) -> Vec<Batch> {
+fn renumbered(batches: Vec<Batch>, name: &dyn Fn(&str) -> String) -> Vec<Batch> {
     let mut parts: Vec<BatchParts> = Vec::with_capacity(batches.len());
     // Of each stream: its last batch, the number that should follow in the table, the next number here.
     let mut streams: HashMap<String, (usize, u64, u64)> = HashMap::new();
@@ -182,35 +328,11 @@ fn renumbered(batches: Vec<Batch>, prefix: &str) -> Vec<Batch> {
             }
         };
         streams.insert(batch.stream().to_owned(), (parts.len(), first + len, number + len));
-        parts.push(copy(batch, prefix, number));
+        let mut copy = BatchParts { stream: name(batch.stream()), seq: Some(number), ..batch.clone().into_parts() };
+        copy.truncated.get_or_insert_with(|| vec![false; batch.len()]);
+        parts.push(copy);
     }
     parts.into_iter().map(|parts| Batch::new(parts).expect("its rows were checked before")).collect()
-}
-
-fn copy(batch: &Batch, prefix: &str, seq: u64) -> BatchParts {
-    let rows = 0..batch.len();
-    let wide = |column: fn(&Batch, usize) -> Option<&[f64]>| {
-        rows.clone().map(|i| column(batch, i).map(<[f64]>::to_vec)).collect::<Option<Vec<_>>>().map(|a| a.concat())
-    };
-    BatchParts {
-        stream: format!("{prefix}{}", batch.stream()),
-        session: batch.session().to_owned(),
-        seq: Some(seq),
-        dim: batch.dim(),
-        rewards_per_row: batch.rewards_per_row(),
-        states: rows.clone().flat_map(|i| batch.state(i).iter().copied()).collect(),
-        next_states: Some(rows.clone().flat_map(|i| batch.next_state(i).iter().copied()).collect()),
-        rewards: rows.clone().flat_map(|i| batch.reward(i).iter().copied()).collect(),
-        terminated: Some(rows.clone().map(|i| batch.terminated(i)).collect()),
-        truncated: Some(rows.clone().map(|i| batch.truncated(i)).collect()),
-        discounts: rows.clone().map(|i| batch.discount(i)).collect(),
-        actions: wide(Batch::action),
-        behavior_probs: rows.clone().map(|i| batch.behavior_prob(i)).collect(),
-        target_probs: rows.clone().map(|i| batch.target_prob(i)).collect(),
-        next_actions: wide(Batch::next_action),
-        next_action_probs: wide(Batch::next_action_probs),
-        ..BatchParts::default()
-    }
 }
 
 #[cfg(test)]
@@ -231,11 +353,14 @@ mod tests {
             target_probs: Some(vec![0.75, 0.0]),
             next_actions: Some(vec![1.0, 2.0]),
             next_action_probs: Some(vec![0.5, 0.5, 1.0, 0.0]),
+            policy: Some("step-1".into()),
+            times: Some(vec![1.5, 2.5]),
             ..BatchParts::default()
         });
         let batch = batch.unwrap();
-        let sent = renumbered(vec![batch.clone()], "");
+        let sent = renumbered(vec![batch.clone()], &str::to_owned);
         assert!((0..2).all(|i| sent[0].fingerprint(i) == batch.fingerprint(i)));
+        assert_eq!((sent[0].policy(), sent[0].time(1)), (Some("step-1"), Some(2.5)));
     }
 
     #[test]
@@ -243,7 +368,7 @@ mod tests {
         let mut walk = Walk::new(3, None, 0.1);
         let steps: Vec<_> = (0..200).map(|_| walk.step()).skip(20).collect();
         let before = batches("w", "s", &steps);
-        let after = renumbered(before.clone(), "old/");
+        let after = renumbered(before.clone(), &|name| format!("old/{name}"));
         let mut seq = 0;
         for (i, (b, a)) in before.iter().zip(&after).enumerate() {
             assert_eq!((a.stream(), a.session(), a.seq(), a.len()), ("old/w", "s", Some(seq), b.len()));

@@ -1,7 +1,8 @@
 //! `criticd score`.
 
 use super::Failure;
-use super::given::{self, DictionaryOptions, TableOptions};
+use super::dictionary::DictionaryOptions;
+use super::given::{self, TableOptions};
 use super::output::{Progress, columns, facts, in_file, number, print, print_json};
 use criticd::learner::Settings;
 use criticd::learner::batch::Given;

@@ -10,6 +10,8 @@ use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A start that takes less shows no progress.
@@ -18,16 +20,19 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const RECOVERING: &str = "recovering";
 const CHECKING: &str = "checking the table";
 const LEARNING: &str = "learning the table";
+/// A terminal is closed this long after its SIGHUP, at the latest.
+const HANGUP: Duration = Duration::from_millis(200);
 /// How often the daemon's threads are looked at.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// Run the daemon until SIGTERM or SIGINT (Ctrl-C)
+/// Run the daemon until SIGTERM or SIGINT (Ctrl-C), or until its terminal is closed
 ///
 /// The daemon receives transitions over ZeroMQ on the ingest and control sockets, answers queries on the control socket, and
 /// publishes snapshots and events on the publish socket. The dashboard is at http://127.0.0.1:5753/, with metrics for
 /// Prometheus. The daemon logs the bound addresses and writes them to endpoints.json in the data directory.
 /// With --warm-start it learns a table first; meanwhile it answers queries, and producers wait.
-/// On SIGHUP it reads the configuration again and applies the settings that may change at run time.
+/// On SIGHUP it reads the configuration again and applies the settings that may change at run time. A daemon that was started
+/// from a terminal, without nohup, ends when that is closed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  criticd serve\n  criticd serve --config robot.toml --ingest tcp://127.0.0.1:6000\n  criticd serve --set critic.discount=0.95 --set critic.dictionary_max=500\n  criticd serve --print-config > robot.toml     every setting, documented, ready to edit\n  criticd serve --warm-start runs.csv           learn a table first, then live rows\n  CRITICD_CRITIC_DISCOUNT=0.95 criticd serve\n\nEnvironment: every setting has a variable, CRITICD_ and its key in capitals: CRITICD_DATA_DIR, CRITICD_INGEST,\nCRITICD_LIMITS_PARTS_MAX, CRITICD_CRITIC_DISCOUNT (of every critic); `criticd serve --print-config` lists the keys.\nOptions override variables, variables override the file, the file overrides the defaults. RUST_LOG overrides --log.\n\nExit status: 0 ended by SIGTERM or SIGINT; 1 could not start or continue, with the reason; 2 wrong options or settings."
@@ -90,18 +95,53 @@ impl Bars {
     }
 }
 
+/// The terminal that the daemon was started from.
+struct Terminal {
+    /// Whether there is one, and its end is that of the daemon.
+    watched: bool,
+}
+
+impl Terminal {
+    /// Look before SIGHUP is caught: `nohup` has it ignored, so that the daemon outlives the terminal.
+    fn at_start() -> Self {
+        let ignored = std::fs::read_to_string("/proc/self/status").ok().and_then(|text| {
+            let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        });
+        let hangup_ignored = ignored.is_some_and(|mask| mask & 1 != 0);
+        Self { watched: !hangup_ignored && Self::is_there() }
+    }
+
+    /// Whether the process has a terminal: one that was closed cannot be opened.
+    fn is_there() -> bool {
+        std::fs::File::open("/dev/tty").is_ok()
+    }
+
+    /// Whether a SIGHUP that has just come says that the terminal was closed. The system takes it from one process after the
+    /// other, so that it may take a moment.
+    fn was_closed(&self) -> bool {
+        self.watched && {
+            let deadline = Instant::now() + HANGUP;
+            while Self::is_there() && Instant::now() < deadline {
+                std::thread::sleep(HANGUP / 10);
+            }
+            !Self::is_there()
+        }
+    }
+}
+
 /// Wait for a signal (`None`), for a thread that ends without a request, or for `learning` to report that a table cannot be
-/// learned; the latter two return the message.
+/// learned; the latter two return the message. SIGHUP ends the wait if `hangup` says so.
 fn watch(
     signals: &Receiver<i32>,
-    reload: impl Fn(),
+    hangup: impl Fn() -> bool,
     dead_thread: impl Fn() -> Option<String>,
     learning: &mut dyn FnMut() -> Option<String>,
 ) -> Option<String> {
     let ended = |thread: &str| format!("the {thread} thread ended unexpectedly; please report this with the log");
     loop {
         match signals.recv_timeout(WATCH) {
-            Ok(SIGHUP) => reload(),
+            Ok(SIGHUP) if !hangup() => {}
             Ok(_) => return None,
             Err(RecvTimeoutError::Disconnected) => return Some(ended("signals")),
             Err(RecvTimeoutError::Timeout) => {
@@ -130,28 +170,39 @@ impl Serve {
             return Err(Failure::usage(message));
         }
         let mut bars = Bars::new();
-        start_log(&config.log, Some(&bars.bars));
+        start_log(&config.log, config.log_format, Some(&bars.bars));
         if let Some(file) = file {
             log::info!("event=configured file={:?}", file.display());
         }
         // Caught before anything starts, so that no signal falls between.
+        let terminal = Terminal::at_start();
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-        let daemon = Daemon::start_with(config, warm_start.as_ref(), &mut |stage| match stage {
-            StartupProgress::Recovering { rows, of } => bars.show(RECOVERING, rows, of),
-            StartupProgress::Checking(progress) => bars.show(CHECKING, (100.0 * progress.fraction) as u64, 100),
-        });
-        bars.clear();
-        let daemon = daemon?;
         let (sender, received) = bounded(4);
         let handle = signals.handle();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {
             for signal in signals.forever() {
+                stopped.fetch_or(signal != SIGHUP, Ordering::Relaxed);
                 if sender.send(signal).is_err() {
                     break;
                 }
             }
         })?;
+        let daemon = Daemon::start_unless(&stop, config, warm_start.as_ref(), &mut |stage| match stage {
+            StartupProgress::Recovering { rows, of } => bars.show(RECOVERING, rows, of),
+            StartupProgress::Checking(progress) => bars.show(CHECKING, (100.0 * progress.fraction) as u64, 100),
+        });
+        bars.clear();
+        let daemon = match daemon {
+            Err(e) if e.is_stopped() => {
+                log::info!("event=stopped why=\"{e}\" hint=\"the next start goes on from the last checkpoint\"");
+                return Ok(());
+            }
+            daemon => daemon?,
+        };
         let mut learning = || {
+            daemon.write_endpoints();
             let progress = daemon.warm_start()?;
             if progress.done {
                 bars.clear()
@@ -160,7 +211,15 @@ impl Serve {
             }
             progress.failure
         };
-        let failure = watch(&received, || self.reload(&daemon), || daemon.dead_thread(), &mut learning);
+        let hangup = || {
+            if terminal.was_closed() {
+                log::info!("event=terminal_closed");
+                return true;
+            }
+            self.reload(&daemon);
+            false
+        };
+        let failure = watch(&received, hangup, || daemon.dead_thread(), &mut learning);
         bars.clear();
         if let Some(progress) = daemon.warm_start().filter(|progress| !progress.done) {
             let (rows, of) = (progress.rows, progress.of);
@@ -211,17 +270,25 @@ mod tests {
         let (signals, received) = bounded(4);
         let dead = Cell::new(None);
         let reloads = Cell::new(0);
-        let watch = || watch(&received, || reloads.set(reloads.get() + 1), || dead.take(), &mut || None);
+        let closed = Cell::new(false);
+        let hangup = || {
+            reloads.set(reloads.get() + u32::from(!closed.get()));
+            closed.get()
+        };
+        let watch = || watch(&received, hangup, || dead.take(), &mut || None);
         dead.set(Some("core".to_owned()));
         assert!(watch().unwrap().contains("the core thread ended"));
         signals.send(SIGHUP).unwrap();
         signals.send(SIGTERM).unwrap();
         assert_eq!((watch(), reloads.get()), (None, 1));
+        closed.set(true);
+        signals.send(SIGHUP).unwrap();
+        assert_eq!((watch(), reloads.get()), (None, 1), "a closed terminal ends it");
         // The thread that waits for signals has panicked.
         drop(signals);
         assert!(watch().unwrap().contains("the signals thread ended"));
         let (_sender, received) = bounded(1);
         let mut refused = || Some("--warm-start: no".to_owned());
-        assert_eq!(super::watch(&received, || (), || None, &mut refused).as_deref(), Some("--warm-start: no"));
+        assert_eq!(super::watch(&received, || false, || None, &mut refused).as_deref(), Some("--warm-start: no"));
     }
 }

@@ -2,14 +2,14 @@
 
 use super::client::Connection;
 use super::inspect::{PROVISIONAL, verified};
-use super::output::{columns, facts, number};
+use super::output::{columns, facts, number, visible};
 use super::{Failure, print};
 use console::Term;
 use criticd::math::embedding::StateKind;
 use criticd::wire;
 use criticd::wire::status::{
-    CriticStatus, LambdaFound, LastRefit, MemoryStatus, ModelMemoryStatus, ModelStatus, RefitFound, RefitStatus,
-    ReturnsStatus, SelectionFound,
+    CriticStatus, LambdaFound, LastRefit, MemoryStatus, ModelMemoryStatus, ModelStatus, RebuildStatus, RefitFound,
+    RefitStatus, ReturnsStatus, SelectionFound,
 };
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -60,7 +60,7 @@ impl Status {
             // All of it, with keys that this program does not know.
             return print(&format!("{status:#}\n"));
         }
-        print(&summary(&wire::Status::from_json(&status)?, &self.connection.control()))
+        print(&summary(&wire::Status::from_json(&status)?, &self.connection.control(), Room::ALL))
     }
 
     fn follow(&self) -> Result<(), Failure> {
@@ -100,7 +100,7 @@ impl Status {
                 past.push(&status);
                 match &mut screen {
                     Some(screen) => {
-                        let text = summary(&status, &self.connection.control()) + &past.lines();
+                        let text = summary(&status, &self.connection.control(), Room::SCREEN) + &past.lines();
                         screen.show(&(text + "\nCtrl-C ends this\n"))?;
                     }
                     None => print(&line(&status))?,
@@ -110,6 +110,18 @@ impl Status {
         }
         Ok(())
     }
+}
+
+/// How much is said of a model: everything, or what fits on a screen whatever the dimension is.
+#[derive(Clone, Copy)]
+struct Room {
+    variables: usize,
+    findings: usize,
+}
+
+impl Room {
+    const ALL: Self = Self { variables: usize::MAX, findings: usize::MAX };
+    const SCREEN: Self = Self { variables: 8, findings: 3 };
 }
 
 /// Wait until the next update is due, or until Ctrl-C.
@@ -139,7 +151,7 @@ impl Screen {
     fn show(&mut self, text: &str) -> Result<(), Failure> {
         let (height, width) = self.terminal.size();
         self.terminal.write_str("\x1b[H")?;
-        for line in text.lines().take(usize::from(height).saturating_sub(1)) {
+        for line in visible(text).lines().take(usize::from(height).saturating_sub(1)) {
             let line: String = line.chars().take(usize::from(width)).collect();
             // Each line clears what is behind it.
             self.terminal.write_str(&format!("{line}\x1b[K\r\n"))?;
@@ -233,6 +245,9 @@ fn mib(bytes: u64) -> String {
 fn line(status: &wire::Status) -> String {
     let mut out =
         format!("{} rows, {:.0} per second, {} streams", status.offset, status.rows_per_second, status.streams);
+    if let Some(why) = &status.read_only {
+        write!(out, ", READ-ONLY: {why}").expect("a string takes everything");
+    }
     for critic in &status.critics {
         let model = critic.model.as_ref();
         let selected = match model.and_then(|model| model.log_evidence) {
@@ -248,11 +263,11 @@ fn line(status: &wire::Status) -> String {
 }
 
 /// A status, for people.
-fn summary(status: &wire::Status, endpoint: &str) -> String {
+fn summary(status: &wire::Status, endpoint: &str, room: Room) -> String {
     let rejected: Vec<String> = status.rejected.iter().map(|(code, count)| format!("{count} {code}")).collect();
     let window = &status.window;
     let mut lines = vec![
-        said("up", duration(status.uptime_s)),
+        said("up", duration(status.uptime_s) + &status.pid.map(|pid| format!(", process {pid}")).unwrap_or_default()),
         said(
             "rows",
             format!(
@@ -261,14 +276,27 @@ fn summary(status: &wire::Status, endpoint: &str) -> String {
             ),
         ),
         said("refused", if rejected.is_empty() { "none".into() } else { rejected.join(", ") }),
+        said("missing", format!("{} rows, by their seq", status.missing_rows)),
         said("window", format!("{} of {} rows, {}", window.rows, window.rows_max, mib(window.bytes))),
     ];
+    if let Some(directory) = &status.data_dir {
+        lines.push(said("data", directory));
+        let connection = Connection::of_data_dir(Some(directory.into()));
+        lines.extend(connection.written("http").map(|address| said("dashboard", format!("http://{address}/"))));
+    }
     lines.extend(status.memory.as_ref().map(memory));
+    lines.extend(status.read_only.iter().map(|why| said("read-only", format!("no row is taken: {why}"))));
+    let failing = status.journal.as_ref().and_then(|journal| journal.checkpoint_failure.as_ref());
+    lines.extend(failing.map(|why| said("checkpoint", format!("could not be written: {why}"))));
+    let set_aside = status.recovered.iter().flat_map(|recovered| &recovered.set_aside);
+    lines.extend(set_aside.map(|model| said("set aside", model)));
     let waiting = status.queues.named().map(|(name, queue)| format!("{} of {} {name}", queue.waiting, queue.max));
     lines.push(said("waiting", waiting.join(", ")));
     let mut out = format!("criticd {} at {endpoint}\n{}", status.version, facts(&lines));
-    status.critics.iter().for_each(|critic| out += &describe(critic));
-    out + &streams(status)
+    // Before the critics: there may be many of those.
+    out += &streams(status);
+    status.critics.iter().for_each(|critic| out += &describe(critic, room));
+    out
 }
 
 fn memory(memory: &MemoryStatus) -> (String, String) {
@@ -314,9 +342,10 @@ fn streams(status: &wire::Status) -> String {
 }
 
 /// The part about a critic.
-fn describe(critic: &CriticStatus) -> String {
+fn describe(critic: &CriticStatus, room: Room) -> String {
     let out = format!("\ncritic {}\n", critic.name);
     let mut lines: Vec<_> = critic.failed.iter().map(|why| said("failed", why)).collect();
+    lines.extend(critic.rebuild.as_ref().map(rebuild));
     lines.extend(refits(&critic.refit));
     let Some(model) = &critic.model else {
         lines.push(said("model", "none yet: too few rows have arrived"));
@@ -332,9 +361,22 @@ fn describe(critic: &CriticStatus) -> String {
     let found = critic.refit.last.as_ref().and_then(LastRefit::adopted);
     if let Some(found) = found {
         lines.extend(found.selection.iter().flat_map(selected));
-        lines.extend(found.relevance_report.iter().chain(&found.findings).map(|words| said("finding", words)));
+        let findings = || found.findings.iter().chain(&found.relevance_report);
+        lines.extend(findings().take(room.findings).map(|words| said("finding", words)));
+        let more = findings().count().saturating_sub(room.findings);
+        lines.extend((more > 0).then(|| said("finding", format!("and {more} more: criticd status"))));
     }
-    out + &facts(&lines) + &variables(model, found)
+    out + &facts(&lines) + &variables(model, found, room.variables)
+}
+
+fn rebuild(rebuild: &RebuildStatus) -> (String, String) {
+    let RebuildStatus { rows, of, failed } = rebuild;
+    let words = match failed {
+        Some(why) => format!("failed: {why}; `criticd rebuild` tries again"),
+        None if *of == 0 => "waits, or selects a model".to_owned(),
+        None => format!("{rows} of {of} rows learned again from the journal"),
+    };
+    said("rebuild", words)
 }
 
 fn refits(refit: &RefitStatus) -> Vec<(String, String)> {
@@ -429,12 +471,14 @@ fn discount(discount: f64, lambda: Option<f64>) -> String {
 }
 
 /// Relevance and lengthscale of each state variable, and what its removal would cost.
-fn variables(model: &ModelStatus, found: Option<&RefitFound>) -> String {
+/// A row for each state variable, or for the `most` of the shortest lengthscales.
+fn variables(model: &ModelStatus, found: Option<&RefitFound>, most: usize) -> String {
     let ModelStatus { kernel, inputs, .. } = model;
     let factors = || kernel.factors.iter().flatten();
+    let directions = |i: usize| -> f64 { factors().filter_map(|factor| factor.get(i)).map(|f| f * f).sum() };
+    let relevance = |i: usize| kernel.relevance.of(i) + directions(i);
     let row = |(i, &scale): (usize, &f64)| {
-        let own = kernel.relevance.of(i);
-        let directions: f64 = factors().filter_map(|factor| factor.get(i)).map(|f| f * f).sum();
+        let (own, directions) = (kernel.relevance.of(i), directions(i));
         let unit = match kernel.kinds.get(i).copied().unwrap_or_default() {
             StateKind::Real => Some(scale),
             // Along the circle.
@@ -451,12 +495,19 @@ fn variables(model: &ModelStatus, found: Option<&RefitFound>) -> String {
         let support = found.and_then(|found| found.evidence_drop.get(i).copied().flatten());
         vec![name, digits(own + directions), length, short(support)]
     };
-    let rows: Vec<Vec<String>> = inputs.scale.iter().enumerate().map(row).collect();
-    if rows.is_empty() {
-        String::new()
-    } else {
-        columns(&["variable", "relevance", "lengthscale", "evidence drop, nats"], &rows)
+    let dim = inputs.scale.len();
+    let mut shown: Vec<usize> = (0..dim).collect();
+    if dim > most {
+        shown.sort_by(|&a, &b| relevance(b).total_cmp(&relevance(a)).then(a.cmp(&b)));
+        shown.truncate(most);
+        shown.sort_unstable();
     }
+    let rows: Vec<Vec<String>> = shown.into_iter().map(|i| row((i, &inputs.scale[i]))).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let table = columns(&["variable", "relevance", "lengthscale", "evidence drop, nats"], &rows);
+    if dim > most { format!("{table}and {} more variables: criticd status\n", dim - most) } else { table }
 }
 
 fn duration(seconds: f64) -> String {
@@ -501,7 +552,7 @@ mod tests {
               "lambdas": [{"lambda": 0.5, "score": 1.0}, {"lambda": 1.0, "score": 1.121}],
               "candidates": [{"name": "ard 1", "lambda": 0.5, "ridge": 0.3, "score": 0.379, "elements": 270}]}}}},
         ]}));
-        let text = summary(&status, "tcp://h:1");
+        let text = summary(&status, "tcp://h:1", Room::ALL);
         for words in [
             // What was found of a model that was rejected is not said of the one that stays.
             "angle             4            1                    –",
@@ -525,6 +576,22 @@ mod tests {
         assert_eq!(line(&status).lines().count(), 1);
         assert!(line(&status).starts_with("5 rows, 0 per second, 3 streams; a: generation 3, "));
         assert!(line(&status).contains("dictionary 7, held-out error 0.381, score –"), "{}", line(&status));
+    }
+
+    #[test]
+    fn a_screen_has_room_for_any_dimension() {
+        let relevance: Vec<f64> = (0..300).map(|d| f64::from(d * 7 % 300)).collect();
+        let status = of(json!({"recent_streams": {"arm": {"next_seq": 5, "rows": 5, "last_seen": 6.5}}, "critics": [
+            {"name": "a", "dictionary_size": 7, "inputs": {"scale": vec![1.0; 300]},
+             "kernel": {"kind": "ard", "relevance": relevance, "signal_variance": 1.0, "bias_variance": 0.0},
+             "refit": {"last": {"outcome": "adopted", "trigger": "rows", "relevance_report": vec!["one"; 300]}}}]}));
+        let lines = |room| summary(&status, "tcp://h:1", room).lines().count();
+        assert!(lines(Room::SCREEN) < 50 && lines(Room::ALL) > 600, "{} {}", lines(Room::SCREEN), lines(Room::ALL));
+        let text = summary(&status, "tcp://h:1", Room::SCREEN);
+        for words in ["and 292 more variables", "and 297 more: criticd status", "state_257", "arm "] {
+            assert!(text.contains(words), "{words}\n{text}");
+        }
+        assert!(!text.contains("state_3 "), "{text}");
     }
 
     #[test]

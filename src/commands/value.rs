@@ -1,11 +1,14 @@
 //! `criticd value`.
 
+mod live;
+
 use super::Failure;
 use super::actions::{read_inputs, shown, shown_names};
+use super::answers::{document, table};
 use super::given::{read_columns, read_states_as, without_unit};
 use super::inspect::{names, read_model};
 use super::output::{columns, in_file, number, print, print_json};
-use criticd::snapshot::{Ask, Evaluation, Snapshot};
+use criticd::snapshot::{Ask, Snapshot};
 use criticd::table::Columns;
 use nalgebra::DMatrix;
 use serde_json::{Value as Json, json};
@@ -17,10 +20,10 @@ const NAMED: usize = 10;
 /// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance}}."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance}}."
 )]
 pub(crate) struct Value {
-    /// A value function, as `fit` writes it
+    /// A value function, as `fit` writes it; or the control endpoint of a running daemon
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// A table of states, see below
@@ -36,6 +39,9 @@ pub(crate) struct Value {
     /// The head called this alone, of a model that has heads
     #[arg(long, value_name = "NAME")]
     head: Option<String>,
+    /// Critics of the daemon that answer, all in one request [default: the first]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    critic: Vec<String>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -43,15 +49,25 @@ pub(crate) struct Value {
 
 impl Value {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let snapshot = read_model(&self.model)?;
-        let dim = snapshot.dim();
-        let named: Vec<String> =
-            snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
         let said = Columns { state: self.state.clone(), ..Columns::default() };
         let said = match &self.columns {
             Some(path) => said.or(Columns { state: read_columns(path)?.state, ..Columns::default() }),
             None => said,
         };
+        if live::is_endpoint(&self.model) {
+            if self.head.is_some() {
+                return Err(Failure::usage("--head is for a MODEL that is a file".to_owned()));
+            }
+            let endpoint = self.model.to_string_lossy();
+            return live::run(&endpoint, &self.states, said, &self.critic, self.json);
+        }
+        if !self.critic.is_empty() {
+            return Err(Failure::usage("--critic is for a MODEL that is the endpoint of a daemon".to_owned()));
+        }
+        let snapshot = read_model(&self.model)?;
+        let dim = snapshot.dim();
+        let named: Vec<String> =
+            snapshot.inputs.names.iter().flatten().map(|name| without_unit(name).to_owned()).collect();
         let states = match &snapshot.actions {
             None => read_states_as(&self.states, &Columns { names: named, ..said }, dim, "model")?,
             Some(actions) => read_inputs(&self.states, &said.state, &named, dim, &actions.space)?,
@@ -151,49 +167,4 @@ impl HeadValues {
         }
         out
     }
-}
-
-/// One array for each answer that there is.
-fn document(found: &Evaluation) -> Json {
-    let per_head = |values: &DMatrix<f64>| -> Json {
-        if values.ncols() == 1 {
-            json!(values.as_slice())
-        } else {
-            values.row_iter().map(|row| row.iter().copied().collect::<Vec<f64>>()).collect()
-        }
-    };
-    let answers = [
-        ("mean", Some(per_head(&found.mean))),
-        ("variance", found.variance.as_ref().map(|v| json!(v))),
-        ("return_variance", found.return_variance.as_ref().map(per_head)),
-        ("known", found.known.as_ref().map(|v| json!(v))),
-        ("extrapolates", found.extrapolates.as_ref().map(|v| json!(v))),
-    ];
-    let given = answers.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    Json::Object(given.collect())
-}
-
-/// Heads and rows: each state (D numbers, called `names`) with what is said of it.
-fn table(names: &[String], states: &[f64], found: &Evaluation) -> (Vec<String>, Vec<Vec<String>>) {
-    let rewards = found.mean.ncols();
-    let each = |what: &str| -> Vec<String> {
-        (0..rewards).map(|h| if rewards == 1 { what.into() } else { format!("{what}_{h}") }).collect()
-    };
-    let far = found.extrapolates.as_deref().unwrap_or_default();
-    let mut heads = [names, &each("value")].concat();
-    heads.extend(found.variance.is_some().then(|| "sd".to_owned()));
-    heads.extend(found.return_variance.is_some().then(|| each("return sd")).into_iter().flatten());
-    heads.extend(found.known.is_some().then(|| "known".to_owned()));
-    heads.extend(far.contains(&true).then(String::new));
-    let row = |(i, state): (usize, &[f64])| -> Vec<String> {
-        let mut row: Vec<String> = state.iter().chain(found.mean.row(i).iter()).copied().map(number).collect();
-        row.extend(found.variance.iter().map(|variance| number(variance[i].sqrt())));
-        row.extend(
-            found.return_variance.iter().flat_map(|v| v.row(i).iter().map(|v| number(v.sqrt())).collect::<Vec<_>>()),
-        );
-        row.extend(found.known.iter().map(|known| format!("{:.1} %", 100.0 * known[i])));
-        row.extend(far.contains(&true).then(|| if far[i] { "extrapolated".to_owned() } else { String::new() }));
-        row
-    };
-    (heads, states.chunks_exact(names.len()).enumerate().map(row).collect())
 }

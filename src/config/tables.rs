@@ -1,6 +1,6 @@
 //! Every setting: key, meaning, range, and when a change takes effect.
 
-use super::{ConfigParts, Limits};
+use super::{ConfigParts, Limits, LogFormat};
 use crate::access::Allow;
 use crate::keys::decode;
 use crate::learner::{
@@ -80,7 +80,7 @@ macro_rules! choice {
 /// Former names of settings of a critic, which files, variables and options may still use.
 pub(super) const FORMER: [(&str, &str); 2] = [("tune_noise", "estimate_scale"), ("starts", "search_starts")];
 
-pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
+pub(super) static GENERAL: [Setting<ConfigParts>; 33] = [
     setting!(data_dir, Restart, directory, "Directory for the daemon's files. The daemon creates it if necessary."),
     setting!(
         ingest,
@@ -126,7 +126,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
         },
         "What peers may do, by address: [{ addresses = \"10.0.0.0/8\", rights = [\"append\", \"query\"] }]. The narrowest \
          range counts. Rights are append (send transitions), query (ask, subscribe, see the dashboard) and administer \
-         (refit, checkpoint); all three by default. Outside all ranges, loopback has all rights and other addresses \
+         (refit, rebuild, checkpoint); all three by default. Outside all ranges, loopback has all rights and other addresses \
          have none. Peers on unix sockets always have all rights."
     ),
     setting!(
@@ -188,6 +188,12 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
         },
         "Least severe level that is logged: off, error, warn, info, debug or trace."
     ),
+    choice!(
+        log_format,
+        Restart,
+        [("text", LogFormat::Text), ("json", LogFormat::Json)],
+        "Form of log lines: \"text\"; or \"json\", one object per line with time, level, event and the other fields."
+    ),
     setting!(
         state_dim,
         Restart,
@@ -214,6 +220,13 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 31] = [
          If that is still too large, it announces them, and clients fetch them from the control socket."
     ),
     setting!(publish_variance, Running, anything, "Whether published snapshots include the variance of V."),
+    setting!(
+        plot_interval_ms,
+        Running,
+        optional(within(10..=3_600_000)),
+        "Least milliseconds between two publications of plot.<critic>, flat JSON for PlotJuggler and the like, 10 to 3600000; \
+         without it there are none."
+    ),
     setting!(
         batch_rows_max,
         Restart,
@@ -427,37 +440,33 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
             Lambda::Auto => Ok(()),
         },
     },
-    setting!(
-        rho_max,
-        Restart,
-        |&value: &f64| expect(value > 0.0, "above 0"),
-        "Largest importance ratio, above 0; inf for no limit. A row with target_prob and behavior_prob has the weight \
-         target_prob / behavior_prob, clipped at this limit; other rows have the weight 1."
-    ),
+    Setting {
+        key: "rho_max",
+        when: When::Restart,
+        help: "Largest importance ratio, above 0; inf for no limit. A row with target_prob and behavior_prob has the weight \
+               target_prob / behavior_prob, clipped at this limit; other rows have the weight 1.",
+        get: |settings| Some(toml::Value::from(settings.rho_max.unwrap_or(f64::INFINITY))),
+        set: |settings, value| {
+            read(value).map(|most| settings.rho_max = Some(most).filter(|&most| most != f64::INFINITY))
+        },
+        check: |settings| expect(settings.rho_max.is_none_or(|most| most > 0.0), "above 0"),
+    },
     Setting {
         key: "forgetting",
         when: When::Restart,
         help: "For a world that drifts slowly: half-life of a row's weight in rows of all streams, at least 1. Refits use \
                the last 8 half-lives. \"off\" gives all rows the same weight. With a half-life the critic learns rows one \
                by one, and each refresh of the weights (refresh_rows) solves the whole system.",
-        get: |settings| {
-            Some(match settings.forgetting {
-                rows if rows.is_finite() => toml::Value::from(rows),
-                _ => toml::Value::from("off"),
-            })
-        },
+        get: |settings| Some(settings.forgetting.map_or_else(|| toml::Value::from("off"), toml::Value::from)),
         set: |settings, value| {
             settings.forgetting = match value.get_ref() {
-                DeValue::String(text) if text.as_ref() == "off" => f64::INFINITY,
+                DeValue::String(text) if text.as_ref() == "off" => None,
                 DeValue::String(_) => return Err("must be a number of rows, at least 1, or \"off\"".into()),
-                _ => read(value)?,
+                _ => Some(read(value)?).filter(|&rows| rows != f64::INFINITY),
             };
             Ok(())
         },
-        check: |settings| match settings.forgetting {
-            rows if rows == f64::INFINITY => Ok(()),
-            rows => within(1.0..=1e15)(&rows),
-        },
+        check: |settings| settings.forgetting.as_ref().map_or(Ok(()), within(1.0..=1e15)),
     },
     choice!(
         on_new_policy,

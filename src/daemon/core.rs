@@ -15,8 +15,11 @@ mod caller;
 mod checkpoints;
 mod drift;
 mod intake;
+mod plot;
 mod ports;
 mod publisher;
+mod rebuilds;
+mod reconfigure;
 mod refits;
 mod refusals;
 mod status;
@@ -27,14 +30,15 @@ pub use refusals::Refused;
 
 use super::ledger::{CheckpointDone, Ledger};
 use super::memory::Footprint;
-use super::recovery::{self, Progress, RecoverError};
+use super::rebuild::RebuildDone;
+use super::recovery::{self, OnTheWay, Progress, RecoverError, Watched};
 use crate::board::Board;
 use crate::config::Config;
 use crate::journal::GroupWriter;
 use crate::journal::checkpoint::{Checkpoint, Checkpoints};
 use crate::journal::store::Storage;
+use crate::learner::Event;
 use crate::learner::window::Window;
-use crate::learner::{Event, Learner};
 use crate::state::State;
 use crate::state::record::{Configured, Group, Mark, Record, SkippedRows};
 use crate::transition::Batch;
@@ -43,13 +47,19 @@ use crate::wire::{self, ErrorCode, Op, RefitOutcome, Status, WireError};
 use checkpoints::CheckpointDesk;
 use drift::DriftDesk;
 use intake::{Admitted, Intake};
+use plot::Plots;
 use ports::{event, map};
 use publisher::{Publisher, Refreshed};
+use rebuilds::RebuildDesk;
+use reconfigure::{configured, contradiction, set_aside};
 use refits::RefitDesk;
 use refusals::Refusals;
 use serde_json::json;
 use status::Figures;
 use std::sync::Arc;
+
+/// Rows that a critic learns at once which begins when there are rows already.
+const HEAD_ROWS: u64 = 1024;
 
 /// The whole daemon but its threads and sockets.
 #[derive(Debug)]
@@ -63,14 +73,18 @@ pub struct Core {
     writing: Option<Group>,
     /// The group that is stored, and is to be applied.
     stored: Option<Group>,
+    /// Whether the group that is being written has been applied already: settings of a start that cannot write.
+    ahead: bool,
     /// Why critics learn nothing any more, where they do not.
     given_up: Vec<Option<String>>,
     /// Critics that fail no more on rows that they leave out, as is recorded now: they are to be rebuilt.
     to_rebuild: Vec<String>,
     refits: RefitDesk,
+    rebuilds: RebuildDesk,
     /// Of each critic.
     drift: Vec<DriftDesk>,
     publisher: Publisher,
+    plots: Plots,
     refusals: Refusals,
     checkpoints: CheckpointDesk,
     figures: Figures,
@@ -93,11 +107,14 @@ impl Core {
             intake: Intake::new(Arc::clone(&config), &state),
             writing: None,
             stored: None,
+            ahead: false,
             given_up: vec![None; critics],
             to_rebuild: Vec::new(),
             refits: RefitDesk::new(critics, ledger.is_some()),
+            rebuilds: RebuildDesk::default(),
             drift: (0..critics).map(|_| DriftDesk::default()).collect(),
             publisher: Publisher::new(config.critics.iter().map(|settings| settings.name.clone())),
+            plots: Plots::default(),
             refusals: Refusals::default(),
             checkpoints: CheckpointDesk::default(),
             figures: Figures::new(recovered, state.end().offset),
@@ -108,48 +125,114 @@ impl Core {
         }
     }
 
-    /// The daemon that `storage` and `checkpoints` remember, or one that has seen nothing if they are empty. What it takes in
-    /// from here on is stored there before it is acknowledged.
+    /// [`Core::open_watched`] with reports of progress alone.
     ///
     /// # Errors
-    /// If what is there cannot be all that was acknowledged, or contradicts the settings; or if these cannot be recorded.
+    /// The same.
     pub fn open(
         config: Arc<Config>,
-        mut storage: Box<dyn Storage>,
+        storage: Box<dyn Storage>,
         checkpoints: Arc<dyn Checkpoints>,
         now: Now,
         progress: Progress<'_>,
     ) -> Result<Self, RecoverError> {
-        let recovered = recovery::recover(storage.as_mut(), checkpoints.as_ref(), config.window_rows, progress)?;
-        if let Some((found, _)) = recovered.state.shape()
-            && let Some((dim, key)) = config.expected_dim().filter(|&(dim, _)| dim != found)
-        {
-            let why = format!("{key} is for {dim} state variables, but the journal holds states of {found} numbers");
+        let mut watched = |rows, of| {
+            progress(rows, of);
+            OnTheWay::Continue
+        };
+        Self::open_watched(config, storage, checkpoints, now, &mut watched)
+    }
+
+    /// The daemon that `storage` and `checkpoints` remember, or one that has seen nothing if they are empty. What it takes in
+    /// from here on is stored there before it is acknowledged. If nothing can be written now it is read-only. `watched` is
+    /// asked after each group that is learned again what to do.
+    ///
+    /// # Errors
+    /// If what is there cannot be all that was acknowledged, or contradicts the settings: nothing has been written then. Or if
+    /// `watched` stops it.
+    pub fn open_watched(
+        config: Arc<Config>,
+        mut storage: Box<dyn Storage>,
+        checkpoints: Arc<dyn Checkpoints>,
+        now: Now,
+        watched: Watched<'_>,
+    ) -> Result<Self, RecoverError> {
+        let (store, window_rows) = (storage.as_mut(), config.window_rows);
+        let recovered = recovery::recover_watched(store, checkpoints.as_ref(), window_rows, watched)?;
+        if let Some(why) = recovered.state.shape().and_then(|shape| contradiction(&config, shape)) {
             return Err(RecoverError::Settings(why));
         }
-        let ledger = Ledger::new(storage, checkpoints, config.ledger(), &recovered)?;
+        let ledger = Ledger::new(storage, Arc::clone(&checkpoints), config.ledger(), &recovered, now)?;
         let said = status::recovered(&recovered, ledger.torn_bytes());
         let mut core = Self::with(Arc::clone(&config), Some(ledger), recovered.state, Some(said));
         for skipped in recovered.skipped {
             core.report_skipped(&skipped, now);
             core.intake.decide(Record::Skipped(skipped));
         }
-        let wanted = configured(&config, core.state.window().map_or(0, Window::start));
+        let wanted = configured(&config, core.first_of_new_critics());
         let same = |known: &Configured| (&known.critics, &known.names) == (&wanted.critics, &wanted.names);
         if !core.state.configured().is_some_and(same) {
+            let kept = set_aside(&core.state, &wanted, checkpoints.as_ref());
+            core.figures.recovered.iter_mut().for_each(|found| found.set_aside.extend_from_slice(&kept));
             core.intake.decide(Record::Configured(wanted));
         }
         // From here on the state has the critics of the settings.
         if !core.commit(now, &|| now.uptime) {
-            return Err(RecoverError::NotWritable(core.read_only().unwrap_or_default().to_owned()));
+            core.apply_ahead(now);
         }
         core.apply(now);
+        for index in 0..core.given_up.len() {
+            if let Some(why) = core.state.why_halted(index).map(str::to_owned) {
+                core.give_up(index, &why, now);
+            }
+        }
+        core.want_rebuilds();
         Ok(core)
+    }
+
+    /// Offset of the first row that a critic learns which begins now: a few rows, so that it answers soon and the start takes no
+    /// longer. The others come with its rebuild.
+    fn first_of_new_critics(&self) -> u64 {
+        let (end, start) = (self.state.end().offset, self.state.window().map_or(0, Window::start));
+        end.saturating_sub(HEAD_ROWS.min(self.config.window_rows as u64)).max(start)
+    }
+
+    /// Critics that have failed, or that have not seen all rows of the journal, are learned again from it.
+    fn want_rebuilds(&mut self) {
+        let Some(first) = self.ledger.as_ref().and_then(Ledger::first_offset) else { return };
+        for (index, learner) in self.state.critics().iter().enumerate() {
+            let is_partial = learner.first_row() > first && learner.first_row() < self.state.end().offset;
+            if is_partial || self.given_up[index].is_some() {
+                // None of them has a caller, so that there is always room.
+                drop(self.rebuilds.want(&learner.settings().name, None));
+            }
+        }
+    }
+
+    /// Apply what a start has decided although it cannot be stored yet: settings, and rows that critics leave out. Nothing is
+    /// acknowledged before it is stored, and another start would decide the same.
+    fn apply_ahead(&mut self, now: Now) {
+        let Some(ledger) = &mut self.ledger else { return };
+        let Some(group) = self.writing.take().or_else(|| self.intake.close(now.unix)) else { return };
+        let end = ledger.hold_back(GroupWriter::of(&group), group.time);
+        let group = Group { end, ..group };
+        drop(self.state.apply(group.clone()).expect("settings fit whatever was before"));
+        (self.writing, self.ahead) = (Some(group), true);
+    }
+
+    /// The number of this run of the daemon, in publications and in `status`: another one at each start.
+    pub fn set_run(&mut self, run: u64) {
+        self.publisher.run = run;
     }
 
     /// Where queries are answered from.
     pub fn board(&self) -> Arc<Board> {
         Arc::clone(self.publisher.board())
+    }
+
+    /// Numbers and names of the streams that sent something last.
+    pub fn recent_streams(&self) -> Vec<(u32, String)> {
+        self.state.streams().numbered(status::STREAMS_LISTED)
     }
 
     /// The retained rows, once there are any.
@@ -291,6 +374,7 @@ impl Core {
                 Ok(Some(caller.reply(&wire::Reply::Streams { streams: &streams, next })))
             }
             Op::Refit { critic, wait } => self.refit(critic.as_deref(), wait, &caller),
+            Op::Rebuild { critic, wait } => self.rebuild_from_journal(critic.as_deref(), wait, &caller),
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
             Op::NewPolicy { critic, policy } => self.new_policy(critic, policy, &caller).map(|()| None),
             Op::Value { .. } | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
@@ -350,6 +434,31 @@ impl Core {
         Ok((!wait).then(|| caller.reply(&wire::Reply::Refit(&RefitOutcome::Started))))
     }
 
+    /// Learn a critic again from the journal.
+    fn rebuild_from_journal(
+        &mut self,
+        critic: Option<&str>,
+        wait: bool,
+        caller: &Caller,
+    ) -> Result<Option<crate::transport::Reply>, WireError> {
+        let index = self.publisher.board().critic(critic)?;
+        self.check_writable()?;
+        let not_ready = |message| WireError::new(ErrorCode::NotReady, message);
+        if self.ledger.is_none() {
+            return Err(not_ready("there is no journal to learn from: `journal` is off in the settings"));
+        }
+        if self.state.window().is_none_or(Window::is_empty) {
+            return Err(not_ready("there are no rows yet"));
+        }
+        self.rebuilds.want(&self.config.critics[index].name, wait.then(|| caller.clone()))?;
+        Ok((!wait).then(|| caller.reply(&wire::Reply::Refit(&RefitOutcome::Started))))
+    }
+
+    /// A rebuild has come back. It is judged in this turn.
+    pub fn rebuild_done(&mut self, done: RebuildDone) {
+        self.rebuilds.came_back(done);
+    }
+
     /// A refit has come back. It is judged in this turn, behind the rows that were taken in before.
     pub fn refit_done(&mut self, done: RefitDone) {
         self.refits.came_back(done);
@@ -368,7 +477,7 @@ impl Core {
         if let Some(why) = self.read_only() {
             return Err(why.to_owned());
         }
-        let from = self.state.window().map_or(0, Window::start);
+        let from = self.first_of_new_critics();
         let (before, after) = (configured(&self.config, from), configured(&config, from));
         self.intake.set_config(Arc::clone(&config));
         self.config = config;
@@ -395,14 +504,12 @@ impl Core {
         }
         if self.writing.is_none() {
             self.writing = self.intake.close(now.unix);
-            if let (Some(ledger), Some(group)) = (&mut self.ledger, &self.writing) {
-                let mut writer = GroupWriter::default();
-                group.records.iter().for_each(|record| writer.record(record));
-                if !ledger.commit(writer, group.time, now, clock) {
-                    self.out.extend(self.intake.refuse().map(Output::Reply));
-                    self.checkpoints.refuse(&mut self.out);
-                    return false;
-                }
+            if let (Some(ledger), Some(group)) = (&mut self.ledger, &self.writing)
+                && !ledger.commit(GroupWriter::of(group), group.time, now, clock)
+            {
+                self.out.extend(self.intake.refuse().map(Output::Reply));
+                self.checkpoints.refuse(&mut self.out);
+                return false;
             }
         }
         if let Some(group) = &mut self.writing {
@@ -411,6 +518,9 @@ impl Core {
         }
         let offset = self.writing.as_ref().map_or(self.state.end().offset, |group| group.end.offset);
         self.stored = self.writing.take();
+        if std::mem::take(&mut self.ahead) {
+            self.stored = None;
+        }
         self.out.extend(self.intake.acknowledge(offset).map(Output::Reply));
         true
     }
@@ -432,11 +542,16 @@ impl Core {
                 Event::Drift(alarm) => {
                     self.drift[critic].alarm(learner, self.state.streams(), alarm, now, &mut self.out);
                 }
-                _ => report_event(learner, event, now, &mut self.out),
+                _ => drift::report(learner, event, now, &mut self.out),
             }
         }
         self.to_rebuild.extend(applied.skipped.into_iter().map(|skipped| skipped.critic));
         if self.refits.applied(&self.state, now, &mut self.out) {
+            self.publisher.hurry();
+        }
+        if let Some(index) = self.rebuilds.applied(&self.state, now, &mut self.out) {
+            self.given_up[index] = None;
+            self.refits.rebuilt(index);
             self.publisher.hurry();
         }
         for failed in applied.failed {
@@ -471,7 +586,7 @@ impl Core {
     }
 
     fn give_up(&mut self, index: usize, why: &str, now: Now) {
-        self.state.halt(index);
+        self.state.halt(index, why);
         let learner = &self.state.critics()[index];
         let name = &learner.settings().name;
         log::error!("event=critic_failed critic={name} offset={} why={why:?}", learner.learned());
@@ -492,12 +607,21 @@ impl Core {
         decided.into_iter().for_each(|record| self.intake.decide(record));
         let decided = self.refits.start(&mut self.state, now, &mut self.out);
         decided.into_iter().for_each(|record| self.intake.decide(record));
+        if !self.intake.has_decisions() {
+            let decided = self.rebuilds.judge(&self.state, self.config.window_rows, now, &mut self.out);
+            decided.into_iter().for_each(|record| self.intake.decide(record));
+            self.rebuilds.start(&self.state, now, &mut self.out);
+        }
+        let unsettled = self.is_unsettled();
         if let Some(ledger) = &mut self.ledger {
-            let given_up = self.given_up.iter().position(Option::is_some);
-            let failed = given_up.map(|index| self.config.critics[index].name.as_str());
-            self.checkpoints.act(ledger, &self.state, failed, now, &mut self.out);
+            self.checkpoints.act(ledger, &self.state, unsettled, now, &mut self.out);
         }
         self.out.extend(self.refusals.report(false, now));
+    }
+
+    /// Whether a critic has failed that is about to be rebuilt or given up.
+    fn is_unsettled(&self) -> bool {
+        (0..self.given_up.len()).any(|index| self.state.is_halted(index) && self.given_up[index].is_none())
     }
 
     /// Read a halted critic back from the journal, which says by now what it leaves out.
@@ -558,12 +682,12 @@ impl Core {
     /// What could not be written.
     pub fn close(&mut self, now: Now) -> Result<(), String> {
         self.step(now);
+        let unsettled = self.is_unsettled();
         let Some(ledger) = &mut self.ledger else { return Ok(()) };
         if !ledger.sync(now, &|| now.uptime) {
             return Err(ledger.failure().unwrap_or_default().to_owned());
         }
-        let halted = (0..self.state.critics().len()).any(|critic| self.state.is_halted(critic));
-        if halted || ledger.checkpoint_is_fresh().is_some() || ledger.checkpoint_running() {
+        if unsettled || ledger.checkpoint_is_fresh().is_some() || ledger.checkpoint_running() {
             return Ok(());
         }
         let checkpoint = Checkpoint::of(&self.state, now.unix);
@@ -602,8 +726,19 @@ impl Core {
         let learner = &self.state.critics()[index];
         match self.publisher.refresh(index, learner, &self.config, last, now, &mut self.out) {
             Refreshed::Nothing => {}
-            Refreshed::Answers { generation } => self.refits.answers_come_from(index, generation, &mut self.out),
+            Refreshed::Answers { generation } => {
+                self.refits.answers_come_from(index, generation, &mut self.out);
+                self.publish_plot(index, now);
+            }
             Refreshed::Panicked(why) => self.give_up(index, &why, now),
+        }
+    }
+
+    /// The newest row's numbers, if the settings ask for them.
+    fn publish_plot(&mut self, index: usize, now: Now) {
+        if let (Some(model), Some(window)) = (self.publisher.board().evaluator(index), self.state.window()) {
+            let plot = self.plots.publish(index, &model, window, &self.config, now);
+            self.out.extend(plot.map(Output::Publish));
         }
     }
 
@@ -616,6 +751,7 @@ impl Core {
     /// Once a second: the status publication.
     pub fn tick(&mut self, now: Now) {
         self.figures.note_rows(self.offset(), now);
+        self.ledger.iter_mut().for_each(|ledger| ledger.check_in_place(now));
         self.out.extend(self.refusals.report(false, now));
         self.out.push(Output::Status(Arc::new(self.status(now))));
     }
@@ -623,6 +759,9 @@ impl Core {
     /// The state of everything, for people and dashboards.
     pub fn status(&self, now: Now) -> Status {
         let mut status = Status {
+            run: self.publisher.run,
+            pid: Some(u64::from(std::process::id())),
+            data_dir: self.ledger.as_ref().and(status::absolute(&self.config.data_dir)),
             durable: self.ledger.is_some(),
             read_only: self.read_only().map(str::to_owned),
             journal: self.ledger.as_ref().map(Ledger::status),
@@ -646,40 +785,12 @@ impl Core {
         CriticStatus {
             failed: self.given_up[index].clone(),
             refit: self.refits.status(index, learner),
+            rebuild: self.rebuilds.status(&learner.settings().name),
             held_out_error: self.refits.held_out_error(index),
             adoption_pause_ms: self.refits.pauses(index),
             model: if halted { None } else { model() },
             ..status::of_learner(learner, revision, failed_snapshots)
         }
-    }
-}
-
-/// Settings of the critics as they are recorded; `from` is the offset of the first row that new critics learn.
-fn configured(config: &Config, from: u64) -> Configured {
-    Configured { critics: config.critics.clone(), names: config.state_names.clone(), from }
-}
-
-fn report_event(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Output>) {
-    let name = &learner.settings().name;
-    match happened {
-        Event::FirstModel => log::info!("event=first_model critic={name} offset={}", learner.learned()),
-        Event::DictionaryFull => {
-            let size = learner.model().map_or(0, |model| model.dictionary().len());
-            let generation = learner.generation();
-            log::warn!(
-                "event=dictionary_full critic={name} size={size} generation={generation} hint=\"the next refit chooses again; raise dictionary_max to keep more\""
-            );
-            let details = json!({"critic": name, "size": size, "generation": generation});
-            out.push(event("dictionary_full", now, &map(details)));
-        }
-        Event::NewPolicy { offset, policy } => {
-            let generation = learner.generation();
-            let told = policy.as_deref().unwrap_or("");
-            log::info!("event=new_policy critic={name} offset={offset} policy={told:?} generation={generation}");
-            let details = json!({"critic": name, "offset": offset, "policy": policy, "generation": generation});
-            out.push(event("new_policy", now, &map(details)));
-        }
-        change => drift::report_change(learner, &change, now, out),
     }
 }
 
@@ -747,6 +858,49 @@ mod tests {
         let again = open();
         assert_eq!(transitions(&again, 0), Some(160));
         assert!(again.checkpoint(now).encode() == state);
+    }
+
+    #[test]
+    fn a_critic_that_fails_in_every_replay_costs_itself_alone() {
+        let text = "[[critic]]\nname = \"frail\"\nrefit_first_rows = 0\ndictionary_max = 20\nseed = 667\n\
+                    [[critic]]\nname = \"sound\"\nrefit_first_rows = 0\ndictionary_max = 20\n";
+        let open = |text: &str, storage, checkpoints| {
+            let now = Now { uptime: 0.0, unix: 1e9 };
+            Core::open(Arc::new(Config::from_toml(text).unwrap()), storage, checkpoints, now, &mut |_, _| {}).unwrap()
+        };
+        let (disk, now) = (Arc::default(), Now { uptime: 1.0, unix: 1e9 });
+        let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+        let start = |text: &str| open(text, Box::new(MemoryStorage::on(Arc::clone(&disk))), Arc::clone(&checkpoints));
+        let mut core = start(text);
+        for batch in pendulum(600) {
+            core.ingest(&wire::encode_ingest(&batch), now);
+            core.step(now);
+        }
+        let sound = rmp_serde::to_vec_named(&core.state.critics()[1]).unwrap();
+        drop(core);
+        crate::learner::FAULT.set(Some((667, u64::MAX)));
+        let mut core = start(text);
+        let failed = |core: &Core| {
+            core.status(now).critics.iter().map(|critic| critic.failed.clone().unwrap_or_default()).collect::<Vec<_>>()
+        };
+        assert!(failed(&core)[0].contains("on purpose") && failed(&core)[1].is_empty(), "{:?}", failed(&core));
+        assert!(rmp_serde::to_vec_named(&core.state.critics()[1]).unwrap() == sound);
+        // The other one goes on, and checkpoints are written.
+        pendulum(700)[30..].iter().for_each(|batch| core.ingest(&wire::encode_ingest(batch), now));
+        core.step(now);
+        assert_eq!(core.state.critics()[1].learned(), core.offset());
+        core.close(now).unwrap();
+        let learned = core.offset();
+        drop(core);
+        crate::learner::FAULT.set(None);
+        let core = start(text);
+        assert_eq!((core.offset(), core.recovered().unwrap().rows_replayed), (learned, 0));
+        assert!(failed(&core)[0].contains("on purpose"), "a checkpoint knows it");
+        drop(core);
+        // With other settings it begins again.
+        let core = start(&text.replace("seed = 667", "seed = 667\ndiscount = 0.5"));
+        assert_eq!(failed(&core), ["", ""]);
+        assert!(core.state.critics()[0].model().is_some());
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! The core's thread: it takes what waits in the queues, turns the core, and hands out what comes of it.
 
+use super::bounds::{CALLS, GROUP_BYTES};
 use super::core::{Asked, Call, Core, Now, Output, RefitDone};
 use super::ledger::CheckpointDone;
 use super::quarantine::Quarantine;
 use super::queries::Forwarded;
+use super::rebuild::RebuildDone;
+use super::rebuild_thread::RebuildTask;
 use super::refit_thread::Task;
+use super::systemd::notify as notify_systemd;
 use super::warm_start::{Feeding, WarmStartInput};
-use super::{CALLS, Command, DRAIN, POLL_INTERVAL, TICK, notify_systemd};
+use super::{Command, DRAIN, POLL_INTERVAL, TICK};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::journal::checkpoint::Checkpoint;
@@ -30,8 +34,6 @@ const TAKE_AT_ONCE: Duration = Duration::from_millis(10);
 const ANSWER_AT_ONCE: Duration = Duration::from_micros(500);
 /// Rows of a group at least, if so many wait.
 const GROUP_ROWS_MIN: u64 = 256;
-/// Bytes that are written to the journal at a time, at most, unless one message has more.
-pub(super) const GROUP_BYTES: usize = 4 << 20;
 /// Retry time of appends during a warm start, milliseconds.
 const WARMING_MS: u64 = 1000;
 
@@ -42,6 +44,7 @@ pub(super) struct Inbox {
     /// Rows that queries wait for.
     pub(super) wants: Receiver<u64>,
     pub(super) done: Receiver<RefitDone>,
+    pub(super) rebuilt: Receiver<RebuildDone>,
     pub(super) written: Receiver<CheckpointDone>,
     pub(super) commands: Receiver<Command>,
 }
@@ -49,6 +52,7 @@ pub(super) struct Inbox {
 /// Where things go.
 pub(super) struct Outlets {
     pub(super) tasks: Sender<Task>,
+    pub(super) rebuilds: Sender<RebuildTask>,
     pub(super) garbage: Sender<Box<Model>>,
     /// A notice that there are new snapshots on the board.
     pub(super) fresh: Sender<()>,
@@ -190,6 +194,9 @@ impl Learning {
             recv(self.inbox.done) -> done => if let Ok(done) = done {
                 self.core.refit_done(done);
             },
+            recv(self.inbox.rebuilt) -> done => if let Ok(done) = done {
+                self.core.rebuild_done(done);
+            },
             recv(self.inbox.wants) -> offset => if let Ok(offset) = offset {
                 self.core.want(offset);
             },
@@ -315,7 +322,7 @@ impl Learning {
         }
         self.core.tick(self.clock.now());
         if let (Some(feed), Some(window)) = (&mut self.feed, self.core.window()) {
-            feed.rows(window);
+            feed.rows(window, || self.core.recent_streams());
         }
     }
 
@@ -422,6 +429,9 @@ impl Learning {
                 Output::CatchUp { critic, candidate, window } => {
                     drop(self.outlets.tasks.send(Task::CatchUp { critic, candidate, window }));
                 }
+                // So does the thread of rebuilds.
+                Output::Rebuild(job) => drop(self.outlets.rebuilds.send(RebuildTask::Run(job))),
+                Output::FollowRebuild(rebuilt) => drop(self.outlets.rebuilds.send(RebuildTask::Follow(rebuilt))),
                 Output::Garbage(model) => drop(self.outlets.garbage.try_send(model)),
                 // The core hands out one at a time.
                 Output::Checkpoint(checkpoint) => drop(self.outlets.checkpoints.send(checkpoint)),
@@ -456,11 +466,12 @@ mod tests {
 
     fn learning(ingest: Receiver<Bytes>) -> Learning {
         let config = Arc::new(Config::default());
-        let (wants, done, written, commands) = (never(), never(), never(), never());
+        let (wants, done, rebuilt, written, commands) = (never(), never(), never(), never(), never());
         let calls = turns(CALLS).1;
-        let inbox = Inbox { ingest, calls, wants, done, written, commands };
+        let inbox = Inbox { ingest, calls, wants, done, rebuilt, written, commands };
         let outlets = Outlets {
             tasks: bounded(1).0,
+            rebuilds: bounded(1).0,
             garbage: bounded(1).0,
             fresh: bounded(1).0,
             checkpoints: bounded(1).0,

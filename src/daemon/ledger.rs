@@ -1,7 +1,7 @@
 //! The journal as the core writes it: one group after the other, what to do when that fails, when a checkpoint is due, and
 //! what may be forgotten.
 
-use super::recovery::{Recovered, group_of};
+use super::recovery::{KnownCheckpoint, Recovered, group_of};
 use crate::clock::Now;
 use crate::journal::checkpoint::Checkpoints;
 use crate::journal::retention::{LedgerSettings, SyncMode};
@@ -54,11 +54,15 @@ pub struct Ledger {
     /// Checkpoints that are there, the newest first: offset, number of the oldest group that a start from it needs.
     kept: Vec<(u64, u64)>,
     last_checkpoint: Option<CheckpointStatus>,
+    /// When the newest one was written, Unix seconds.
+    checkpoint_time: Option<f64>,
     checkpoint_failures: u64,
+    /// Why the last one could not be written, if it could not.
+    checkpoint_failure: Option<String>,
 }
 
 impl Ledger {
-    /// Go on behind what was recovered.
+    /// Go on behind what was recovered. If the journal cannot be written, that is a failure as any other: [`Ledger::retry`].
     ///
     /// # Errors
     /// If the journal cannot be read.
@@ -67,10 +71,11 @@ impl Ledger {
         checkpoints: Arc<dyn Checkpoints>,
         settings: LedgerSettings,
         recovered: &Recovered,
+        now: Now,
     ) -> Result<Self, StoreError> {
         let mut kept = Vec::new();
-        for &(_, replay_from) in &recovered.checkpoints {
-            kept.push((recovered.from_checkpoint.unwrap_or(0), group_of(storage.as_mut(), replay_from)?));
+        for &KnownCheckpoint { offset, replay_from, .. } in &recovered.checkpoints {
+            kept.push((offset, group_of(storage.as_mut(), replay_from)?));
         }
         let (mut bytes, mut next) = (0, 0);
         let first = storage.bounds()?.map(|(first, _)| first);
@@ -85,9 +90,9 @@ impl Ledger {
             next = last.id + 1;
         }
         // What a start finds is written once more before it is built upon: a sync before the start may have failed.
-        storage.reopen()?;
-        storage.set_mark(recovered.state.end())?;
-        Ok(Self {
+        let written = storage.reopen().and_then(|()| storage.set_mark(recovered.state.end()));
+        let newest = recovered.checkpoints.first().map_or((0, 0), |newest| (newest.group, newest.offset));
+        let mut ledger = Self {
             storage,
             checkpoints,
             settings,
@@ -101,17 +106,28 @@ impl Ledger {
             failure: None,
             retry_at: 0.0,
             failures: 0,
-            started: recovered.checkpoints.first().map_or((0, 0), |c| (c.0, recovered.from_checkpoint.unwrap_or(0))),
+            started: newest,
             writing: false,
             kept,
             last_checkpoint: None,
+            checkpoint_time: recovered.checkpoints.first().map(|newest| newest.time),
             checkpoint_failures: 0,
-        })
+            checkpoint_failure: None,
+        };
+        if let Err(e) = written {
+            ledger.failed(&e, now);
+        }
+        Ok(ledger)
     }
 
     /// The last group that was written, and the offset behind it.
     pub fn end(&self) -> Mark {
         self.end
+    }
+
+    /// Offset of the first row that is retained; none if no group is.
+    pub fn first_offset(&self) -> Option<u64> {
+        self.first.map(|head| head.first_offset)
     }
 
     /// Why nothing can be written, if that is so.
@@ -166,6 +182,13 @@ impl Ledger {
                 false
             }
         }
+    }
+
+    /// Keep a group that could not be written yet, for [`Ledger::retry`]. Returns where it will end.
+    pub fn hold_back(&mut self, writer: GroupWriter, time: f64) -> Mark {
+        assert!(self.failure.is_some(), "otherwise it is written");
+        let Mark { id, offset, crc } = self.end;
+        self.stuck.get_or_insert_with(|| writer.finish(id + 1, offset, crc, time)).mark()
     }
 
     fn append(&mut self, group: &StoredGroup) -> Result<(), StoreError> {
@@ -255,6 +278,8 @@ impl Ledger {
     }
 
     fn try_again(&mut self) -> Result<(), StoreError> {
+        // Closing a file that was deleted would delete what is in it.
+        self.storage.check_in_place()?;
         self.storage.reopen()?;
         let last = match self.storage.bounds()? {
             Some((_, last)) => self.storage.read(last, 1)?.pop().map(|group| (group.id, group.crc)),
@@ -275,6 +300,16 @@ impl Ledger {
             self.written(&group, self.synced_at);
         }
         Ok(())
+    }
+
+    /// Look whether the files are still where they were: once a second. What was written to a file that was deleted is kept by
+    /// this process alone, so nothing more is taken in.
+    pub fn check_in_place(&mut self, now: Now) {
+        if self.failure.is_none()
+            && let Err(e) = self.storage.check_in_place()
+        {
+            self.failed(&e, now);
+        }
     }
 
     /// Make durable what has been written, if it is time.
@@ -341,11 +376,13 @@ impl Ledger {
                 self.kept.insert(0, (done.offset, oldest.unwrap_or(0)));
                 self.kept.truncate(crate::journal::checkpoint::KEPT);
                 let CheckpointDone { offset, seconds, .. } = *done;
+                (self.checkpoint_time, self.checkpoint_failure) = (Some(now.unix), None);
                 self.last_checkpoint = Some(CheckpointStatus { offset, bytes: *bytes, seconds, time: now.unix });
             }
             Err(why) => {
                 log::warn!("event=checkpoint_failed offset={} why={why:?}", done.offset);
                 self.checkpoint_failures += 1;
+                self.checkpoint_failure = Some(why.clone());
             }
         }
     }
@@ -364,7 +401,9 @@ impl Ledger {
             failures: self.failures,
             checkpoint: self.last_checkpoint.clone(),
             checkpoint_offset: self.kept.first().map(|&(offset, _)| offset),
+            checkpoint_time: self.checkpoint_time,
             checkpoint_failures: self.checkpoint_failures,
+            checkpoint_failure: self.checkpoint_failure.clone(),
         }
     }
 }

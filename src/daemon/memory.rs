@@ -4,9 +4,8 @@
 //! passing comes on top: solving for the weights and writing a checkpoint copy a model's matrices for a moment, and a
 //! refit needs three matrices of `evidence_rows` squared on each of its threads.
 
-use super::learning::GROUP_BYTES;
-use super::queries::{LARGE_QUERIES, PAGED_MAX, WAITING};
-use super::{CALLS, transport_limits};
+use super::bounds::{CALLS, GROUP_BYTES, LARGE_QUERIES, PAGED_MAX, WAITING};
+use super::transport_limits;
 use crate::config::{Config, ConfigParts, Limits};
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
@@ -17,6 +16,7 @@ use crate::math::statistics::Chain;
 use crate::state::streams::Streams;
 use crate::transition::Rows;
 use crate::wire::status::{MemoryStatus, ModelMemoryStatus};
+use rustix::process::{Resource, getrlimit};
 
 const NUMBER: usize = size_of::<f64>();
 /// Numbers of the record of a cut beside those that m, D and H tell.
@@ -106,6 +106,22 @@ impl ModelFootprint {
     }
 }
 
+/// Bytes of memory that this process may have at most, and what limits it; none if that cannot be found out.
+fn available_bytes() -> Option<(u64, &'static str)> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let installed = read("/proc/meminfo").and_then(|text| {
+        let kilobytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix(" kB")?;
+        Some(1024 * kilobytes.trim().parse::<u64>().ok()?)
+    });
+    let group = read("/proc/self/cgroup").and_then(|text| {
+        let path = text.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
+        read(&format!("/sys/fs/cgroup{path}/memory.max"))?.trim().parse().ok()
+    });
+    let limit = getrlimit(Resource::As).current;
+    let limits = [(installed, "the machine"), (group, "the cgroup"), (limit, "ulimit -v")];
+    limits.into_iter().filter_map(|(bytes, whose)| Some((bytes?, whose))).min()
+}
+
 /// Bytes of requests that wait behind the transport as they came, and of those that have been read.
 fn read_bytes(limits: &Limits, rewards: usize) -> usize {
     /// Bytes of memory for each byte of a batch, at most (see `wire`).
@@ -167,7 +183,7 @@ impl Footprint {
         }
     }
 
-    /// Log it.
+    /// Log it, and that it is more than there is, if it is.
     pub fn log(&self) {
         let Self { row, window, stream, streams, queues, models } = self;
         log::info!(
@@ -175,6 +191,13 @@ impl Footprint {
              queues_bytes_max={queues} kept_bytes_max={}",
             self.kept()
         );
+        let (most, there) = ((self.kept() + self.queues) as u64, available_bytes());
+        if let Some((bytes, whose)) = there.filter(|&(bytes, _)| bytes < most) {
+            log::warn!(
+                "event=memory_may_not_suffice allowed_by_settings={most} allowed_by={whose:?} bytes={bytes} \
+                 hint=\"lower window_rows, dictionary_max, streams_max or limits.connections_max\""
+            );
+        }
         for model in models {
             let ModelFootprint { critic, bytes, beside, .. } = model;
             let element = model.element();

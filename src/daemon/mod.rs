@@ -12,23 +12,32 @@
 //! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full;
 //! notices are dropped.
 
+pub mod archive;
+mod bounds;
 pub mod core;
 mod learning;
 pub mod ledger;
 pub mod memory;
 pub mod quarantine;
 mod queries;
+pub mod rebuild;
+mod rebuild_thread;
 pub mod recovery;
 mod refit_thread;
+pub mod replace;
 pub mod survey;
+mod systemd;
 pub mod warm_start;
 
+use self::bounds::CALLS;
 use self::core::Core;
 use self::learning::{Inbox, Learning, Outlets};
 use self::ledger::CheckpointDone;
 use self::queries::{Control, FastPath, Ports};
-use self::recovery::RecoverError;
+use self::rebuild_thread::Rebuilds;
+use self::recovery::{OnTheWay, RecoverError};
 use self::refit_thread::Refits;
+use self::systemd::notify as notify_systemd;
 use self::warm_start::{Feeding, WarmStart, WarmStartError};
 use crate::clock::Clock;
 use crate::config::{self, Config};
@@ -36,15 +45,16 @@ use crate::http::{self, Http};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::SqliteStorage;
 use crate::keys::{KeyError, KeyPair};
-use crate::telemetry::{self, EventBus, Heartbeat, Restarts, Timings};
+use crate::telemetry::{self, EventBus, Heartbeat, Restarts, StartProgress, Timings};
 #[cfg(feature = "curve")]
 use crate::transport::CurveSettings;
-use crate::transport::turns::{Share, turns};
+use crate::transport::turns::turns;
 use crate::transport::{self, Endpoint, Endpoints, SocketName, Transport};
 use crate::whole_file;
 use crate::wire::status::RecoveredStatus;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 use sd_notify::NotifyState;
 use serde_json::json;
 use std::collections::HashMap;
@@ -56,8 +66,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Requests that may wait for the core.
-const CALLS: Share = Share { peer_bytes: 8 << 20, total_bytes: 64 << 20 };
 /// Offsets that queries wait for and the core has not heard of.
 const WANTS: usize = 256;
 /// Old models that may wait to be dropped elsewhere.
@@ -66,6 +74,13 @@ const GARBAGE: usize = 4;
 const TICK: Duration = Duration::from_secs(1);
 /// Most that the core goes without looking at its clock.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Open files without which a daemon would end soon: its own, and a few connections.
+const DESCRIPTORS_MIN: u64 = 64;
+/// Between two reports of a long start to the log and to systemd, which waits longer each time.
+const REPORT: Duration = Duration::from_secs(5);
+const EXTENSION_US: u32 = 60_000_000;
+/// Between two checkpoints of a long start.
+const KEEP: Duration = Duration::from_secs(60);
 /// At a stop, messages already taken are learned for at most so long.
 const DRAIN: Duration = Duration::from_millis(1000);
 /// At a stop, replies and publications are sent for at most so long.
@@ -97,6 +112,13 @@ pub enum StartError {
     Locked {
         /// Which one.
         path: PathBuf,
+        /// Its process, if that can be seen from here.
+        process: Option<u32>,
+    },
+    /// A repair, a reset or a restore of the data directory was interrupted.
+    Unfinished {
+        /// Which one.
+        path: PathBuf,
     },
     /// What is in the data directory cannot be gone on with.
     Recover {
@@ -109,6 +131,11 @@ pub enum StartError {
     WarmStart(WarmStartError),
     /// The daemon's secret key cannot be used.
     Keys(KeyError),
+    /// The process may open too few files.
+    FewDescriptors {
+        /// How many it may.
+        allowed: u64,
+    },
     /// A thread cannot be started.
     Thread(std::io::Error),
 }
@@ -122,10 +149,28 @@ impl fmt::Display for StartError {
             Self::DataDir { path, source } => {
                 write!(f, "cannot write to {}: {source}; choose another with --data-dir", path.display())
             }
-            Self::Locked { path } => {
-                write!(f, "another daemon uses {}; choose another directory with --data-dir", path.display())
+            Self::Locked { path, process } => {
+                let (path, number) = (path.display(), process.map(|id| format!(" (process {id})")).unwrap_or_default());
+                write!(
+                    f,
+                    "another criticd{number} uses {path}; end it with `criticd stop {path}`, or choose another directory \
+                     with --data-dir"
+                )
+            }
+            Self::Unfinished { path } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "a repair, reset or restore of {path} was interrupted; finish it with `criticd repair {path}`"
+                )
             }
             Self::Recover { source: RecoverError::Settings(why), .. } => f.write_str(why),
+            Self::Recover { source: source @ RecoverError::Stopped, .. } => write!(f, "{source}"),
+            Self::Recover { path, source: source @ RecoverError::Store(_) } => write!(
+                f,
+                "{source}\nNothing has been changed. Check the owner, the mode and the disk of {}",
+                path.display()
+            ),
             Self::Recover { path, source } => {
                 let path = path.display();
                 write!(
@@ -136,6 +181,11 @@ impl fmt::Display for StartError {
             }
             Self::WarmStart(e) => write!(f, "{e}"),
             Self::Keys(e) => write!(f, "curve_secret_key: {e}"),
+            Self::FewDescriptors { allowed } => write!(
+                f,
+                "the process may open {allowed} files (ulimit -n), and the daemon needs {DESCRIPTORS_MIN} at least, and three \
+                 for each connection"
+            ),
             Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
         }
     }
@@ -151,8 +201,15 @@ impl std::error::Error for StartError {
             Self::Recover { source, .. } => Some(source),
             Self::WarmStart(e) => Some(e),
             Self::Keys(source) => Some(source),
-            Self::Locked { .. } => None,
+            Self::Locked { .. } | Self::Unfinished { .. } | Self::FewDescriptors { .. } => None,
         }
+    }
+}
+
+impl StartError {
+    /// Whether the start was stopped on request.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, Self::Recover { source: RecoverError::Stopped, .. })
     }
 }
 
@@ -178,6 +235,8 @@ pub struct Daemon {
     threads: Vec<JoinHandle<()>>,
     warm_start: Option<(Arc<warm_start::WarmStartProgress>, JoinHandle<()>)>,
     endpoints_file: PathBuf,
+    /// The text of that file, if it could not be written yet.
+    unwritten: Mutex<Option<String>>,
 }
 
 /// What the core's thread is started with.
@@ -225,13 +284,41 @@ impl Daemon {
         warm_start: Option<&WarmStart>,
         progress: &mut dyn FnMut(StartupProgress),
     ) -> Result<Self, StartError> {
+        Self::start_unless(&AtomicBool::new(false), config, warm_start, progress)
+    }
+
+    /// As [`Daemon::start_with`]; it ends with [`StartError::Recover`] soon after `stop` is set, while the journal is read.
+    ///
+    /// # Errors
+    /// If any of that fails; nothing stays bound.
+    pub fn start_unless(
+        stop: &AtomicBool,
+        config: Config,
+        warm_start: Option<&WarmStart>,
+        progress: &mut dyn FnMut(StartupProgress),
+    ) -> Result<Self, StartError> {
+        if let Some(allowed) = getrlimit(Resource::Nofile).maximum.filter(|&allowed| allowed < DESCRIPTORS_MIN) {
+            return Err(StartError::FewDescriptors { allowed });
+        }
         let config = Arc::new(config);
         let (lock, endpoints_file) = claim(&config.data_dir)?;
         let clock = Clock::start();
         // Asked for first: what is wrong there is wrong whatever the journal holds.
         let keys = if config.curve_endpoints().next().is_some() { config.curve_secret_key.as_deref() } else { None };
         let keys = keys.map(KeyPair::load).transpose().map_err(StartError::Keys)?;
-        let core = open_core(&config, clock, &mut |rows, of| progress(StartupProgress::Recovering { rows, of }))?;
+        // Bound first, so that an address in use is noticed before a long journal is read.
+        let listener = http::Listener::bind(&config).map_err(StartError::Http)?;
+        let recovered: Arc<StartProgress> = Arc::default();
+        let serve =
+            |listener| http::Starting::serve(&config, listener, Arc::clone(&recovered)).map_err(StartError::Http);
+        let starting = listener.as_ref().map(serve).transpose()?;
+        let mut core = open_core(&config, clock, stop, &mut |rows, of| {
+            recovered.set(rows, of);
+            progress(StartupProgress::Recovering { rows, of });
+        })?;
+        core.set_run((1000.0 * clock.now().unix) as u64);
+        // Answers are there before the first question.
+        core.refresh(clock.now(), &|| clock.now());
         let mut checking = |done| progress(StartupProgress::Checking(done));
         let plan = match warm_start {
             Some(warm) => warm_start::plan(warm, &config, &core, &mut checking).map_err(StartError::WarmStart)?,
@@ -254,7 +341,9 @@ impl Daemon {
             endpoints: transport.endpoints.clone(),
             restarts: http_restarts.clone(),
         };
-        let http = Http::start(&config, sources).map_err(StartError::Http)?;
+        drop(starting);
+        let http = listener.map(|listener| Http::start_on(&config, listener, sources)).transpose();
+        let http = http.map_err(StartError::Http)?;
         let (commands, command_queue) = bounded(4);
         let mut daemon = Self {
             endpoints: transport.endpoints.clone(),
@@ -264,6 +353,7 @@ impl Daemon {
             threads: Vec::new(),
             warm_start: None,
             endpoints_file,
+            unwritten: Mutex::default(),
             config: Mutex::new(Arc::clone(&config)),
             transport: None,
             http: None,
@@ -300,6 +390,8 @@ impl Daemon {
         let (tasks, task_queue) = bounded(1);
         let (done, done_queue) = bounded(2);
         let (garbage, garbage_queue) = bounded(GARBAGE);
+        let (rebuilds, rebuild_queue) = bounded(1);
+        let (rebuilt, rebuilt_queue) = bounded(1);
         let (checkpoints, checkpoint_queue) = bounded::<Box<Checkpoint>>(1);
         let (written, written_queue) = bounded(1);
         let (requests, replies) = (transport.control.clone(), transport.replies.clone());
@@ -311,11 +403,13 @@ impl Daemon {
             calls: call_queue,
             wants: want_queue,
             done: done_queue,
+            rebuilt: rebuilt_queue,
             written: written_queue,
             commands,
         };
         let (replies, publish) = (transport.replies.clone(), transport.publish.clone());
-        let outlets = Outlets { tasks, garbage, fresh, checkpoints, replies, publish, dropped_publications: 0 };
+        let outlets =
+            Outlets { tasks, rebuilds, garbage, fresh, checkpoints, replies, publish, dropped_publications: 0 };
         self.transport = Some(transport);
         let mut learning = Learning::new(core, Arc::clone(&config), clock, inbox, outlets);
         (learning.warm, learning.lock) = (warm, Some(lock));
@@ -324,6 +418,9 @@ impl Daemon {
         let threads = refit_thread::threads(config.refit_threads);
         let refits = Refits { tasks: task_queue, garbage: garbage_queue, done, stop, threads, restarts };
         let directory = Directory::new(&config.data_dir);
+        let stop = Arc::clone(&self.stop_refits);
+        let rebuilds = Rebuilds { directory: config.data_dir.clone(), tasks: rebuild_queue, done: rebuilt, stop };
+        self.spawn("rebuild", move || rebuilds.run())?;
         self.spawn("refit", move || refits.run())?;
         self.spawn("checkpoint", move || write_checkpoints(&directory, &checkpoint_queue, &written))?;
         self.spawn("control", move || control.run())?;
@@ -334,8 +431,15 @@ impl Daemon {
     fn announce(&self, keys: Option<&KeyPair>) -> Result<(), StartError> {
         let encrypted = self.transport.as_ref().map_or(&[][..], |transport| &transport.encrypted);
         let public_key = keys.map(|keys| keys.public.as_str());
-        write_endpoints(&self.endpoints_file, &self.endpoints, encrypted, public_key, self.http_address())
-            .map_err(|source| StartError::DataDir { path: self.endpoints_file.clone(), source })?;
+        let text = endpoints_text(&self.endpoints, encrypted, public_key, self.http_address());
+        if let Err(source) = write_endpoints(&self.endpoints_file, &text) {
+            let path = self.endpoints_file.clone();
+            if !forbids_writing(&source) {
+                return Err(StartError::DataDir { path, source });
+            }
+            log::warn!("event=endpoints_not_written file={:?} why={:?}", path.display(), source.to_string());
+            *self.unwritten.lock() = Some(text);
+        }
         notify_systemd(&[NotifyState::Ready]);
         Ok(())
     }
@@ -354,6 +458,14 @@ impl Daemon {
         let thread = std::thread::Builder::new().name(name.into()).spawn(run).map_err(StartError::Thread)?;
         self.threads.push(thread);
         Ok(())
+    }
+
+    /// Try again to write `endpoints.json`, if the start could not.
+    pub fn write_endpoints(&self) {
+        let mut unwritten = self.unwritten.lock();
+        if unwritten.take_if(|text| write_endpoints(&self.endpoints_file, text).is_ok()).is_some() {
+            log::info!("event=endpoints_written file={:?}", self.endpoints_file.display());
+        }
     }
 
     /// The name of a thread that ended without a request: a bug. The daemon should be stopped.
@@ -418,8 +530,8 @@ impl Daemon {
         if let Some(http) = self.http.take() {
             http.stop();
         }
-        if let Some(refit) = threads.get("refit") {
-            wait(refit, DRAIN + FLUSH);
+        for background in ["refit", "rebuild"].iter().filter_map(|name| threads.get(*name)) {
+            wait(background, DRAIN + FLUSH);
         }
         if let Some(checkpoint) = threads.remove("checkpoint") {
             // One that is half written would have to be written again.
@@ -488,40 +600,76 @@ fn claim(directory: &Path) -> Result<(std::fs::File, PathBuf), StartError> {
     let failed = |source| StartError::DataDir { path: directory.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     let lock = lock(directory)?;
+    if replace::pending(directory).map_err(failed)?.is_some() {
+        return Err(StartError::Unfinished { path: directory.to_owned() });
+    }
     let endpoints_file = directory.join("endpoints.json");
     // Left by a daemon that was killed: clients take the file for a sign that all is ready.
     match std::fs::remove_file(&endpoints_file) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(e)),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound && !forbids_writing(&e) => Err(failed(e)),
         _ => Ok((lock, endpoints_file)),
     }
 }
 
-/// Notify systemd, if it started us with `Type=notify`.
-fn notify_systemd(state: &[NotifyState<'_>]) {
-    if let Err(e) = sd_notify::notify(state) {
-        log::debug!("event=notify_failed why={:?}", e.to_string());
-    }
+/// Whether nothing can be written there now, though it may be later: the daemon starts all the same, and stores nothing.
+fn forbids_writing(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    let kinds =
+        [Kind::StorageFull, Kind::QuotaExceeded, Kind::FileTooLarge, Kind::ReadOnlyFilesystem, Kind::PermissionDenied];
+    kinds.contains(&error.kind())
 }
 
-/// One daemon at a time: the lock goes with the process, however it ends.
+/// One daemon at a time: the lock goes with the process, however it ends. The file has the number of the process that has
+/// taken it last.
 ///
 /// # Errors
 /// If another process has it, or the file cannot be made.
 pub fn lock(directory: &Path) -> Result<std::fs::File, StartError> {
+    use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
     let path = directory.join("lock");
-    let open = || {
-        use std::os::unix::fs::OpenOptionsExt;
-        std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)
-    };
-    let file = open().map_err(|source| StartError::DataDir { path: path.clone(), source })?;
+    let open = || std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    // A lock that is there can be taken where nothing can be written.
+    let file = open().or_else(|e| if forbids_writing(&e) { std::fs::File::open(&path).map_err(|_| e) } else { Err(e) });
+    let file = file.map_err(|source| StartError::DataDir { path: path.clone(), source })?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(StartError::Locked { path: directory.to_owned() }),
+        Ok(()) => {
+            let number = format!("{}\n", std::process::id());
+            // On a full disk the lock holds without the number.
+            drop(file.write_all_at(number.as_bytes(), 0).and_then(|()| file.set_len(number.len() as u64)));
+            Ok(file)
+        }
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(StartError::Locked { path: directory.to_owned(), process: owner(directory).flatten() })
+        }
         Err(std::fs::TryLockError::Error(source)) => Err(StartError::DataDir { path, source }),
     }
 }
 
-fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u64)) -> Result<Core, StartError> {
+/// Whether a process has the lock of `directory`, and which, if it can be seen from here: its number counts only if the process
+/// has the file open, since numbers are used again and those of another container mean others.
+pub fn owner(directory: &Path) -> Option<Option<u32>> {
+    use std::os::unix::fs::MetadataExt as _;
+    let path = directory.join("lock");
+    let file = std::fs::File::open(&path).ok()?;
+    if file.try_lock().is_ok() {
+        return None;
+    }
+    let identity = |file: std::fs::Metadata| (file.dev(), file.ino());
+    let of_lock = file.metadata().ok().map(identity);
+    let number = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+    Some(number.filter(|number: &u32| {
+        let descriptors = std::fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten();
+        let mut files = descriptors.filter_map(|entry| std::fs::metadata(entry.path()).ok());
+        of_lock.is_some() && files.any(|file| Some(identity(file)) == of_lock)
+    }))
+}
+
+fn open_core(
+    config: &Arc<Config>,
+    clock: Clock,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Core, StartError> {
     let directory = &config.data_dir;
     if !config.journal {
         if SqliteStorage::exists(directory) {
@@ -533,8 +681,27 @@ fn open_core(config: &Arc<Config>, clock: Clock, progress: &mut dyn FnMut(u64, u
     let started = Instant::now();
     let storage = SqliteStorage::open(directory).map_err(|e| refused(RecoverError::Store(e)))?;
     let checkpoints: Arc<dyn Checkpoints> = Arc::new(Directory::new(directory));
+    let (mut said, mut kept) = (started, started);
+    let mut watched = |rows, of| {
+        progress(rows, of);
+        if stop.load(Ordering::Relaxed) {
+            return OnTheWay::Stop;
+        }
+        if said.elapsed() >= REPORT {
+            said = Instant::now();
+            log::info!("event=recovering rows={rows} of={of}");
+            let status = format!("learning the journal again: {rows} of {of} rows");
+            notify_systemd(&[NotifyState::ExtendTimeoutUsec(EXTENSION_US), NotifyState::Status(&status)]);
+        }
+        if kept.elapsed() < KEEP {
+            return OnTheWay::Continue;
+        }
+        kept = Instant::now();
+        OnTheWay::Checkpoint(clock.now().unix)
+    };
+    let config = Arc::clone(config);
     let core =
-        Core::open(Arc::clone(config), Box::new(storage), checkpoints, clock.now(), progress).map_err(refused)?;
+        Core::open_watched(config, Box::new(storage), checkpoints, clock.now(), &mut watched).map_err(refused)?;
     if let Some(RecoveredStatus { offset, from_checkpoint, rows_replayed, torn_bytes, faults, .. }) = core.recovered() {
         let from = from_checkpoint.map_or_else(|| "null".to_owned(), |offset| offset.to_string());
         log::info!(
@@ -562,13 +729,17 @@ fn write_checkpoints(directory: &Directory, queue: &Receiver<Box<Checkpoint>>, w
 }
 
 /// Written whole or not at all: clients wait for this file to appear.
-fn write_endpoints(
-    path: &Path,
+fn write_endpoints(path: &Path, text: &str) -> std::io::Result<()> {
+    whole_file::write(path, &path.with_extension("json.new"), 0o666, text.as_bytes())
+}
+
+/// The text of `endpoints.json`.
+fn endpoints_text(
     endpoints: &Endpoints,
     encrypted: &[(SocketName, Endpoint)],
     public_key: Option<&str>,
     http: Option<SocketAddr>,
-) -> std::io::Result<()> {
+) -> String {
     let mut text = json!({
         "ingest": endpoints.ingest.to_string(),
         "control": endpoints.control.to_string(),
@@ -583,7 +754,7 @@ fn write_endpoints(
     if let Some(http) = http {
         text["http"] = http.to_string().into();
     }
-    whole_file::write(path, &path.with_extension("json.new"), 0o666, format!("{text:#}\n").as_bytes())
+    format!("{text:#}\n")
 }
 
 #[cfg(test)]
@@ -655,6 +826,7 @@ mod tests {
                 threads: Vec::new(),
                 warm_start: None,
                 endpoints_file: PathBuf::from("no such file"),
+                unwritten: Mutex::default(),
             };
             daemon.spawn(name, || std::thread::sleep(Duration::from_secs(4))).unwrap();
             daemon

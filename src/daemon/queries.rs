@@ -4,6 +4,7 @@
 //! The control thread takes requests in turns between peers, and looks at a request before it reads an array of it: whether
 //! its sender may ask that, and whether it has to wait. What waits, for rows or for the core, waits as it came.
 
+use super::bounds::{LARGE_QUERIES, PAGED_MAX, WAITING};
 use super::core::{Asked, Caller};
 use super::{DRAIN, TICK};
 use crate::board::Board;
@@ -11,20 +12,16 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
 use crate::telemetry::{Heartbeat, Timings};
-use crate::transport::turns::{Entrance, ITEM_BYTES, Share, Turns};
+use crate::transport::turns::{Entrance, ITEM_BYTES, Turns};
 use crate::transport::{Outbox, Reply, Request, SHORT_BYTES};
-use crate::wire::{self, ArrayForm, Draft, ErrorCode, Op, OpKind, WireError};
+use crate::wire::{self, Answering, ArrayForm, Draft, ErrorCode, Op, OpKind, WireError};
 use crossbeam_channel::{Receiver, Sender, select};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Queries that may wait for rows to be learned, in bytes as they came.
-pub(super) const WAITING: Share = Share { peer_bytes: 4 << 20, total_bytes: 32 << 20 };
 /// Of one peer at most so many.
 const WAITING_OF_PEER: usize = 512;
-/// Queries of many states that may be under way at a time, one of each peer.
-pub(super) const LARGE_QUERIES: usize = 8;
 /// Time that other requests take between two slices of a large query, at most, unless a single one takes longer.
 const BETWEEN_SLICES: Duration = Duration::from_millis(1);
 /// Multiplications of one slice of a large query: a fraction of a millisecond.
@@ -34,16 +31,15 @@ const SLICE_WORK: usize = 20_000_000;
 const AT_ONCE_WORK: usize = 200_000;
 /// Longer requests are not even looked at there.
 const AT_ONCE_BYTES: usize = 4096;
-/// Encoded snapshots kept for clients that fetch them page by page.
-pub(super) const PAGED_MAX: usize = 4;
 /// A query that waits for rows is answered after so long that they have not come.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 8] = ["hello", "pages", "kernels", "returns", "policies", "new_policy", "streams", "journal"];
+const FEATURES: [&str; 9] =
+    ["hello", "pages", "kernels", "returns", "policies", "new_policy", "streams", "critics", "journal"];
 
-/// Answers small queries where they arrive, on the transport's thread: that takes no longer than handing them over, and
+/// Answers small queries of one critic where they arrive, on the transport's thread: that takes no longer than handing them over, and
 /// spares them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
 /// whatever is wrong with a query.
 pub(super) struct FastPath {
@@ -78,7 +74,9 @@ impl FastPath {
         if op == Op::Ping {
             return Some(wire::encode_reply(&id, arrays, &pong(self.clock)));
         }
-        let Op::Value { states, rows, dim, critic, ask, min_offset } = &op else { return None };
+        let Op::Value { states, rows, dim, critics: Answering::One(critic), ask, min_offset } = &op else {
+            return None;
+        };
         let model = self.board.evaluator(self.board.critic(critic.as_deref()).ok()?)?;
         let snapshot = model.snapshot();
         let learned = min_offset.is_none_or(|needed| snapshot.offset >= needed);
@@ -132,14 +130,14 @@ pub(super) struct Control {
     deadline: Option<Instant>,
     /// Kept, so that an answer allocates nothing but its message.
     scratch: Scratch,
-    evaluation: Evaluation,
+    evaluations: Vec<Evaluation>,
 }
 
 /// A query, as it came, for rows that are not learned yet.
 struct Waiting {
     request: Request,
-    critic: usize,
-    /// Rows that the snapshot must have learned.
+    critics: Vec<usize>,
+    /// Rows that the snapshots must have learned.
     needs: u64,
 }
 
@@ -149,14 +147,14 @@ impl Waiting {
     }
 }
 
-/// A query that is being answered slice by slice, from one snapshot.
+/// A query that is being answered slice by slice, from one snapshot of each critic.
 struct LargeQuery {
     query: ValueQuery,
-    model: Arc<Evaluator>,
     started: Instant,
-    /// Rows of `evaluation` that are done.
-    done: usize,
-    evaluation: Evaluation,
+    /// Evaluations that are done, and rows of the next one.
+    done: (usize, usize),
+    /// One of each model.
+    evaluations: Vec<Evaluation>,
 }
 
 /// An encoded snapshot that is being fetched in pages.
@@ -176,6 +174,10 @@ struct ValueQuery {
     rows: usize,
     dim: usize,
     ask: Ask,
+    /// What answers: one model, or one of each critic that the request names.
+    models: Vec<Arc<Evaluator>>,
+    /// Whether the reply is a map of critics.
+    by_name: bool,
 }
 
 impl Control {
@@ -192,7 +194,7 @@ impl Control {
             paged: VecDeque::new(),
             deadline: None,
             scratch: Scratch::default(),
-            evaluation: Evaluation::default(),
+            evaluations: Vec::new(),
         }
     }
 
@@ -356,36 +358,68 @@ impl Control {
     /// A `value` request: checks that need no states come first.
     fn query(&mut self, caller: &Caller, draft: Draft<'_>, request: Request) -> Result<(), WireError> {
         let (started, limits) = (Instant::now(), self.config.limits.wire());
-        let critic = self.board.critic(draft.critic()?)?;
-        let (model, min_offset) = (self.board.evaluator(critic), draft.min_offset()?);
+        let answering = draft.answering()?;
+        let by_name = matches!(answering, Answering::Each(_));
+        let (critics, min_offset) = (self.critics(&answering)?, draft.min_offset()?);
+        let models: Vec<_> = critics.iter().map(|&critic| self.board.evaluator(critic)).collect();
         let needs = min_offset.unwrap_or(0);
         let is_long = request.payload.len() > AT_ONCE_BYTES;
-        if let (Some(model), Some(dim), true) = (&model, draft.dim(&limits), is_long) {
-            check_dim(dim, model.snapshot())?;
+        if let (Some(dim), true) = (draft.dim(&limits), is_long) {
+            models.iter().flatten().try_for_each(|model| check_dim(dim, model.snapshot()))?;
         }
         // Rows that are to be waited for may be the ones that make the first model.
-        let learned = model.as_ref().map_or(min_offset.is_none(), |model| model.snapshot().offset >= needs);
+        let has_learned = |model: &Option<Arc<Evaluator>>| {
+            model.as_ref().map_or(min_offset.is_none(), |m| m.snapshot().offset >= needs)
+        };
+        let learned = models.iter().all(has_learned);
         // A long one that waits is checked when its rows are there.
         let decoded =
             if learned || !is_long { Some(draft.decode(&limits).map_err(|refused| refused.error)?) } else { None };
         if !learned {
-            return self.wait(Waiting { request, critic, needs });
+            return self.wait(Waiting { request, critics, needs });
         }
-        let model = model.map_or_else(|| self.model(Some(&self.config.critics[critic].name)), Ok)?;
+        let models =
+            critics.iter().zip(models).map(|(&critic, model)| model.ok_or_else(|| self.no_model(critic, by_name)));
+        let models = models.collect::<Result<Vec<_>, _>>()?;
         let Some(wire::Request { op: Op::Value { states, rows, dim, ask, .. }, .. }) = decoded else {
             unreachable!("a query was decoded")
         };
-        check_dim(dim, model.snapshot())?;
-        let query = ValueQuery { caller: caller.clone(), states, rows, dim, ask };
-        if rows > slice_rows(model.snapshot(), ask) {
-            self.large.push_back(LargeQuery::new(query, model, started));
+        models.iter().try_for_each(|model| check_dim(dim, model.snapshot()))?;
+        let work: usize = models.iter().map(|model| state_work(model.snapshot(), ask)).sum();
+        let query = ValueQuery { caller: caller.clone(), states, rows, dim, ask, models, by_name };
+        if rows > slice_rows(work) {
+            self.large.push_back(LargeQuery::new(query, started));
             return Ok(());
         }
-        let done = model.evaluate_into(&query.states, ask, &mut self.scratch, &mut self.evaluation);
-        let evaluation = done.map(|()| &self.evaluation).map_err(WireError::from);
-        self.answer_value(caller, model.snapshot(), evaluation);
+        self.evaluations.resize_with(self.evaluations.len().max(query.models.len()), Evaluation::default);
+        for (model, found) in query.models.iter().zip(&mut self.evaluations) {
+            model.evaluate_into(&query.states, ask, &mut self.scratch, found)?;
+        }
+        self.answer_value(&query, &self.evaluations);
         self.timings.query.observe(started.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// Numbers of the critics that are to answer.
+    fn critics(&self, answering: &Answering) -> Result<Vec<usize>, WireError> {
+        match answering {
+            Answering::One(name) => Ok(vec![self.board.critic(name.as_deref())?]),
+            Answering::Each(names) => {
+                let named = |(index, name): (usize, &String)| {
+                    let found = self.board.critic(Some(name));
+                    found.map_err(|fault| WireError { field: Some("critics"), ..fault }.at(index))
+                };
+                names.iter().enumerate().map(named).collect()
+            }
+        }
+    }
+
+    /// Why there is no model of a critic, which is named if several were asked.
+    fn no_model(&self, critic: usize, by_name: bool) -> WireError {
+        let settings = &self.config.critics[critic];
+        let of = if by_name { format!(" of critic \"{}\"", settings.name) } else { String::new() };
+        let message = format!("there is no model{of} before {} rows have arrived", settings.warmup_rows);
+        WireError::new(ErrorCode::NotReady, message)
     }
 
     /// Keep a query until its rows are learned.
@@ -414,8 +448,8 @@ impl Control {
         let offsets: Vec<Option<u64>> =
             (0..self.config.critics.len()).map(|critic| self.board.get(critic).map(|s| s.offset)).collect();
         let (ready, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(|waiting: &Waiting| {
-            let learned = offsets[waiting.critic].is_some_and(|offset| offset >= waiting.needs);
-            learned || waiting.request.since.elapsed() > WAIT_MAX
+            let learned = |&critic: &usize| offsets[critic].is_some_and(|offset| offset >= waiting.needs);
+            waiting.critics.iter().all(learned) || waiting.request.since.elapsed() > WAIT_MAX
         });
         self.waiting = waiting;
         for ready in ready {
@@ -427,10 +461,7 @@ impl Control {
 
     fn model(&self, critic: Option<&str>) -> Result<Arc<Evaluator>, WireError> {
         let index = self.board.critic(critic)?;
-        self.board.evaluator(index).ok_or_else(|| {
-            let needed = self.config.critics[index].warmup_rows;
-            WireError::new(ErrorCode::NotReady, format!("there is no model before {needed} rows have arrived"))
-        })
+        self.board.evaluator(index).ok_or_else(|| self.no_model(index, false))
     }
 
     /// One page of a snapshot's encoding. All pages of one revision come from one encoding, kept while clients fetch it.
@@ -479,22 +510,28 @@ impl Control {
     /// A slice of the large query whose turn it is; whether there is one.
     fn answer_a_slice(&mut self) -> bool {
         let Some(mut large) = self.large.pop_front() else { return false };
-        match large.advance(&mut self.scratch, &mut self.evaluation) {
+        if self.evaluations.is_empty() {
+            self.evaluations.push(Evaluation::default());
+        }
+        match large.advance(&mut self.scratch, &mut self.evaluations[0]) {
             Ok(false) => self.large.push_back(large),
             Ok(true) => {
-                let LargeQuery { query, model, evaluation, .. } = &large;
-                self.answer_value(&query.caller, model.snapshot(), Ok(evaluation));
+                self.answer_value(&large.query, &large.evaluations);
                 self.timings.query.observe(large.started.elapsed().as_secs_f64());
             }
-            Err(error) => self.answer_value(&large.query.caller, large.model.snapshot(), Err(error)),
+            Err(error) => self.send(large.query.caller.refuse(&error)),
         }
         true
     }
 
-    fn answer_value(&self, caller: &Caller, snapshot: &Snapshot, evaluation: Result<&Evaluation, WireError>) {
-        self.send(match evaluation {
-            Ok(evaluation) => caller.reply(&wire::Reply::Value { evaluation, snapshot }),
-            Err(error) => caller.refuse(&error),
+    /// Send the reply to a query; `evaluations` begin with those of its models.
+    fn answer_value(&self, query: &ValueQuery, evaluations: &[Evaluation]) {
+        let answers = || evaluations.iter().zip(query.models.iter().map(|model| &**model.snapshot()));
+        self.send(if query.by_name {
+            query.caller.reply(&wire::Reply::Values(&answers().collect::<Vec<_>>()))
+        } else {
+            let (evaluation, snapshot) = answers().next().expect("a query has a model");
+            query.caller.reply(&wire::Reply::Value { evaluation, snapshot })
         });
     }
 
@@ -520,11 +557,11 @@ fn check_dim(dim: usize, snapshot: &Snapshot) -> Result<(), WireError> {
     Err(WireError::of(ErrorCode::WrongDimension, "states", message))
 }
 
-/// States that are evaluated without a look at other requests.
-fn slice_rows(snapshot: &Snapshot, ask: Ask) -> usize {
+/// States that are evaluated without a look at other requests, if each takes so many multiplications.
+fn slice_rows(work: usize) -> usize {
     /// At least so many: blocks are faster than single states.
     const LEAST: usize = 16;
-    (SLICE_WORK / state_work(snapshot, ask)).max(LEAST)
+    (SLICE_WORK / work).max(LEAST)
 }
 
 /// Multiplications that a state takes, about; at least 1.
@@ -535,23 +572,26 @@ fn state_work(snapshot: &Snapshot, ask: Ask) -> usize {
 }
 
 impl LargeQuery {
-    fn new(query: ValueQuery, model: Arc<Evaluator>, started: Instant) -> Self {
-        let evaluation = Evaluation::zeros(model.snapshot(), query.rows, query.ask);
-        Self { query, model, started, done: 0, evaluation }
+    fn new(query: ValueQuery, started: Instant) -> Self {
+        let zeros = |model: &Arc<Evaluator>| Evaluation::zeros(model.snapshot(), query.rows, query.ask);
+        let evaluations = query.models.iter().map(zeros).collect();
+        Self { query, started, done: (0, 0), evaluations }
     }
 
     /// Evaluate the next slice; whether that was the last.
     fn advance(&mut self, scratch: &mut Scratch, found: &mut Evaluation) -> Result<bool, WireError> {
-        let ValueQuery { states, rows, dim, ask, .. } = &self.query;
-        let count = slice_rows(self.model.snapshot(), *ask).min(rows - self.done);
-        let slice = &states[self.done * dim..(self.done + count) * dim];
-        self.model.evaluate_into(slice, *ask, scratch, found).map_err(|fault| {
-            let index = fault.index.map(|index| index + self.done);
+        let ValueQuery { states, rows, dim, ask, models, .. } = &self.query;
+        let (at, from) = self.done;
+        let model = &models[at];
+        let count = slice_rows(state_work(model.snapshot(), *ask)).min(rows - from);
+        let slice = &states[from * dim..(from + count) * dim];
+        model.evaluate_into(slice, *ask, scratch, found).map_err(|fault| {
+            let index = fault.index.map(|index| index + from);
             WireError { index, ..fault.into() }
         })?;
-        self.evaluation.place(self.done, found);
-        self.done += count;
-        Ok(self.done == *rows)
+        self.evaluations[at].place(from, found);
+        self.done = if from + count == *rows { (at + 1, 0) } else { (at, from + count) };
+        Ok(self.done.0 == models.len())
     }
 }
 
@@ -563,7 +603,7 @@ mod tests {
     use crate::daemon::core::Core;
     use crate::sim::{self, Step, pendulum::Pendulum};
     use crate::snapshot::ReturnSpread;
-    use crate::transport::turns::turns;
+    use crate::transport::turns::{Share, turns};
     use crate::transport::{self, Peer};
     use crate::wire::Id;
     use bytes::Bytes;
@@ -610,7 +650,7 @@ mod tests {
         core.refresh(now, &|| now);
         let board = core.board();
         let snapshot = with_returns(&board);
-        let most = slice_rows(&snapshot, Ask::VARIANCE);
+        let most = slice_rows(state_work(&snapshot, Ask::VARIANCE));
         let (queue, requests) = turns(SHARE);
         let (replies, mut answers) = Outbox::new(100, 1 << 20);
         let state = |i: usize| vec![(i % 100) as f64 / 30.0, (i % 7) as f64];
@@ -692,6 +732,7 @@ mod tests {
         for left in [
             with("min_offset", json!(501)),
             with("critic", json!("nobody")),
+            with("critics", json!(["default"])),
             with("states", json!([[0.5, 1e300]])),
             with("states", json!([[0.5]])),
             with("states", json!([])),

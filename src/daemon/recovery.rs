@@ -5,14 +5,14 @@
 //!
 //! What cannot be true is refused: see [`RecoverError`]. Nothing is changed here but in memory.
 
-use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints};
+use crate::journal::checkpoint::{Checkpoint, CheckpointError, Checkpoints, KEPT};
 use crate::journal::store::{Mark, Storage, StoreError, for_each_group};
 use crate::journal::{Corruption, Record, SKIPPED, SkippedRows, StoredGroup};
 use crate::learner::Learner;
 use crate::state::State;
 use std::fmt;
 
-/// Times that a start tries again without rows on which a learner has failed.
+/// Times that a start tries again without rows on which a critic has failed. A critic that fails once more is given up.
 const ATTEMPTS: usize = 16;
 
 /// Why the journal is not used as it is. Each says what is wrong; `criticd inspect` shows more, `criticd repair` mends.
@@ -78,10 +78,8 @@ pub enum RecoverError {
     Checkpoints(std::io::Error),
     /// The settings contradict what has been recorded.
     Settings(String),
-    /// A learner fails on more and more rows: this is no single bad batch.
-    Learner(SkippedRows),
-    /// What the start has to record cannot be.
-    NotWritable(String),
+    /// The start was stopped before the journal was read.
+    Stopped,
 }
 
 impl fmt::Display for RecoverError {
@@ -123,10 +121,7 @@ impl fmt::Display for RecoverError {
             }
             Self::Checkpoints(e) => write!(f, "the checkpoints cannot be read: {e}"),
             Self::Settings(why) => f.write_str(why),
-            Self::Learner(SkippedRows { critic, from, to, why }) => {
-                write!(f, "critic {critic:?} fails on rows {from} to {to} and on others before them: {why}")
-            }
-            Self::NotWritable(why) => write!(f, "the journal cannot be written: {why}"),
+            Self::Stopped => f.write_str("the start was stopped before the journal was read"),
         }
     }
 }
@@ -156,8 +151,8 @@ pub struct Recovered {
     pub state: State,
     /// Rows on which learners failed only now: still to be recorded.
     pub skipped: Vec<SkippedRows>,
-    /// Checkpoints that can be read, the newest first: group, oldest row needed.
-    pub checkpoints: Vec<(u64, u64)>,
+    /// Checkpoints that can be read, the newest first.
+    pub checkpoints: Vec<KnownCheckpoint>,
     /// Offset of the checkpoint that was started from; none if it was the beginning.
     pub from_checkpoint: Option<u64>,
     /// Rows learned again.
@@ -168,8 +163,42 @@ pub struct Recovered {
     pub faults: Vec<String>,
 }
 
+/// A checkpoint that can be read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KnownCheckpoint {
+    /// Number of the last group that it has seen.
+    pub group: u64,
+    /// Offset behind it.
+    pub offset: u64,
+    /// Offset of the oldest row that a start from it needs.
+    pub replay_from: u64,
+    /// Unix seconds when it was made.
+    pub time: f64,
+}
+
+impl KnownCheckpoint {
+    fn of(checkpoint: &Checkpoint) -> Self {
+        let Checkpoint { group, offset, replay_from, time, .. } = *checkpoint;
+        Self { group, offset, replay_from, time }
+    }
+}
+
+/// What a recovery does after a group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OnTheWay {
+    /// It goes on.
+    Continue,
+    /// It writes a checkpoint, made at this Unix time in seconds, if that is possible there; then it goes on.
+    Checkpoint(f64),
+    /// It ends with [`RecoverError::Stopped`].
+    Stop,
+}
+
 /// How far a recovery has got: rows done, rows to do.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// The same, with an answer.
+pub type Watched<'a> = &'a mut dyn FnMut(u64, u64) -> OnTheWay;
 
 /// Read everything back.
 ///
@@ -181,7 +210,24 @@ pub fn recover(
     window_rows: usize,
     progress: Progress<'_>,
 ) -> Result<Recovered, RecoverError> {
-    read_back(storage, checkpoints, window_rows, None, progress)
+    let mut watched = |rows, of| {
+        progress(rows, of);
+        OnTheWay::Continue
+    };
+    recover_watched(storage, checkpoints, window_rows, &mut watched)
+}
+
+/// Read everything back; `watched` is asked after each group what to do.
+///
+/// # Errors
+/// If what is there cannot be all that was acknowledged, or `watched` stops it.
+pub fn recover_watched(
+    storage: &mut dyn Storage,
+    checkpoints: &dyn Checkpoints,
+    window_rows: usize,
+    watched: Watched<'_>,
+) -> Result<Recovered, RecoverError> {
+    read_back(storage, checkpoints, window_rows, None, watched)
 }
 
 /// Read one critic back, and let the others alone.
@@ -194,8 +240,11 @@ pub(super) fn recover_critic(
     window_rows: usize,
     critic: &str,
 ) -> Result<Learner, String> {
-    let recovered = read_back(storage, checkpoints, window_rows, Some(critic), &mut |_, _| {});
-    let recovered = recovered.map_err(|e| e.to_string())?;
+    let watched: Watched<'_> = &mut |_, _| OnTheWay::Continue;
+    let recovered = read_back(storage, checkpoints, window_rows, Some(critic), watched).map_err(|e| e.to_string())?;
+    if let Some(halted) = recovered.state.halted().iter().find(|halted| halted.critic == critic) {
+        return Err(halted.why.clone());
+    }
     if let Some(more) = recovered.skipped.first() {
         return Err(format!("it fails on rows {} to {} as well", more.from, more.to));
     }
@@ -208,14 +257,15 @@ fn read_back(
     checkpoints: &dyn Checkpoints,
     window_rows: usize,
     critic: Option<&str>,
-    progress: Progress<'_>,
+    watched: Watched<'_>,
 ) -> Result<Recovered, RecoverError> {
     let end = check_end(storage)?;
+    let durable = storage.mark()?.unwrap_or_default();
     let (usable, faults) = usable_checkpoints(checkpoints, end)?;
     if let Some(newest) = usable.first() {
         same_journal(storage, newest)?;
     }
-    let readable: Vec<(u64, u64)> = usable.iter().map(|c| (c.group, c.replay_from)).collect();
+    let readable: Vec<KnownCheckpoint> = usable.iter().map(KnownCheckpoint::of).collect();
     let start = usable.into_iter().next();
     let from_checkpoint = start.as_ref().map(|checkpoint| checkpoint.offset);
     let mut recovered = Recovered {
@@ -235,67 +285,109 @@ fn read_back(
         Some(checkpoint) => group_of(storage, checkpoint.replay_from)?.min(checkpoint.group + 1),
         None => 1,
     };
-    let mut left_out = recorded_skips(storage, start.as_ref().map_or(0, |c| c.group))?;
+    let recorded = recorded_skips(storage, start.as_ref().map_or(0, |c| c.group))?;
+    let keep = critic.is_none().then_some((checkpoints, durable.id));
+    let mut given_up: Vec<String> = Vec::new();
     loop {
         let mut state = match &start {
             Some(checkpoint) => checkpoint.clone().into_state(window_rows),
             None => State::new(window_rows),
         };
-        state.skip(left_out.clone());
+        state.skip(recorded.iter().chain(&recovered.skipped).cloned().collect());
         critic.into_iter().for_each(|critic| state.only(critic));
-        let failed = replay(storage, from, end, state, &mut recovered, progress)?;
+        let replay = Replay { end, given_up: &given_up, keep };
+        let failed = replay.run(storage, from, state, &mut recovered, watched)?;
         if failed.is_empty() {
             recovered.state.skip(Vec::new());
             return Ok(recovered);
         }
-        // A learner that fails on its rows would fail on them again: the others are learned without them.
+        // A learner that fails on its rows would fail on them again: it is learned without them.
         for rows in failed {
-            if recovered.skipped.len() == ATTEMPTS || rows.from >= rows.to {
-                return Err(RecoverError::Learner(rows));
+            if recovered.skipped.iter().filter(|skipped| skipped.critic == rows.critic).count() < ATTEMPTS {
+                recovered.skipped.push(rows);
+            } else {
+                // This is no single bad batch.
+                recovered.skipped.retain(|skipped| skipped.critic != rows.critic);
+                given_up.push(rows.critic);
             }
-            left_out.push(rows.clone());
-            recovered.skipped.push(rows);
         }
     }
 }
 
-/// Apply the groups from number `from` to `end` to `state`, which becomes that of `recovered`. Returns the rows on which critics
-/// have failed, if any did; what is behind them is not applied.
-fn replay(
-    storage: &mut dyn Storage,
-    from: u64,
+/// How the groups behind a checkpoint are applied.
+struct Replay<'a> {
+    /// The end of the journal.
     end: Mark,
-    mut state: State,
-    recovered: &mut Recovered,
-    progress: Progress<'_>,
-) -> Result<Vec<SkippedRows>, RecoverError> {
-    let started = state.end();
-    let mut failed = Vec::new();
-    let mut previous: Option<StoredGroup> = None;
-    (recovered.rows_replayed, recovered.groups_read) = (0, 0);
-    for_each_group(storage, from, |stored| {
-        check_group(&stored, previous.as_ref(), from)?;
-        let damaged = |damage| RecoverError::Damaged { group: stored.id, offset: stored.first_offset, damage };
-        let group = stored.group().map_err(damaged)?;
-        recovered.groups_read += 1;
-        let unfit = |why| damaged(Corruption::Unreadable(why));
-        if stored.id <= started.id {
-            state.refill(&group).map_err(unfit)?;
-        } else if failed.is_empty() {
-            failed = state.apply(group).map_err(unfit)?.failed;
-            recovered.rows_replayed += stored.rows;
+    /// Critics that are not tried again: where they fail they stay halted.
+    given_up: &'a [String],
+    /// Where checkpoints on the way go, and the number of the last group that is known to be durable.
+    keep: Option<(&'a dyn Checkpoints, u64)>,
+}
+
+impl Replay<'_> {
+    /// Apply the groups from number `from` on to `state`, which becomes that of `recovered`. Returns the rows on which critics
+    /// have failed that are to be tried again, if any did; what is behind them is not applied.
+    fn run(
+        &self,
+        storage: &mut dyn Storage,
+        from: u64,
+        mut state: State,
+        recovered: &mut Recovered,
+        watched: Watched<'_>,
+    ) -> Result<Vec<SkippedRows>, RecoverError> {
+        let (started, end) = (state.end(), self.end);
+        let mut failed: Vec<SkippedRows> = Vec::new();
+        let mut previous: Option<StoredGroup> = None;
+        (recovered.rows_replayed, recovered.groups_read) = (0, 0);
+        for_each_group(storage, from, |stored| {
+            check_group(&stored, previous.as_ref(), from)?;
+            let damaged = |damage| RecoverError::Damaged { group: stored.id, offset: stored.first_offset, damage };
+            let group = stored.group().map_err(damaged)?;
+            recovered.groups_read += 1;
+            let unfit = |why| damaged(Corruption::Unreadable(why));
+            if stored.id <= started.id {
+                state.refill(&group).map_err(unfit)?;
+            } else if failed.is_empty() {
+                failed = state.apply(group).map_err(unfit)?.failed;
+                // Without new rows it would fail again.
+                failed.retain(|rows| rows.from < rows.to && !self.given_up.contains(&rows.critic));
+                recovered.rows_replayed += stored.rows;
+            }
+            match watched(recovered.rows_replayed, end.offset - started.offset) {
+                OnTheWay::Continue => {}
+                OnTheWay::Checkpoint(unix) if failed.is_empty() => self.checkpoint(&state, unix, recovered),
+                OnTheWay::Checkpoint(_) => {}
+                OnTheWay::Stop => return Err(RecoverError::Stopped),
+            }
+            previous = Some(StoredGroup { body: Vec::new(), ..stored });
+            Ok::<(), RecoverError>(())
+        })?;
+        let last = previous.map_or(0, |group| group.id);
+        if last != end.id {
+            let why = format!("groups {} to {} are missing", last + 1, end.id);
+            return Err(RecoverError::Broken { group: end.id, offset: end.offset, why });
         }
-        progress(recovered.rows_replayed, end.offset - started.offset);
-        previous = Some(StoredGroup { body: Vec::new(), ..stored });
-        Ok::<(), RecoverError>(())
-    })?;
-    let last = previous.map_or(0, |group| group.id);
-    if last != end.id {
-        let why = format!("groups {} to {} are missing", last + 1, end.id);
-        return Err(RecoverError::Broken { group: end.id, offset: end.offset, why });
+        recovered.state = state;
+        Ok(failed)
     }
-    recovered.state = state;
-    Ok(failed)
+
+    /// Write a checkpoint of `state`, so that a start that is stopped begins there. It may know no more than what is durable, and
+    /// nothing that is still to be recorded.
+    fn checkpoint(&self, state: &State, unix: f64, recovered: &mut Recovered) {
+        let Some((checkpoints, durable)) = self.keep else { return };
+        let known = recovered.checkpoints.first().map_or(0, |checkpoint| checkpoint.group);
+        if state.end().id <= known || state.end().id > durable || !recovered.skipped.is_empty() {
+            return;
+        }
+        let checkpoint = Checkpoint::of(state, unix);
+        match checkpoints.write(checkpoint.group, &checkpoint.encode()) {
+            Ok(()) => {
+                recovered.checkpoints.insert(0, KnownCheckpoint::of(&checkpoint));
+                recovered.checkpoints.truncate(KEPT);
+            }
+            Err(e) => recovered.faults.push(format!("no checkpoint could be written on the way: {e}")),
+        }
+    }
 }
 
 /// The end of the journal, if it is at or behind everything that is known to be durable.
@@ -377,7 +469,7 @@ pub(super) fn group_of(storage: &mut dyn Storage, offset: u64) -> Result<u64, St
     Ok(low)
 }
 
-fn recorded_skips(storage: &mut dyn Storage, behind: u64) -> Result<Vec<SkippedRows>, RecoverError> {
+pub(super) fn recorded_skips(storage: &mut dyn Storage, behind: u64) -> Result<Vec<SkippedRows>, RecoverError> {
     const AT_ONCE: usize = 1024;
     let (mut found, mut next) = (Vec::new(), behind + 1);
     loop {

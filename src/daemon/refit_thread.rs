@@ -6,6 +6,7 @@ use crate::learner::refit::{self, Candidate, RefitJob};
 use crate::learner::window::Window;
 use crate::panics;
 use crate::telemetry::{ProcessorTime, Restarts};
+use crate::wire;
 use crossbeam_channel::{Receiver, Sender, select};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,7 +97,7 @@ impl Refits {
                 Some(pool) => pool.install(run),
                 None => run(),
             };
-            result.map_err(|e| e.to_string())
+            result.map_err(|e| wire::refit_error(&e))
         }));
         let result = result.unwrap_or_else(|panic| Err(format!("the refit panicked: {}", panics::message(&*panic))));
         let seconds = started.elapsed().as_secs_f64();
@@ -110,7 +111,6 @@ mod tests {
     use crate::config::Config;
     use crate::daemon::core::{Core, Now};
     use crate::sim::{self, Step, pendulum::Pendulum};
-    use crate::wire;
     use crossbeam_channel::{bounded, never};
 
     #[test]

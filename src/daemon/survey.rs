@@ -1,11 +1,11 @@
-//! What is in a data directory, without a daemon: for `criticd inspect`, and for `criticd repair`, which cuts the journal where
-//! it is still good.
+//! What is in a data directory, without a daemon: for `criticd inspect`, and for `criticd repair`, which mends it.
 
 use super::recovery::{RecoverError, check_end, check_group, same_journal, usable_checkpoints};
+use super::replace::{self, Plan};
 use crate::journal::checkpoint::{Checkpoint, Checkpoints, Directory};
 use crate::journal::store::{DATABASE, MARK, Mark, SqliteStorage, Storage, StoreError};
-use crate::journal::{ADOPTED, SKIPPED, StoredGroup};
-use std::fs::{self, File};
+use crate::journal::{ADOPTED, GroupWriter, Record, SKIPPED, StoredGroup};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -32,14 +32,27 @@ pub struct Survey {
     pub checkpoints: Vec<CheckpointFound>,
     /// Why a daemon would not start here; none if it would.
     pub fault: Option<String>,
+    /// Number of the group that is damaged or does not follow on the one before, if that is the fault.
+    pub damaged: Option<u64>,
+    /// Whether the journal has forgotten its beginning, and no checkpoint can be used.
+    pub headless: bool,
 }
 
 impl Survey {
     /// Acknowledged rows that would be lost if the journal were cut behind its last good group, as far as anybody knows.
     pub fn rows_lost(&self) -> u64 {
+        self.rows_known().saturating_sub(self.end.offset)
+    }
+
+    /// Acknowledged rows, as far as anybody knows.
+    pub fn rows_known(&self) -> u64 {
         let seen = self.checkpoints.iter().map(|checkpoint| checkpoint.offset).max();
-        let known = self.known.map_or(0, |known| known.offset).max(seen.unwrap_or(0));
-        known.saturating_sub(self.end.offset)
+        self.known.map_or(0, |known| known.offset).max(seen.unwrap_or(0)).max(self.end.offset)
+    }
+
+    /// The newest checkpoint that can be read.
+    pub fn newest_checkpoint(&self) -> Option<&CheckpointFound> {
+        self.checkpoints.iter().find(|checkpoint| checkpoint.fault.is_none())
     }
 }
 
@@ -86,9 +99,10 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
         end: Mark::default(),
         checkpoints: found.collect(),
         fault: None,
+        damaged: None,
+        headless: false,
     };
-    let groups = good_groups(&mut storage, |group| {
-        let time = group.decode().map_or(0.0, |(time, _)| time);
+    let groups = good_groups(&mut storage, 0, |group, time, _| {
         survey.times = Some((survey.times.map_or(time, |(first, _)| first), time));
         if survey.groups == 0 {
             survey.offsets.0 = group.first_offset;
@@ -98,8 +112,8 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
         survey.bytes += group.body.len() as u64;
         survey.adopted += u64::from(group.kinds & ADOPTED != 0);
         survey.skipped += u64::from(group.kinds & SKIPPED != 0);
-        survey.end = Mark { id: group.id, offset: group.end(), crc: group.crc };
-        Ok(())
+        survey.end = group.mark();
+        true
     });
     let verdict = groups.and_then(|()| {
         let end = check_end(&mut storage)?;
@@ -110,7 +124,13 @@ pub fn survey(directory: &Path) -> Result<Survey, StoreError> {
             _ => Ok(()),
         }
     });
-    survey.fault = verdict.err().map(|e| e.to_string());
+    let fault = verdict.err();
+    survey.headless = matches!(fault, Some(RecoverError::NoCheckpoint { .. }));
+    survey.damaged = match fault {
+        Some(RecoverError::Damaged { group, .. } | RecoverError::Broken { group, .. }) => Some(group),
+        _ => None,
+    };
+    survey.fault = fault.map(|e| e.to_string());
     Ok(survey)
 }
 
@@ -124,85 +144,159 @@ fn look_at(checkpoints: &Directory, group: u64) -> CheckpointFound {
     }
 }
 
-/// Visit the groups from the oldest on, as long as each is whole and follows on the one before.
-fn good_groups(
+/// Visit the groups from number `from` on, or from the oldest if that is forgotten, with their times and records, as long as each
+/// is whole and follows on the one before. It ends where `visit` returns false.
+pub(super) fn good_groups(
     storage: &mut dyn Storage,
-    mut visit: impl FnMut(&StoredGroup) -> Result<(), StoreError>,
+    from: u64,
+    mut visit: impl FnMut(&StoredGroup, f64, Vec<Record>) -> bool,
 ) -> Result<(), RecoverError> {
     /// Bytes that are held at a time.
     const PIECE: u64 = 4 << 20;
-    let Some((first, _)) = storage.bounds()? else { return Ok(()) };
     let mut previous: Option<StoredGroup> = None;
     loop {
-        let next = previous.as_ref().map_or(first, |group| group.id + 1);
+        let next = previous.as_ref().map_or(from, |group| group.id + 1);
         // Where the database itself is damaged the groups before that can still be read one by one.
         let groups = storage.read(next, PIECE).or_else(|_| storage.read(next, 1))?;
         if groups.is_empty() {
             return Ok(());
         }
         for group in groups {
-            check_group(&group, previous.as_ref(), first)?;
+            check_group(&group, previous.as_ref(), group.id)?;
             let (id, offset) = (group.id, group.first_offset);
-            group.decode().map_err(|damage| RecoverError::Damaged { group: id, offset, damage })?;
-            visit(&group)?;
+            let damaged = |damage| RecoverError::Damaged { group: id, offset, damage };
+            let (time, records) = group.decode().map_err(damaged)?;
+            if !visit(&group, time, records) {
+                return Ok(());
+            }
             previous = Some(StoredGroup { body: Vec::new(), ..group });
         }
     }
 }
 
-/// Cut the journal behind its last good group, after `survey` has found where that is. What was there before goes to a
-/// directory of its own, whose path is returned: nothing is deleted.
+/// How a directory in which no daemon starts is mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mend {
+    /// Keep the groups up to the last good one, and the checkpoints that have seen no more.
+    Cut,
+    /// Leave this group out with those before it: a checkpoint has seen them, and has all that was learned from them.
+    Skip(u64),
+    /// Go on from the newest checkpoint that can be read, without the rows of the journal.
+    FromCheckpoint,
+}
+
+impl Survey {
+    /// The checkpoint that has seen group `group`, and can be read.
+    pub fn checkpoint_behind(&self, group: u64) -> Option<&CheckpointFound> {
+        self.newest_checkpoint().filter(|checkpoint| checkpoint.group >= group)
+    }
+}
+
+/// Mend a directory after `survey` has found what is wrong. What was there goes to a directory of its own, whose path is
+/// returned: nothing is deleted. An interruption is finished by [`replace::finish`].
 ///
 /// # Errors
-/// If files cannot be written or moved. The old journal is then still where it was, or in that directory.
-pub fn truncate(directory: &Path, survey: &Survey, unix: u64) -> Result<PathBuf, StoreError> {
+/// If this way is not open, or files cannot be written or moved. The old files are then still where they were, or in that
+/// directory.
+pub fn mend(directory: &Path, survey: &Survey, how: Mend, unix: u64) -> Result<PathBuf, StoreError> {
     let in_file = |path: &Path| {
         let path = path.to_owned();
         move |source| StoreError::File { path, source }
     };
-    let fresh = directory.join("repaired.new");
-    if fresh.exists() {
-        fs::remove_dir_all(&fresh).map_err(in_file(&fresh))?;
-    }
-    fs::create_dir(&fresh).map_err(in_file(&fresh))?;
+    let fresh = replace::stage(directory, FRESH).map_err(in_file(directory))?;
     {
-        let mut old = SqliteStorage::open(directory)?;
         let mut new = SqliteStorage::open(&fresh)?;
-        // It ends where the survey found an end, with that error or without one.
-        let copied = good_groups(&mut old, |group| new.append(group, 0, false));
-        if let Err(RecoverError::Store(e @ StoreError::File { .. })) = copied {
-            return Err(e);
-        }
-        new.sync()?;
-        let end = new.bounds()?.map_or(0, |(_, last)| last);
-        if end != survey.end.id {
+        let end = match how {
+            Mend::Cut => copy_groups(directory, &mut new, 0)?,
+            Mend::Skip(group) => copy_groups(directory, &mut new, group + 1)?,
+            Mend::FromCheckpoint => begin_behind(directory, survey, &mut new, unix)?,
+        };
+        let complete = match how {
+            Mend::Cut => end == survey.end,
+            Mend::Skip(group) => survey.checkpoint_behind(group).is_some_and(|checkpoint| checkpoint.group <= end.id),
+            Mend::FromCheckpoint => true,
+        };
+        if !complete {
             return Err(StoreError::IncompleteCopy);
         }
-        new.set_mark(survey.end)?;
+        new.sync()?;
+        if end != Mark::default() {
+            new.set_mark(end)?;
+        }
         new.reopen()?;
     }
-    let aside = directory.join(format!("damaged-{unix}"));
-    fs::create_dir(&aside).map_err(in_file(&aside))?;
-    let set_aside = |name: &str| match fs::rename(directory.join(name), aside.join(name)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(in_file(&directory.join(name))(e)),
-        _ => Ok(()),
+    drop(fs::remove_file(fresh.join(format!("{DATABASE}-shm"))));
+    replace::sync(&fresh).map_err(in_file(&fresh))?;
+    let useless = |checkpoint: &&CheckpointFound| match how {
+        Mend::Cut => checkpoint.group > survey.end.id || checkpoint.fault.is_some(),
+        Mend::Skip(group) => checkpoint.group < group || checkpoint.fault.is_some(),
+        Mend::FromCheckpoint => survey.newest_checkpoint() != Some(*checkpoint),
     };
-    let log = format!("{DATABASE}-wal");
-    for name in [DATABASE, &log, MARK] {
-        set_aside(name)?;
+    let names = [DATABASE.to_owned(), format!("{DATABASE}-wal"), format!("{DATABASE}-shm"), MARK.to_owned()];
+    let useless = survey.checkpoints.iter().filter(useless);
+    let plan = Plan {
+        aside: free_name(directory, &format!("damaged-{unix}")),
+        set_aside: names.into_iter().chain(useless.map(|found| Directory::name(found.group))).collect(),
+        fresh: Some(FRESH.to_owned()),
+        installing: false,
+    };
+    replace::carry_out(directory, &plan).map_err(in_file(directory))
+}
+
+/// Name of the directory for files that are being mended.
+const FRESH: &str = "repaired.new";
+
+/// `name`, or with a number behind it if that is taken.
+fn free_name(directory: &Path, name: &str) -> String {
+    let taken = |name: &String| directory.join(name).exists();
+    let numbered = (2..).map(|k: u32| format!("{name}-{k}"));
+    std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken(name)).expect("there are enough numbers")
+}
+
+/// Copy the good groups from number `from` on. Returns where they end.
+fn copy_groups(directory: &Path, new: &mut SqliteStorage, from: u64) -> Result<Mark, StoreError> {
+    let mut old = SqliteStorage::open(directory)?;
+    let (mut end, mut failed) = (Mark::default(), None);
+    // It ends where the survey found an end, with that error or without one.
+    let copied = good_groups(&mut old, from, |group, _, _| {
+        failed = new.append(group, 0, false).err();
+        end = group.mark();
+        failed.is_none()
+    });
+    match (failed, copied) {
+        (Some(e), _) | (None, Err(RecoverError::Store(e @ StoreError::File { .. }))) => Err(e),
+        _ => Ok(end),
     }
-    let checkpoints = Directory::new(directory);
-    for checkpoint in survey.checkpoints.iter().filter(|c| c.group > survey.end.id || c.fault.is_some()) {
-        let file = checkpoints.file(checkpoint.group);
-        set_aside(file.file_name().and_then(|name| name.to_str()).unwrap_or_default())?;
-    }
-    for name in [DATABASE, &log, MARK] {
-        match fs::rename(fresh.join(name), directory.join(name)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(in_file(&fresh.join(name))(e)),
-            _ => {}
+}
+
+/// A journal of one group without records, which follows on the newest checkpoint.
+fn begin_behind(directory: &Path, survey: &Survey, new: &mut SqliteStorage, unix: u64) -> Result<Mark, StoreError> {
+    let found = survey.newest_checkpoint().ok_or(StoreError::IncompleteCopy)?;
+    let path = Directory::new(directory).file(found.group);
+    let bytes = fs::read(&path).map_err(|source| StoreError::File { path: path.clone(), source })?;
+    let Ok(Checkpoint { group, crc, offset, .. }) = Checkpoint::decode(&bytes) else {
+        return Err(StoreError::IncompleteCopy);
+    };
+    let first = GroupWriter::default().finish(group + 1, offset, crc, unix as f64);
+    new.append(&first, 0, false)?;
+    Ok(first.mark())
+}
+
+/// Move everything that a daemon keeps in `directory` into a directory of its own beside it, whose path is returned. Directories,
+/// among them those of earlier times, stay.
+///
+/// # Errors
+/// If something cannot be moved; [`replace::finish`] goes on with it.
+pub fn set_aside(directory: &Path, name: &str) -> io::Result<PathBuf> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let stays =
+            [replace::PLAN, "lock"].iter().any(|name| entry.file_name() == *name) || entry.file_type()?.is_dir();
+        if !stays {
+            names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    fs::remove_dir_all(&fresh).map_err(in_file(&fresh))?;
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(in_file(directory))?;
-    Ok(aside)
+    let plan = Plan { aside: free_name(directory, name), set_aside: names, fresh: None, installing: false };
+    replace::carry_out(directory, &plan)
 }

@@ -16,6 +16,9 @@ use std::sync::Arc;
 
 /// Pairs kept.
 const PAIRS: usize = 400;
+/// The newest pairs, which error, bias and coverage over time are taken from, and how few of them say nothing.
+const LATEST: usize = 100;
+const LATEST_MIN: usize = 20;
 /// States whose return is waited for at a time.
 const OPEN: usize = 256;
 /// States that are newly followed each time rows come.
@@ -39,6 +42,8 @@ struct Sample {
     collected: f64,
     /// Discount of the next reward.
     factor: f64,
+    /// Of the model that predicted.
+    generation: u64,
     /// Sum of squared discounts: what white noise adds up to.
     squares: f64,
     rows: u32,
@@ -50,6 +55,10 @@ struct Pair {
     /// Standard deviation of a single return about the prediction.
     deviation: f64,
     realised: f64,
+    /// Rows until the return was known.
+    rows: u32,
+    /// Of the model that predicted.
+    generation: u64,
 }
 
 /// Predictions and returns of one critic, of its first reward.
@@ -144,11 +153,22 @@ impl Calibration {
             }
         }
         let Ok(evaluation) = model.evaluate(&states, Ask { returns: true, ..Ask::VARIANCE }) else { return Vec::new() };
+        let generation = model.snapshot().generation;
         let sample = |(k, offset)| {
             let variance = evaluation.variance.as_ref().map_or(0.0, |v| v[k]);
             let mean = evaluation.mean[(k, 0)];
             let return_variance = evaluation.return_variance.as_ref().map(|v| v[(k, 0)]);
-            (offset, Sample { mean, variance, return_variance, collected: 0.0, factor: 1.0, squares: 0.0, rows: 0 })
+            let start = Sample {
+                mean,
+                variance,
+                return_variance,
+                generation,
+                collected: 0.0,
+                factor: 1.0,
+                squares: 0.0,
+                rows: 0,
+            };
+            (offset, start)
         };
         places.into_iter().enumerate().map(sample).collect()
     }
@@ -163,7 +183,8 @@ impl Calibration {
             let share = if noise.noise == NoiseModel::White { sample.squares } else { 1.0 };
             let modelled = sample.variance + share * noise.noise_variance;
             let deviation = sample.return_variance.unwrap_or(modelled).sqrt();
-            let pair = Pair { predicted: sample.mean, deviation, realised };
+            let pair =
+                Pair { predicted: sample.mean, deviation, realised, rows: sample.rows, generation: sample.generation };
             if !realised.is_finite() {
                 continue;
             }
@@ -187,6 +208,17 @@ impl Calibration {
         json!({"pairs": pairs, "summary": self.summary()})
     }
 
+    /// Root mean square error, bias (realised minus predicted) and coverage of the 90 % interval of the newest pairs; none of
+    /// too few.
+    pub(super) fn latest(&self) -> Option<[f64; 3]> {
+        let pairs = || self.pairs.iter().rev().take(LATEST);
+        let n = pairs().count();
+        let mean = |f: &dyn Fn(&Pair) -> f64| pairs().map(f).sum::<f64>() / n as f64;
+        let square = |x: &Pair| (x.realised - x.predicted).powi(2);
+        let bias = |x: &Pair| x.realised - x.predicted;
+        (n >= LATEST_MIN).then(|| [mean(&square).sqrt(), mean(&bias), mean(&|x| f64::from(u8::from(inside(x))))])
+    }
+
     fn summary(&self) -> Value {
         let n = self.pairs.len() as f64;
         let mean = |f: &dyn Fn(&Pair) -> f64| self.pairs.iter().map(f).sum::<f64>() / n;
@@ -194,19 +226,24 @@ impl Calibration {
         let moment = |f: fn(&Pair) -> f64, g: fn(&Pair) -> f64, a: f64, b: f64| mean(&|x| (f(x) - a) * (g(x) - b));
         let (predicted, realised) = (|x: &Pair| x.predicted, |x: &Pair| x.realised);
         let scale = (moment(predicted, predicted, p, p) * moment(realised, realised, r, r)).sqrt();
-        let inside = self.pairs.iter().filter(|x| (x.realised - x.predicted).abs() <= NINETY * x.deviation).count();
+        let within = self.pairs.iter().filter(|x| inside(x)).count();
         json!({
             "count": self.pairs.len(),
             "correlation": number(moment(predicted, realised, p, r) / scale),
             "rms": number(mean(&|x| (x.realised - x.predicted).powi(2)).sqrt()),
             "bias": number(r - p),
-            "within_90": number(inside as f64 / n),
+            "within_90": number(within as f64 / n),
         })
     }
 }
 
+/// Whether the return fell in its 90 % interval.
+fn inside(pair: &Pair) -> bool {
+    (pair.realised - pair.predicted).abs() <= NINETY * pair.deviation
+}
+
 fn written(pair: &Pair) -> Value {
-    json!([number(pair.predicted), number(pair.realised), number(pair.deviation)])
+    json!([number(pair.predicted), number(pair.realised), number(pair.deviation), pair.rows, pair.generation])
 }
 
 /// `count` whole numbers of `range`, evenly spread; all if there are fewer.
@@ -217,7 +254,7 @@ fn spread(range: Range<u64>, count: usize) -> Vec<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric};
     use crate::snapshot::{Inputs, Snapshot};
@@ -225,7 +262,7 @@ mod tests {
     use nalgebra::DMatrix;
 
     /// V(x) is about 10 near x = 0, with a variance of 1 and noise of 3.
-    fn model(offset: u64) -> Arc<Evaluator> {
+    pub(in crate::http) fn model(offset: u64) -> Arc<Evaluator> {
         Arc::new(Evaluator::new(Snapshot {
             critic: "c".into(),
             generation: 1,
@@ -307,6 +344,14 @@ mod tests {
         assert_eq!(calibration.pairs.len(), 20 - 6);
         let rest = 0.5f64.powi(7);
         assert!(calibration.pairs.iter().all(|p| (p.realised - (2.0 - 2.0 * rest + 10.0 * rest)).abs() < 1e-9));
+        assert!(calibration.pairs.iter().all(|p| p.rows == 7));
+        assert_eq!(calibration.latest(), None, "too few to say anything");
+        for row in 20..40 {
+            push(&mut window, 0, false, 1.0, false, false);
+            calibration.take(&window.from_offset(row), Some(model(row + 1)));
+        }
+        let [error, bias, coverage] = calibration.latest().unwrap();
+        assert!((bias + 8.0 * (1.0 - rest)).abs() < 1e-9 && (error + bias).abs() < 1e-9 && coverage == 0.0);
     }
 
     #[test]

@@ -106,6 +106,17 @@ impl Grid {
         states.map(place).filter(inside).map(|p| p.into_iter().map(|v| v as f32).collect()).collect()
     }
 
+    /// The cell of a state, of `columns` times `rows` from the lowest y up; none outside the axes.
+    pub(super) fn cell(&self, state: &[f64], columns: usize, rows: usize) -> Option<usize> {
+        let place = |axis: usize, [low, high]: [f64; 2], count: usize| {
+            let share = (state[axis] - low) / (high - low);
+            (0.0..=1.0).contains(&share).then(|| ((share * count as f64) as usize).min(count - 1))
+        };
+        let across = place(self.x, self.range[0], columns)?;
+        let up = self.y.map_or(Some(0), |y| place(y, self.range[1], rows))?;
+        Some(up * columns + across)
+    }
+
     /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then as many `f32`, little endian,
     /// as it says: value, standard deviation, and that of returns where the model knows it, each from the lowest y up; of
     /// the latter two the head tells the size, 0 without a variance. `extrapolates` in the head has a 0 or 1 for each cell of
@@ -195,13 +206,13 @@ impl Grid {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
     use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
     use serde_json::Value;
 
-    fn model(m: usize) -> Snapshot {
+    pub(in crate::http) fn model(m: usize) -> Snapshot {
         let place = |i: usize| (i as f64 / m as f64) * 4.0 - 2.0;
         Snapshot {
             critic: "c".into(),

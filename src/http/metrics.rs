@@ -3,8 +3,8 @@
 use super::watcher::Frame;
 use crate::telemetry::{Heartbeat, Stage, Stages, Timings, resident_bytes, thread_seconds};
 use crate::transport::{Counters, Reason, SocketName};
-use crate::wire::Status;
 use crate::wire::status::{CriticStatus, ModelMemoryStatus, QueueStatus, RefitStatus, ReturnsStatus};
+use crate::wire::{ErrorCode, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -12,9 +12,26 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
+
+/// Error codes with which messages are refused on ingest.
+const INGEST_CODES: [ErrorCode; 12] = [
+    ErrorCode::Malformed,
+    ErrorCode::UnsupportedVersion,
+    ErrorCode::MissingField,
+    ErrorCode::WrongType,
+    ErrorCode::WrongShape,
+    ErrorCode::WrongDimension,
+    ErrorCode::NotFinite,
+    ErrorCode::OutOfRange,
+    ErrorCode::Conflict,
+    ErrorCode::Fenced,
+    ErrorCode::TooLarge,
+    ErrorCode::TooManyStreams,
+];
 
 /// All that is measured.
 pub(super) struct Metrics {
@@ -149,6 +166,7 @@ impl Collector for Scrape {
         let frame = Arc::clone(&self.frame.borrow());
         if let Some(status) = frame.status.as_deref() {
             whole(status, to)?;
+            journal(status, to)?;
             memory(status, to)?;
             queues(status, to)?;
         }
@@ -173,14 +191,44 @@ fn whole(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     metric("uptime", "Time since the daemon started").in_unit(Unit::Seconds).gauge(to, only(Some(status.uptime_s)))?;
     metric("rows", "Transitions taken in").counter(to, only(Some(status.offset)))?;
     metric("duplicates", "Transitions that were known already").counter(to, only(Some(status.duplicates)))?;
+    // From the start on, so that the first refusal is a rise.
+    let rejected = INGEST_CODES.map(|code| (code.name().to_owned(), 0)).into_iter().chain(status.rejected.clone());
     metric("rejected", "Messages refused on ingest, by error code")
         .per("code")
-        .counter(to, status.rejected.iter().map(|(code, count)| (code.clone(), *count)))?;
+        .counter(to, rejected.collect::<BTreeMap<String, u64>>().into_iter())?;
+    metric("missing_rows", "Transitions left out on ingest, by their sequence numbers")
+        .counter(to, only(Some(status.missing_rows)))?;
+    metric("skipped_rows", "Transitions that critics left out because they failed on them")
+        .counter(to, only(Some(status.skipped_rows)))?;
     metric("streams", "Streams that the daemon keeps").gauge(to, only(Some(status.streams as f64)))?;
     metric("window_rows", "Transitions kept for model selection").gauge(to, only(Some(status.window.rows as f64)))?;
     metric("window", "Memory of the transitions kept")
         .in_unit(Unit::Bytes)
         .gauge(to, only(Some(status.window.bytes as f64)))
+}
+
+/// The rows on disk, if there is a journal.
+fn journal(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let read_only = f64::from(u8::from(status.read_only.is_some()));
+    metric("read_only", "1 while nothing can be stored, and no transition is taken in")
+        .gauge(to, only(Some(read_only)))?;
+    let Some(journal) = &status.journal else { return Ok(()) };
+    metric("journal", "Records that the journal keeps")
+        .in_unit(Unit::Bytes)
+        .gauge(to, only(Some(journal.bytes as f64)))?;
+    metric("journal_rows", "Transitions that the journal keeps").gauge(to, only(Some(journal.rows as f64)))?;
+    metric("durable_rows", "Transitions that survive a power cut").counter(to, only(Some(journal.durable_offset)))?;
+    metric("journal_failures", "Commits that failed").counter(to, only(Some(journal.failures)))?;
+    metric("journal_commit", "Time that the last commit took")
+        .in_unit(Unit::Seconds)
+        .gauge(to, only(Some(journal.last_sync_s)))?;
+    metric("checkpoint_rows", "Transitions that the newest checkpoint covers")
+        .gauge(to, only(journal.checkpoint_offset.map(|offset| offset as f64)))?;
+    metric("checkpoint_age", "Time since the newest checkpoint was written")
+        .in_unit(Unit::Seconds)
+        .gauge(to, only(journal.checkpoint_time.map(|time| (status.time - time).max(0.0))))?;
+    metric("checkpoint_failures", "Checkpoints that could not be written")
+        .counter(to, only(Some(journal.checkpoint_failures)))
 }
 
 /// What the settings allow, once that is known.
@@ -366,13 +414,23 @@ mod tests {
         let status = json!({"version": "1", "offset": 12, "rejected": {"not_finite": 3}, "critics": [
             {"name": "main", "failed": null, "dictionary_size": 7, "log_evidence": -1.5, "held_out_error": 0.25,
              "returns": {"factor": 1.5, "pairs": 50, "coverage": 0.75}, "refit": {"adopted": 2}}
-        ]});
+        ], "read_only": "full", "missing_rows": 5, "time": 1010.0, "journal": {
+            "bytes": 77, "durable_offset": 11, "last_sync_s": 0.5, "checkpoint_time": 1000.0, "checkpoint_failures": 4
+        }});
         let metrics = metrics(&status);
         let text = metrics.text(false);
         for line in [
             "# TYPE criticd_rows_total counter",
             "criticd_rows_total 12",
             "criticd_rejected_total{code=\"not_finite\"} 3",
+            "criticd_rejected_total{code=\"wrong_dimension\"} 0",
+            "criticd_missing_rows_total 5",
+            "criticd_read_only 1.0",
+            "criticd_journal_bytes 77.0",
+            "criticd_durable_rows_total 11",
+            "criticd_journal_commit_seconds 0.5",
+            "criticd_checkpoint_age_seconds 10.0",
+            "criticd_checkpoint_failures_total 4",
             "criticd_dictionary_size{critic=\"main\"} 7.0",
             "criticd_log_evidence_nats{critic=\"main\"} -1.5",
             "criticd_held_out_error{critic=\"main\"} 0.25",

@@ -5,9 +5,10 @@
 //!                   watcher <---asks--- server <--requests-- browsers, Prometheus
 //! ```
 //! The watcher keeps what the page shows: a history, marks, a calibration; and it evaluates heat maps from the board's
-//! snapshots. The grid is evaluated here and not in the browser because a snapshot with its variance has m² numbers, 8 MB
-//! at m = 1000, every second, and a phone would need seconds for one picture; a grid is 40 kB whatever m is. It may take
-//! 2 % of one processor, at low priority, on a thread of its own; the server's thread never computes.
+//! snapshots, values along trajectories, errors and relevances. The grid is evaluated here and not in the browser because a
+//! snapshot with its variance has m² numbers, 8 MB at m = 1000, every second, and a phone would need seconds for one
+//! picture; a grid is 40 kB whatever m is. It may take 2 % of one processor, at low priority, on a thread of its own; the
+//! server's thread never computes.
 //!
 //! | bounded | full |
 //! | --- | --- |
@@ -17,23 +18,29 @@
 //! | frames for a page (1: the newest) | a slow browser loses those in between, and asks for the history again |
 //! | bytes for a browser that takes none | cut off after 30 s |
 //! | asks for the watcher (32) | 503 |
-//! | heat maps (2 % of the time) | an older picture of the same view, else 503 |
+//! | answers that take the model (2 % of the time) | an older one to the same question, else 503 |
 //!
 //! There is no password, so the server listens on loopback unless the settings allow more, answers no request under a
 //! host name that it does not know (a page from elsewhere could otherwise reach it under its own name), and lets no other
 //! site read or frame its answers.
 
 mod calibration;
+mod errors;
 mod guard;
 mod history;
 mod map;
 mod metrics;
+mod page;
+mod path;
+mod recent;
+mod relevance;
 mod server;
+mod starting;
 mod watcher;
 
 use crate::board::Board;
 use crate::config::Config;
-use crate::telemetry::{BusEvent, Heartbeat, Restarts, Timings};
+use crate::telemetry::{BusEvent, Heartbeat, Restarts, StartProgress, Timings};
 use crate::transport::{Counters, Endpoints};
 use crossbeam_channel::{Receiver, bounded};
 use std::fmt;
@@ -128,6 +135,60 @@ impl std::error::Error for StartError {
     }
 }
 
+/// The address of the settings, bound, before there is anything to show.
+pub struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Bind it; none if the dashboard is switched off.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing stays bound.
+    pub fn bind(config: &Config) -> Result<Option<Self>, StartError> {
+        if config.http == "off" {
+            return Ok(None);
+        }
+        let listener = bind(&config.http, config.insecure)?;
+        let failed = |source| StartError::Bind { address: config.http.clone(), source };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Some(Self { listener, address }))
+    }
+}
+
+/// What is served while the daemon starts: that it is alive, that it is not ready, and how far it is. Dropped, it ends.
+pub struct Starting {
+    running: Option<tokio::sync::watch::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Starting {
+    /// Serve on `listener`.
+    ///
+    /// # Errors
+    /// [`StartError`], if no thread can be started.
+    pub fn serve(config: &Config, listener: &Listener, progress: Arc<StartProgress>) -> Result<Self, StartError> {
+        let failed = |source| StartError::Bind { address: config.http.clone(), source };
+        let routers = starting::routers(progress, guard::Guard::new(listener.address, &config.http_hosts));
+        let (running, over) = tokio::sync::watch::channel(());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (listener, access) = (listener.listener.try_clone().map_err(failed)?, config.access());
+        let serve = move || runtime.block_on(server::serve(&listener, &access, routers, over));
+        let thread = std::thread::Builder::new().name("http".into()).spawn(serve).map_err(failed)?;
+        Ok(Self { running: Some(running), thread: Some(thread) })
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        // One that panicked has said so.
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
 /// The running server and its watcher. Dropping it without [`Http::stop`] ends them too, without waiting.
 pub struct Http {
     address: SocketAddr,
@@ -142,17 +203,20 @@ impl Http {
     /// # Errors
     /// [`StartError`]; nothing stays bound.
     pub fn start(config: &Config, sources: Sources) -> Result<Option<Self>, StartError> {
-        if config.http == "off" {
-            return Ok(None);
-        }
-        let listener = bind(&config.http, config.insecure)?;
+        Listener::bind(config)?.map(|listener| Self::start_on(config, listener, sources)).transpose()
+    }
+
+    /// Start serving on a bound address.
+    ///
+    /// # Errors
+    /// [`StartError`], if no thread can be started.
+    pub fn start_on(config: &Config, listener: Listener, sources: Sources) -> Result<Self, StartError> {
         let failed = |source| StartError::Bind { address: config.http.clone(), source };
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let Listener { listener, address } = listener;
         let Sources { board, notices, pulse, timings, counters, endpoints, restarts } = sources;
         let (asks, asked) = bounded(ASKS);
         let (frames, frame) = tokio::sync::watch::channel(Arc::default());
-        let mut watcher = watcher::Watcher::new(&config.critics, endpoints, board, notices, asked, frames);
+        let mut watcher = watcher::Watcher::new(config, endpoints, board, notices, asked, frames);
         let site = server::Site {
             asks,
             frame: frame.clone(),
@@ -181,7 +245,7 @@ impl Http {
         };
         let threads = vec![spawn("watcher", Box::new(watch))?, spawn("http", Box::new(serve))?];
         log::info!("event=dashboard open=http://{address}/");
-        Ok(Some(Self { address, running, threads }))
+        Ok(Self { address, running, threads })
     }
 
     /// Where it is bound.

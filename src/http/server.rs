@@ -1,9 +1,9 @@
 //! The routes, and the connections that lead to them.
 
 use super::guard::{Guard, Local, protect};
-use super::map::View;
 use super::metrics::Metrics;
-use super::watcher::{Ask, Frame, Refusal};
+use super::page;
+use super::watcher::{Ask, Frame, Question, Refusal};
 use crate::access::{Access, Right};
 use crate::telemetry::Heartbeat;
 use axum::Router;
@@ -12,13 +12,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use crossbeam_channel::Sender;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
@@ -56,6 +57,10 @@ const HEAD_FIELDS: usize = 64;
 const BREATH: Duration = Duration::from_millis(100);
 /// The core is taken for dead when it has said nothing for so long.
 const SILENCE: Duration = Duration::from_secs(60);
+
+/// Content types of answers.
+const JSON: &str = "application/json";
+const BYTES: &str = "application/octet-stream";
 
 /// What the routes answer from.
 pub(super) struct Site {
@@ -167,31 +172,30 @@ async fn connection<P: Send + Unpin + 'static>(stream: Guarded<P>, router: Route
 #[derive(Clone)]
 pub(super) struct Routers {
     /// Everything.
-    all: Router,
+    pub(super) all: Router,
     /// What supervisors and Prometheus ask for.
-    health: Router,
+    pub(super) health: Router,
 }
 
 /// The routes of `site`.
 pub(super) fn routers(site: Site) -> Routers {
-    let file =
-        |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
     let guard = site.guard.clone();
     let shared = Arc::new(Shared { site, pages: Arc::new(Semaphore::new(PAGES)) });
     let health =
         Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).route("/readyz", get(readyz));
     let all = Router::new()
-        .route("/", file("text/html; charset=utf-8", include_str!("page/index.html")))
-        .route("/app.js", file("text/javascript; charset=utf-8", include_str!("page/app.js")))
-        .route("/draw.js", file("text/javascript; charset=utf-8", include_str!("page/draw.js")))
-        .route("/style.css", file("text/css; charset=utf-8", include_str!("page/style.css")))
-        .route("/icon.svg", file("image/svg+xml", include_str!("page/icon.svg")))
         .route("/api/status", get(status))
         .route("/api/history", get(history))
         .route("/api/events", get(events))
-        .route("/api/map", get(map))
+        .route("/api/map", drawn(Question::Map, BYTES))
+        .route("/api/path", drawn(Question::Path, JSON))
+        .route("/api/errors", drawn(Question::Errors, JSON))
+        .route("/api/relevance", drawn(Question::Relevance, JSON))
         .merge(health.clone())
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") });
+    let all = page::FILES.iter().fold(all, |all, &(path, kind, text)| {
+        all.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }))
+    });
     let health = health.fallback(|| async { busy("too many connections are open; close some") });
     let finish = |router: Router<Arc<Shared>>| {
         router.with_state(Arc::clone(&shared)).layer(from_fn(protect)).layer(Extension(guard.clone()))
@@ -207,12 +211,12 @@ struct Shared {
 type Here = State<Arc<Shared>>;
 
 /// The server is busy.
-fn busy(what: &str) -> Response {
+pub(super) fn busy(what: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], format!("{what}\n")).into_response()
 }
 
 fn in_json(text: String) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+    ([(header::CONTENT_TYPE, JSON)], text).into_response()
 }
 
 async fn status(State(shared): Here) -> Response {
@@ -253,17 +257,28 @@ fn follow<P>(frames: watch::Receiver<Arc<Frame>>, permit: P) -> impl Stream<Item
     })
 }
 
-async fn map(State(shared): Here, view: Result<Query<View>, axum::extract::rejection::QueryRejection>) -> Response {
+/// A question as a browser writes it.
+type Asked<Q> = Result<Query<Q>, axum::extract::rejection::QueryRejection>;
+
+/// The route of questions about the model; answers are of content type `kind`.
+fn drawn<Q: DeserializeOwned + Send + 'static>(
+    question: fn(Q) -> Question,
+    kind: &'static str,
+) -> MethodRouter<Arc<Shared>> {
+    get(move |shared: Here, query: Asked<Q>| draw(shared, query, question, kind))
+}
+
+async fn draw<Q>(State(shared): Here, query: Asked<Q>, question: fn(Q) -> Question, kind: &'static str) -> Response {
     let invalid = |why: String| (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response();
-    let view = match view {
-        Ok(Query(view)) => view,
+    let query = match query {
+        Ok(Query(query)) => query,
         Err(e) => return invalid(e.body_text()),
     };
-    match ask(&shared, |reply| Ask::Map(view, reply)).await {
-        Some(Ok(bytes)) => ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response(),
+    match ask(&shared, |reply| Ask::Draw(question(query), reply)).await {
+        Some(Ok(bytes)) => ([(header::CONTENT_TYPE, kind)], bytes).into_response(),
         Some(Err(Refusal::NotReady)) => (StatusCode::NOT_FOUND, "there is no model yet\n").into_response(),
         Some(Err(Refusal::Invalid(why))) => invalid(why),
-        Some(Err(Refusal::Busy)) | None => busy("too many pictures"),
+        Some(Err(Refusal::Busy)) | None => busy("too many questions"),
     }
 }
 
@@ -295,7 +310,13 @@ async fn readyz(State(shared): Here) -> Response {
         None => busy("starting"),
         Some(silence) if silence > SILENCE => busy("the core does not answer"),
         Some(_) if shared.site.pulse.warming() => busy("learning the table of --warm-start first"),
-        Some(_) => "ready\n".into_response(),
+        Some(_) => {
+            let frame = Arc::clone(&shared.site.frame.borrow());
+            match frame.status.as_ref().and_then(|status| status.read_only.as_deref()) {
+                Some(why) => busy(&format!("read-only, no row is taken: {why}")),
+                None => "ready\n".into_response(),
+            }
+        }
     }
 }
 

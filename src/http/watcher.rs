@@ -1,13 +1,17 @@
 //! The thread that keeps what the page shows, and draws its heat maps.
 
 use super::calibration::Calibration;
+use super::errors::errors;
 use super::history::{History, number};
 use super::map::View;
+use super::path::{PathQuery, along};
+use super::recent::{Recent, Rewards};
+use super::relevance::{RelevanceQuery, relevance};
 use crate::board::Board;
-use crate::learner::Settings;
+use crate::config::Config;
 use crate::learner::window::Window;
 use crate::picture::Colours;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Evaluator, Snapshot};
 use crate::telemetry::{self, BusEvent};
 use crate::transport::Endpoints;
 use crate::wire::status::{CriticStatus, ModelStatus};
@@ -17,7 +21,7 @@ use crossbeam_channel::{Receiver, select};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 /// Events kept as marks.
@@ -26,13 +30,16 @@ const MARKS: usize = 100;
 const STATES: usize = 2048;
 const STATES_EACH: usize = 64;
 const STATES_SHOWN: usize = 300;
-/// Pictures kept.
-const PICTURES: usize = 8;
-/// Share of the time that may go into pictures, how much of it may be saved up, and how much may be owed for a view
+/// Answers kept: those of the open pages.
+const ANSWERS: usize = 24;
+/// For how long what is said of errors and of relevances may stay as it is under one model.
+const ERRORS_AGE: Duration = Duration::from_secs(5);
+const RELEVANCE_AGE: Duration = Duration::from_secs(30);
+/// Share of the time that may go into answers, how much of it may be saved up, and how much may be owed for a view
 /// that has not been seen yet; seconds.
 const SHARE: f64 = 0.02;
 const SAVED: f64 = 0.25;
-const OWED: f64 = 0.5;
+const OWED: f64 = 1.0;
 /// With more state variables than this an adoption does not say what became of the kernel.
 const KERNEL_DIM: usize = 64;
 /// Colours of a colour map.
@@ -55,31 +62,73 @@ pub(super) struct Frame {
 pub(super) enum Ask {
     /// All that a page needs to begin with: a JSON document.
     History(oneshot::Sender<String>),
-    /// A picture.
-    Map(View, oneshot::Sender<Result<Bytes, Refusal>>),
+    /// Something that takes the model.
+    Draw(Question, oneshot::Sender<Result<Bytes, Refusal>>),
 }
 
-/// Why there is no picture.
+/// What a page asks of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Question {
+    /// A heat map or a curve.
+    Map(View),
+    /// The value along a trajectory.
+    Path(PathQuery),
+    /// Errors over the axes of a view, and the worst states.
+    Errors(View),
+    /// How much of the value hangs on each variable.
+    Relevance(RelevanceQuery),
+}
+
+impl Question {
+    fn critic(&self) -> Option<&str> {
+        match self {
+            Self::Map(view) | Self::Errors(view) => view.critic.as_deref(),
+            Self::Path(query) => query.critic.as_deref(),
+            Self::Relevance(query) => query.critic.as_deref(),
+        }
+    }
+}
+
+/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Refusal {
     /// There is no model yet.
     NotReady,
-    /// The view makes no sense.
+    /// The question makes no sense.
     Invalid(String),
-    /// Pictures have taken enough time until the next second.
+    /// Answers have taken enough time until the next second.
     Busy,
 }
 
-/// A picture that has been drawn.
-struct Picture {
-    view: View,
+/// An answer that has been given.
+struct Answer {
+    question: Question,
     snapshot: Arc<Snapshot>,
+    /// Offset behind the last row that was known.
+    end: u64,
+    given: Instant,
     bytes: Bytes,
+}
+
+impl Answer {
+    /// Whether another one would say the same, or nearly.
+    fn is_fresh(&self, snapshot: &Arc<Snapshot>, end: u64) -> bool {
+        let same = Arc::ptr_eq(&self.snapshot, snapshot);
+        let young = |most| self.snapshot.generation == snapshot.generation && self.given.elapsed() < most;
+        match &self.question {
+            Question::Map(_) => same,
+            Question::Path(_) => same && self.end == end,
+            Question::Errors(_) => young(ERRORS_AGE),
+            Question::Relevance(_) => young(RELEVANCE_AGE),
+        }
+    }
 }
 
 /// The thread's state.
 pub(super) struct Watcher {
     names: Vec<String>,
+    /// What the settings say of the state dimension.
+    state_dim: Option<usize>,
     endpoints: Endpoints,
     board: Arc<Board>,
     notices: Receiver<BusEvent>,
@@ -95,8 +144,11 @@ pub(super) struct Watcher {
     /// Visited states, newest last.
     states: VecDeque<Vec<f64>>,
     seen: u64,
-    pictures: VecDeque<Picture>,
-    /// Seconds that pictures may take, and when they were last counted.
+    recent: Recent,
+    /// Of each critic.
+    rewards: Vec<Rewards>,
+    answers: VecDeque<Answer>,
+    /// Seconds that answers may take, and when they were last counted.
     budget: f64,
     counted: Instant,
 }
@@ -110,20 +162,23 @@ pub(super) fn step_back() {
 
 impl Watcher {
     pub(super) fn new(
-        critics: &[Settings],
+        config: &Config,
         endpoints: Endpoints,
         board: Arc<Board>,
         notices: Receiver<BusEvent>,
         asks: Receiver<Ask>,
         frames: watch::Sender<Arc<Frame>>,
     ) -> Self {
+        let critics = &config.critics;
         let names: Vec<String> = critics.iter().map(|critic| critic.name.clone()).collect();
-        let of_critics = names.iter().flat_map(|name| CRITIC_SERIES.map(|(key, _)| format!("{name}.{key}")));
+        let keys = || CRITIC_SERIES.iter().map(|(key, _)| key).chain(&CALIBRATION_SERIES);
+        let of_critics = names.iter().flat_map(|name| keys().map(move |key| format!("{name}.{key}")));
         let columns = SERIES.iter().map(|(key, _)| (*key).to_owned()).chain(of_critics);
         Self {
             history: History::new(columns.collect()),
             calibrations: critics.iter().map(Calibration::new).collect(),
             names,
+            state_dim: config.expected_dim().map(|(dim, _)| dim),
             endpoints,
             board,
             notices,
@@ -135,7 +190,9 @@ impl Watcher {
             changed: Vec::new(),
             states: VecDeque::new(),
             seen: 0,
-            pictures: VecDeque::new(),
+            recent: Recent::default(),
+            rewards: critics.iter().map(|c| Rewards { discount: c.discount, columns: c.rewards.clone() }).collect(),
+            answers: VecDeque::new(),
             budget: SAVED,
             counted: Instant::now(),
         }
@@ -160,7 +217,7 @@ impl Watcher {
 
     fn hear(&mut self, notice: BusEvent) {
         match notice {
-            BusEvent::Rows(window) => self.rows(&window),
+            BusEvent::Rows { window, streams } => self.rows(&window, &streams),
             BusEvent::Event(payload) => self.event(&payload),
             BusEvent::Status(status) => self.status(status),
             #[cfg(test)]
@@ -168,7 +225,8 @@ impl Watcher {
         }
     }
 
-    fn rows(&mut self, window: &Window) {
+    fn rows(&mut self, window: &Window, streams: &[(u32, String)]) {
+        self.recent.take(window, streams);
         let from = self.seen.max(window.start());
         self.seen = window.end();
         let step = (window.end() - from).div_ceil(STATES_EACH as u64).max(1);
@@ -242,9 +300,10 @@ impl Watcher {
     /// The numbers of a moment, in the order of the history's columns.
     fn row(&self, status: &Status) -> Vec<f64> {
         let mut row: Vec<f64> = SERIES.iter().map(|(_, read)| read(status).unwrap_or(f64::NAN)).collect();
-        for name in &self.names {
+        for (name, calibration) in self.names.iter().zip(&self.calibrations) {
             let critic = status.critic(name);
             row.extend(CRITIC_SERIES.iter().map(|(_, read)| critic.and_then(read).unwrap_or(f64::NAN)));
+            row.extend(calibration.latest().unwrap_or([f64::NAN; CALIBRATION_SERIES.len()]));
         }
         row
     }
@@ -268,8 +327,8 @@ impl Watcher {
         // A page that has closed needs no answer.
         match ask {
             Ask::History(reply) => drop(reply.send(self.beginning())),
-            Ask::Map(view, reply) if !reply.is_closed() => drop(reply.send(self.picture(view))),
-            Ask::Map(..) => {}
+            Ask::Draw(question, reply) if !reply.is_closed() => drop(reply.send(self.draw(question))),
+            Ask::Draw(..) => {}
         }
     }
 
@@ -286,6 +345,7 @@ impl Watcher {
             "number": self.frame.number,
             "status": self.frame.status.as_deref(),
             "history": self.history.to_json(),
+            "state_dim": self.state_dim,
             "columns": self.history.columns(),
             "marks": self.marks,
             "states": self.spread(),
@@ -300,36 +360,50 @@ impl Watcher {
         whole.to_string()
     }
 
-    /// The picture of a view: that of the newest model if time allows, else one that was drawn before.
-    fn picture(&mut self, view: View) -> Result<Bytes, Refusal> {
-        let index = self.board.critic(view.critic.as_deref()).map_err(|e| Refusal::Invalid(e.message))?;
+    /// The answer to a question: that of the newest model if time allows, else one that was given before.
+    fn draw(&mut self, question: Question) -> Result<Bytes, Refusal> {
+        let index = self.board.critic(question.critic()).map_err(|e| Refusal::Invalid(e.message))?;
         let model = self.board.evaluator(index).ok_or(Refusal::NotReady)?;
-        let snapshot = Arc::clone(model.snapshot());
         let now = Instant::now();
         let passed = now.duration_since(std::mem::replace(&mut self.counted, now)).as_secs_f64();
         self.budget = (self.budget + SHARE * passed).min(SAVED);
-        let known = self.pictures.iter().position(|picture| picture.view == view);
+        let end = self.recent.end();
+        let known = self.answers.iter().position(|answer| answer.question == question);
         if let Some(known) = known {
-            let picture = &self.pictures[known];
-            if Arc::ptr_eq(&picture.snapshot, &snapshot) || self.budget <= 0.0 {
-                return Ok(picture.bytes.clone());
+            let answer = &self.answers[known];
+            if answer.is_fresh(model.snapshot(), end) || self.budget <= 0.0 {
+                return Ok(answer.bytes.clone());
             }
         } else if self.budget <= -OWED {
             return Err(Refusal::Busy);
         }
-        let grid = view.grid(snapshot.dim(), snapshot.weights.ncols()).map_err(Refusal::Invalid)?;
-        let recent = self.states.iter().rev().filter(|state| state.len() == snapshot.dim()).take(STATES_SHOWN);
-        let bytes: Bytes =
-            grid.draw(&model, recent.map(Vec::as_slice)).map_err(|e| Refusal::Invalid(e.to_string()))?.into();
-        self.budget -= now.elapsed().as_secs_f64();
-        self.counted = Instant::now();
+        let before = telemetry::used();
+        let bytes = self.compute(&question, &model, &self.rewards[index]).map_err(Refusal::Invalid)?;
+        // Processor time: on a busy machine an answer takes longer, but no more of the others' time.
+        self.budget -= telemetry::used().saturating_sub(before).as_secs_f64();
         if let Some(known) = known {
-            self.pictures.remove(known);
-        } else if self.pictures.len() == PICTURES {
-            self.pictures.pop_front();
+            self.answers.remove(known);
+        } else if self.answers.len() == ANSWERS {
+            self.answers.pop_front();
         }
-        self.pictures.push_back(Picture { view, snapshot, bytes: bytes.clone() });
+        let snapshot = Arc::clone(model.snapshot());
+        self.answers.push_back(Answer { question, snapshot, end, given: Instant::now(), bytes: bytes.clone() });
         Ok(bytes)
+    }
+
+    fn compute(&self, question: &Question, model: &Evaluator, rewards: &Rewards) -> Result<Bytes, String> {
+        let snapshot = model.snapshot();
+        let dim = snapshot.dim();
+        let visited = || self.states.iter().rev().map(Vec::as_slice).filter(move |state| state.len() == dim);
+        match question {
+            Question::Map(view) => {
+                let grid = view.grid(dim, snapshot.weights.ncols())?;
+                grid.draw(model, visited().take(STATES_SHOWN)).map(Bytes::from).map_err(|e| e.to_string())
+            }
+            Question::Path(query) => along(query, &self.recent, model, rewards).map(Bytes::from),
+            Question::Errors(view) => errors(view, &self.recent, model, rewards).map(Bytes::from),
+            Question::Relevance(query) => relevance(query, &visited().collect::<Vec<_>>(), model).map(Bytes::from),
+        }
     }
 }
 
@@ -337,10 +411,11 @@ impl Watcher {
 type Series<T> = (&'static str, fn(&T) -> Option<f64>);
 
 /// Columns of the history.
-const SERIES: [Series<Status>; 7] = [
+const SERIES: [Series<Status>; 8] = [
     ("time", |status| Some(status.time)),
     ("offset", |status| Some(status.offset as f64)),
     ("rows_per_second", |status| Some(status.rows_per_second)),
+    ("refused", |status| Some(status.rejected.values().sum::<u64>() as f64)),
     ("queue_ingest", |status| Some(status.queues.ingest.waiting as f64)),
     ("queue_calls", |status| Some(status.queues.calls.waiting as f64)),
     ("window_bytes", |status| Some(status.window.bytes as f64)),
@@ -357,6 +432,9 @@ const CRITIC_SERIES: [Series<CriticStatus>; 7] = [
     ("running_chains", |critic| Some(critic.model.as_ref()?.running_chains as f64)),
     ("generation", |critic| Some(critic.generation as f64)),
 ];
+
+/// The same, of the newest pairs of prediction and return.
+const CALIBRATION_SERIES: [&str; 3] = ["error", "bias", "coverage"];
 
 /// The kernel of a critic's model, if it is small enough to be remembered.
 fn kernel(critic: &CriticStatus) -> Option<Value> {

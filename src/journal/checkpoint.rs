@@ -8,20 +8,23 @@
 
 use super::Configured;
 use crate::learner::{Learner, Settings};
-use crate::state::State;
 use crate::state::record::Mark;
 use crate::state::streams::Streams;
+use crate::state::{Halted, State};
 use crate::whole_file;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// Version of the format that is written. Older ones are read, newer ones refused.
 pub const VERSION: u32 = 1;
 /// Checkpoints that are kept.
 pub const KEPT: usize = 2;
+/// Models that are kept although they are no longer used.
+pub const SET_ASIDE: usize = 16;
 
 const MAGIC: &[u8] = b"criticd checkpoint\n";
 const HEADER: usize = MAGIC.len() + 4 + 8 + 4;
@@ -48,6 +51,9 @@ pub struct Checkpoint {
     pub configured: Option<Configured>,
     /// The critics, in the order of their settings.
     pub learners: Vec<Learner>,
+    /// Those of them that have failed and learn nothing: in their places are empty ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub halted: Vec<Halted>,
 }
 
 /// Why a checkpoint cannot be used.
@@ -103,14 +109,16 @@ impl Checkpoint {
             streams: state.streams().clone(),
             // New critics have begun by now.
             configured: state.configured().map(|configured| Configured { from: 0, ..configured.clone() }),
-            learners: state.critics().clone(),
+            learners: state.critics().iter().enumerate().map(|(index, critic)| kept(state, index, critic)).collect(),
+            halted: state.halted().to_vec(),
         }
     }
 
     /// The state that it is a copy of, without its rows: [`State::refill`] brings those from `replay_from` on.
     pub fn into_state(self, window_rows: usize) -> State {
-        let Self { group, crc, offset, shape, streams, configured, learners, .. } = self;
-        State::at(Mark { id: group, offset, crc }, streams, configured, learners, shape, window_rows)
+        let Self { group, crc, offset, shape, streams, configured, learners, halted, .. } = self;
+        let end = Mark { id: group, offset, crc };
+        State::at(end, streams, configured, learners, shape, window_rows).with_halted(halted)
     }
 
     /// The bytes of its file.
@@ -156,6 +164,15 @@ impl Checkpoint {
     }
 }
 
+/// What is kept of a critic: nothing of one that has failed, since a panic may have left anything of its model.
+fn kept(state: &State, index: usize, critic: &Learner) -> Learner {
+    if !state.is_halted(index) {
+        return critic.clone();
+    }
+    let names = state.configured().and_then(|configured| configured.names.clone());
+    Learner::starting_at(critic.settings().clone(), names, state.end().offset)
+}
+
 fn checksum(version: u32, body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&version.to_le_bytes());
@@ -182,6 +199,13 @@ pub trait Checkpoints: Send + Sync + fmt::Debug {
     /// # Errors
     /// If they cannot be written; what was there before is still there.
     fn write(&self, group: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Keep a model that is no longer used, durably: a whole snapshot in the protocol's form, of the critic `critic`, which had
+    /// learned the rows before `offset`. The newest [`SET_ASIDE`] of them are kept. Returns what it is called.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn set_aside(&self, critic: &str, offset: u64, snapshot: &[u8]) -> io::Result<String>;
 }
 
 /// Checkpoints as files of a directory, `checkpoint-<group>`.
@@ -198,7 +222,12 @@ impl Directory {
 
     /// The file of the checkpoint behind `group`.
     pub fn file(&self, group: u64) -> PathBuf {
-        self.path.join(format!("checkpoint-{group:020}"))
+        self.path.join(Self::name(group))
+    }
+
+    /// The name of that file.
+    pub fn name(group: u64) -> String {
+        format!("checkpoint-{group:020}")
     }
 }
 
@@ -225,6 +254,21 @@ impl Checkpoints for Directory {
         }
         Ok(())
     }
+
+    fn set_aside(&self, critic: &str, offset: u64, snapshot: &[u8]) -> io::Result<String> {
+        let directory = self.path.join("set-aside");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let name = format!("{critic}-{offset}.model");
+        whole_file::write(&directory.join(&name), &directory.join("model.new"), 0o600, snapshot)?;
+        let mut known = Vec::new();
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            known.push((entry.metadata()?.modified()?, entry.path()));
+        }
+        known.sort_unstable_by(|a, b| b.cmp(a));
+        known.iter().skip(SET_ASIDE).try_for_each(|(_, path)| fs::remove_file(path))?;
+        Ok(format!("set-aside/{name}"))
+    }
 }
 
 #[cfg(test)]
@@ -242,6 +286,7 @@ mod tests {
             streams: Streams::new(),
             configured: None,
             learners: vec![Learner::new(crate::learner::Settings::default(), None)],
+            halted: Vec::new(),
         }
     }
 
@@ -271,5 +316,17 @@ mod tests {
         let crc = checksum(9, &bytes[HEADER..]);
         bytes[HEADER - 4..HEADER].copy_from_slice(&crc.to_le_bytes());
         assert!(matches!(Checkpoint::decode(&bytes), Err(CheckpointError::Newer { version: 9 })));
+    }
+
+    #[test]
+    fn models_that_are_set_aside_make_room_for_newer_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let checkpoints = Directory::new(directory.path());
+        for offset in 0..SET_ASIDE as u64 + 3 {
+            let name = checkpoints.set_aside("main", offset, &offset.to_le_bytes()).unwrap();
+            assert_eq!(fs::read(directory.path().join(name)).unwrap(), offset.to_le_bytes());
+        }
+        assert_eq!(fs::read_dir(directory.path().join("set-aside")).unwrap().count(), SET_ASIDE);
+        assert!(checkpoints.list().unwrap().is_empty());
     }
 }

@@ -152,12 +152,18 @@ impl Storage for MemoryStorage {
 #[derive(Clone, Debug, Default)]
 pub struct MemoryCheckpoints {
     files: Arc<Mutex<BTreeMap<u64, Vec<u8>>>>,
+    aside: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
 }
 
 impl MemoryCheckpoints {
     /// The files, to be looked at and damaged.
     pub fn files(&self) -> Arc<Mutex<BTreeMap<u64, Vec<u8>>>> {
         Arc::clone(&self.files)
+    }
+
+    /// The models that were set aside, by name.
+    pub fn aside(&self) -> BTreeMap<String, Vec<u8>> {
+        self.aside.lock().clone()
     }
 }
 
@@ -177,5 +183,11 @@ impl Checkpoints for MemoryCheckpoints {
             files.pop_first();
         }
         Ok(())
+    }
+
+    fn set_aside(&self, critic: &str, offset: u64, snapshot: &[u8]) -> io::Result<String> {
+        let name = format!("{critic}-{offset}");
+        self.aside.lock().insert(name.clone(), snapshot.to_vec());
+        Ok(name)
     }
 }

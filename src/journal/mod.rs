@@ -19,7 +19,7 @@ pub mod memory;
 pub mod retention;
 pub mod store;
 
-use crate::learner::{Adoption, Settings};
+use crate::learner::{Adoption, Learner, Settings};
 use crate::state::record::Mark;
 pub use crate::state::record::{Configured, Group, NewPolicy, Record, SkippedRows, TakenRows};
 use crate::transition::{Batch, BatchParts, check_policy};
@@ -27,8 +27,8 @@ use serde::Deserialize;
 use std::fmt;
 
 /// Newest version of the format. Older ones are read, newer ones refused. A group has the oldest one that can say what is
-/// in it: 1, or 2 where rows say something about policies, or 3 where those have names.
-pub const VERSION: u32 = 3;
+/// in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic was rebuilt.
+pub const VERSION: u32 = 4;
 
 /// Bit of [`StoredGroup::kinds`]: rows.
 pub const ROWS: u32 = 1;
@@ -42,6 +42,8 @@ pub const SKIPPED: u32 = 1 << 3;
 pub const CONFIGURED: u32 = 1 << 4;
 /// Bit of [`StoredGroup::kinds`]: another policy acts.
 pub const NEW_POLICY: u32 = 1 << 5;
+/// Bit of [`StoredGroup::kinds`]: a critic that was learned again.
+pub const REBUILT: u32 = 1 << 6;
 
 /// Bytes of a group's time.
 const TIME_BYTES: usize = size_of::<f64>();
@@ -204,6 +206,13 @@ pub struct GroupWriter {
 }
 
 impl GroupWriter {
+    /// The records of a group.
+    pub fn of(group: &Group) -> Self {
+        let mut writer = Self::default();
+        group.records.iter().for_each(|record| writer.record(record));
+        writer
+    }
+
     /// Whether nothing has been written.
     pub fn is_empty(&self) -> bool {
         self.kinds == 0
@@ -228,6 +237,7 @@ impl GroupWriter {
             Record::Skipped(skipped) => self.skipped(skipped),
             Record::Configured(configured) => self.configured(configured),
             Record::NewPolicy(change) => self.new_policy(change),
+            Record::Rebuilt(learner) => self.rebuilt(learner),
         }
     }
 
@@ -328,8 +338,16 @@ impl GroupWriter {
     /// Record that another policy acts from some row on.
     pub fn new_policy(&mut self, change: &NewPolicy) {
         let start = self.begin(NEW_POLICY);
-        self.version = VERSION;
+        self.version = self.version.max(3);
         rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
+        self.end(start);
+    }
+
+    /// Record that a critic which was learned again takes the place of the one of its name.
+    pub fn rebuilt(&mut self, learner: &Learner) {
+        let start = self.begin(REBUILT);
+        self.version = self.version.max(4);
+        rmp_serde::encode::write_named(&mut self.body, learner).expect("plain data into memory");
         self.end(start);
     }
 
@@ -444,6 +462,13 @@ impl<'a> Bytes<'a> {
                 let change: NewPolicy = payload.packed()?;
                 change.policy.as_deref().map_or(Ok(()), check_policy).map_err(|e| e.to_string())?;
                 Record::NewPolicy(change)
+            }
+            REBUILT => {
+                let learner: Learner = payload.packed()?;
+                if !learner.is_consistent() {
+                    return Err("a recorded critic whose parts do not fit each other".into());
+                }
+                Record::Rebuilt(Box::new(learner))
             }
             _ => return Err(format!("a record of the unknown kind {kind}")),
         };

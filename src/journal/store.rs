@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -69,6 +69,11 @@ pub enum StoreError {
     Busy,
     /// Groups that were acknowledged are missing.
     AcknowledgedMissing,
+    /// A file of the journal was deleted or replaced while the journal was open.
+    Displaced {
+        /// Which one.
+        path: PathBuf,
+    },
     /// The good part of the journal could not be copied as a whole.
     IncompleteCopy,
     /// A fault made on purpose, by [`super::memory`].
@@ -85,8 +90,17 @@ impl fmt::Display for StoreError {
             }
             Self::Foreign { path } => write!(f, "{} is no journal of criticd", path.display()),
             Self::Closed => f.write_str("the journal is closed after an error"),
-            Self::Busy => f.write_str("the journal is used by somebody else"),
-            Self::AcknowledgedMissing => f.write_str("groups that were acknowledged are missing; restart the daemon"),
+            Self::Busy => f.write_str("another process uses the journal"),
+            Self::AcknowledgedMissing => f.write_str(
+                "groups that were acknowledged are missing. Save the models with `criticd snapshot` before you stop the \
+                 daemon; then `criticd repair` says what is left",
+            ),
+            Self::Displaced { path } => write!(
+                f,
+                "{} was deleted or replaced while the daemon was running. Do not stop the daemon: it has the last copy of \
+                 the rows. Put the file back, or save rows and models first (docs/operations.md, \"Deleted files\")",
+                path.display()
+            ),
             Self::IncompleteCopy => f.write_str("the good part of the journal could not be copied as a whole"),
             Self::Injected(what) => f.write_str(what),
         }
@@ -99,6 +113,29 @@ impl std::error::Error for StoreError {
             Self::Database(e) => Some(e),
             Self::File { source, .. } => Some(source),
             _ => None,
+        }
+    }
+}
+
+impl StoreError {
+    /// Whether writing failed where reading may still be possible: the disk is full, or may only be read.
+    fn forbids_writing(&self) -> bool {
+        use io::ErrorKind as Kind;
+        use rusqlite::ErrorCode as Code;
+        match self {
+            Self::Database(rusqlite::Error::SqliteFailure(error, _)) => matches!(
+                error.code,
+                Code::DiskFull | Code::ReadOnly | Code::CannotOpen | Code::SystemIoFailure | Code::PermissionDenied
+            ),
+            Self::File { source, .. } => matches!(
+                source.kind(),
+                Kind::StorageFull
+                    | Kind::QuotaExceeded
+                    | Kind::FileTooLarge
+                    | Kind::ReadOnlyFilesystem
+                    | Kind::PermissionDenied
+            ),
+            _ => false,
         }
     }
 }
@@ -185,6 +222,14 @@ pub trait Storage: Send + fmt::Debug {
     /// If they cannot be dropped.
     fn truncate(&mut self, from: u64) -> Result<(), StoreError>;
 
+    /// Whether the files that are open are those in the directory: what is written to others is lost when they are closed.
+    ///
+    /// # Errors
+    /// [`StoreError::Displaced`], if one was deleted or replaced.
+    fn check_in_place(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Bytes of unfinished commits that [`Storage::reopen`] has found and cut off so far.
     fn torn_bytes(&self) -> u64 {
         0
@@ -225,10 +270,13 @@ pub struct SqliteStorage {
     /// Bytes appended since the log was last copied.
     log_bytes: u64,
     copier: Copier,
+    /// Device and number of the files that are open: the database, and its log once it is there.
+    files: [Option<(u64, u64)>; 2],
 }
 
 impl SqliteStorage {
-    /// Open the journal in `directory`, or make an empty one.
+    /// Open the journal in `directory`, or make an empty one. If it can only be read, it is open for that; writing then fails
+    /// until [`Storage::reopen`] succeeds.
     ///
     /// # Errors
     /// If it cannot be opened, is none, or is newer than this program.
@@ -242,9 +290,59 @@ impl SqliteStorage {
             torn_bytes: 0,
             log_bytes: 0,
             copier: Copier::new(directory.join(DATABASE)),
+            files: [None; 2],
         };
-        storage.connect()?;
+        match storage.connect() {
+            Err(e) if e.forbids_writing() => storage.connect_to_read().map_err(|_| e)?,
+            connected => connected?,
+        }
         Ok(storage)
+    }
+
+    /// Open the journal in `directory` to read it while a daemon writes to it. Nothing can be appended.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is none.
+    pub fn open_beside(directory: &Path) -> Result<Self, StoreError> {
+        let path = directory.join(DATABASE);
+        let flags =
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        let database = Connection::open_with_flags(&path, flags)?;
+        database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        database.busy_timeout(BUSY)?;
+        check_ours(&database, path.clone())?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            database: Some(database),
+            synchronous: true,
+            mark: None,
+            mark_turn: 0,
+            torn_bytes: 0,
+            log_bytes: 0,
+            copier: Copier::new(path),
+            files: [None; 2],
+        })
+    }
+
+    /// Bytes of the file, and how many of them hold nothing: new rows use those first.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn size(&self) -> Result<(u64, u64), StoreError> {
+        let database = self.database()?;
+        let number = |name: &str| database.pragma_query_value(None, name, |row| row.get::<_, u64>(0));
+        let page = number("page_size")?;
+        Ok((page * number("page_count")?, page * number("freelist_count")?))
+    }
+
+    /// Give the bytes that hold nothing back to the file system. Takes as much room as the rows meanwhile.
+    ///
+    /// # Errors
+    /// If there is no room; the journal is then as before.
+    pub fn compact(&mut self) -> Result<(), StoreError> {
+        self.database()?.execute_batch("VACUUM")?;
+        let busy: bool = self.database()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+        if busy { Err(StoreError::Busy) } else { Ok(()) }
     }
 
     /// Whether there is a journal in `directory`.
@@ -258,27 +356,25 @@ impl SqliteStorage {
 
     fn connect(&mut self) -> Result<(), StoreError> {
         let path = self.directory.join(DATABASE);
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        // Made here, for its owner alone; the log has the database's mode. One that is there is left to SQLite: closing it here
+        // would drop the locks that other connections of this process have.
+        if !path.exists() {
+            let make = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            drop(make.map_err(|source| StoreError::File { path: path.clone(), source })?);
+        }
+        let flags =
+            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let database = Connection::open_with_flags(&path, flags)?;
         // Where the log is damaged SQLite would, when it is closed, copy the part before the damage and drop the rest.
         database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         database.busy_timeout(BUSY)?;
-        let (application, version): (i64, u32) = (
-            database.pragma_query_value(None, "application_id", |row| row.get(0))?,
-            database.pragma_query_value(None, "user_version", |row| row.get(0))?,
-        );
         let tables: i64 = database.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         if tables == 0 {
             database.pragma_update(None, "page_size", PAGE_BYTES)?;
             database.pragma_update(None, "application_id", APPLICATION_ID)?;
             database.pragma_update(None, "user_version", SCHEMA)?;
-        } else if application != APPLICATION_ID {
-            return Err(StoreError::Foreign { path });
-        } else if version > SCHEMA {
-            return Err(StoreError::Newer { version });
+        } else {
+            check_ours(&database, path.clone())?;
         }
         let mode: String = database.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         if mode != "wal" {
@@ -297,8 +393,28 @@ impl SqliteStorage {
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         self.mark = Some(open.map_err(|source| StoreError::File { path, source })?);
         self.database = Some(database);
+        self.files = [identity(&self.directory.join(DATABASE)), identity(&self.log_path())];
         // Turns go on from the copies that are there; whether they are whole is asked when the mark is needed.
         drop(self.mark());
+        Ok(())
+    }
+
+    /// Open what is there to read it where nothing can be written: without locks, which the daemon's own lock makes needless,
+    /// and with the index of the log in memory.
+    fn connect_to_read(&mut self) -> Result<(), StoreError> {
+        let path = self.directory.join(DATABASE);
+        let flags =
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        let database = Connection::open_with_flags_and_vfs(&path, flags, c"unix-none")?;
+        database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        database.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
+        check_ours(&database, path)?;
+        let path = self.directory.join(MARK);
+        self.mark = match File::open(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            opened => Some(opened.map_err(|source| StoreError::File { path, source })?),
+        };
+        self.database = Some(database);
         Ok(())
     }
 
@@ -313,6 +429,23 @@ impl SqliteStorage {
     fn mark_file(&self) -> Result<&File, StoreError> {
         self.mark.as_ref().ok_or(StoreError::Closed)
     }
+}
+
+/// Whether `database`, the file at `path`, is a journal that this program can read.
+fn check_ours(database: &Connection, path: PathBuf) -> Result<(), StoreError> {
+    let (application, version): (i64, u32) = (
+        database.pragma_query_value(None, "application_id", |row| row.get(0))?,
+        database.pragma_query_value(None, "user_version", |row| row.get(0))?,
+    );
+    if application != APPLICATION_ID {
+        return Err(StoreError::Foreign { path });
+    }
+    if version > SCHEMA { Err(StoreError::Newer { version }) } else { Ok(()) }
+}
+
+/// Device and number of a file; none if it is not there.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 fn group(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredGroup> {
@@ -435,26 +568,15 @@ impl Storage for SqliteStorage {
     }
 
     fn mark(&mut self) -> Result<Option<Mark>, StoreError> {
-        let file = self.mark_file()?;
-        let length = file.metadata().map_err(|e| self.mark_error(e))?.len();
-        if length == 0 {
+        if self.mark.is_none() && self.database.is_some() {
+            // The journal can only be read, and there is no mark.
             return Ok(None);
         }
-        let copies = [0, MARK_SLOT].into_iter().filter_map(|at| {
-            let mut slot = [0; MARK_BYTES];
-            file.read_exact_at(&mut slot, at).ok()?;
-            decode_mark(&slot)
-        });
-        match copies.max_by_key(|(turn, _)| *turn) {
-            Some((turn, mark)) => {
-                self.mark_turn = turn;
-                Ok(Some(mark))
-            }
-            None => {
-                let source = io::Error::new(ErrorKind::InvalidData, "both of its copies are damaged");
-                Err(self.mark_error(source))
-            }
-        }
+        let found = newest_mark(self.mark_file()?).map_err(|e| self.mark_error(e))?;
+        Ok(found.map(|(turn, mark)| {
+            self.mark_turn = turn;
+            mark
+        }))
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
@@ -463,7 +585,11 @@ impl Storage for SqliteStorage {
         self.log_bytes = 0;
         *self.copier.failure.lock() = None;
         let written = log_bytes(&self.log_path());
-        self.connect()?;
+        if let Err(e) = self.connect() {
+            // What is there can perhaps still be read.
+            drop(self.connect_to_read());
+            return Err(e);
+        }
         let database = self.database()?;
         let pages: i64 = database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?;
         let whole = u64::try_from(pages).unwrap_or(0) * (PAGE_BYTES + 24);
@@ -476,6 +602,19 @@ impl Storage for SqliteStorage {
 
     fn truncate(&mut self, from: u64) -> Result<(), StoreError> {
         self.database()?.execute("DELETE FROM groups WHERE id >= ?1", params![from])?;
+        Ok(())
+    }
+
+    fn check_in_place(&mut self) -> Result<(), StoreError> {
+        for (path, known) in [self.directory.join(DATABASE), self.log_path()].into_iter().zip(&mut self.files) {
+            let found = identity(&path);
+            match known {
+                // The log comes with the first group.
+                None => *known = found,
+                Some(_) if *known != found => return Err(StoreError::Displaced { path }),
+                Some(_) => {}
+            }
+        }
         Ok(())
     }
 
@@ -538,6 +677,36 @@ fn copy_log(path: &Path) -> rusqlite::Result<()> {
     database.busy_timeout(BUSY)?;
     database.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     database.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
+}
+
+/// How far the journal in `directory` is known to be durable, beside a running daemon too; none if nothing says so.
+///
+/// # Errors
+/// If it cannot be read, or none of its copies is whole.
+pub fn read_mark(directory: &Path) -> Result<Option<Mark>, StoreError> {
+    let path = directory.join(MARK);
+    let found = match File::open(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        opened => opened.and_then(|file| newest_mark(&file)),
+    };
+    match found {
+        Ok(found) => Ok(found.map(|(_, mark)| mark)),
+        Err(source) => Err(StoreError::File { path, source }),
+    }
+}
+
+/// The newer of the two copies in a file of marks, with its turn; none if nothing was ever written.
+fn newest_mark(file: &File) -> io::Result<Option<(u64, Mark)>> {
+    if file.metadata()?.len() == 0 {
+        return Ok(None);
+    }
+    let copies = [0, MARK_SLOT].into_iter().filter_map(|at| {
+        let mut slot = [0; MARK_BYTES];
+        file.read_exact_at(&mut slot, at).ok()?;
+        decode_mark(&slot)
+    });
+    let newest = copies.max_by_key(|(turn, _)| *turn);
+    newest.map(Some).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "both of its copies are damaged"))
 }
 
 const MARK_BYTES: usize = 40;
@@ -633,6 +802,62 @@ mod tests {
         storage.reopen().unwrap();
         storage.truncate(200).unwrap();
         assert_eq!(storage.bounds().unwrap(), Some((1, 199)));
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_written_can_be_read_to_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let groups = groups(30);
+        let mut storage = SqliteStorage::open(directory.path()).unwrap();
+        groups.iter().for_each(|group| storage.append(group, 0, true).unwrap());
+        storage.set_mark(mark(&groups[29])).unwrap();
+        drop(storage);
+        // All groups are in the log alone, as after a crash.
+        assert!(log_bytes(&directory.path().join(format!("{DATABASE}-wal"))) > 0);
+        std::fs::remove_file(directory.path().join(format!("{DATABASE}-shm"))).ok();
+        let mut storage = SqliteStorage::open(directory.path()).unwrap();
+        (storage.database, storage.mark) = (None, None);
+        storage.connect_to_read().unwrap();
+        assert!(storage.read(1, u64::MAX).unwrap() == groups);
+        assert_eq!(storage.mark().unwrap(), Some(mark(&groups[29])));
+        assert!(storage.append(&groups[0], 0, true).is_err());
+        storage.reopen().unwrap();
+        storage.truncate(30).unwrap();
+        assert_eq!(storage.bounds().unwrap(), Some((1, 29)));
+    }
+
+    #[test]
+    fn files_that_are_deleted_or_replaced_are_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let groups = groups(3);
+        let mut storage = SqliteStorage::open(directory.path()).unwrap();
+        storage.append(&groups[0], 0, true).unwrap();
+        storage.check_in_place().unwrap();
+        let log = directory.path().join(format!("{DATABASE}-wal"));
+        for path in [directory.path().join(DATABASE), log] {
+            let aside = path.with_extension("aside");
+            std::fs::rename(&path, &aside).unwrap();
+            let displaced = storage.check_in_place().unwrap_err();
+            assert!(matches!(&displaced, StoreError::Displaced { path: found } if *found == path), "{displaced}");
+            std::fs::copy(&aside, &path).unwrap();
+            assert!(storage.check_in_place().is_err(), "a copy is another file");
+            std::fs::rename(&aside, &path).unwrap();
+            storage.check_in_place().unwrap();
+        }
+        storage.append(&groups[1], 0, true).unwrap();
+        assert_eq!(storage.read(1, u64::MAX).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn files_belong_to_their_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = SqliteStorage::open(directory.path()).unwrap();
+        storage.append(&groups(1)[0], 0, true).unwrap();
+        for file in [DATABASE.to_owned(), format!("{DATABASE}-wal"), MARK.to_owned()] {
+            let mode = std::fs::metadata(directory.path().join(&file)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{file}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::learner::window::Window;
 use crate::learner::{Event, Learner, Settings, SnapshotError};
 use crate::panics;
 use record::{Configured, Group, Mark, NewPolicy, Record, SkippedRows, TakenRows};
+use serde::{Deserialize, Serialize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use streams::Streams;
 
@@ -29,12 +30,21 @@ pub struct State {
     configured: Option<Configured>,
     /// In the order of their settings.
     critics: Vec<Learner>,
-    /// Names of critics that learn nothing: they failed on rows, and a panic may have left anything of their models.
-    halted: Vec<String>,
+    /// Critics that learn nothing: they failed on rows, and a panic may have left anything of their models.
+    halted: Vec<Halted>,
     /// Rows that critics leave out, as records further on say.
     skipped: Vec<SkippedRows>,
     /// If there is a name, only that critic learns.
     alone: Option<String>,
+}
+
+/// A critic that learns nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halted {
+    /// Its name.
+    pub critic: String,
+    /// Why.
+    pub why: String,
 }
 
 /// What came of a group.
@@ -126,19 +136,37 @@ impl State {
     /// Offset of the oldest row that a start from here needs.
     pub fn replay_from(&self) -> u64 {
         let window = self.end.offset.saturating_sub(self.window_rows as u64);
-        self.critics.iter().map(Learner::replay_from).fold(window, u64::min)
+        let learns = (0..self.critics.len()).filter(|&critic| !self.is_halted(critic));
+        learns.map(|critic| self.critics[critic].replay_from()).fold(window, u64::min)
     }
 
     /// Whether a critic learns nothing since it failed.
     pub fn is_halted(&self, critic: usize) -> bool {
-        self.halted.contains(&self.critics[critic].settings().name)
+        self.why_halted(critic).is_some()
+    }
+
+    /// Why a critic learns nothing, if it does not.
+    pub fn why_halted(&self, critic: usize) -> Option<&str> {
+        let name = &self.critics[critic].settings().name;
+        self.halted.iter().find(|halted| halted.critic == *name).map(|halted| halted.why.as_str())
+    }
+
+    /// The critics that learn nothing.
+    pub fn halted(&self) -> &[Halted] {
+        &self.halted
     }
 
     /// Let a critic learn nothing any more.
-    pub fn halt(&mut self, critic: usize) {
-        if !self.is_halted(critic) {
-            self.halted.push(self.critics[critic].settings().name.clone());
-        }
+    pub fn halt(&mut self, critic: usize, why: &str) {
+        let name = self.critics[critic].settings().name.clone();
+        self.halted.retain(|halted| halted.critic != name);
+        self.halted.push(Halted { critic: name, why: why.to_owned() });
+    }
+
+    /// The same state, in which these critics learn nothing.
+    #[must_use]
+    pub fn with_halted(self, halted: Vec<Halted>) -> Self {
+        Self { halted, ..self }
     }
 
     /// Put `learner`, which has been rebuilt up to here, in the place of the critic of its name.
@@ -149,7 +177,7 @@ impl State {
         let name = learner.settings().name.clone();
         let index = self.index(&name)?;
         self.critics[index] = learner;
-        self.halted.retain(|halted| *halted != name);
+        self.halted.retain(|halted| halted.critic != name);
         Ok(())
     }
 
@@ -199,11 +227,29 @@ impl State {
                 // A start knows it from the beginning, and a running daemon has halted the critic.
                 Record::Skipped(skipped) => applied.skipped.push(skipped),
                 Record::Configured(configured) => {
+                    if configured.from > offset {
+                        let from = configured.from;
+                        return Err(format!("new critics begin with row {from}, behind the end at {offset}"));
+                    }
+                    // One that begins again has not failed.
+                    let critics = &self.critics;
+                    self.halted.retain(|halted| {
+                        let old = critics.iter().map(Learner::settings).find(|settings| settings.name == halted.critic);
+                        let new = configured.critics.iter().find(|settings| settings.name == halted.critic);
+                        old.zip(new).is_some_and(|(old, new)| goes_on(old, new))
+                    });
                     self.critics = configure(std::mem::take(&mut self.critics), &configured);
                     self.configured = Some(configured);
                     self.hold();
                 }
+                Record::Rebuilt(learner) => self.take_rebuilt(*learner)?,
                 Record::NewPolicy(NewPolicy { critic, policy, offset }) => {
+                    if offset > group.end.offset {
+                        return Err(format!(
+                            "a policy begins with row {offset}, behind the end at {}",
+                            group.end.offset
+                        ));
+                    }
                     let critics = match critic {
                         None => &mut self.critics[..],
                         Some(name) => {
@@ -219,6 +265,22 @@ impl State {
         self.learn(&mut applied);
         self.hold();
         Ok(applied)
+    }
+
+    /// Put a critic that was learned again into the place of the one of its name.
+    fn take_rebuilt(&mut self, learner: Learner) -> Result<(), String> {
+        let index = self.index(&learner.settings().name)?;
+        let rows = self.window.as_ref().map(|window| window.start()..=window.end());
+        let is_there = |from: u64| rows.as_ref().is_some_and(|rows| rows.contains(&from));
+        // Where it learns from here on those rows must be there; a critic that others are rebuilt beside learns nothing.
+        let learns = self.alone.as_ref().is_none_or(|alone| *alone == learner.settings().name);
+        if learns && !(is_there(learner.replay_from()) && is_there(learner.learned())) {
+            return Err(format!("a rebuilt critic that lacks the rows from {} on", learner.replay_from()));
+        }
+        if learner.settings() != self.critics[index].settings() {
+            return Err("a rebuilt critic with settings that are not in force".into());
+        }
+        self.replace(learner)
     }
 
     /// Put the rows of a group before the present end into the window, and do nothing else: they have been learned.
@@ -265,10 +327,17 @@ impl State {
         let Some(window) = &self.window else { return };
         for (index, learner) in self.critics.iter_mut().enumerate() {
             let name = &learner.settings().name;
-            if self.halted.contains(name) || self.alone.as_ref().is_some_and(|alone| alone != name) {
+            let is_halted = self.halted.iter().any(|halted| halted.critic == *name);
+            if is_halted || self.alone.as_ref().is_some_and(|alone| alone != name) {
                 continue;
             }
             let (from, to) = (learner.learned(), window.end());
+            if let Some(why) = missing_reward(learner.settings(), window.rewards_per_row()) {
+                let critic = name.clone();
+                self.halted.push(Halted { critic: critic.clone(), why: why.clone() });
+                applied.failed.push(SkippedRows { critic, from, to: from, why });
+                continue;
+            }
             // The very rows of this step: a critic that begins again later learns them.
             if self.skipped.iter().any(|rows| rows.critic == *name && (rows.from, rows.to) == (from, to)) {
                 learner.skip_to(to);
@@ -277,9 +346,9 @@ impl State {
             match catch_unwind(AssertUnwindSafe(|| learner.step(window))) {
                 Ok(events) => applied.events.extend(events.into_iter().map(|event| (index, event))),
                 Err(panic) => {
-                    let critic = learner.settings().name.clone();
-                    self.halted.push(critic.clone());
-                    applied.failed.push(SkippedRows { critic, from, to, why: panics::message(&*panic) });
+                    let (critic, why) = (learner.settings().name.clone(), panics::message(&*panic));
+                    self.halted.push(Halted { critic: critic.clone(), why: why.clone() });
+                    applied.failed.push(SkippedRows { critic, from, to, why });
                 }
             }
         }
@@ -289,7 +358,8 @@ impl State {
     fn hold(&mut self) {
         let learns = |learner: &&Learner| {
             let name = &learner.settings().name;
-            !self.halted.contains(name) && self.alone.as_ref().is_none_or(|alone| alone == name)
+            let is_halted = self.halted.iter().any(|halted| halted.critic == *name);
+            !is_halted && self.alone.as_ref().is_none_or(|alone| alone == name)
         };
         let from = self.critics.iter().filter(learns).map(Learner::replay_from).min().unwrap_or(u64::MAX);
         if let Some(window) = &mut self.window {
@@ -298,8 +368,18 @@ impl State {
     }
 }
 
+/// Why a critic cannot learn rows of so many rewards, if it cannot.
+pub fn missing_reward(settings: &Settings, rewards_per_row: usize) -> Option<String> {
+    let column = settings.rewards.iter().find(|&&column| column >= rewards_per_row)?;
+    let rewards = if rewards_per_row == 1 { "reward" } else { "rewards" };
+    let name = &settings.name;
+    Some(format!(
+        "critic {name:?} learns reward {column} (counted from 0), but the rows have {rewards_per_row} {rewards}"
+    ))
+}
+
 /// Whether a critic with settings `new` can go on with what it learned with `old`.
-fn goes_on(old: &Settings, new: &Settings) -> bool {
+pub fn goes_on(old: &Settings, new: &Settings) -> bool {
     let meaning = |s: &Settings| {
         (
             s.discount.to_bits(),
@@ -307,8 +387,8 @@ fn goes_on(old: &Settings, new: &Settings) -> bool {
             s.noise,
             s.variance,
             s.lambda,
-            s.rho_max.to_bits(),
-            s.forgetting.to_bits(),
+            s.rho_max.map(f64::to_bits),
+            s.forgetting.map(f64::to_bits),
             s.state_kinds.clone(),
         )
     };
@@ -435,6 +515,14 @@ mod tests {
         let Record::Rows(taken) = &mut other.records[0] else { panic!("rows") };
         taken.starts_chain[0] = true;
         assert!(state.clone().apply(other).unwrap_err().contains("begin elsewhere"));
+        let end = groups[2].end.offset;
+        let critics = vec![settings("late", 3)];
+        let late = Record::Configured(Configured { critics, names: None, from: groups[2].first_offset + 1 });
+        let why = state.clone().apply(Group { records: vec![late], ..groups[2].clone() }).unwrap_err();
+        assert!(why.contains("behind the end"), "{why}");
+        let policy = Record::NewPolicy(NewPolicy { critic: None, policy: Some("p".into()), offset: end + 1 });
+        let why = state.clone().apply(Group { records: vec![policy], ..groups[2].clone() }).unwrap_err();
+        assert!(why.contains("behind the end"), "{why}");
         state.apply(groups[2].clone()).unwrap();
     }
 }

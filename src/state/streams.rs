@@ -338,6 +338,11 @@ impl Streams {
         streams.into_iter().map(|stream| (stream.name.clone(), stream.position())).collect()
     }
 
+    /// Numbers and names of the `count` streams that sent something last, in the order of their names.
+    pub fn numbered(&self, count: usize) -> Vec<(u32, String)> {
+        self.recent(count).into_keys().map(|name| (self.by_name[&name], name)).collect()
+    }
+
     /// Where the streams of these names stand; those that are not known are left out.
     pub fn of<'a>(&self, names: impl Iterator<Item = &'a String>) -> BTreeMap<String, StreamPosition> {
         let known = names.filter_map(|name| Some((name, *self.by_name.get(name)?)));

@@ -1,7 +1,7 @@
 //! What every format has in common: which columns there are, what their cells may hold, and how rows of cells become
 //! a [`Table`]. The formats themselves only name their columns and hand over one row after the other.
 
-use super::cell::{Cell, flag, number, policy, position, stream};
+use super::cell::{Cell, flag, number, policy, position, session, stream};
 use super::extras::{Extras, Wide};
 use super::header::Header;
 use super::job::{Column, Job, Pieces, Want};
@@ -59,6 +59,8 @@ pub(super) struct Builder {
     policies: Vec<String>,
     ids: HashMap<String, u32>,
     last_seq: Vec<Option<u64>>,
+    /// Of each stream the run that its last row is of, where a column names runs, and whether that row ends its chain.
+    sessions: Vec<(String, bool)>,
     /// Of each stream how many numbers were left out before rows that start a chain: that says it to whoever reads the rows.
     left_out: Vec<u64>,
     /// Rows seen so far, and of each stream.
@@ -85,6 +87,8 @@ struct OneRow {
     name: String,
     /// Of its policy.
     policy: String,
+    /// Of the run that it is of.
+    session: String,
 }
 
 impl Builder {
@@ -106,6 +110,7 @@ impl Builder {
             policies: Vec::new(),
             ids: HashMap::new(),
             last_seq: Vec::new(),
+            sessions: Vec::new(),
             left_out: Vec::new(),
             seen: 0,
             seen_of: Vec::new(),
@@ -118,6 +123,7 @@ impl Builder {
                 terms: vec![f64::NAN; terms],
                 name: String::new(),
                 policy: String::new(),
+                session: String::new(),
             },
             absorbing: Vec::new(),
             order: Order::new(named, in_pieces),
@@ -209,6 +215,7 @@ impl Builder {
             self.check_sortable(place)?;
         }
         let seq = self.number_row(place, id, said.seq, starts_chain)?;
+        self.sessions[id as usize].1 = terminated || truncated;
         self.absorbing.push(said.absorbing);
         self.rows.states.extend_from_slice(&self.row.state);
         if self.header.has_next {
@@ -259,6 +266,8 @@ impl Builder {
                 said.discount = value;
             }
             Column::Time => self.row.extra.times.values[0] = optional(f64::MAX)?,
+            Column::Session => session(cell, &mut self.row.session)?,
+            Column::Seq if matches!(cell, Cell::Empty | Cell::Written("")) => {}
             Column::Seq => said.seq = Some(position(cell)?),
             Column::BehaviorProb | Column::BehaviorLogProb => {
                 let given = optional(f64::MAX)?;
@@ -426,6 +435,7 @@ impl Builder {
                 self.ids.insert(self.row.name.clone(), id);
                 self.streams.push(self.row.name.clone());
                 self.last_seq.push(None);
+                self.sessions.push((String::new(), false));
                 self.left_out.push(0);
                 self.seen_of.push(0);
                 id
@@ -433,10 +443,24 @@ impl Builder {
         }
     }
 
-    /// The row's number in its stream.
+    /// The row's number in its stream. Within a run of its producer it is the one that the row has; where rows are left out
+    /// before it, or a chain or a run begins, one number more is left out.
     fn number_row(&mut self, place: u64, id: u32, seq: Option<u64>, starts_chain: bool) -> Result<u64, Fault> {
         let last = self.last_seq[id as usize];
+        let numbered = self.header.columns.contains(&Column::Session);
+        let (run, ended) = &mut self.sessions[id as usize];
+        let begins = self.row.session != *run && last.is_some();
+        run.clone_from(&self.row.session);
+        // Behind an end the next row starts a chain in any case.
+        let marked = starts_chain;
+        let starts_chain = starts_chain && !(numbered && *ended && self.header.has_next && !begins);
+        // Numbers may begin again with a run; those that go on are higher than all before.
         let seq = match (last, seq) {
+            (Some(last), Some(seq)) if numbered && (begins || (marked && seq <= last)) => {
+                let left_out = &mut self.left_out[id as usize];
+                *left_out = (*left_out + last + 1).saturating_sub(seq) + u64::from(!starts_chain);
+                seq
+            }
             (Some(last), Some(seq)) if seq <= last => {
                 let message = format!(
                     "must rise within a stream, {seq} follows {last}; give another run another stream name, or drop seq"
@@ -444,7 +468,10 @@ impl Builder {
                 return Err(self.fault(place, &self.header.name_of(Column::Seq), message));
             }
             (_, Some(seq)) => seq,
-            (last, None) => last.map_or(0, |last| last + 1),
+            (last, None) => {
+                self.left_out[id as usize] += u64::from(begins && !starts_chain);
+                last.map_or(0, |last| last + 1)
+            }
         };
         self.last_seq[id as usize] = Some(seq);
         let left_out = &mut self.left_out[id as usize];
@@ -574,7 +601,7 @@ impl Builder {
         Ok(self.hand_out(rows, &out, &keep))
     }
 
-    /// Whether rows that are transitions have rewards and actions.
+    /// Whether rows that are transitions have rewards, and whole actions or none.
     fn check_needed(&self, rows: &Rows, out: &[bool]) -> Result<(), Fault> {
         for i in (0..out.len()).filter(|&i| out[i]) {
             let blank = |column: Column| {
@@ -584,7 +611,9 @@ impl Builder {
             if let Some(k) = rows.reward(i).iter().position(|v| v.is_nan()) {
                 return Err(blank(Column::Reward(k)));
             }
-            if let Some(k) = self.extras.actions.row(i).iter().position(|v| v.is_nan()) {
+            // A stream may have no actions beside others that have some; a part of one is a fault.
+            let action = self.extras.actions.row(i);
+            if let Some(k) = action.iter().position(|v| v.is_nan()).filter(|_| !action.iter().all(|v| v.is_nan())) {
                 return Err(blank(Column::Action(k)));
             }
         }

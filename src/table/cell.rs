@@ -87,6 +87,11 @@ pub(super) fn policy(cell: Cell<'_>, name: &mut String) -> Result<(), String> {
     }
 }
 
+/// The name of a producer's run, which may be empty.
+pub(super) fn session(cell: Cell<'_>, name: &mut String) -> Result<(), String> {
+    policy(cell, name).map_err(|message| message.replace("policy's", "session's"))
+}
+
 fn name(cell: Cell<'_>, whose: &str, name: &mut String) -> Result<(), String> {
     name.clear();
     match cell {

@@ -42,7 +42,7 @@ pub(super) struct Extras {
     pub(super) target_probs: Wide,
     pub(super) next_actions: Wide,
     pub(super) next_action_probs: Wide,
-    /// (n, 1) seconds. Not sent on: learning asks for them only where a head looks so many seconds ahead.
+    /// (n, 1) seconds; heads that look so many seconds ahead learn from them.
     pub(super) times: Wide,
     /// (n, 1): number of the policy that acted, in the order of their names.
     pub(super) policies: Wide,
@@ -94,7 +94,6 @@ impl Extras {
 
     /// Whether rows i and j have the same columns and policy, so that they can travel together.
     pub(super) fn alike(&self, i: usize, j: usize) -> bool {
-        let sent = self.columns().into_iter().filter(|&column| !std::ptr::eq(column, &self.times));
-        sent.into_iter().all(|column| column.given(i) == column.given(j)) && self.policy(i) == self.policy(j)
+        self.columns().into_iter().all(|column| column.given(i) == column.given(j)) && self.policy(i) == self.policy(j)
     }
 }

@@ -5,6 +5,7 @@ use super::extras::{Extras, Wide};
 use super::job::{Column, Job, Want};
 use super::roles::{Reckoned, Roles};
 use super::{Done, Fault, Format, Reading};
+use std::collections::HashSet;
 
 /// The columns of a table, understood.
 pub(super) struct Header {
@@ -37,8 +38,9 @@ impl Header {
     pub(super) fn new(job: &Job<'_>, columns: Vec<(String, Column)>, roles: Roles) -> Result<Self, Fault> {
         let (names, columns): (Vec<String>, Vec<Column>) = columns.into_iter().unzip();
         let (format, want) = (job.format, job.want);
+        let mut before = HashSet::with_capacity(columns.len());
         for (k, column) in columns.iter().enumerate() {
-            if *column != Column::Skipped && columns[..k].contains(column) {
+            if *column != Column::Skipped && !before.insert(*column) {
                 let message = "appears twice (reward and reward_0 are the same, so are action and action_0, next_action \
                                and next_action_0); drop one";
                 return Err(Fault::column(&names[k], message));

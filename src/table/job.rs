@@ -4,7 +4,7 @@ use super::columns::Columns;
 use super::{Fault, Format, Progress, Reading, Table};
 
 /// What one column holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Column {
     Stream,
     State(usize),
@@ -17,6 +17,8 @@ pub(super) enum Column {
     Done,
     Discount,
     Time,
+    /// The run of a producer: `seq` counts within it, and no chain goes from one to the next.
+    Session,
     Seq,
     BehaviorProb,
     /// Its logarithm.
@@ -64,7 +66,10 @@ impl Column {
             "done" => Self::Done,
             "discount" => Self::Discount,
             "time" => Self::Time,
+            "session" => Self::Session,
             "seq" => Self::Seq,
+            // Of `criticd export`: where the journal has the row, and when it came.
+            "offset" | "received" => Self::Skipped,
             // RLlib's, obp's and VW's names of it are ours, too.
             "behavior_prob" | "action_prob" | "pscore" | "propensity_score" | "probability" => Self::BehaviorProb,
             "behavior_logp" | "action_logp" => Self::BehaviorLogProb,

@@ -16,7 +16,9 @@
 //! | `done` | an end of which [`Reading`] says whether it terminated or truncated |
 //! | `discount` | in \[0, 1\]; left out or empty: the critic's own |
 //! | `time` | seconds; only heads that look so many seconds ahead learn from it |
-//! | `seq` | position in the stream, rising; a step other than one starts a new chain |
+//! | `seq` | position in the stream, rising; a step other than one starts a new chain; left out or empty: one more than before |
+//! | `session` | the run of the producer; another one starts a new chain and may count `seq` from 0 again |
+//! | `offset`, `received` | of `criticd export`: the row's position in the journal, Unix seconds when it came; skipped |
 //! | `starts_chain` | true: the row does not continue the one before it in its stream, as if `seq` left a number out; left out or empty: false |
 //! | `policy` | name of the policy that acted, 1 to 256 bytes; left out or empty: that of the row before |
 //! | `behavior_prob` | above 0: probability or density under which the action was taken |
@@ -34,7 +36,8 @@
 //! `reward`, `next_action`, `next_action_probs`. What has a default may be left out of any line; `v` and `session` are skipped.
 //!
 //! NPZ has arrays `states` (n, D), `next_states` (n, D), `actions` (n,) or (n, A), `rewards` (n,) or (n, H),
-//! `terminated`, `truncated`, `done`, `discounts`, `streams` (texts or numbers), `times`, `seqs`, `starts_chain`, `policies` (as `streams`),
+//! `terminated`, `truncated`, `done`, `discounts`, `streams` (texts or numbers), `times`, `sessions` (as `streams`), `seqs`, `offsets`, `received`,
+//! `starts_chain`, `policies` (as `streams`),
 //! `behavior_probs`, `target_probs` (n,), `next_actions` as `actions`, `next_action_probs` (n, C), of f4, f8, integers or
 //! bool. `states` (n + 1, D) without `next_states` is a piece of one trajectory: only its last row may terminate or be
 //! truncated. NaN stands for an empty cell where a cell may be empty.
@@ -59,6 +62,7 @@ mod build;
 mod cell;
 mod columns;
 mod csv;
+mod export;
 mod expression;
 mod extras;
 #[cfg(feature = "hdf5")]
@@ -76,6 +80,7 @@ mod sidecar;
 
 pub use self::columns::{Columns, Summary, Understood};
 pub use self::csv::TableWriter;
+pub use self::export::{Placed, RowColumns, RowWriter};
 pub use self::sidecar::{Values, write_columns};
 use crate::learner::action::{ActionColumns, Column as ActionColumn};
 use crate::transition::{Batch, BatchParts, Rows};
@@ -569,6 +574,7 @@ impl Table {
             truncated: Some(rows.truncated[range.clone()].to_vec()),
             discounts: (!rows.discounts[start].is_nan()).then(|| rows.discounts[range.clone()].to_vec()),
             actions: self.extras.actions.part(&range),
+            times: self.extras.times.part(&range),
             behavior_probs: self.extras.behavior_probs.part(&range),
             target_probs: self.extras.target_probs.part(&range),
             next_actions: self.extras.next_actions.part(&range),

@@ -15,6 +15,8 @@ pub(super) fn array(name: &str) -> Option<Column> {
         "discounts" => Column::Discount,
         "streams" => Column::Stream,
         "times" => Column::Time,
+        "sessions" => Column::Session,
+        "offsets" | "received" => Column::Skipped,
         "seqs" => Column::Seq,
         "behavior_probs" | "action_prob" | "pscore" | "propensity_score" | "probability" => Column::BehaviorProb,
         "behavior_logp" | "action_logp" => Column::BehaviorLogProb,
@@ -41,7 +43,7 @@ pub(super) fn hint(name: &str) -> String {
         | "target_probs" | "next_actions" | "policies" => "not known; names are singular here".to_owned(),
         _ => "not known; put an underscore before its name to have it skipped. Known are stream, state_0.., \
               next_state_0.., action or action_0.., reward or reward_0.., terminated, truncated, done, discount, time, \
-              seq, starts_chain, policy, behavior_prob, target_prob, next_action or next_action_0.., next_action_probs_0.."
+              session, seq, starts_chain, policy, behavior_prob, target_prob, next_action or next_action_0.., next_action_probs_0.."
             .to_owned(),
     }
 }
@@ -53,8 +55,8 @@ pub(super) fn array_hint(name: &str) -> String {
         Some(known) => format!("not known; call it {known}"),
         None => {
             "not known; put an underscore before its name to have it skipped. Known are states, next_states, actions, \
-                 rewards, terminated, truncated, done, discounts, streams, times, seqs, starts_chain, policies, behavior_probs, \
-                 target_probs, next_actions, next_action_probs"
+                 rewards, terminated, truncated, done, discounts, streams, times, sessions, seqs, starts_chain, policies, \
+                 behavior_probs, target_probs, next_actions, next_action_probs"
                 .to_owned()
         }
     }

@@ -204,8 +204,8 @@ fn own(format: Format, name: &str) -> Option<Column> {
             "state" => Some(Column::State(0)),
             "next_state" => Some(Column::NextState(0)),
             "next_action_probs" => Some(Column::NextActionProb(0)),
-            // Of the wire's messages; runs of a producer are told apart by `seq` and by their states here.
-            "v" | "session" => Some(Column::Skipped),
+            // Of the wire's messages.
+            "v" => Some(Column::Skipped),
             _ => Column::parse(name),
         },
         Format::Npz => {

@@ -11,21 +11,23 @@
 //! libzmq keeps the frames of a message until the last has come, however many they are. What a connection has passed on
 //! since its last whole message is therefore bounded here ([`unfinished_bytes_max`]).
 
-use super::gate::{ConnectionPermit, Reader, Writer};
+mod worker;
+
+use super::endpoint::listen_at;
+use super::permit::{ConnectionPermit, Reader, Writer};
 use super::turns::{Entrance, Watch};
 use super::zmq::{Inbox, spawn};
 use super::zmtp::{self, GREETING_LEN, HeaderReader};
-use super::{Counters, Limits, Peer, Phase, Publication, Reason, Reply, Request, SocketName, StartError};
-use super::{endpoint::listen_at, peer_number};
-use crate::access::{KnownClient, Rights};
+use super::{
+    Counters, CurveSettings, Limits, Phase, Publication, Reason, Reply, Request, SocketName, StartError, peer_number,
+};
+use crate::access::Rights;
 use crate::keys::SecretKey;
-use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, TrySendError, unbounded};
+use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::future::poll_fn;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd;
+use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,8 +37,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc::{self, error::TryRecvError};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use worker::Worker;
 
 /// Endpoint of the ZAP handler, which admits keys.
 const ZAP_ENDPOINT: &str = "inproc://zeromq.zap.01";
@@ -60,18 +62,12 @@ const REPLIES_MAX: usize = 256;
 /// Publications that wait for libzmq before further ones are dropped.
 const PUBLICATIONS_MAX: usize = 64;
 
-/// Messages taken before commands get their turn.
-const TURN: usize = 64;
-
 /// Reconnect interval: effectively never. Disabled reconnects make libzmq drop messages still queued from a closed peer; so
 /// wait a day, and disconnect explicitly once they have been read. Milliseconds.
 const NEVER_MS: i32 = 86_400_000;
 
 /// Most that a thread goes without looking at the phase, milliseconds.
 const POLL_INTERVAL_MS: i64 = 100;
-
-/// While a queue of the daemon is full, how often it is tried, milliseconds.
-const RETRY_MS: i64 = 5;
 
 /// Bytes moved at a time.
 const CHUNK: usize = 16 << 10;
@@ -81,15 +77,6 @@ const CHUNK: usize = 16 << 10;
 /// connects again.
 fn unfinished_bytes_max(limits: &Limits) -> u64 {
     ((RECEIVED_MAX as usize + 2) * (limits.message_bytes_max + OVERHEAD) + (1 << 20)) as u64
-}
-
-/// The keys of the encrypted sockets.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CurveSettings {
-    /// The daemon's own.
-    pub secret_key: SecretKey,
-    /// Who may come.
-    pub clients: Vec<KnownClient>,
 }
 
 /// What the threads here and the gate share.
@@ -592,239 +579,6 @@ impl Frames {
             }
         }
         Ok(())
-    }
-}
-
-/// The thread of one of libzmq's sockets.
-struct Worker {
-    socket: SocketName,
-    libzmq: zmq::Socket,
-    /// None once nothing more may be taken.
-    incoming: Option<Incoming>,
-    shared: Arc<Shared>,
-    phase: watch::Receiver<Phase>,
-    changed: Receiver<Change>,
-    out: mpsc::Receiver<Outgoing>,
-    woken: StdUnixStream,
-    /// What libzmq calls the connections that asked something.
-    routes: HashMap<u64, Vec<u8>>,
-    /// Topics that connections have asked for.
-    topics: HashMap<u64, HashSet<Vec<u8>>>,
-    /// Connections that have gone, and of which something may not have been received.
-    leaving: Vec<(u64, PathBuf)>,
-    /// Rows that the inbox had no room for.
-    held: Option<Bytes>,
-}
-
-impl Worker {
-    fn run(mut self) {
-        loop {
-            let phase = *self.phase.borrow();
-            if phase != Phase::Running && self.socket != SocketName::Publish {
-                // The queues of the daemon end when all senders are gone.
-                self.held = None;
-                self.incoming = None;
-            }
-            while let Ok(change) = self.changed.try_recv() {
-                self.change(change);
-            }
-            let nothing_comes = loop {
-                match self.out.try_recv() {
-                    Ok(outgoing) => self.send(outgoing),
-                    Err(TryRecvError::Empty) => break false,
-                    Err(TryRecvError::Disconnected) => break true,
-                }
-            };
-            let mut nap = POLL_INTERVAL_MS;
-            match phase {
-                Phase::Closing(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-                    let left = i32::try_from(left).unwrap_or(i32::MAX);
-                    if nothing_comes || left == 0 {
-                        // Written while the context ends, with the last of these threads.
-                        let _ = self.libzmq.set_linger(left);
-                        return;
-                    }
-                    nap = nap.min(left.into());
-                }
-                Phase::Closed => return,
-                Phase::Running | Phase::Draining => {}
-            }
-            self.retry();
-            let leaving = self.leaving.len();
-            let mut empty = !self.wait(nap) && self.held.is_none();
-            for _ in 0..TURN {
-                if empty || self.held.is_some() {
-                    break;
-                }
-                empty = !self.receive();
-            }
-            if empty {
-                self.forget(leaving);
-            }
-        }
-    }
-
-    /// Let go of connections of which everything has been received.
-    fn forget(&mut self, gone: usize) {
-        for (connection, path) in self.leaving.drain(..gone) {
-            self.routes.remove(&connection);
-            self.topics.remove(&connection);
-            // It may have gone from there, too.
-            let _ = self.libzmq.disconnect(&endpoint(&path));
-        }
-    }
-
-    /// Wait until there is something to do, for at most `nap` milliseconds; whether there is something to receive.
-    fn wait(&mut self, nap: i64) -> bool {
-        let listens = self.incoming.is_some() && self.held.is_none();
-        let events = if listens { zmq::POLLIN } else { zmq::PollEvents::empty() };
-        let mut items = [self.libzmq.as_poll_item(events), zmq::PollItem::from_fd(self.woken.as_raw_fd(), zmq::POLLIN)];
-        // An interruption is as good as an event.
-        let _ = zmq::poll(&mut items, if self.held.is_some() { RETRY_MS } else { nap });
-        let (readable, woken) = (items[0].is_readable(), items[1].is_readable());
-        if woken {
-            let mut sink = [0; 256];
-            while matches!((&self.woken).read(&mut sink), Ok(n) if n == sink.len()) {}
-        }
-        listens && readable
-    }
-
-    fn change(&mut self, change: Change) {
-        match change {
-            Change::Come { connection, path } => {
-                let connected = self
-                    .libzmq
-                    .set_zap_domain(&connection.to_string())
-                    .and_then(|()| self.libzmq.connect(&endpoint(&path)));
-                if let Err(error) = connected {
-                    log::error!("event=encrypted_socket_failed socket={} why={error}", self.socket);
-                }
-            }
-            Change::Gone { connection, path } => self.leaving.push((connection, path)),
-        }
-    }
-
-    fn flow(&self, connection: u64) -> Option<Arc<Flow>> {
-        self.shared.flows.lock().get(&connection).cloned()
-    }
-
-    /// Take one whole message; whether there was one.
-    fn receive(&mut self) -> bool {
-        let mut frames = Vec::new();
-        let mut number = None;
-        loop {
-            let Ok(mut frame) = self.libzmq.recv_msg(zmq::DONTWAIT) else { return false };
-            number = number.or_else(|| frame.gets("User-Id")?.parse::<u64>().ok());
-            let more = frame.get_more();
-            frames.push(frame);
-            if !more {
-                break;
-            }
-        }
-        // Nothing comes from connections that were not let in.
-        let Some(number) = number else { return true };
-        let connection = number_of(number);
-        if self.socket == SocketName::Control {
-            let route = frames.remove(0);
-            // Names that the ROUTER gives begin with a zero byte, which no other may: replies to them reach no other peer.
-            if route.first() != Some(&0) {
-                self.flow(connection).iter().for_each(|flow| flow.cut(Reason::NamedItself));
-                return true;
-            }
-            self.routes.entry(connection).or_insert_with(|| route.to_vec());
-        }
-        if let Some(flow) = self.flow(connection) {
-            flow.whole.store(flow.passed.load(Ordering::Relaxed), Ordering::Relaxed);
-            let bytes: usize = frames.iter().map(|frame| frame.len()).sum();
-            if bytes > self.shared.limits.message_bytes_max {
-                flow.cut(Reason::MessageTooLarge);
-                return true;
-            }
-            if frames.len() > self.shared.limits.parts_max {
-                flow.cut(Reason::TooManyParts);
-                return true;
-            }
-        }
-        self.take(number, frames);
-        true
-    }
-
-    fn take(&mut self, number: u64, mut frames: Vec<zmq::Message>) {
-        let counters = &self.shared.counters;
-        match &self.incoming {
-            Some(Incoming::Rows(_)) => match (frames.pop(), frames.is_empty()) {
-                (Some(frame), true) => self.held = Some(Bytes::copy_from_slice(&frame)),
-                _ => counters.ingest_malformed.add(1),
-            },
-            Some(Incoming::Requests(requests)) => {
-                let (delimiter, payload) = match &frames[..] {
-                    [payload] if !payload.is_empty() => (false, payload),
-                    [delimiter, payload] if delimiter.is_empty() => (true, payload),
-                    _ => return counters.control_malformed.add(1),
-                };
-                let payload = Bytes::copy_from_slice(payload);
-                let request = Request { peer: Peer { connection: number, delimiter }, payload, since: Instant::now() };
-                counters.requests.add(1);
-                requests.put(number, request.payload.len(), request);
-            }
-            Some(Incoming::Subscriptions) => self.subscription(number_of(number), &frames),
-            None => {}
-        }
-        self.retry();
-    }
-
-    /// Count what a subscriber asks for; libzmq has noted it already.
-    fn subscription(&mut self, connection: u64, frames: &[zmq::Message]) {
-        let Some(flow) = self.flow(connection) else { return };
-        let ([1, topic @ ..], 1) = (frames.first().map_or(&[][..], |frame| &frame[..]), frames.len()) else {
-            // What is neither subscription nor cancellation has no use.
-            if !matches!(frames.first().map(|frame| frame.first()), Some(Some(0))) {
-                flow.cut(Reason::BadSubscription);
-            }
-            return;
-        };
-        let topics = self.topics.entry(connection).or_default();
-        topics.insert(topic.to_vec());
-        if topics.len() > self.shared.limits.subscriptions_max {
-            flow.cut(Reason::TooManySubscriptions);
-        }
-    }
-
-    /// Put what is held into the inbox, if there is room now.
-    fn retry(&mut self) {
-        let (Some(rows), Some(Incoming::Rows(inbox))) = (self.held.take(), &self.incoming) else { return };
-        match inbox.try_send(rows) {
-            Err(TrySendError::Full(rows)) => self.held = Some(rows),
-            sent => self.shared.counters.ingest_messages.add(u64::from(sent.is_ok())),
-        }
-    }
-
-    fn send(&mut self, outgoing: Outgoing) {
-        let counters = &self.shared.counters;
-        match outgoing {
-            Outgoing::Reply(Reply { peer, payload }) => {
-                let connection = number_of(peer.connection);
-                let bytes = (payload.len() + OVERHEAD) as u64;
-                let sent = self.routes.get(&connection).zip(self.flow(connection)).is_some_and(|(route, flow)| {
-                    if flow.waiting() > self.shared.limits.backlog_bytes_max as u64 {
-                        return false;
-                    }
-                    let delimiter: &[&[u8]] = if peer.delimiter { &[b""] } else { &[] };
-                    let frames = [&route[..]].into_iter().chain(delimiter.iter().copied()).chain([&payload[..]]);
-                    let sent = self.libzmq.send_multipart(frames, zmq::DONTWAIT).is_ok();
-                    if sent {
-                        flow.given.fetch_add(bytes, Ordering::Relaxed);
-                    }
-                    sent
-                });
-                if sent { &counters.replies_sent } else { &counters.replies_dropped }.add(1);
-            }
-            Outgoing::Publication(Publication { topic, payload }) => {
-                // A subscriber that is too far behind is left out by libzmq.
-                let _ = self.libzmq.send_multipart([topic.as_bytes(), &payload[..]], zmq::DONTWAIT);
-            }
-        }
     }
 }
 

@@ -486,7 +486,10 @@ impl Filter {
                     Some(header) => {
                         if !header.is_command() {
                             let added = out.len() - before;
-                            let room = Room { long: room.long.saturating_sub(added), ..room };
+                            // No bound on messages stays none, whatever length a frame claims.
+                            let long =
+                                if room.long == usize::MAX { room.long } else { room.long.saturating_sub(added) };
+                            let room = Room { long, ..room };
                             dropped += u64::from(self.open(header, room, out));
                         }
                         (header, header.len)

@@ -54,7 +54,6 @@ def in_namespaces(script: str, *options: str, **variables: Path | str) -> str:
 def test_the_wheel_runs_where_its_tag_says_without_a_compiler(tmp_path: Path) -> None:
     build(tmp_path, "wheel")
     (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.stat().st_size <= 10_000_000
     found = re.fullmatch(rf"criticd-{VERSION}-py3-none-manylinux_(\d+)_(\d+)_(\w+)\.whl", wheel.name)
     assert found is not None, wheel.name
 
@@ -137,19 +136,19 @@ def test_a_program_for_another_machine_is_refused(tmp_path: Path) -> None:
 # Changes are kept in the folder `upper`: the machine's own files are only read. Not `inside` starts the daemon, since a
 # function in the background has a process of its own, which would get the signal.
 OVERLAY = """
-mkdir -p "$work/upper" "$work/work" "$work/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/work" "$work/root"
-mount --bind /dev "$work/root/dev"
-mount -t proc proc "$work/root/proc"
-cp "$deb" "$work/root/criticd.deb"
-inside() { chroot "$work/root" "$@"; }
+mkdir -p "$work/upper" "$work/work" "$work/tree"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$work/upper,workdir=$work/work" "$work/tree"
+mount --bind /dev "$work/tree/dev"
+mount -t proc proc "$work/tree/proc"
+cp "$deb" "$work/tree/criticd.deb"
+inside() { chroot "$work/tree" "$@"; }
 """
 
 INSTALL = """
 inside dpkg --force-unsafe-io --install /criticd.deb
 inside getent passwd criticd
 inside stat --format '%U %G %a' /var/lib/criticd
-chroot "$work/root" setpriv --reuid criticd --regid criticd --clear-groups /usr/bin/criticd serve --config /etc/criticd/criticd.toml \
+chroot "$work/tree" setpriv --reuid criticd --regid criticd --clear-groups /usr/bin/criticd serve --config /etc/criticd/criticd.toml \
     --data-dir /var/lib/criticd --ingest tcp://127.0.0.1:0 --control tcp://127.0.0.1:0 --publish tcp://127.0.0.1:0 \
     --http 127.0.0.1:0 &
 daemon=$!
@@ -158,14 +157,14 @@ until inside criticd status --data-dir /var/lib/criticd >"$work/status" 2>&1; do
     tries=$((tries + 1)); test "$tries" -lt 100; sleep 0.2
 done
 kill "$daemon"; wait "$daemon"
-echo '# changed' >>"$work/root/etc/criticd/criticd.toml"
+echo '# changed' >>"$work/tree/etc/criticd/criticd.toml"
 inside dpkg --force-unsafe-io --install /criticd.deb
-grep '# changed' "$work/root/etc/criticd/criticd.toml"
+grep '# changed' "$work/tree/etc/criticd/criticd.toml"
 inside dpkg --remove criticd
-test ! -e "$work/root/usr/bin/criticd"
-test -d "$work/root/var/lib/criticd" && echo kept
+test ! -e "$work/tree/usr/bin/criticd"
+test -d "$work/tree/var/lib/criticd" && echo kept
 inside dpkg --purge criticd
-test ! -e "$work/root/var/lib/criticd" && test ! -e "$work/root/etc/criticd/criticd.toml"
+test ! -e "$work/tree/var/lib/criticd" && test ! -e "$work/tree/etc/criticd/criticd.toml"
 inside getent passwd criticd || echo gone
 """
 

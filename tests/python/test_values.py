@@ -146,6 +146,15 @@ def test_two_critics_learn_two_discounts(start: Start) -> None:
     assert control.ask("value", states=states[:1])["mean"] == pytest.approx(10.0, rel=0.02)
     with pytest.raises(Refused, match="unknown_critic"):
         control.ask("value", states=states[:1], critic="middle")
+    both = control.ask("value", states=states[:10], critics=["near", "far"], variance=True, min_offset=1000)["critics"]
+    for critic, answer in both.items():
+        alone = control.ask("value", states=states[:10], critic=critic, variance=True)
+        assert alone["generation"] == answer["generation"]
+        np.testing.assert_array_equal(alone["mean"], answer["mean"])
+        np.testing.assert_array_equal(alone["variance"], answer["variance"])
+    assert set(both) == {"near", "far"}
+    with pytest.raises(Refused, match='unknown_critic.*"middle"'):
+        control.ask("value", states=states[:1], critics=["near", "middle"])
     topics = set()
     subscriber = daemon.subscribe("snapshot.")
     deadline, k = time.monotonic() + PATIENCE_S, 0

@@ -350,7 +350,7 @@ impl Actor {
         let ActionSpace::Box { low, high } = &self.space else { return None };
         let (dim, width) = (input.len(), low.len());
         let (mut gradient, mut hessian) = self.slopes(input, weights);
-        // What stands at a bound and would leave the box stays where it is.
+        // A coordinate at a bound whose step leaves the box keeps its value.
         for d in 0..width {
             let at = input[dim - width + d];
             if (at <= low[d] && gradient[d] < 0.0) || (at >= high[d] && gradient[d] > 0.0) {

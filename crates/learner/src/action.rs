@@ -168,9 +168,9 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// The factor of a row with these probabilities, at least 0; `rho_max` clips the ratio. 1 where a probability is missing.
-    pub fn factor(self, behavior: Option<f64>, target: Option<f64>, rho_max: f64) -> f64 {
-        let ratio = probability::ratio(behavior, target).min(rho_max);
+    /// The factor of a row with these probabilities, at least 0; `rho_max` clips the ratio if there is such a limit. 1 where a probability is missing.
+    pub fn factor(self, behavior: Option<f64>, target: Option<f64>, rho_max: Option<f64>) -> f64 {
+        let ratio = probability::clipped(probability::ratio(behavior, target), rho_max);
         match self {
             Self::OnPolicy => 1.0,
             Self::Retrace => ratio.min(1.0),
@@ -257,8 +257,8 @@ pub struct StateActionRows {
 }
 
 impl ActionValue {
-    /// The value of the policy that acts, which a kernel is selected by whoever is judged: values of two policies vary over
-    /// the same lengths, and returns are there for this one alone.
+    /// The same inputs under the policy that acts. Refits select the kernel by it for every successor: the values of two
+    /// policies vary over the same lengths, and the table has returns of the policy that acts alone.
     pub fn on_policy(&self) -> Self {
         Self { space: self.space.clone(), successor: Successor::Sarsa, trace: Trace::OnPolicy }
     }
@@ -269,11 +269,16 @@ impl ActionValue {
     }
 
     /// `rows` as transitions between inputs of Q: ratios of 1, and the trace's factors as [`Rows::carries`] where one is not 1.
-    /// With [`Successor::Improve`] the successor's action is that of the row itself, until somebody improves it.
+    /// With [`Successor::Improve`] the successor's action is that of the row itself, until [`crate::improve`] replaces it.
     ///
     /// # Errors
     /// The first row whose action is missing or none of the space, or whose `next_action` or `next_action_probs` are not.
-    pub fn rows(&self, rows: &Rows, columns: &ActionColumns, rho_max: f64) -> Result<StateActionRows, ActionError> {
+    pub fn rows(
+        &self,
+        rows: &Rows,
+        columns: &ActionColumns,
+        rho_max: Option<f64>,
+    ) -> Result<StateActionRows, ActionError> {
         let follows = chains(rows);
         let empty = Rows::new(rows.dim + self.space.width(), rows.rewards_per_row);
         let mut out = StateActionRows { rows: empty, ..StateActionRows::default() };
@@ -331,7 +336,7 @@ impl ActionValue {
         let append = |action: &[f64], column: &'static str, out: &mut Vec<f64>| {
             self.space.append(action, out).map(|()| true).map_err(|message| fault(i, column, message))
         };
-        // Nothing follows a terminal state: what stands there is not read.
+        // A terminal state has no successor: the learner does not read these features.
         if rows.terminated[i] || self.successor == Successor::Improve {
             return append(self.action(columns, i)?, "action", out);
         }

@@ -241,7 +241,7 @@ impl Given<'_> {
             }
         }
         let unit = statistics.unit();
-        let ratio = |i: usize| rows.ratios[i].min(self.settings.rho_max);
+        let ratio = |i: usize| rows.ratio(i, self.settings.rho_max);
         let weight = |i: usize| statistics.weight_at(self.first + i as u64) / unit;
         let by =
             FollowedBy { lambda: model.lambda(), rho_max: self.settings.rho_max, discount: self.settings.discount };

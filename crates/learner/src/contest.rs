@@ -1,7 +1,8 @@
 //! Which of two models that learn the same rows foretells returns better.
 //!
 //! Both state a value of each row before they learn it, V_old and V_new. The return G that came says by how much the new one
-//! was nearer, and a trace of the differences of a chain gathers that one TD error at a time:
+//! was nearer, and a trace of the differences of a chain gathers that one TD error at a time
+//! ((C5) of `docs/mathematics.md`):
 //! ```text
 //! 1/2 sum [(G - V_old)^2 - (G - V_new)^2] = sum_t d_t (G_t - V_t) = sum_t c_t (r_t + gamma_t V_t+1 - V_t)
 //! d = V_new - V_old        V = (V_old + V_new) / 2        c_t = d_t + gamma_t-1 c_t-1

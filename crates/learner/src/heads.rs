@@ -4,17 +4,15 @@
 //! predict what the policy that acts will meet: importance ratios weight the critic's rows, and not those of heads.
 
 mod bank;
-mod growth;
 mod published;
-mod selection;
+mod ring;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bank::Block;
 pub use bank::{Bank, Solution};
+pub(crate) use bank::{Block, RowNodes};
 pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot};
-pub use selection::{HeadSelection, select, targets};
 
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
@@ -109,7 +107,7 @@ pub struct Columns {
 
 impl Cumulant {
     /// Of row i.
-    fn of(&self, rows: &Rows, i: usize) -> f64 {
+    pub(crate) fn of(&self, rows: &Rows, i: usize) -> f64 {
         match *self {
             Self::Reward(column) => rows.reward(i)[column],
             Self::State(index) => rows.state(i)[index],
@@ -139,7 +137,7 @@ impl Cumulant {
 
 impl Rate {
     /// Discount of a row after which the chain goes on `dt` seconds later.
-    fn discount(self, dt: f64) -> f64 {
+    pub(crate) fn discount(self, dt: f64) -> f64 {
         match self {
             Self::Discount(discount) => discount,
             Self::Timescale(seconds) => (-dt / seconds).exp(),
@@ -161,7 +159,7 @@ impl Rate {
 
 impl Continuation {
     /// Of row i, 0 where it terminated.
-    fn of(&self, rows: &Rows, i: usize) -> f64 {
+    pub(crate) fn of(&self, rows: &Rows, i: usize) -> f64 {
         if rows.terminated[i] {
             return 0.0;
         }

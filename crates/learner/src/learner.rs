@@ -2,6 +2,7 @@
 
 mod follow;
 mod policy;
+mod rebuild;
 
 use crate::math::drift::Finding;
 use crate::math::kernel::Hyperparameters;
@@ -14,7 +15,6 @@ use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
 use follow::Following;
 pub use follow::{COPIES_MAX, KEPT_MAX};
-pub use policy::OnNewPolicy;
 use policy::Policies;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -217,7 +217,8 @@ impl From<SolveError> for SnapshotError {
 
 #[cfg(feature = "faults")]
 thread_local! {
-    /// A fault made on purpose, for tests of those who call: a learner with this seed that has learned so many rows panics at its next step.
+    /// A fault made on purpose, for tests of those who call: a learner with this seed that has learned so many rows panics at
+    /// its next step; with `u64::MAX` rows it does so at every step.
     pub static FAULT: std::cell::Cell<Option<(u64, u64)>> = const { std::cell::Cell::new(None) };
 }
 
@@ -413,7 +414,9 @@ impl Learner {
     /// If the window has forgotten rows that were not learned.
     pub fn step(&mut self, window: &Window) -> Vec<Event> {
         #[cfg(feature = "faults")]
-        assert_ne!(FAULT.get(), Some((self.settings.seed, self.learned)), "a fault made on purpose");
+        if let Some((seed, at)) = FAULT.get().filter(|&(seed, _)| seed == self.settings.seed) {
+            assert!(at != self.learned && at != u64::MAX, "a fault made on purpose in the learner with seed {seed}");
+        }
         let mut events = Vec::new();
         self.learn_up_to(window, window.end(), &mut events);
         let full = self.model.as_ref().is_some_and(|model| model.counts().novel_when_full > 0);

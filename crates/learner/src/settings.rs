@@ -2,9 +2,8 @@
 
 use crate::action::{ActionValue, Successor};
 use crate::heads::Head;
-use crate::learner::OnNewPolicy;
 use crate::math::embedding::StateKind;
-use crate::math::kernel::{NoiseModel, Profile};
+use crate::math::kernel::{Hyperparameters, NoiseModel, Profile};
 use crate::watch::DriftSensitivity;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +43,10 @@ pub enum Lambda {
     Fixed(f64),
 }
 
+/// Rows, and rows for each feature, that a model may replace another with.
+const OWN_ROWS: u64 = 1000;
+const OWN_ROWS_PER_FEATURE: u64 = 4;
+
 /// lambda of a model that nothing has been selected for yet.
 pub const LAMBDA_START: f64 = 0.8;
 
@@ -67,6 +70,27 @@ pub enum VarianceKind {
     Model,
     /// Chain-clustered sandwich: returns of one chain share their noise.
     Clustered,
+}
+
+/// What a critic does when another policy begins to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum OnNewPolicy {
+    /// Keeps kernel, dictionary and noise, and forgets all rows.
+    #[default]
+    Restart,
+    /// Lets the rows so far count less, by [`Settings::policy_discount`].
+    Discount,
+    /// Keeps the model under its policy's name, and goes on with that of the new one if it has one; else as `Restart`.
+    Keep,
+}
+
+/// [`Settings::state_kinds`] are for states of another dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindsMismatch {
+    /// State variables that have a kind.
+    pub kinds: usize,
+    /// State dimension D.
+    pub dim: usize,
 }
 
 /// What one critic learns and how. Plain data; `config` fills it in and checks it. What a file from before a setting does not
@@ -96,11 +120,13 @@ pub struct Settings {
     pub variance: VarianceKind,
     /// How far returns are followed. White noise has no use for it.
     pub lambda: Lambda,
-    /// Largest importance ratio, positive: what `target_prob / behavior_prob` of a row is clipped at.
-    pub rho_max: f64,
-    /// Half-life in rows, positive: a row so many rows old, those of all streams counted, counts half. Infinite where nothing
-    /// is forgotten.
-    pub forgetting: f64,
+    /// Largest importance ratio, positive: what `target_prob / behavior_prob` of a row is clipped at; none for no limit.
+    #[serde(with = "limit")]
+    pub rho_max: Option<f64>,
+    /// Half-life in rows, positive: a row so many rows old, those of all streams counted, counts half. None where nothing is
+    /// forgotten.
+    #[serde(with = "limit")]
+    pub forgetting: Option<f64>,
     /// What becomes of what was learned when another policy begins to act.
     pub on_new_policy: OnNewPolicy,
     /// With [`OnNewPolicy::Discount`]: how often a row counts that counted once before, above 0 and at most 1.
@@ -152,6 +178,19 @@ pub struct Settings {
     pub heads: Vec<Head>,
 }
 
+/// A limit that may be missing. Files from before it could be have infinity there.
+mod limit {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(limit: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+        limit.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+        Ok(Option::<f64>::deserialize(deserializer)?.filter(|&limit| limit != f64::INFINITY))
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -165,8 +204,8 @@ impl Default for Settings {
             noise: NoiseModel::default(),
             variance: VarianceKind::default(),
             lambda: Lambda::default(),
-            rho_max: f64::INFINITY,
-            forgetting: f64::INFINITY,
+            rho_max: None,
+            forgetting: None,
             on_new_policy: OnNewPolicy::default(),
             policy_discount: 0.1,
             policies_kept: 4,
@@ -232,8 +271,8 @@ impl Settings {
             && self.state_kinds.iter().all(sound)
             && positive(self.tolerance)
             && !matches!(self.lambda, Lambda::Fixed(lambda) if !(0.0..=1.0).contains(&lambda))
-            && self.rho_max > 0.0
-            && self.forgetting > 0.0
+            && self.rho_max.is_none_or(|most| most > 0.0)
+            && self.forgetting.is_none_or(positive)
             && self.policy_discount > 0.0
             && self.policy_discount <= 1.0
             && (1..=20_000).contains(&self.dictionary_max)
@@ -252,12 +291,12 @@ impl Settings {
     /// Whether they fit states (`dim`,).
     ///
     /// # Errors
-    /// What does not, in words that name the setting.
-    pub fn check_dim(&self, dim: usize) -> Result<(), String> {
+    /// If `state_kinds` is for states of another dimension.
+    pub fn check_dim(&self, dim: usize) -> Result<(), KindsMismatch> {
         match self.state_kinds.len() {
             0 => Ok(()),
             kinds if kinds == dim => Ok(()),
-            kinds => Err(format!("state_kinds is for {kinds} state variables, states have {dim}")),
+            kinds => Err(KindsMismatch { kinds, dim }),
         }
     }
 
@@ -275,4 +314,21 @@ impl Settings {
     pub fn kinds(&self, dim: usize) -> &[StateKind] {
         if self.state_kinds.len() == dim { &self.state_kinds } else { &[] }
     }
+}
+
+/// Rows that a model of m features needs for itself.
+pub(crate) fn rows_of_its_own(m: usize) -> u64 {
+    OWN_ROWS.max(OWN_ROWS_PER_FEATURE * m as u64)
+}
+
+/// Finest tolerance relative to v0 that is chosen without being asked for. Kernel weights and the matrix C have entries of
+/// up to one over it, so that a finer one would cost the readers of a snapshot the digits that two implementations agree on.
+pub const TOLERANCE_MIN: f64 = 1e-6;
+
+/// ICD tolerance, value^2: the setting's share of v0, or a tenth of the noise if that is smaller, but not below
+/// [`TOLERANCE_MIN`] unless the setting is. The constant b is one direction, which one element explains: it has no say.
+pub fn effective_tolerance(settings: &Settings, hyperparameters: &Hyperparameters) -> f64 {
+    let signal = hyperparameters.kernel.signal_variance;
+    let asked = settings.tolerance * signal;
+    asked.min(0.1 * hyperparameters.noise_variance).max(asked.min(TOLERANCE_MIN * signal))
 }

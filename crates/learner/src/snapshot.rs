@@ -1,7 +1,7 @@
-//! A published value function: plain data, and how anybody evaluates it.
+//! A published value function: plain data, and how it is evaluated.
 
 use crate::action::ActionSpace;
-use crate::heads::HeadsSnapshot;
+use crate::heads::{HeadEvaluation, HeadsSnapshot};
 use crate::math::dense::dot;
 use crate::math::form::{QuadraticForm, stride};
 use crate::math::kernel::{Hyperparameters, Points};
@@ -19,7 +19,7 @@ pub struct Inputs {
     /// (D,), unit of the state, positive.
     #[serde(with = "crate::math::raw")]
     pub scale: Vec<f64>,
-    /// What the state variables are called, if anybody said.
+    /// What the state variables are called, if they have names.
     pub names: Option<Vec<String>>,
 }
 
@@ -188,6 +188,34 @@ impl Snapshot {
     pub fn evaluate(&self, states: &[f64], ask: Ask) -> Result<Evaluation, Invalid> {
         let mut out = Evaluation::default();
         Layout::new(self, ask.needs_variance()).evaluate(self, states, ask, &mut Scratch::default(), &mut out)?;
+        Ok(out)
+    }
+
+    /// Mean, and variance where it is asked for and carried, of the heads numbered `which` at states (n, D), row-major.
+    ///
+    /// # Errors
+    /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
+    ///
+    /// # Panics
+    /// If the snapshot has no such heads.
+    pub fn evaluate_heads(&self, states: &[f64], which: &[usize], variance: bool) -> Result<HeadEvaluation, Invalid> {
+        let dim = self.dim();
+        check(states, dim)?;
+        let heads = self.heads.as_ref().expect("a snapshot with heads");
+        let (count, m) = (states.len() / dim, self.dictionary.nrows());
+        let kernel = &self.hyperparameters.kernel;
+        let basis = kernel.project(dim, self.dictionary.transpose().as_slice());
+        let basis = Points::new(kernel.projected_dim(dim), &basis);
+        let mut out = heads.unanswered(count, which.len(), variance);
+        let mut rows = Vec::new();
+        for (block, states) in states.chunks(BLOCK * dim).enumerate() {
+            let (first, len) = (block * BLOCK, states.len() / dim);
+            let points = kernel.project(dim, &self.inputs.normalise(states));
+            rows.clear();
+            rows.resize(len * stride(m), 0.0);
+            kernel.block_apart(&basis, &points, stride(m), &mut rows);
+            heads.answer(which, first..first + len, &rows, kernel.diagonal(), &mut out);
+        }
         Ok(out)
     }
 }
@@ -410,7 +438,7 @@ impl Default for Evaluation {
     }
 }
 
-pub(crate) fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
+fn check(states: &[f64], dim: usize) -> Result<(), Invalid> {
     if !states.len().is_multiple_of(dim) {
         let message = format!("states must have rows of {dim} numbers");
         return Err(Invalid::new(InvalidCode::WrongDimension, "states", message));

@@ -140,15 +140,139 @@ impl BatchParts {
         (sum(Vec::len), sum(Vec::capacity))
     }
 
-    /// Check the probabilities of `len` rows, finite numbers; `behavior` and `target` are the names of two of the fields.
-    fn check_probabilities(&self, len: usize, behavior: &'static str, target: &'static str) -> Result<(), Invalid> {
+    /// The name of a field on the wire, where one transition has other names than many.
+    fn name(&self, one: &'static str, many: &'static str) -> &'static str {
+        if self.single { one } else { many }
+    }
+
+    /// Check stream, session and policy.
+    fn check_names(&self) -> Result<(), Invalid> {
+        if self.stream.is_empty() || self.stream.len() > 256 {
+            let message = format!("a stream's name has 1 to 256 bytes, this one has {}", self.stream.len());
+            return Err(Invalid::new(InvalidCode::OutOfRange, "stream", message));
+        }
+        if self.session.len() > 256 {
+            let message = format!("a session's name has at most 256 bytes, this one has {}", self.session.len());
+            return Err(Invalid::new(InvalidCode::OutOfRange, "session", message));
+        }
+        self.policy.as_deref().map_or(Ok(()), check_policy)
+    }
+
+    /// Number of rows, at least 1, if states and rewards agree on it.
+    fn check_rows(&self) -> Result<usize, Invalid> {
+        let wrong = |field, message: String| Err(Invalid::new(InvalidCode::WrongShape, field, message));
+        let (state, reward, dim) = (self.name("state", "states"), self.name("reward", "rewards"), self.dim);
+        if dim == 0 {
+            return wrong(state, "a state has at least one number".into());
+        }
+        if self.rewards_per_row == 0 {
+            return wrong(reward, "a row has at least one reward".into());
+        }
+        if !self.rewards.len().is_multiple_of(self.rewards_per_row) {
+            return wrong(reward, "rewards are not whole rows".into());
+        }
+        let len = self.rewards.len() / self.rewards_per_row;
+        if len == 0 {
+            return wrong(reward, "a batch has at least one row".into());
+        }
+        let (rows, numbers) = (if self.next_states.is_some() { len } else { len + 1 }, self.states.len());
+        if numbers != rows * dim {
+            let message =
+                format!("{len} rows of rewards need {rows} rows of {dim} numbers here, not {numbers} numbers");
+            return wrong(state, message);
+        }
+        match &self.next_states {
+            Some(next) if next.len() != len * dim => {
+                let message = format!("must have {len} rows of {dim} numbers, has {} numbers", next.len());
+                wrong(self.name("next_state", "next_states"), message)
+            }
+            _ => Ok(len),
+        }
+    }
+
+    /// Check that what may be left out has `len` rows where it is there.
+    fn check_columns(&self, len: usize) -> Result<(), Invalid> {
+        let wrong = |field, message: String| Err(Invalid::new(InvalidCode::WrongShape, field, message));
+        for (field, values) in [("terminated", &self.terminated), ("truncated", &self.truncated)] {
+            if values.as_ref().is_some_and(|v| v.len() != len) {
+                return wrong(field, format!("must have one flag for each of {len} rows"));
+            }
+        }
+        for (field, values) in [
+            (self.name("discount", "discounts"), &self.discounts),
+            (self.name("time", "times"), &self.times),
+            (self.name("behavior_prob", "behavior_probs"), &self.behavior_probs),
+            (self.name("target_prob", "target_probs"), &self.target_probs),
+        ] {
+            if values.as_ref().is_some_and(|v| v.len() != len) {
+                return wrong(field, format!("must have one number for each of {len} rows"));
+            }
+        }
+        let next_action = self.name("next_action", "next_actions");
+        for (field, values) in [
+            (self.name("action", "actions"), &self.actions),
+            (next_action, &self.next_actions),
+            ("next_action_probs", &self.next_action_probs),
+        ] {
+            if values.as_ref().is_some_and(|v| v.is_empty() || !v.len().is_multiple_of(len)) {
+                return wrong(field, format!("must have {len} rows of one length"));
+            }
+        }
+        match (&self.actions, &self.next_actions) {
+            (Some(actions), Some(next)) if actions.len() != next.len() => {
+                let (width, next) = (actions.len() / len, next.len() / len);
+                wrong(next_action, format!("has {next} numbers per row where the action has {width}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Check that the numbers of `len` rows are finite and in range.
+    fn check_numbers(&self, len: usize) -> Result<(), Invalid> {
+        let discount = self.name("discount", "discounts");
+        check_bounded(&self.states, self.dim, self.name("state", "states"), MAGNITUDE_MAX)?;
+        if let Some(next) = &self.next_states {
+            check_bounded(next, self.dim, self.name("next_state", "next_states"), MAGNITUDE_MAX)?;
+        }
+        check_bounded(&self.rewards, self.rewards_per_row, self.name("reward", "rewards"), MAGNITUDE_MAX)?;
+        for (field, values) in [
+            (self.name("action", "actions"), &self.actions),
+            (self.name("time", "times"), &self.times),
+            (discount, &self.discounts),
+        ] {
+            if let Some(values) = values {
+                check_bounded(values, values.len() / len, field, f64::MAX)?;
+            }
+        }
+        let outside = self.discounts.iter().flatten().enumerate().find(|(_, g)| !(0.0..=1.0).contains(*g));
+        if let Some((k, g)) = outside {
+            let message = format!("a discount lies in [0, 1], this one is {g}");
+            return Err(Invalid::at(InvalidCode::OutOfRange, discount, k, message));
+        }
+        for (field, values) in [
+            (self.name("behavior_prob", "behavior_probs"), &self.behavior_probs),
+            (self.name("target_prob", "target_probs"), &self.target_probs),
+            (self.name("next_action", "next_actions"), &self.next_actions),
+            ("next_action_probs", &self.next_action_probs),
+        ] {
+            if let Some(values) = values {
+                check_bounded(values, values.len() / len, field, f64::MAX)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Check the probabilities of `len` rows, finite numbers.
+    fn check_probabilities(&self, len: usize) -> Result<(), Invalid> {
         let refused = |field, row, message| Invalid::at(InvalidCode::OutOfRange, field, row, message);
         for (i, &prob) in self.behavior_probs.iter().flatten().enumerate() {
-            probability::check_behavior(prob).map_err(|message| refused(behavior, i, message))?;
+            let field = self.name("behavior_prob", "behavior_probs");
+            probability::check_behavior(prob).map_err(|message| refused(field, i, message))?;
         }
         for (i, &prob) in self.target_probs.iter().flatten().enumerate() {
             let behavior = self.behavior_probs.as_ref().map(|probs| probs[i]);
-            probability::check_target(prob, behavior).map_err(|message| refused(target, i, message))?;
+            let field = self.name("target_prob", "target_probs");
+            probability::check_target(prob, behavior).map_err(|message| refused(field, i, message))?;
         }
         if let Some(probs) = &self.next_action_probs {
             for (i, row) in probs.chunks_exact(probs.len() / len).enumerate() {
@@ -158,6 +282,39 @@ impl BatchParts {
         }
         Ok(())
     }
+
+    /// Fill in the next states of a piece of one trajectory: each row leads to the state of the one behind it, so that only the
+    /// last may end an episode.
+    fn fill_next_states(&mut self, len: usize) -> Result<(), Invalid> {
+        if self.next_states.is_some() {
+            return Ok(());
+        }
+        for (field, values) in [("terminated", &self.terminated), ("truncated", &self.truncated)] {
+            if let Some(k) = values.as_ref().and_then(|v| v[..len - 1].iter().position(|&flag| flag)) {
+                let message = "only the last row may end an episode where next_states is left out";
+                return Err(Invalid::at(InvalidCode::OutOfRange, field, k, message));
+            }
+        }
+        let next = self.states[self.dim..].to_vec();
+        self.states.truncate(len * self.dim);
+        self.next_states = Some(next);
+        Ok(())
+    }
+}
+
+/// Check that numbers, `width` to a row, are finite and of at most this magnitude.
+fn check_bounded(values: &[f64], width: usize, field: &'static str, limit: f64) -> Result<(), Invalid> {
+    for (k, &value) in values.iter().enumerate() {
+        if !value.is_finite() {
+            let message = format!("{value} is not a finite number");
+            return Err(Invalid::at(InvalidCode::NotFinite, field, k / width, message));
+        }
+        if value.abs() > limit {
+            let message = format!("{value:e} is beyond {limit:e} in magnitude");
+            return Err(Invalid::at(InvalidCode::OutOfRange, field, k / width, message));
+        }
+    }
+    Ok(())
 }
 
 /// Check the name of a policy.
@@ -185,138 +342,14 @@ impl Batch {
     /// # Errors
     /// The first fault found, with the field as it is named on the wire and the row.
     pub fn new(mut parts: BatchParts) -> Result<Self, Invalid> {
-        use InvalidCode::{NotFinite, OutOfRange, WrongShape};
-        let single = parts.single;
-        let name = |one: &'static str, many: &'static str| if single { one } else { many };
-        if parts.stream.is_empty() || parts.stream.len() > 256 {
-            let message = format!("a stream's name has 1 to 256 bytes, this one has {}", parts.stream.len());
-            return Err(Invalid::new(OutOfRange, "stream", message));
-        }
-        if parts.session.len() > 256 {
-            let message = format!("a session's name has at most 256 bytes, this one has {}", parts.session.len());
-            return Err(Invalid::new(OutOfRange, "session", message));
-        }
-        if let Some(policy) = &parts.policy {
-            check_policy(policy)?;
-        }
-        let (state, reward) = (name("state", "states"), name("reward", "rewards"));
-        if parts.dim == 0 {
-            return Err(Invalid::new(WrongShape, state, "a state has at least one number"));
-        }
-        if parts.rewards_per_row == 0 {
-            return Err(Invalid::new(WrongShape, reward, "a row has at least one reward"));
-        }
-        if !parts.rewards.len().is_multiple_of(parts.rewards_per_row) {
-            return Err(Invalid::new(WrongShape, reward, "rewards are not whole rows"));
-        }
-        let len = parts.rewards.len() / parts.rewards_per_row;
-        if len == 0 {
-            return Err(Invalid::new(WrongShape, reward, "a batch has at least one row"));
-        }
-        let dim = parts.dim;
-        let state_rows = if parts.next_states.is_some() { len } else { len + 1 };
-        if parts.states.len() != state_rows * dim {
-            let message = format!(
-                "{len} rows of rewards need {state_rows} rows of {dim} numbers here, not {} numbers",
-                parts.states.len()
-            );
-            return Err(Invalid::new(WrongShape, state, message));
-        }
-        if let Some(next) = &parts.next_states
-            && next.len() != len * dim
-        {
-            let message = format!("must have {len} rows of {dim} numbers, has {} numbers", next.len());
-            return Err(Invalid::new(WrongShape, name("next_state", "next_states"), message));
-        }
-        let flags = [("terminated", &parts.terminated), ("truncated", &parts.truncated)];
-        for (field, values) in flags {
-            if values.as_ref().is_some_and(|v| v.len() != len) {
-                return Err(Invalid::new(WrongShape, field, format!("must have one flag for each of {len} rows")));
-            }
-        }
-        let (behavior, target) = (name("behavior_prob", "behavior_probs"), name("target_prob", "target_probs"));
-        for (field, values) in [
-            (name("discount", "discounts"), &parts.discounts),
-            (name("time", "times"), &parts.times),
-            (behavior, &parts.behavior_probs),
-            (target, &parts.target_probs),
-        ] {
-            if values.as_ref().is_some_and(|v| v.len() != len) {
-                return Err(Invalid::new(WrongShape, field, format!("must have one number for each of {len} rows")));
-            }
-        }
-        let (action, next_action) = (name("action", "actions"), name("next_action", "next_actions"));
-        for (field, values) in [
-            (action, &parts.actions),
-            (next_action, &parts.next_actions),
-            ("next_action_probs", &parts.next_action_probs),
-        ] {
-            if values.as_ref().is_some_and(|v| v.is_empty() || !v.len().is_multiple_of(len)) {
-                return Err(Invalid::new(WrongShape, field, format!("must have {len} rows of one length")));
-            }
-        }
-        if let (Some(actions), Some(next)) = (&parts.actions, &parts.next_actions)
-            && actions.len() != next.len()
-        {
-            let (width, next) = (actions.len() / len, next.len() / len);
-            let message = format!("has {next} numbers per row where the action has {width}");
-            return Err(Invalid::new(WrongShape, next_action, message));
-        }
-        let bounded = |values: &[f64], width: usize, field: &'static str, limit: f64| -> Result<(), Invalid> {
-            for (k, &value) in values.iter().enumerate() {
-                if !value.is_finite() {
-                    return Err(Invalid::at(NotFinite, field, k / width, format!("{value} is not a finite number")));
-                }
-                if value.abs() > limit {
-                    let message = format!("{value:e} is beyond {limit:e} in magnitude");
-                    return Err(Invalid::at(OutOfRange, field, k / width, message));
-                }
-            }
-            Ok(())
-        };
-        bounded(&parts.states, dim, state, MAGNITUDE_MAX)?;
-        if let Some(next) = &parts.next_states {
-            bounded(next, dim, name("next_state", "next_states"), MAGNITUDE_MAX)?;
-        }
-        bounded(&parts.rewards, parts.rewards_per_row, reward, MAGNITUDE_MAX)?;
-        if let Some(actions) = &parts.actions {
-            bounded(actions, actions.len() / len, action, f64::MAX)?;
-        }
-        if let Some(times) = &parts.times {
-            bounded(times, 1, name("time", "times"), f64::MAX)?;
-        }
-        if let Some(discounts) = &parts.discounts {
-            let field = name("discount", "discounts");
-            bounded(discounts, 1, field, f64::MAX)?;
-            if let Some((k, g)) = discounts.iter().enumerate().find(|(_, g)| !(0.0..=1.0).contains(*g)) {
-                return Err(Invalid::at(OutOfRange, field, k, format!("a discount lies in [0, 1], this one is {g}")));
-            }
-        }
-        let policy = [
-            (behavior, &parts.behavior_probs),
-            (target, &parts.target_probs),
-            (next_action, &parts.next_actions),
-            ("next_action_probs", &parts.next_action_probs),
-        ];
-        for (field, values) in policy {
-            if let Some(values) = values {
-                bounded(values, values.len() / len, field, f64::MAX)?;
-            }
-        }
-        parts.check_probabilities(len, behavior, target)?;
-        if parts.next_states.is_none() {
-            for (field, values) in [("terminated", &parts.terminated), ("truncated", &parts.truncated)] {
-                if let Some(k) = values.as_ref().and_then(|v| v[..len - 1].iter().position(|&flag| flag)) {
-                    let message = "only the last row may end an episode where next_states is left out";
-                    return Err(Invalid::at(OutOfRange, field, k, message));
-                }
-            }
-            let next = parts.states[dim..].to_vec();
-            parts.states.truncate(len * dim);
-            parts.next_states = Some(next);
-        }
+        parts.check_names()?;
+        let len = parts.check_rows()?;
+        parts.check_columns(len)?;
+        parts.check_numbers(len)?;
+        parts.check_probabilities(len)?;
+        parts.fill_next_states(len)?;
         if parts.seq.is_some_and(|seq| seq.checked_add(len as u64).is_none()) {
-            return Err(Invalid::new(OutOfRange, "seq", "the sequence number is too large"));
+            return Err(Invalid::new(InvalidCode::OutOfRange, "seq", "the sequence number is too large"));
         }
         Ok(Self { parts, len })
     }
@@ -377,7 +410,7 @@ impl Batch {
         &self.parts.session
     }
 
-    /// Name of the policy that acted, if the producer told.
+    /// Name of the policy that acted, if the producer gives it.
     pub fn policy(&self) -> Option<&str> {
         self.parts.policy.as_deref()
     }
@@ -428,7 +461,7 @@ impl Batch {
         self.parts.discounts.as_ref().map(|v| v[i])
     }
 
-    /// Unix seconds of row i, if the producer told.
+    /// Unix seconds of row i, if the producer gives it.
     pub fn time(&self, i: usize) -> Option<f64> {
         self.parts.times.as_ref().map(|v| v[i])
     }
@@ -438,12 +471,12 @@ impl Batch {
         self.wide(&self.parts.actions, i)
     }
 
-    /// Probability or density under which the action of row i was taken, if the producer told.
+    /// Probability or density under which the action of row i was taken, if the producer gives it.
     pub fn behavior_prob(&self, i: usize) -> Option<f64> {
         self.parts.behavior_probs.as_ref().map(|v| v[i])
     }
 
-    /// The same under the policy that is judged, if the producer told.
+    /// The same under the policy that is judged, if the producer gives it.
     pub fn target_prob(&self, i: usize) -> Option<f64> {
         self.parts.target_probs.as_ref().map(|v| v[i])
     }
@@ -453,12 +486,12 @@ impl Batch {
         probability::ratio(self.behavior_prob(i), self.target_prob(i))
     }
 
-    /// Action in the next state of row i (A,), if the producer told.
+    /// Action in the next state of row i (A,), if the producer gives it.
     pub fn next_action(&self, i: usize) -> Option<&[f64]> {
         self.wide(&self.parts.next_actions, i)
     }
 
-    /// Probabilities of discrete actions in the next state of row i (C,), if the producer told.
+    /// Probabilities of discrete actions in the next state of row i (C,), if the producer gives it.
     pub fn next_action_probs(&self, i: usize) -> Option<&[f64]> {
         self.wide(&self.parts.next_action_probs, i)
     }
@@ -531,7 +564,7 @@ pub struct Rows {
     pub truncated: Vec<bool>,
     /// (n,) whether the row starts a new noise chain of its stream (the chain before it, if still running, is cut).
     pub starts_chain: Vec<bool>,
-    /// Numbers per action A that are kept; 0 where nobody asks for actions.
+    /// Numbers per action A that are kept; 0 where actions are not wanted.
     pub actions_per_row: usize,
     /// (n, A), row-major; NaN where a row has no action of that length.
     pub actions: Vec<f64>,
@@ -602,9 +635,14 @@ impl Rows {
         if self.discounts[i].is_nan() { default } else { self.discounts[i] }
     }
 
+    /// Importance ratio of row i, clipped at `rho_max` if there is such a limit.
+    pub fn ratio(&self, i: usize, rho_max: Option<f64>) -> f64 {
+        probability::clipped(self.ratios[i], rho_max)
+    }
+
     /// How much of a trace flows into row i, before lambda; `rho_max` clips its ratio where that is the answer.
-    pub fn carry(&self, i: usize, rho_max: f64) -> f64 {
-        self.carries.get(i).copied().unwrap_or_else(|| self.ratios[i].min(rho_max))
+    pub fn carry(&self, i: usize, rho_max: Option<f64>) -> f64 {
+        self.carries.get(i).copied().unwrap_or_else(|| self.ratio(i, rho_max))
     }
 
     /// Append row i of `batch` as a row of stream number `stream`.
@@ -673,7 +711,7 @@ impl Rows {
         self.ratios.extend_from_slice(&other.ratios[range.clone()]);
         if !(self.carries.is_empty() && other.carries.is_empty()) {
             self.carries.resize(self.len(), 1.0);
-            self.carries.extend(range.clone().map(|i| other.carry(i, f64::INFINITY)));
+            self.carries.extend(range.clone().map(|i| other.carry(i, None)));
         }
         self.streams.extend_from_slice(&other.streams[range.clone()]);
         self.terminated.extend_from_slice(&other.terminated[range.clone()]);

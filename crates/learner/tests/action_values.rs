@@ -1,6 +1,8 @@
 //! Action values: rows wait for the action that follows them, policies that agree have one value, and improvement finds what is
 //! best.
 
+mod support;
+
 use criticd_learner::action::{ActionColumns, ActionSpace, ActionValue, Column, Successor, Trace};
 use criticd_learner::batch::Given;
 use criticd_learner::improve::{Improved, Improvement};
@@ -23,15 +25,7 @@ fn table(steps: &[(u32, f64, f64, f64, f64, bool, bool)]) -> (Rows, ActionColumn
     for &(stream, state, action, reward, next, terminated, truncated) in steps {
         let begins =
             rows.streams.iter().rposition(|&s| s == stream).is_none_or(|i| rows.terminated[i] || rows.truncated[i]);
-        rows.states.push(state);
-        rows.next_states.push(next);
-        rows.rewards.push(reward);
-        rows.discounts.push(f64::NAN);
-        rows.ratios.push(1.0);
-        rows.streams.push(stream);
-        rows.terminated.push(terminated);
-        rows.truncated.push(truncated);
-        rows.starts_chain.push(begins);
+        support::push(&mut rows, stream, begins, &[state], &[reward], &[next], terminated, truncated);
         columns.actions.values.push(action);
     }
     (rows, columns)
@@ -131,7 +125,7 @@ fn a_policy_that_agrees_with_the_one_that_acted_has_its_value() {
     for lambda in [0.0, 0.7, 1.0] {
         let value = |successor| {
             let of = discrete(successor, Trace::OnPolicy);
-            let found = of.rows(&rows, &columns, f64::INFINITY).unwrap();
+            let found = of.rows(&rows, &columns, None).unwrap();
             assert_eq!(found.kept.len(), rows.len(), "all episodes terminate: nothing waits");
             values(&learned(&of, &found.rows, lambda))
         };
@@ -156,7 +150,7 @@ fn a_row_that_nothing_names_the_next_action_for_closes_its_chain() {
     ];
     let (rows, mut columns) = table(&steps);
     let of = discrete(Successor::Sarsa, Trace::OnPolicy);
-    let found = of.rows(&rows, &columns, 1.0).unwrap();
+    let found = of.rows(&rows, &columns, Some(1.0)).unwrap();
     assert_eq!(found.kept, [0, 3, 4]);
     assert_eq!(found.rows.next_states[..3], [0.1, 1.0, 0.0], "the lost row's own input");
     assert_eq!(
@@ -166,13 +160,13 @@ fn a_row_that_nothing_names_the_next_action_for_closes_its_chain() {
     assert_eq!(found.rows.starts_chain, [true, true, true]);
     // A row that says what follows it waits for nothing.
     columns.next_actions = Column { width: 1, values: vec![f64::NAN, 1.0, 0.0, f64::NAN, f64::NAN, 1.0] };
-    assert_eq!(of.rows(&rows, &columns, 1.0).unwrap().kept.len(), 6);
+    assert_eq!(of.rows(&rows, &columns, Some(1.0)).unwrap().kept.len(), 6);
 }
 
 #[test]
 fn actions_that_are_none_are_refused_by_row_and_column() {
     let (rows, mut columns) = table(&[(0, 0.0, 1.0, 1.0, 0.1, false, false), (0, 0.1, 0.0, 1.0, 0.2, true, false)]);
-    let said = |columns: &ActionColumns, of: &ActionValue| of.rows(&rows, columns, 1.0).unwrap_err().to_string();
+    let said = |columns: &ActionColumns, of: &ActionValue| of.rows(&rows, columns, Some(1.0)).unwrap_err().to_string();
     let of = discrete(Successor::Sarsa, Trace::OnPolicy);
     columns.actions.values[1] = 2.0;
     assert_eq!(said(&columns, &of), "transition 1, action: a discrete action is a whole number from 0 to 1, not 2");
@@ -186,12 +180,12 @@ fn actions_that_are_none_are_refused_by_row_and_column() {
 
 #[test]
 fn traces_take_what_the_two_policies_say() {
-    let factor = |trace: Trace| [(0.5, 0.25), (0.25, 0.5)].map(|(b, t)| trace.factor(Some(b), Some(t), 1.5));
+    let factor = |trace: Trace| [(0.5, 0.25), (0.25, 0.5)].map(|(b, t)| trace.factor(Some(b), Some(t), Some(1.5)));
     assert_eq!(factor(Trace::OnPolicy), [1.0, 1.0]);
     assert_eq!(factor(Trace::Retrace), [0.5, 1.0]);
     assert_eq!(factor(Trace::Importance), [0.5, 1.5]);
     assert_eq!(factor(Trace::Tree), [0.25, 0.5]);
-    assert_eq!(Trace::Importance.factor(None, Some(0.5), 1.5), 1.0, "a ratio needs both");
+    assert_eq!(Trace::Importance.factor(None, Some(0.5), Some(1.5)), 1.0, "a ratio needs both");
 }
 
 /// Baird's star: six states lead to one another or, by the action that is judged, to the seventh. Each row pays 1.
@@ -252,7 +246,7 @@ fn improved(rows: &Rows, copies: usize) -> (Model, Improved) {
 fn improvement_finds_the_values_of_the_best_policy() {
     let (rows, columns) = corridor(80, 2);
     let of = discrete(Successor::Improve, Trace::OnPolicy);
-    let rows = of.rows(&rows, &columns, 1.0).unwrap().rows;
+    let rows = of.rows(&rows, &columns, Some(1.0)).unwrap().rows;
     let (model, found) = improved(&rows, 2);
     assert!(found.settled(), "{} sweeps, change {}", found.sweeps, found.change);
     let mut snapshot = model.snapshot(false).unwrap();
@@ -275,7 +269,7 @@ fn improvement_finds_the_values_of_the_best_policy() {
 fn improvement_is_the_same_to_the_last_bit_when_it_is_done_again() {
     let (rows, columns) = corridor(40, 3);
     let of = discrete(Successor::Improve, Trace::OnPolicy);
-    let rows = of.rows(&rows, &columns, 1.0).unwrap().rows;
+    let rows = of.rows(&rows, &columns, Some(1.0)).unwrap().rows;
     let (_, once) = improved(&rows, 3);
     let (_, again) = improved(&rows, 3);
     assert_eq!(once.weights, again.weights);

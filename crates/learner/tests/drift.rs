@@ -183,7 +183,7 @@ fn a_fork_that_is_given_up_leaves_the_model_as_if_there_had_been_none() {
 #[test]
 fn a_world_that_changes_is_followed_where_rows_are_forgotten_too() {
     let rows = there_and_back();
-    let forgetful = Settings { forgetting: 6_000.0, ..settings() };
+    let forgetful = Settings { forgetting: Some(6_000.0), ..settings() };
     let (learner, events) = learn(forgetful.clone(), &prefix(&rows, CALM + 8_000), 100);
     let [Event::Drift(alarm), Event::Forked { .. }, Event::Swapped { .. }] = &events[..] else { panic!("{events:?}") };
     assert!((CALM as u64..CALM as u64 + 1500).contains(&alarm.offset), "{alarm:?}");

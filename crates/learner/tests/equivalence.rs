@@ -264,7 +264,7 @@ fn batch_followed(rows: &Rows, model: &Model, settings: &Settings, ridge: f64, q
     // The trace of each stream's chain with the discount behind its last row, and whether the chain goes on.
     let mut chains: std::collections::HashMap<u32, (DVector<f64>, bool)> = Default::default();
     for i in 0..rows.len() {
-        let ratio = rows.ratios[i].min(settings.rho_max);
+        let ratio = rows.ratio(i, settings.rho_max);
         let mut trace = phi.column(i) * ratio;
         if let Some((before, true)) = chains.get(&rows.streams[i])
             && !rows.starts_chain[i]
@@ -292,7 +292,7 @@ fn backfill_over_everything_equals_batch_where_rows_are_followed() {
     for lambda in [0.0, 0.8] {
         let settings = Settings {
             lambda: Lambda::Fixed(lambda),
-            rho_max: 2.0,
+            rho_max: Some(2.0),
             tolerance: 1e-2,
             backfill_rows: 900,
             estimate_scale: false,

@@ -104,7 +104,7 @@ fn batching_does_not_change_a_bit() {
         let bits = |piece: usize| {
             let like = empty(&case, head, settings.clone());
             let settings =
-                Settings { estimate_scale: settings.estimate_scale, forgetting: 90.0, ..like.settings().clone() };
+                Settings { estimate_scale: settings.estimate_scale, forgetting: Some(90.0), ..like.settings().clone() };
             let hyperparameters = like.hyperparameters();
             let mut model = Model::new(settings, Inputs::identity(2), &hyperparameters);
             learn(&mut model, &rows, 3000, piece);

@@ -8,6 +8,7 @@ use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel}
 use criticd_learner::model::Model;
 use criticd_learner::snapshot::Inputs;
 use criticd_learner::transition::Rows;
+use criticd_learner::transition::probability::clipped;
 use criticd_learner::{Lambda, Settings, VarianceKind};
 use serde_json::Value;
 
@@ -83,7 +84,7 @@ fn query(case: &Value) -> Vec<f64> {
 fn rows(case: &Value) -> Rows {
     let rows = state_rows(case);
     let Some(of) = action_value(case) else { return rows };
-    let rho_max = case["rho_max"].as_f64().unwrap_or(f64::INFINITY);
+    let rho_max = case["rho_max"].as_f64();
     let found = of.rows(&rows, &columns(case), rho_max).unwrap();
     let mut learned: Vec<usize> = flat(&case["expected"]["chains"]).into_iter().map(|i| i as usize).collect();
     learned.sort_unstable();
@@ -119,7 +120,7 @@ fn learned(case: &Value, variance: VarianceKind, piece: usize) -> Model {
         action_value: action_value(case),
         discount: case["discount"].as_f64().unwrap(),
         lambda: Lambda::Fixed(case["lambda"].as_f64().unwrap()),
-        rho_max: case["rho_max"].as_f64().unwrap_or(f64::INFINITY),
+        rho_max: case["rho_max"].as_f64(),
         variance,
         estimate_scale: false,
         ..Settings::default()
@@ -231,11 +232,11 @@ fn another_policy_is_judged_as_the_reference_does() {
     };
     let (rewards, v, q) = (of("r"), of("v_hat"), of("q_hat"));
     let (behavior, target) = (of("behavior_prob"), of("target_prob"));
-    let rho_max = case["rho_max"].as_f64().unwrap_or(f64::INFINITY);
+    let rho_max = case["rho_max"].as_f64();
     let ratios: Vec<Vec<f64>> = target
         .iter()
         .zip(&behavior)
-        .map(|(t, b)| t.iter().zip(b).map(|(t, b)| (t / b).min(rho_max)).collect())
+        .map(|(t, b)| t.iter().zip(b).map(|(t, b)| clipped(t / b, rho_max)).collect())
         .collect();
     let discounts: Vec<Vec<f64>> = rewards.iter().map(|r| vec![discount; r.len()]).collect();
     let episodes: Vec<Episode<'_>> = (0..rewards.len())

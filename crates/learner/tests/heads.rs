@@ -93,7 +93,7 @@ fn rows(case: &Value) -> Rows {
 }
 
 fn settings(case: &Value) -> Settings {
-    let forgetting = if case["forgetting"].is_null() { f64::INFINITY } else { half_life(case) };
+    let forgetting = half_life(case);
     Settings { estimate_scale: false, discount: 0.9, refresh_rows: 16, forgetting, ..Settings::paper() }
 }
 
@@ -384,7 +384,7 @@ fn returns_are_closed_by_the_heads_themselves() {
         let (rows, asked) = (rows(&case), heads(&case));
         let mut model = empty(&case, Settings { heads: asked.clone(), ..settings(&case) });
         learn(&mut model, &rows, 60);
-        let found = criticd_learner::heads::targets(&asked, &rows, &model.snapshot(false).unwrap());
+        let found = criticd_learner::refit::heads::targets(&asked, &rows, &model.snapshot(false).unwrap());
         for (h, head) in asked.iter().enumerate() {
             let of = &expected[head.name.as_str()];
             assert_close(&format!("{name}, {}: targets", head.name), found.col(h), &of["targets"]);
@@ -420,7 +420,7 @@ fn a_kernel_that_heads_choose_has_the_union_of_what_matters() {
         Head::new("event", crossing, Rate::Discount(0.5)),
     ];
     let settings = Settings { discount: 0.0, heads: asked, search_starts: 2, ..Settings::default() };
-    let chosen = criticd_learner::heads::select(&settings, &rows, None, &|| true, &|| true).unwrap();
+    let chosen = criticd_learner::refit::heads::select(&settings, &rows, None, &|| true, &|| true).unwrap();
     let relevance = chosen.hyperparameters.kernel.metric.relevance(3);
     assert!(relevance[0] > 10.0 * relevance[2] && relevance[1] > 10.0 * relevance[2], "{relevance:?}");
     // An event that never happens in any row says nothing, and is left out.
@@ -435,12 +435,9 @@ fn new_elements_are_backfilled_as_they_are_for_the_critic() {
     let once = rows(&case);
     let mut rows = once.without_rows();
     (0..3).for_each(|_| rows.extend(&once, 0..once.len()));
-    for (forgetting, discount, dictionary_max, piece) in [
-        (f64::INFINITY, None, 40, 180),
-        (f64::INFINITY, None, 9, 7),
-        (25.0, None, 40, 11),
-        (f64::INFINITY, Some(0.5), 40, 16),
-    ] {
+    for (forgetting, discount, dictionary_max, piece) in
+        [(None, None, 40, 180), (None, None, 9, 7), (Some(25.0), None, 40, 11), (None, Some(0.5), 40, 16)]
+    {
         let settings = Settings {
             heads: asked.clone(),
             discount: 0.95,
@@ -468,7 +465,7 @@ fn new_elements_are_backfilled_as_they_are_for_the_critic() {
         let (group, m) = (&bank.statistics().groups[0], its.features());
         assert!(m > 8 && model.is_consistent());
         let closed = group.closed();
-        let told = format!("half-life {forgetting}, discount {discount:?}, most {dictionary_max}, pieces of {piece}");
+        let told = format!("half-life {forgetting:?}, discount {discount:?}, most {dictionary_max}, pieces of {piece}");
         let near = |what: &str, found: &[f64], expected: &[f64]| {
             assert!(error(found, expected) < 1e-12, "{told}: {what}");
         };

@@ -7,7 +7,7 @@ use criticd_learner::refit::{self, Candidate, RefitError, RefitTrigger};
 use criticd_learner::snapshot::Snapshot;
 use criticd_learner::transition::{Batch, BatchParts};
 use criticd_learner::window::Window;
-use criticd_learner::{KernelKind, Learner, Settings};
+use criticd_learner::{KernelKind, KindsMismatch, Learner, Settings};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::f64::consts::{PI, TAU};
@@ -123,7 +123,7 @@ fn kinds_that_do_not_fit_the_rows_are_refused_by_name() {
     let window = window(5);
     let settings = Settings { state_kinds: vec![Real, Category], ..settings(KernelKind::Ard, Profile::Gaussian) };
     match refitted(settings, &window) {
-        Err(RefitError::Settings(why)) => assert_eq!(why, "state_kinds is for 2 state variables, states have 4"),
+        Err(RefitError::Settings(why)) => assert_eq!(why, KindsMismatch { kinds: 2, dim: 4 }),
         other => panic!("{other:?}"),
     }
 }
@@ -140,10 +140,26 @@ fn learners_of_before_and_of_now_are_read_back() {
     let values = |learner: &Learner| value(&learner.snapshot(true).unwrap(), state);
     assert_eq!((values(&back), back.settings()), (values(&learner), learner.settings()));
     // What was stored before there were profiles and kinds has neither.
-    let now = Settings { rho_max: 10.0, forgetting: 1e4, ..Settings::default() };
+    let now = Settings { rho_max: Some(10.0), forgetting: Some(1e4), ..Settings::default() };
     let mut old: serde_json::Value = serde_json::to_value(&now).unwrap();
     let keys = old.as_object_mut().unwrap();
     assert!(keys.remove("profile").is_some() && keys.remove("state_kinds").is_some());
     let then = Settings { profile: Profile::Gaussian, ..now };
     assert_eq!(serde_json::from_value::<Settings>(old).unwrap(), then);
+}
+
+#[test]
+fn limits_that_were_infinite_are_none() {
+    #[derive(serde::Serialize)]
+    struct Old {
+        rho_max: f64,
+        forgetting: f64,
+    }
+    let read = |rho_max, forgetting| -> Settings {
+        rmp_serde::from_slice(&rmp_serde::to_vec_named(&Old { rho_max, forgetting }).unwrap()).unwrap()
+    };
+    assert_eq!(read(f64::INFINITY, f64::INFINITY), Settings::paper());
+    assert_eq!(read(2.5, 400.0), Settings { rho_max: Some(2.5), forgetting: Some(400.0), ..Settings::paper() });
+    let now: Settings = rmp_serde::from_slice(&rmp_serde::to_vec_named(&Settings::default()).unwrap()).unwrap();
+    assert_eq!(now, Settings::default());
 }

@@ -474,7 +474,7 @@ fn slope(learner: &Learner) -> f64 {
 fn a_policy_that_is_announced_begins_at_its_row() {
     for on_new_policy in [OnNewPolicy::Restart, OnNewPolicy::Discount, OnNewPolicy::Keep] {
         // Rows that are forgotten are promised the same bits.
-        let settings = Settings { forgetting: 1e6, ..steady(on_new_policy) };
+        let settings = Settings { forgetting: Some(1e6), ..steady(on_new_policy) };
         let bits = |(learner, _): &(Learner, _)| rmp_serde::to_vec_named(learner).unwrap();
         let whole = switched(&settings, 1000);
         for piece in [1, 64, 399] {

@@ -14,6 +14,7 @@ mod world;
 use super::{Failure, print, start_log};
 use audience::Audience;
 use criticd::client::Requester;
+use criticd::config::LogFormat;
 use criticd::config::{Config, ConfigParts, Options};
 use criticd::learner::Settings;
 use place::Place;
@@ -88,7 +89,7 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        start_log("off", None);
+        start_log("off", LogFormat::Text, None);
         let interrupted = Arc::new(AtomicBool::new(false));
         // A second Ctrl-C ends the process.
         signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&interrupted))?;

@@ -5,13 +5,13 @@ use crate::commands::output::{columns, in_file, number};
 use criticd::learner::batch::Given;
 use criticd::learner::heads::{self, Columns, Head};
 use criticd::learner::model::Model;
-use criticd::learner::refit::RefitError;
+use criticd::learner::refit::{self, RefitError};
 use criticd::learner::{Lambda, SelectionKind, Settings};
 use criticd::math::returns::chains;
 use criticd::snapshot::Snapshot;
 use criticd::telemetry::ProcessorTime;
 use criticd::transition::Rows;
-use criticd::wire::heads_from_str;
+use criticd::wire::{self, heads_from_str};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -88,10 +88,12 @@ pub(super) fn select(
     let threads = fit.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let pool = (threads > 1).then(|| rayon::ThreadPoolBuilder::new().num_threads(threads).build()).transpose()?;
     let time = ProcessorTime::start(pool.as_ref());
-    let run = || heads::select(&settings, rows, names.clone(), &|| true, &|| time.spent() < budget);
+    let run = || refit::heads::select(&settings, rows, names.clone(), &|| true, &|| time.spent() < budget);
     let selected = pool.as_ref().map_or_else(run, |pool| pool.install(run)).map_err(|e| match e {
-        RefitError::NotEnough(what) => in_file(&fit.table.table, format!("nothing to select a model by: {what}")),
-        other => in_file(&fit.table.table, other),
+        RefitError::NotEnough(what) => {
+            in_file(&fit.table.table, format!("nothing to select a model by: {}", wire::lack(what)))
+        }
+        other => in_file(&fit.table.table, wire::refit_error(&other)),
     })?;
     let (inputs, hyperparameters) = (&selected.inputs, &selected.hyperparameters);
     let given = Given { settings: &settings, rows, inputs, hyperparameters, lambda, first: 0 };

@@ -48,23 +48,10 @@ impl CheckpointDesk {
     }
 
     /// Answer those for whom the newest checkpoint will do, and hand out one if it is due or waited for. Copying is what this
-    /// costs here; encoding and writing is done elsewhere. `given_up` is a critic that has failed, if there is one: what is left
-    /// of it is not worth keeping, and a start rebuilds it from the checkpoint before.
-    pub(super) fn act(
-        &mut self,
-        ledger: &mut Ledger,
-        state: &State,
-        given_up: Option<&str>,
-        now: Now,
-        out: &mut Vec<Output>,
-    ) {
+    /// costs here; encoding and writing is done elsewhere. Nothing is handed out while a critic is `unsettled`: it has failed,
+    /// and is about to be rebuilt or given up.
+    pub(super) fn act(&mut self, ledger: &mut Ledger, state: &State, unsettled: bool, now: Now, out: &mut Vec<Output>) {
         let asked = std::mem::take(&mut self.asked);
-        if let Some(critic) = given_up {
-            let message = format!("critic {critic} has failed, and its state is not saved");
-            let error = WireError::new(ErrorCode::Internal, message);
-            out.extend(asked.iter().map(|caller| Output::Reply(caller.refuse(&error))));
-            return;
-        }
         if let Some(offset) = ledger.checkpoint_is_fresh() {
             let reply = wire::Reply::Checkpoint { offset };
             out.extend(asked.iter().map(|caller| Output::Reply(caller.reply(&reply))));
@@ -75,9 +62,8 @@ impl CheckpointDesk {
             self.waiting.extend(asked);
         }
         let wanted = ledger.checkpoint_due() || (!self.waiting.is_empty() && !ledger.checkpoint_running());
-        let halted = (0..state.critics().len()).any(|critic| state.is_halted(critic));
         // A checkpoint must never know more than the journal does.
-        if wanted && !halted && ledger.sync(now, &|| now.uptime) {
+        if wanted && !unsettled && ledger.sync(now, &|| now.uptime) {
             ledger.checkpoint_started();
             out.push(Output::Checkpoint(Box::new(Checkpoint::of(state, now.unix))));
         }

@@ -72,8 +72,33 @@ impl DriftDesk {
     }
 }
 
+/// What a learner noticed, in the log and as an event.
+pub(super) fn report(learner: &Learner, happened: Event, now: Now, out: &mut Vec<Output>) {
+    let name = &learner.settings().name;
+    match happened {
+        Event::FirstModel => log::info!("event=first_model critic={name} offset={}", learner.learned()),
+        Event::DictionaryFull => {
+            let size = learner.model().map_or(0, |model| model.dictionary().len());
+            let generation = learner.generation();
+            log::warn!(
+                "event=dictionary_full critic={name} size={size} generation={generation} hint=\"the next refit chooses again; raise dictionary_max to keep more\""
+            );
+            let details = json!({"critic": name, "size": size, "generation": generation});
+            out.push(event("dictionary_full", now, &map(details)));
+        }
+        Event::NewPolicy { offset, policy } => {
+            let generation = learner.generation();
+            let told = policy.as_deref().unwrap_or("");
+            log::info!("event=new_policy critic={name} offset={offset} policy={told:?} generation={generation}");
+            let details = json!({"critic": name, "offset": offset, "policy": policy, "generation": generation});
+            out.push(event("new_policy", now, &map(details)));
+        }
+        change => report_change(learner, &change, now, out),
+    }
+}
+
 /// What an alarm has set in motion: log and publish it. Nothing of other events.
-pub(super) fn report_change(learner: &Learner, happened: &Event, now: Now, out: &mut Vec<Output>) {
+fn report_change(learner: &Learner, happened: &Event, now: Now, out: &mut Vec<Output>) {
     let generation = learner.generation();
     let (kind, offset, what, details) = match happened {
         Event::Forked { from, at } => {

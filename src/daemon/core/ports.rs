@@ -2,6 +2,7 @@
 
 use super::caller::Caller;
 pub use crate::clock::Now;
+use crate::daemon::rebuild::{RebuildJob, Rebuilt};
 use crate::journal::checkpoint::Checkpoint;
 use crate::learner::model::Model;
 use crate::learner::refit::{Candidate, RefitJob};
@@ -56,6 +57,10 @@ pub enum Output {
         /// The retained rows.
         window: Window,
     },
+    /// Learn a critic again from the journal.
+    Rebuild(Box<RebuildJob>),
+    /// Let a rebuilt critic learn what was stored since.
+    FollowRebuild(Box<Rebuilt>),
     /// Drop this elsewhere: it is large.
     Garbage(Box<Model>),
     /// Encode and write a checkpoint.

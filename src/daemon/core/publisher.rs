@@ -76,6 +76,8 @@ pub(super) enum Refreshed {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Publisher {
+    /// Tells the runs of the daemon apart: revisions and generations are of one run.
+    pub(super) run: u64,
     board: Arc<Board>,
     critics: Vec<Published>,
     /// Offsets that waiting queries need a snapshot to have learned.
@@ -94,7 +96,7 @@ impl Publisher {
         let names: Vec<String> = names.collect();
         let critics = names.iter().map(|_| Published::default()).collect();
         let board = Arc::new(Board::new(names.into_iter()));
-        Self { board, critics, wanted: BTreeSet::new(), at_once: false, next: 0.0, offset: 0 }
+        Self { run: 0, board, critics, wanted: BTreeSet::new(), at_once: false, next: 0.0, offset: 0 }
     }
 
     /// Where queries are answered from.
@@ -186,13 +188,23 @@ impl Publisher {
             Err(panic) => return Refreshed::Panicked(panics::message(&*panic)),
         };
         let snapshot = Snapshot { time: now.unix, ..snapshot };
-        let (snapshot, publication) = critic.publish(snapshot, &learner.settings().name, config, last, now);
+        let due = Due { config, last, run: self.run, now };
+        let (snapshot, publication) = critic.publish(snapshot, &learner.settings().name, &due);
         out.extend(publication.map(Output::Publish));
         critic.shown = Some(Shown::of(&snapshot));
         let generation = snapshot.generation;
         self.board.set(index, snapshot);
         Refreshed::Answers { generation }
     }
+}
+
+/// What decides about a publication.
+struct Due<'a> {
+    config: &'a Config,
+    /// Whether it is the last one before the end.
+    last: bool,
+    run: u64,
+    now: Now,
 }
 
 impl Published {
@@ -202,14 +214,8 @@ impl Published {
     }
 
     /// The snapshot with its revision, and what subscribers get of it, if anything is due.
-    fn publish(
-        &mut self,
-        mut snapshot: Snapshot,
-        name: &str,
-        config: &Config,
-        last: bool,
-        now: Now,
-    ) -> (Snapshot, Option<Publication>) {
+    fn publish(&mut self, mut snapshot: Snapshot, name: &str, due: &Due<'_>) -> (Snapshot, Option<Publication>) {
+        let Due { config, last, run, now } = *due;
         let present = (snapshot.generation, snapshot.dictionary.nrows());
         let same_generation = self.last.is_some_and(|(generation, _)| generation == present.0);
         let interval = config.snapshot_interval_ms as f64 / 1000.0;
@@ -236,7 +242,7 @@ impl Published {
             ("weights", payload)
         };
         (self.last, self.at) = (Some(present), Some(now.uptime));
-        (snapshot, Some(Publication { topic: format!("{kind}.{name}"), payload: payload.into() }))
+        (snapshot, Some(Publication { topic: format!("{kind}.{name}"), payload: wire::with_run(payload, run).into() }))
     }
 }
 

@@ -66,6 +66,10 @@ pub(super) struct RefitDesk {
     /// Whether models are recorded, which bounds their size.
     recorded: bool,
     busy: bool,
+    /// The critic that it is of, or that the last one was of.
+    running: usize,
+    /// Whether that critic has been rebuilt since it was started.
+    outdated: bool,
     returned: Option<RefitDone>,
     adopting: Option<Adopting>,
 }
@@ -74,12 +78,17 @@ impl RefitDesk {
     /// No refit has run of any of so many critics. `recorded` says whether there is a journal.
     pub(super) fn new(critics: usize, recorded: bool) -> Self {
         let desks = (0..critics).map(|_| Desk::default()).collect();
-        Self { desks, recorded, busy: false, returned: None, adopting: None }
+        Self { desks, recorded, busy: false, running: 0, outdated: false, returned: None, adopting: None }
     }
 
     /// A refit has come back; [`RefitDesk::judge`] looks at it.
     pub(super) fn came_back(&mut self, done: RefitDone) {
         self.returned = Some(done);
+    }
+
+    /// A critic has been rebuilt: what is being selected for the model before is of no use.
+    pub(super) fn rebuilt(&mut self, critic: usize) {
+        self.outdated |= self.busy && self.running == critic;
     }
 
     /// The critic whose adoption is being stored.
@@ -116,7 +125,7 @@ impl RefitDesk {
         match state.refit_job(critic, reason) {
             Ok(job) => {
                 desk.counts.started += 1;
-                self.busy = true;
+                (self.busy, self.running, self.outdated) = (true, critic, false);
                 out.push(started(&state.critics()[critic], reason, rows, now));
                 out.push(Output::Refit { critic, job: Box::new(job) });
                 None
@@ -145,6 +154,11 @@ impl RefitDesk {
             return None;
         }
         self.desks[critic].seconds += seconds;
+        if std::mem::take(&mut self.outdated) {
+            self.busy = false;
+            self.reject(critic, learner, "the critic was rebuilt meanwhile", None, now, out);
+            return None;
+        }
         let candidate = match result.and_then(|candidate| self.small_enough(candidate)) {
             Ok(candidate) => candidate,
             Err(why) => return Some(self.failed(critic, learner, &why, now, out)),

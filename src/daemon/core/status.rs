@@ -13,9 +13,10 @@ use crate::wire::status::{
     CountsStatus, CriticStatus, DriftStatus, InputsStatus, KernelStatus, ModelStatus, NoiseStatus, QueuesStatus,
     RecoveredStatus, WarmStartStatus, WindowStatus,
 };
+use std::path::Path;
 
 /// Streams that `status` lists by name.
-const STREAMS_LISTED: usize = 32;
+pub(super) const STREAMS_LISTED: usize = 32;
 /// Memory of the rate of rows, seconds.
 const RATE_S: f64 = 3.0;
 
@@ -91,6 +92,11 @@ impl Figures {
     }
 }
 
+/// The data directory as other programs can find it.
+pub(super) fn absolute(directory: &Path) -> Option<String> {
+    std::path::absolute(directory).ok().map(|path| path.to_string_lossy().into_owned())
+}
+
 /// What a start has found.
 pub(super) fn recovered(recovered: &Recovered, torn_bytes: u64) -> RecoveredStatus {
     RecoveredStatus {
@@ -100,6 +106,7 @@ pub(super) fn recovered(recovered: &Recovered, torn_bytes: u64) -> RecoveredStat
         groups_read: recovered.groups_read,
         torn_bytes,
         faults: recovered.faults.clone(),
+        set_aside: Vec::new(),
     }
 }
 

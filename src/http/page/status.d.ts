@@ -1,9 +1,11 @@
-// The status of a daemon, made from src/wire/status.rs by CRITICD_WRITE=1 cargo test --release --lib wire::status.
+// The status of a daemon, made from crates/protocol/src/wire/status.rs by CRITICD_WRITE=1 cargo test --release -p criticd-protocol wire::status.
 
 /** Everything that the daemon knows about itself. */
 export interface Status {
   /** The critics, in the order of the settings. */
   critics: CriticStatus[];
+  /** Its data directory, as an absolute path; nil without a journal. */
+  data_dir: string | null;
   /** Rows that came although they were known already. */
   duplicates: number;
   /** Whether there is a journal. Without one nothing outlives the daemon. */
@@ -18,6 +20,8 @@ export interface Status {
   missing_rows: number;
   /** Rows stored, of all streams. */
   offset: number;
+  /** Number of its process, on its machine and in its container; nil from an older daemon. */
+  pid: number | null;
   /** The daemon's queues, as of the last second. */
   queues: QueuesStatus;
   /** Why nothing can be stored now; nil while rows are stored. */
@@ -34,6 +38,8 @@ export interface Status {
   rewards_per_row: number | null;
   /** Rows stored per second, averaged over a few seconds. */
   rows_per_second: number;
+  /** Number of this run of the daemon, as in publications: the Unix time of its start in milliseconds. Revisions are of one run. */
+  run: number;
   /** Rows that critics left out since the start because a learner failed on them. */
   skipped_rows: number;
   /** Numbers in a state, D; nil before the first row. */
@@ -94,6 +100,8 @@ export interface CriticStatus {
   policy?: string | null;
   /** Whether model selection has not chosen the model yet: its deviations are the prior's. */
   provisional?: boolean | null;
+  /** The rebuild from the journal that runs, waits or failed; nil if there is none. */
+  rebuild: RebuildStatus | null;
   /** The refits. */
   refit: RefitStatus;
   /** How well deviations of returns were verified; nil where the spread of returns is not known. */
@@ -126,10 +134,14 @@ export interface JournalStatus {
   bytes: number;
   /** The last checkpoint of this run; nil before it. */
   checkpoint: CheckpointStatus | null;
+  /** Why the last checkpoint could not be written; nil if it was. */
+  checkpoint_failure: string | null;
   /** Checkpoints that could not be written. */
   checkpoint_failures: number;
   /** Offset of the newest checkpoint; nil without one. */
   checkpoint_offset: number | null;
+  /** When the newest checkpoint was written, Unix seconds; nil without one. */
+  checkpoint_time: number | null;
   /** Rows before this offset survive a power cut. */
   durable_offset: number;
   /** Commits that failed. */
@@ -198,6 +210,8 @@ export interface RecoveredStatus {
   offset: number;
   /** Rows learned again from the journal. */
   rows_replayed: number;
+  /** Models that the start set aside because other settings are in force now, one text each. */
+  set_aside: string[];
   /** Bytes of an unfinished commit that were cut off. */
   torn_bytes: number;
 }
@@ -310,6 +324,16 @@ export interface NoiseStatus {
   model: string;
   /** Square of the unit of the reward. */
   variance: number;
+}
+
+/** A critic that is learned again from the journal. */
+export interface RebuildStatus {
+  /** Why the last rebuild failed; nil if it did not. */
+  failed: string | null;
+  /** Rows there are to learn; 0 before that is known. */
+  of: number;
+  /** Rows learned so far. */
+  rows: number;
 }
 
 /** The refits of a critic. */

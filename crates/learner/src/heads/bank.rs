@@ -1,13 +1,13 @@
 //! What a model knows of its heads: statistics, scales, and how rows change them.
 
-use super::growth::Ring;
+use super::ring::{CutChains, Ring};
 use super::{Columns, Continuation, Cumulant, Head, Rate};
-use crate::math::dense::Matrix;
+use crate::math::backfill::BackfillBuffer;
+use crate::math::dense::{Matrix, axpy};
 use crate::math::forgetting::Forgetting;
 use crate::math::heads::{Gram, Group, HeadStatistics, Observed, Spectrum, Targets};
 use crate::math::posterior::{Scale, SolveError};
 use crate::math::statistics::Running;
-use crate::model::RowNodes;
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -59,13 +59,13 @@ pub struct Bank {
     /// The different weightings: a reward column, or none.
     weightings: Vec<Option<usize>>,
     rules: Vec<Rule>,
-    pub(super) statistics: HeadStatistics,
+    statistics: HeadStatistics,
     forgetting: Option<Forgetting>,
     clocks: Vec<Clock>,
     /// Scale of each head, relative to the base kernel.
     scales: Vec<Scale>,
     /// Recent rows, while the dictionary may grow.
-    pub(super) ring: Option<Ring>,
+    ring: Option<Ring>,
     #[serde(skip)]
     work: Work,
 }
@@ -83,6 +83,19 @@ struct Work {
     weighted: Matrix,
     /// Seconds since the row before in the chain (n,); none where the row starts one.
     steps: Vec<Option<f64>>,
+}
+
+/// Where a row's states stand among the nodes of its block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RowNodes {
+    pub(crate) slot: usize,
+    /// Successor of the chain that a gap before this row cuts.
+    pub(crate) gap: Option<usize>,
+    /// What the row before it in its chain led to, where rows are followed and that is another state than its own.
+    pub(crate) before: Option<usize>,
+    pub(crate) state: usize,
+    /// Next state, where it is needed: white noise, or a chain cut after this row.
+    pub(crate) next: Option<usize>,
 }
 
 /// A block of rows as the model sees it.
@@ -119,7 +132,7 @@ impl Solution {
 impl Bank {
     /// `heads` that have learned nothing, for m features, all at this scale unless they name their own. Where the dictionary
     /// `grows`, recent rows are kept for new elements.
-    pub fn new(heads: Vec<Head>, m: usize, half_life: f64, scale: Scale, grows: bool) -> Self {
+    pub fn new(heads: Vec<Head>, m: usize, half_life: Option<f64>, scale: Scale, grows: bool) -> Self {
         let (mut signals, mut weightings, mut rules) = (Vec::new(), Vec::new(), Vec::<Rule>::new());
         for (number, head) in heads.iter().enumerate() {
             let signal = position(&mut signals, head.cumulant);
@@ -144,7 +157,7 @@ impl Bank {
                 grams: weightings.iter().map(|_| Gram::new(m)).collect(),
                 groups: rules.iter().map(|rule| Group::new(m, rule.columns.len())).collect(),
             },
-            forgetting: Forgetting::new(half_life),
+            forgetting: half_life.map(Forgetting::new),
             clocks: Vec::new(),
             scales: heads.iter().map(own).collect(),
             signals,
@@ -248,7 +261,7 @@ impl Bank {
     }
 
     /// How often row i of the stream, at this offset, counts for weighting number `gram`, and how often it is remembered.
-    pub(super) fn weight(&self, gram: usize, rows: &Rows, i: usize, offset: u64) -> (f64, f64) {
+    fn weight(&self, gram: usize, rows: &Rows, i: usize, offset: u64) -> (f64, f64) {
         let remembered = self.forgetting.map_or(1.0, |forgetting| forgetting.weight(offset));
         (self.weightings[gram].map_or(1.0, |column| rows.reward(i)[column]), remembered)
     }
@@ -276,12 +289,12 @@ impl Bank {
     }
 
     /// Number of groups.
-    pub(super) fn group_count(&self) -> usize {
+    fn group_count(&self) -> usize {
         self.rules.len()
     }
 
     /// Rewards of the heads of group number `g` in row i, into `out` (H,).
-    pub(super) fn rewards_of(&self, g: usize, rows: &Rows, i: usize, out: &mut [f64]) {
+    fn rewards_of(&self, g: usize, rows: &Rows, i: usize, out: &mut [f64]) {
         let rule = &self.rules[g];
         let kept = rule.continuation.of(rows, i);
         for (reward, column) in out.iter_mut().zip(&rule.columns) {
@@ -347,6 +360,68 @@ impl Bank {
             let first = self.ring.as_ref().map_or(0, Ring::cuts);
             (0..self.rules.len()).for_each(|g| self.cut_group(g, slot, features, &mut { first }));
         }
+    }
+
+    /// Give the newest element its rows and columns in all sums: its coordinate of recent rows, and all that is made of these, as
+    /// [`BackfillBuffer::backfill`] has it for the critic, docs/mathematics.md (G2), (G4). `recent` has its coordinate of each row
+    /// and cut already; rows from number `from` on count. O(rows (m + H) + cuts m) for each group.
+    pub(crate) fn grow(&mut self, from: u64, recent: &BackfillBuffer) {
+        let Some(mut ring) = self.ring.take() else { return };
+        let span = recent.span();
+        let from = from.clamp(span.start, span.end).max(ring.first);
+        ring.prune(span.start, recent.cuts().count(), self.group_count());
+        for g in 0..self.statistics.grams.len() {
+            let mut cross = vec![0.0; recent.features_of_newest() + 1];
+            for row in from..span.end {
+                let k = (row - ring.first) as usize;
+                let (weight, remembered) = self.weight(g, &ring.rows, k, ring.offsets[k]);
+                let phi = recent.features_of(row);
+                axpy(&mut cross, weight * remembered * ring.shares[k] * phi[phi.len() - 1], phi);
+            }
+            self.statistics.grams[g].grow(&cross);
+        }
+        for g in 0..self.group_count() {
+            self.grow_group(g, from, recent, &mut ring);
+        }
+        for (cut, (_, _, _, value)) in ring.cuts.iter_mut().zip(recent.cuts()) {
+            cut.features.push(value);
+        }
+        self.ring = Some(ring);
+    }
+
+    fn grow_group(&mut self, g: usize, from: u64, recent: &BackfillBuffer, ring: &mut Ring) {
+        let groups = self.group_count();
+        self.statistics.groups[g].grow();
+        let slots = ring.slots.iter().copied().max().map_or(0, |slot| slot as usize + 1);
+        let mut traces = vec![0.0; slots.max(self.statistics.groups[g].chains().len())];
+        let mut sums = vec![0.0; self.statistics.groups[g].heads()];
+        let mut rewards = vec![0.0; sums.len()];
+        let mut pending = recent.cuts().zip(0..).peekable();
+        for row in from..=recent.span().end {
+            let due = |cut: &((u64, u64, usize, f64), usize)| cut.0.0 <= row || row == recent.span().end;
+            while let Some(((_, at, slot, value), number)) = pending.next_if(due) {
+                let CutChains { chains, features } = &mut ring.cuts[number];
+                if let Some(chain) = chains.get_mut(g) {
+                    if at >= from {
+                        self.statistics.groups[g].close_newest(chain, features, value, traces[slot]);
+                    }
+                    chain.trace.push(traces[slot]);
+                }
+                traces[slot] = 0.0;
+            }
+            if row == recent.span().end {
+                break;
+            }
+            let k = (row - ring.first) as usize;
+            let slot = ring.slots[k] as usize;
+            let phi = recent.features_of(row);
+            let (weight, remembered) = self.weight(self.weighting_of(g), &ring.rows, k, ring.offsets[k]);
+            let share = weight * remembered * ring.shares[k];
+            traces[slot] = ring.decays[k * groups + g] * traces[slot] + share * phi[phi.len() - 1];
+            self.rewards_of(g, &ring.rows, k, &mut rewards);
+            axpy(&mut sums, traces[slot], &rewards);
+        }
+        self.statistics.groups[g].finish_newest(&sums, &traces);
     }
 
     /// The dictionary will not grow any more.

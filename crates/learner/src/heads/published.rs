@@ -1,17 +1,12 @@
-//! Heads as they are published: plain data, and how anybody evaluates them.
+//! Heads as they are published: plain data, and how they are evaluated.
 
 use super::Head;
 use super::bank::{Bank, Solution};
 use crate::math::dense::{Matrix, Op, View, ViewMut, dot, multiply, solve_lower_transposed};
 use crate::math::dictionary::Dictionary;
 use crate::math::form::stride;
-use crate::math::kernel::Points;
-use crate::snapshot::Snapshot;
-use crate::transition::Invalid;
 use nalgebra::DMatrix;
-
-/// States that are evaluated at once.
-const BLOCK: usize = 48;
+use std::ops::Range;
 
 /// What the variances of all heads of one weighting are made of, docs/mathematics.md (H8).
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +34,7 @@ pub struct HeadsSnapshot {
     pub ratios: Vec<f64>,
     /// (H,): number of the basis of each.
     pub weightings: Vec<usize>,
-    /// One for each weighting; none where nobody asked for variances.
+    /// One for each weighting; empty if the snapshot has no variances.
     pub bases: Vec<HeadBasis>,
 }
 
@@ -62,28 +57,20 @@ impl HeadsSnapshot {
     pub fn noise_variance(&self, head: usize) -> f64 {
         self.signals[head] * self.ratios[head]
     }
-}
 
-impl Bank {
-    /// The heads as `solution` has them. `signal` is the model's scale of its base kernel, the dictionary's.
-    pub(crate) fn publish(
-        &self,
-        solution: &Solution,
-        dictionary: &Dictionary,
-        signal: f64,
-        variance: bool,
-    ) -> HeadsSnapshot {
-        let (m, count) = (dictionary.len(), self.heads().len());
+    /// The heads of `bank` as `solution` has them. `signal` is the model's scale of its base kernel, the dictionary's.
+    pub(crate) fn of(bank: &Bank, solution: &Solution, dictionary: &Dictionary, signal: f64, variance: bool) -> Self {
+        let (m, count) = (dictionary.len(), bank.heads().len());
         let mut weights = DMatrix::zeros(m, count);
         let mut weightings = vec![0; count];
         for (g, u) in solution.weights.iter().enumerate() {
             let w = dictionary.kernel_weights(u);
-            for (h, head) in self.heads_of(g).enumerate() {
+            for (h, head) in bank.heads_of(g).enumerate() {
                 weights.column_mut(head).iter_mut().zip(w.col(h)).for_each(|(to, w)| *to = w / signal);
-                weightings[head] = self.weighting_of(g);
+                weightings[head] = bank.weighting_of(g);
             }
         }
-        let unit = self.unit();
+        let unit = bank.unit();
         let basis = |spectrum: &crate::math::heads::Spectrum| {
             let mut vectors = spectrum.vectors.clone();
             solve_lower_transposed(dictionary.factor().view(), vectors.view_mut());
@@ -93,63 +80,49 @@ impl Bank {
                 values: spectrum.values.iter().map(|value| value / unit).collect(),
             }
         };
-        HeadsSnapshot {
-            heads: self.heads().to_vec(),
+        Self {
+            heads: bank.heads().to_vec(),
             weights,
-            signals: self.scales().iter().map(|scale| scale.signal / signal).collect(),
-            ratios: self.scales().iter().map(|scale| scale.ratio).collect(),
+            signals: bank.scales().iter().map(|scale| scale.signal / signal).collect(),
+            ratios: bank.scales().iter().map(|scale| scale.ratio).collect(),
             weightings,
             bases: if variance { solution.spectra.iter().map(basis).collect() } else { Vec::new() },
         }
     }
-}
 
-impl Snapshot {
-    /// Mean, and variance where it is asked for and carried, of the heads numbered `which` at states (n, D), row-major.
-    ///
-    /// # Errors
-    /// If `states` is not whole rows of D numbers or holds a number that is not finite or too large.
-    ///
-    /// # Panics
-    /// If the snapshot has no such heads.
-    pub fn evaluate_heads(&self, states: &[f64], which: &[usize], variance: bool) -> Result<HeadEvaluation, Invalid> {
-        let dim = self.dim();
-        crate::snapshot::check(states, dim)?;
-        let heads = self.heads.as_ref().expect("a snapshot with heads");
-        let (count, m) = (states.len() / dim, self.dictionary.nrows());
-        let kernel = &self.hyperparameters.kernel;
-        let basis = kernel.project(dim, self.dictionary.transpose().as_slice());
-        let basis = Points::new(kernel.projected_dim(dim), &basis);
-        let carried = variance && !heads.bases.is_empty();
-        let mut mean = DMatrix::zeros(count, which.len());
-        let mut spread = carried.then(|| DMatrix::zeros(count, which.len()));
-        let mut rows = Vec::new();
-        for (block, states) in states.chunks(BLOCK * dim).enumerate() {
-            let (first, len) = (block * BLOCK, states.len() / dim);
-            let points = kernel.project(dim, &self.inputs.normalise(states));
-            rows.clear();
-            rows.resize(len * stride(m), 0.0);
-            kernel.block_apart(&basis, &points, stride(m), &mut rows);
+    /// Answers about `count` states and `heads` heads, to be filled in; with a variance where it is asked for and carried.
+    pub(crate) fn unanswered(&self, count: usize, heads: usize, variance: bool) -> HeadEvaluation {
+        let carried = variance && !self.bases.is_empty();
+        let variance = carried.then(|| DMatrix::zeros(count, heads));
+        HeadEvaluation { mean: DMatrix::zeros(count, heads), variance }
+    }
+
+    /// What the heads numbered `which` say about the states numbered `states`, from their kernel rows, each of [`stride`] numbers,
+    /// and k(z, z).
+    pub(crate) fn answer(
+        &self,
+        which: &[usize],
+        states: Range<usize>,
+        rows: &[f64],
+        diagonal: f64,
+        out: &mut HeadEvaluation,
+    ) {
+        let (first, len, m) = (states.start, states.len(), self.weights.nrows());
+        for (c, &h) in which.iter().enumerate() {
+            for j in 0..len {
+                out.mean[(first + j, c)] = dot(&rows[j * stride(m)..][..m], self.weights.column(h).as_slice());
+            }
+        }
+        if let Some(spread) = &mut out.variance {
+            let images = self.images(rows, len, m);
             for (c, &h) in which.iter().enumerate() {
                 for j in 0..len {
-                    mean[(first + j, c)] = dot(&rows[j * stride(m)..][..m], heads.weights.column(h).as_slice());
-                }
-            }
-            if let Some(spread) = &mut spread {
-                let images = heads.images(&rows, len, m);
-                for (c, &h) in which.iter().enumerate() {
-                    for j in 0..len {
-                        let images = images[heads.weightings[h]].col(j);
-                        spread[(first + j, c)] = heads.variance(h, kernel.diagonal(), images);
-                    }
+                    spread[(first + j, c)] = self.variance(h, diagonal, images[self.weightings[h]].col(j));
                 }
             }
         }
-        Ok(HeadEvaluation { mean, variance: spread })
     }
-}
 
-impl HeadsSnapshot {
     /// t of `len` states (m, len) under each weighting, from their kernel rows.
     fn images(&self, rows: &[f64], len: usize, m: usize) -> Vec<Matrix> {
         let mut packed = Vec::with_capacity(m * len);

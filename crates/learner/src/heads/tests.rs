@@ -1,12 +1,11 @@
 //! A dictionary that grows (tests/golden-heads, `late_14`): element j is known from row since_j on.
 
-use super::{Bank, Block, Cumulant, Head, Rate};
+use super::{Bank, Block, Cumulant, Head, Rate, RowNodes};
 use crate::math::dense::{Matrix, dot};
 use crate::math::dictionary::Dictionary;
 use crate::math::kernel::{Kernel, Metric};
 use crate::math::posterior::Scale;
 use crate::math::statistics::Running;
-use crate::model::RowNodes;
 use crate::transition::Rows;
 use serde_json::Value;
 
@@ -45,7 +44,7 @@ fn elements_count_from_the_row_that_they_are_known_from() {
     };
     let late = Head { terminal_reward: 0.5, ..head("late", Cumulant::NextState(1), 0.7, 0.3) };
     let heads = vec![head("first", Cumulant::Reward(0), 0.9, 0.2), late];
-    let mut bank = Bank::new(heads, m, f64::INFINITY, Scale::of_noise(0.1), false);
+    let mut bank = Bank::new(heads, m, None, Scale::of_noise(0.1), false);
 
     let mut rows = Rows::new(2, 4);
     let mut last: Vec<Option<Vec<f64>>> = vec![None; 16];

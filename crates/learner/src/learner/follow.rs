@@ -14,17 +14,20 @@
 use super::{Event, Learner, Score, Settings};
 use crate::contest::{Contest, Foretold};
 use crate::math::dense::Matrix;
-use crate::model::{Model, rows_of_its_own};
+use crate::math::drift::split;
+use crate::model::Model;
+use crate::settings::rows_of_its_own;
 use crate::transition::Rows;
 use crate::watch::Alarm;
 use crate::window::Window;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Rows up to the alarm that a fork begins with: as many as the change has probably lasted, between these.
+/// Rows up to the alarm that a fork begins with where no row divides the errors clearly: as many as the change has probably lasted,
+/// between these.
 const BEFORE_ALARM_MIN: u64 = 128;
 const BEFORE_ALARM_MAX: u64 = 1024;
-/// Rows before the last one learned that the learner may have to look at again.
+/// Rows before the last one learned that the learner may have to look at again: the change is looked for among so many.
 const LOOK_BACK: u64 = 2048;
 /// Lead in the contest with which a fork takes over at once, standard errors.
 const LEAD_CLEAR: f64 = 2.5;
@@ -54,6 +57,10 @@ struct Fork {
     /// Offset at which the world has probably changed; a file from before does not tell.
     #[serde(default)]
     since: u64,
+    /// Offset since which its rows count for the verdict, if that is before its first row: the watch's guess of the change may be
+    /// some blocks early, and a fork that leaves out those rows must not take over later for it. A file from before has none.
+    #[serde(default)]
+    counted_from: Option<u64>,
     /// Against the model that answers.
     contest: Contest,
     /// Since when the world was as the model knew it, as far as was known before the alarm.
@@ -118,7 +125,8 @@ impl Fork {
 
     /// Whether it should be the model, by the row at offset `learned`; none if it should learn on.
     fn verdict(&self, learned: u64) -> Option<bool> {
-        let (rows, enough) = (learned - self.from, rows_of_its_own(self.model.dictionary().len()));
+        let rows = learned - self.counted_from.map_or(self.from, |counted| counted.min(self.from));
+        let enough = rows_of_its_own(self.model.dictionary().len());
         match self.contest.lead().filter(|_| self.model.is_sound()) {
             Some(lead) if lead > if rows < enough { LEAD_CLEAR } else { 0.0 } => Some(true),
             _ if rows >= PATIENCE * enough => Some(false),
@@ -179,6 +187,13 @@ impl Following {
         self.kept_from = self.kept_from.map(|from| from.max(offset));
     }
 
+    /// Rows before offset `from` may be missing: what was begun with some of them ends.
+    pub(super) fn look_back_to(&mut self, from: u64) {
+        if self.kept_from.is_some_and(|kept| kept < from) {
+            (self.pending, self.fork, self.kept_from) = (None, None, Some(from));
+        }
+    }
+
     /// Rows up to `offset` are not learned: chains end before them.
     pub(super) fn skip_to(&mut self, offset: u64) {
         if let Some(fork) = &mut self.fork {
@@ -232,7 +247,7 @@ impl Learner {
         if self.settings.drift_sensitivity.threshold().is_none() || (self.following.kept_from.is_none() && !soon) {
             return;
         }
-        let alarm = self.following.pending.as_ref().map(fork_from);
+        let alarm = self.following.pending.as_ref().map(|alarm| (alarm.offset + 1).saturating_sub(LOOK_BACK));
         let fork = self.following.fork.as_ref().map(|fork| fork.from);
         let from = self.learned.saturating_sub(LOOK_BACK).min(alarm.unwrap_or(u64::MAX)).min(fork.unwrap_or(u64::MAX));
         let kept = self.following.kept_from.unwrap_or(self.learned);
@@ -298,9 +313,10 @@ impl Learner {
     fn fork(&mut self, window: &Window, alarm: &Alarm) {
         let Some(model) = &self.model else { return };
         let kept_from = self.following.kept_from.unwrap_or(self.learned).max(window.start());
-        let from = fork_from(alarm).max(kept_from).min(self.learned);
         let spreads = model.watch().and_then(|watch| watch.healthy()).map(|watch| watch.spreads());
         let spreads = spreads.unwrap_or_else(|| vec![0.0; self.settings.rewards.len()]);
+        let guessed = fork_from(alarm).max(kept_from).min(self.learned);
+        let from = self.changed_row(window, alarm, kept_from, &spreads).unwrap_or(guessed);
         let mut contest = Contest::new(&spreads);
         let mut fork = model.emptied();
         // It is tried on the second half of what it begins with before it learns that.
@@ -320,8 +336,37 @@ impl Learner {
         let before = std::mem::replace(&mut self.following.changed_at, from);
         let try_again_at = alarm.offset + TRIAL_ROWS;
         let since = alarm.finding.since;
-        self.following.fork = Some(Fork { model: Box::new(fork), from, since, contest, before, try_again_at });
+        self.following.fork = Some(Fork {
+            model: Box::new(fork),
+            from,
+            since,
+            counted_from: Some(guessed),
+            contest,
+            before,
+            try_again_at,
+        });
         self.following.events.push(Event::Forked { from, at: self.learned });
+    }
+
+    /// The row since which the errors that raised `alarm` most probably differ: the watch knows that in blocks alone, and each
+    /// row from before the change that a fork learns makes it wrong. None where the last rows show no such place. `spreads` (H,)
+    /// are those of the errors before the change.
+    fn changed_row(&self, window: &Window, alarm: &Alarm, kept_from: u64, spreads: &[f64]) -> Option<u64> {
+        let (model, end) = (self.model.as_ref()?, alarm.offset + 1);
+        let from = end.saturating_sub(LOOK_BACK).max(kept_from);
+        let mut errors = vec![Vec::new(); self.settings.rewards.len()];
+        let mut foretold = Foretold::default();
+        for (rows, range, _) in pieces(window, from, end) {
+            foretold.values.clear();
+            model.foretell(rows, range.clone(), model.posterior()?.feature_weights(), &mut foretold);
+            foretold.errors(rows, range, &self.settings.rewards, self.settings.discount, &mut errors);
+        }
+        let (errors, spread) = (&mut errors[alarm.reward], spreads[alarm.reward]);
+        if errors.len() as u64 != end - from || spread <= 0.0 {
+            return None;
+        }
+        errors.iter_mut().for_each(|error| *error /= spread);
+        Some(from + split(errors, BEFORE_ALARM_MIN as usize)? as u64)
     }
 
     /// The fork becomes the model.

@@ -5,20 +5,9 @@
 
 use super::{Event, Learner};
 use crate::model::Model;
+use crate::settings::OnNewPolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-
-/// What a critic does when another policy begins to act.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum OnNewPolicy {
-    /// Keeps kernel, dictionary and noise, and forgets all rows.
-    #[default]
-    Restart,
-    /// Lets the rows so far count less, by [`crate::Settings::policy_discount`].
-    Discount,
-    /// Keeps the model under its policy's name, and goes on with that of the new one if it has one; else as `Restart`.
-    Keep,
-}
 
 /// A change that has been announced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +16,7 @@ struct Announced {
     offset: u64,
     /// Its name, if it has one.
     policy: Option<String>,
-    /// Whether rows say so, and nobody has asked for it: the first name that comes with rows changes nothing.
+    /// Whether rows say so, and no request does: the first name that comes with rows changes nothing.
     by_rows: bool,
 }
 
@@ -43,7 +32,7 @@ struct Kept {
 /// Which policy acts, which will, and which have acted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Policies {
-    /// Name of the one that acts, if anybody said.
+    /// Name of the one that acts, if it has one.
     present: Option<String>,
     /// In the order of their offsets.
     announced: VecDeque<Announced>,
@@ -84,7 +73,7 @@ impl Learner {
         announced.insert(at, Announced { offset, policy: policy.map(str::to_owned), by_rows });
     }
 
-    /// Name of the policy that acts, if anybody said.
+    /// Name of the policy that acts, if it has one.
     pub fn policy(&self) -> Option<&str> {
         self.policies.present.as_deref()
     }

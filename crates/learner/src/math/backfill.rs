@@ -111,6 +111,16 @@ struct Scores {
     sizes: Vec<f64>,
 }
 
+/// A new element of the dictionary, and its coordinate in each row from number `from` on.
+struct Newest<'a> {
+    from: u64,
+    values: Vec<f64>,
+    /// Of psi - c phi, where rows are followed.
+    brackets: Vec<f64>,
+    admitted: &'a Admitted,
+    dictionary: &'a Dictionary,
+}
+
 /// A chain that was closed by a bootstrapped value, as it stood then.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct ClosedChain {
@@ -224,7 +234,7 @@ impl BackfillBuffer {
         self.cuts.iter_mut().for_each(|cut| cut.chain.scale(factor));
     }
 
-    /// Keep what [`BackfillBuffer::note_score`] is told. `features` is the largest number of features.
+    /// Keep the scores that [`BackfillBuffer::note_score`] gets. `features` is the largest number of features.
     pub fn keep_scores(&mut self, features: usize) {
         let mut columns = Matrix::with_capacity(features, self.slots);
         columns.resize(self.features.rows(), self.slots);
@@ -476,22 +486,33 @@ impl BackfillBuffer {
         chains: &mut [Chain],
         scatter: Option<&mut Matrix>,
     ) {
-        let m = statistics.features() - 1;
         let from = from.max(self.start).min(self.end);
         let values = self.coordinates(from, admitted, dictionary);
         let brackets = self.brackets(from, &values, admitted, dictionary);
-        self.features.resize(m + 1, self.slots);
+        let newest = Newest { from, values, brackets, admitted, dictionary };
+        let rows = statistics.features();
+        self.features.resize(rows, self.slots);
         if let Some(crossings) = &mut self.crossings {
-            crossings.resize(m + 1);
+            crossings.resize(rows);
         }
         if let Some(scores) = &mut self.scores {
-            scores.columns.resize(m + 1, self.slots);
+            scores.columns.resize(rows, self.slots);
         }
-        let mut scores = self.scores.as_mut().zip(scatter);
+        self.backfill_gram(&newest, statistics);
+        let mut traces = vec![0.0; chains.len()];
+        self.backfill_traces(&newest, statistics, &mut traces, scatter);
+        for (chain, trace) in chains.iter_mut().zip(traces) {
+            // A slot whose last chain has ended holds a stale trace; its chain starts anew.
+            chain.trace.push(if chain.rows > 0 { trace } else { 0.0 });
+        }
+    }
 
+    /// The coordinate of each row, and the new row of S.
+    fn backfill_gram(&mut self, newest: &Newest<'_>, statistics: &mut Statistics) {
+        let m = statistics.features() - 1;
         let mut cross = vec![0.0; m + 1];
         let mut sum = 0.0;
-        for (k, &value) in (from..self.end).zip(&values) {
+        for (k, &value) in (newest.from..self.end).zip(&newest.values) {
             let column = (k % self.slots as u64) as usize;
             *self.features.at_mut(m, column) = value;
             let weighted = share(self.crossings.as_ref(), &self.shares, column) * value;
@@ -504,13 +525,25 @@ impl BackfillBuffer {
         if statistics.follows_rows {
             statistics.feature_sum[m] = sum;
         }
+    }
 
+    /// The traces of the coordinate along the chains, and all that is made of them: the new row of p, those of B and of the
+    /// scatter, and their new columns. `traces` (slots,), zero, become those of the running chains.
+    fn backfill_traces(
+        &mut self,
+        newest: &Newest<'_>,
+        statistics: &mut Statistics,
+        traces: &mut [f64],
+        scatter: Option<&mut Matrix>,
+    ) {
+        let Newest { from, values, brackets, admitted, dictionary } = newest;
+        let (m, from) = (statistics.features() - 1, *from);
+        let mut scores = self.scores.as_mut().zip(scatter);
         // New rows of B and of the scatter, gathered side by side: in the matrices their entries lie far apart.
         let (mut coupling, mut scattered) = (vec![0.0; m], vec![0.0; m + 1]);
-        let mut traces = vec![0.0; chains.len()];
         let mut cuts = std::mem::take(&mut self.cuts);
         let mut pending = cuts.iter_mut().peekable();
-        for (i, (row, &value)) in (from..self.end).zip(&values).enumerate() {
+        for (i, (row, &value)) in (from..self.end).zip(values).enumerate() {
             while let Some(cut) = pending.next_if(|cut| cut.position <= row) {
                 let counts = cut.row >= from;
                 close(cut, counts, traces[cut.slot], admitted, dictionary, statistics);
@@ -555,10 +588,6 @@ impl BackfillBuffer {
             for (j, value) in scattered.into_iter().enumerate() {
                 *scatter.at_mut(m, j) += value;
             }
-        }
-        for (chain, trace) in chains.iter_mut().zip(traces) {
-            // A slot whose last chain has ended holds a stale trace; its chain starts anew.
-            chain.trace.push(if chain.rows > 0 { trace } else { 0.0 });
         }
     }
 

@@ -14,7 +14,7 @@
 //! c above a threshold is an alarm, where n >= 50 and rho < 0.8: blocks that resemble each other more say little. What a block
 //! adds to mu and sd_b is pulled to within 3 sd_b, so that a change does not become the normal case while it is judged.
 //!
-//! A number costs two additions, a block a few dozen operations; memory is constant. Nothing depends on how numbers are
+//! The equations are (C1) to (C4) of `docs/mathematics.md`. A number costs two additions, a block a few dozen operations; memory is constant. Nothing depends on how numbers are
 //! grouped into calls.
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,10 @@ const CLIP: f64 = 4.0;
 const PULL: f64 = 3.0;
 /// What z has to exceed on average for c to rise: half the shift, in standard deviations, that is found fastest.
 const ALLOWANCE: f64 = 0.5;
+/// What two Gaussians have to explain better than one for numbers to be split, nats.
+const SPLIT_NATS: f64 = 10.0;
+/// Smallest variance of a part of split numbers, in units of their spread: a few equal numbers are no certain change.
+const SPLIT_VARIANCE_MIN: f64 = 1e-4;
 /// Keeps a spread of zero from dividing.
 const SPREAD_MIN: f64 = 1e-12;
 
@@ -373,6 +377,32 @@ impl Series {
     }
 }
 
+/// After how many of the numbers `x` they most probably changed: the k that maximises the likelihood of two Gaussians, each with
+/// its own mean and variance, one of the first k numbers and one of the rest,
+/// ```text
+/// k = argmin  k ln v(1..k) + (n - k) ln v(k+1..n)
+/// ```
+/// with at least `least` numbers in either part. None where two Gaussians explain the numbers no better than one by
+/// ten nats. Numbers are in units of their spread before the change, and are clipped as those of a [`Series`] are.
+pub fn split(x: &[f64], least: usize) -> Option<usize> {
+    let mut sums = vec![[0.0; 2]];
+    for &value in x {
+        let value = if value.is_nan() { CLIP } else { value.clamp(-CLIP, CLIP) };
+        let [sum, squares] = sums[sums.len() - 1];
+        sums.push([sum + value, squares + value * value]);
+    }
+    let cost = |from: usize, to: usize| {
+        let n = (to - from) as f64;
+        let [sum, squares] = [0, 1].map(|k| (sums[to][k] - sums[from][k]) / n);
+        // A part without spread must not decide alone.
+        0.5 * n * (squares - sum * sum).max(SPLIT_VARIANCE_MIN).ln()
+    };
+    let n = x.len();
+    let parts = (least.max(1)..(n + 1).saturating_sub(least.max(1))).map(|k| (k, cost(0, k) + cost(k, n)));
+    let (k, best) = parts.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    (best + SPLIT_NATS < cost(0, n)).then_some(k)
+}
+
 /// What is kept of one stream beside all others: one block length, in the unit of the series of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
@@ -505,6 +535,27 @@ mod tests {
         for (a, b) in levels(&near).iter().flatten().zip(levels(&far).iter().flatten()) {
             assert!((a - b).abs() < 1e-9, "{a} {b}");
         }
+    }
+
+    #[test]
+    fn numbers_are_split_where_they_change() {
+        let mut rng = ChaCha8Rng::seed_from_u64(21);
+        let mut missed = 0;
+        for (k, change) in
+            [|x: f64| x + 1.0, |x: f64| x - 1.0, |x: f64| 2.0 * x].into_iter().cycle().take(60).enumerate()
+        {
+            let at = 100 + 12 * k;
+            let x: Vec<f64> = (0..1024)
+                .map(|_| normal(&mut rng))
+                .enumerate()
+                .map(|(i, x)| if i < at { x } else { change(x) })
+                .collect();
+            missed += usize::from(split(&x, 64).is_none_or(|found| found.abs_diff(at) > 24));
+        }
+        assert!(missed <= 6, "{missed} of 60");
+        let calm: Vec<f64> = (0..1024).map(|_| normal(&mut rng)).collect();
+        assert_eq!((split(&calm, 64), split(&calm[..100], 64), split(&[], 0)), (None, None, None));
+        assert_eq!(split(&[f64::NAN; 300], 64), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The exponential function over slices, written so that the compiler keeps it in vector registers.
 
-use super::vector::ARCH;
+use super::lanes::{ARCH, add_product};
 use pulp::{Simd, WithSimd};
 use std::marker::PhantomData;
 
@@ -365,12 +365,6 @@ fn polynomial<S: Simd, const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
         sum = add_product::<S>(sum, x, *next);
     }
     sum
-}
-
-/// a b + c, fused where the registers are those of a processor that fuses: elsewhere that would be a call for each entry.
-#[inline(always)]
-pub(super) fn add_product<S: Simd>(a: f64, b: f64, c: f64) -> f64 {
-    if S::IS_SCALAR { a * b + c } else { a.mul_add(b, c) }
 }
 
 #[cfg(test)]

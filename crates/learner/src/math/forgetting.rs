@@ -28,9 +28,9 @@ pub struct Forgetting {
 }
 
 impl Forgetting {
-    /// With this half-life in rows, positive; none if it is infinite.
-    pub fn new(half_life: f64) -> Option<Self> {
-        half_life.is_finite().then_some(Self { half_life, reference: 0, newest: 0, weight: 0.0 })
+    /// With this half-life in rows, positive.
+    pub fn new(half_life: f64) -> Self {
+        Self { half_life, reference: 0, newest: 0, weight: 0.0 }
     }
 
     /// Rows between two references: a power of two.
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_row_counts_half_after_a_half_life_wherever_the_reference_is() {
         for half_life in [0.01, 1.0, 10.3, 500.0, 1e6] {
-            let mut forgetting = Forgetting::new(half_life).unwrap();
+            let mut forgetting = Forgetting::new(half_life);
             let mut direct = 0.0;
             for offset in 0..9000u64 {
                 forgetting.advance(offset);
@@ -132,12 +132,11 @@ mod tests {
                 assert!(forgetting.unit() <= 2f64.powi(64), "{half_life} {offset}");
             }
         }
-        assert_eq!(Forgetting::new(f64::INFINITY), None);
     }
 
     #[test]
     fn rows_that_are_missing_age_what_came_before() {
-        let mut forgetting = Forgetting::new(100.0).unwrap();
+        let mut forgetting = Forgetting::new(100.0);
         forgetting.advance(3);
         forgetting.count(forgetting.weight(3));
         forgetting.advance(30_003);

@@ -1,6 +1,6 @@
 //! Quadratic forms k' C k of one symmetric matrix and many vectors, for those who ask the same matrix again and again.
 
-use super::vector::ARCH;
+use super::lanes::ARCH;
 use pulp::{Simd, WithSimd};
 
 /// Entries of C k that are worked out together: lanes of whole registers, however wide these are.

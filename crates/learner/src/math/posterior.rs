@@ -12,6 +12,11 @@
 //! large, too, u and Var u are the same, and the evidence but for its n, which is the effective number of rows, and for
 //! m log unit. It is then that of the likelihood in which each row has its weight for an exponent: no probability of the rows.
 
+mod arrivals;
+mod cached;
+
+pub use arrivals::Arrivals;
+
 use super::dense::{
     Cholesky, Matrix, NotPositiveDefinite, Op, Scratch, Sides, Singular, Tridiagonal, ViewMut, axpy, dot, multiply,
     rank_k, solve_and_invert, solve_general, solve_general_into, solve_lower, solve_lower_transposed, tight,
@@ -19,7 +24,8 @@ use super::dense::{
 };
 use super::dictionary::Dictionary;
 use super::raw;
-use super::statistics::{Followed, Running, Statistics};
+use super::statistics::{Running, Statistics};
+use cached::CachedSolves;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::PI;
 use std::fmt;
@@ -151,16 +157,6 @@ impl Aged {
     }
 }
 
-/// Cached solves from which the weights are assembled by a low-rank (Woodbury) correction for the running chains.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct CachedSolves {
-    /// A^-1 p, and A^-1 (gamma z) of each running chain (m, H + c).
-    #[serde(serialize_with = "tight")]
-    columns: Matrix,
-    /// Slots of those chains (c,).
-    slots: Vec<u32>,
-}
-
 /// A row that a posterior gains.
 #[derive(Clone, Copy, Debug)]
 pub struct RowUpdate<'a> {
@@ -182,100 +178,6 @@ const GAINED_COST: usize = 16;
 /// Share of what it was that the determinant of M keeps at least where a row is gained.
 const KEPT_MIN: f64 = 1e-8;
 
-/// Rows since the weights were last solved for, as M^-1 gains them where rows are followed. With running chains closed where
-/// they stand a row changes M by one term, whether it starts a chain, goes on with one or ends it; a gap changes
-/// nothing, docs/mathematics.md (P7):
-/// ```text
-/// M <- M + e (phi - gamma psi)'       p <- p + e r       e the trace after the row, psi what it led to, 0 at a terminal state
-/// ```
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Arrivals {
-    /// e (m, rows).
-    #[serde(serialize_with = "tight")]
-    traces: Matrix,
-    /// phi - gamma psi, or phi until psi is known (m, rows).
-    #[serde(serialize_with = "tight")]
-    differences: Matrix,
-    /// Rewards, row after row.
-    #[serde(with = "raw")]
-    rewards: Vec<f64>,
-    /// gamma of each row.
-    #[serde(with = "raw")]
-    discounts: Vec<f64>,
-    /// Slot of each row whose psi is not known; `u32::MAX` where it is.
-    slots: Vec<u32>,
-    /// Whether there were rows that are not here: only a solution from the beginning has them.
-    missed: bool,
-}
-
-impl Arrivals {
-    /// None since a solution.
-    pub fn clear(&mut self) {
-        self.empty();
-        self.missed = false;
-    }
-
-    /// What has changed since the last solution is more than these rows.
-    pub fn miss(&mut self) {
-        self.empty();
-        self.missed = true;
-    }
-
-    fn empty(&mut self) {
-        self.traces.resize(0, 0);
-        self.differences.resize(0, 0);
-        self.rewards.clear();
-        self.discounts.clear();
-        self.slots.clear();
-    }
-
-    /// A row of the chain in `slot`, whose trace after it is `trace` (m,); more than `most` are not kept.
-    pub fn push(&mut self, slot: usize, trace: &[f64], row: Followed<'_>, most: usize) {
-        let (m, k) = (trace.len(), self.slots.len());
-        if self.missed || k >= most {
-            return self.miss();
-        }
-        self.traces.resize(m, k + 1);
-        self.differences.resize(m, k + 1);
-        self.traces.col_mut(k).copy_from_slice(trace);
-        self.differences.col_mut(k).copy_from_slice(row.features);
-        self.rewards.extend_from_slice(row.rewards);
-        self.discounts.push(row.discount);
-        self.slots.push(slot as u32);
-    }
-
-    /// The last row of `slot`, if it is here, led to a state of features `successor` (m,), or terminated (none).
-    pub fn settle(&mut self, slot: usize, successor: Option<&[f64]>) {
-        if let Some(k) = self.slots.iter().position(|&open| open == slot as u32) {
-            if let Some(successor) = successor {
-                axpy(self.differences.col_mut(k), -self.discounts[k], successor);
-            }
-            self.slots[k] = u32::MAX;
-        }
-    }
-
-    /// Settle what still runs as `running` has it.
-    pub fn settle_running(&mut self, running: &Running) {
-        for (k, &slot) in running.slots().iter().enumerate() {
-            self.settle(slot as usize, Some(running.features.col(k)));
-        }
-    }
-
-    /// Whether its parts are of sizes that fit m features and H rewards.
-    pub(crate) fn is_consistent(&self, m: usize, rewards: usize) -> bool {
-        let rows = self.slots.len();
-        let shape = |matrix: &Matrix| matrix.cols() == rows && (rows == 0 || matrix.rows() == m);
-        shape(&self.traces)
-            && shape(&self.differences)
-            && (self.rewards.len(), self.discounts.len()) == (rows * rewards, rows)
-    }
-
-    /// Bytes held, for reports of memory.
-    pub fn bytes(&self) -> usize {
-        self.traces.bytes() + self.differences.bytes()
-    }
-}
-
 /// What solving needs besides its result, kept so that one solve after the other allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct SolveWork {
@@ -292,46 +194,6 @@ pub struct SolveWork {
     small: Matrix,
     small_rhs: Matrix,
     small_solution: Matrix,
-}
-
-impl CachedSolves {
-    /// Solve for p and for each running chain's trace.
-    fn solve(&mut self, system: &Cholesky, statistics: &Statistics, running: &Running) {
-        let (m, rewards, chains) = (statistics.features(), statistics.rewards(), running.chains());
-        let columns = &mut self.columns;
-        columns.resize(m, rewards + chains);
-        (0..rewards).for_each(|h| columns.col_mut(h).copy_from_slice(statistics.response.col(h)));
-        (0..chains).for_each(|k| columns.col_mut(rewards + k).copy_from_slice(running.traces().col(k)));
-        solve_lower(system.factor().view(), columns.view_mut());
-        solve_lower_transposed(system.factor().view(), columns.view_mut());
-        self.slots.clear();
-        self.slots.extend_from_slice(running.slots());
-    }
-
-    /// The column of the chain in `slot`, which is zero for one that has only begun.
-    fn column_of(&mut self, slot: u32, rewards: usize) -> usize {
-        let known = self.slots.iter().position(|&other| other == slot);
-        rewards
-            + known.unwrap_or_else(|| {
-                self.slots.push(slot);
-                self.columns.resize(self.columns.rows(), rewards + self.slots.len());
-                self.slots.len() - 1
-            })
-    }
-
-    /// Put the columns in the order of `running`, and leave out those of chains that have ended.
-    fn arrange(&mut self, running: &Running, rewards: usize) {
-        for (k, &slot) in running.slots().iter().enumerate() {
-            let at = self.column_of(slot, rewards);
-            if at != rewards + k {
-                let (here, there) = self.columns.two_columns_mut(at, rewards + k);
-                here.swap_with_slice(there);
-                self.slots.swap(at - rewards, k);
-            }
-        }
-        self.slots.truncate(running.chains());
-        self.columns.resize(self.columns.rows(), rewards + running.chains());
-    }
 }
 
 impl Posterior {

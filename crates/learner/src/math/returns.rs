@@ -118,8 +118,8 @@ impl Returns {
 pub struct FollowedBy {
     /// lambda in \[0, 1\].
     pub lambda: f64,
-    /// Largest ratio.
-    pub rho_max: f64,
+    /// Largest ratio; none for no limit.
+    pub rho_max: Option<f64>,
     /// Discount of rows that carry none.
     pub discount: f64,
 }
@@ -155,7 +155,7 @@ impl FollowedBy {
     fn carries(&self, rows: &Rows, successor: &[Option<usize>]) -> Vec<f64> {
         let (mut out, mut flowing) = (vec![0.0; rows.len()], vec![0.0; rows.len()]);
         for (i, next) in successor.iter().enumerate() {
-            let ratio = rows.ratios[i].min(self.rho_max);
+            let ratio = rows.ratio(i, self.rho_max);
             out[i] = carry(self.lambda * rows.carry(i, self.rho_max), ratio, flowing[i]);
             if let Some(next) = *next {
                 flowing[next] = rows.discount(i, self.discount) * (flowing[i] * out[i] + ratio);

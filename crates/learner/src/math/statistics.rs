@@ -418,13 +418,13 @@ impl Statistics {
         }
     }
 
-    /// Rows are forgotten from here on, with this half-life in rows; infinite for never.
+    /// Rows are forgotten from here on, with this half-life in rows; none for never.
     ///
     /// # Panics
     /// If rows have been absorbed already.
-    pub fn forget(&mut self, half_life: f64) {
+    pub fn forget(&mut self, half_life: Option<f64>) {
         assert_eq!(self.rows, 0, "rows have been absorbed with another weight");
-        self.forgetting = Forgetting::new(half_life);
+        self.forgetting = half_life.map(Forgetting::new);
     }
 
     /// Whether rows are forgotten.

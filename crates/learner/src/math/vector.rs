@@ -4,13 +4,9 @@
 //! partial sums, so that every machine computes the same bits. Short vectors stay where they are: asking for wider registers
 //! would cost more than they take.
 
-use super::dense::{View, ViewMut};
-use super::exp::add_product;
-use pulp::{Arch, Simd, WithSimd};
-use std::sync::LazyLock;
-
-/// What the processor can do, asked once.
-pub(super) static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
+use super::dense::matrix::{View, ViewMut};
+use super::lanes::{ARCH, add_product};
+use pulp::{Simd, WithSimd};
 
 /// Length from which wider registers are worth asking for.
 const LONG: usize = 24;

@@ -55,6 +55,11 @@ pub fn check_distribution(probs: &[f64]) -> Result<(), (Option<usize>, String)> 
     Err((None, format!("the probabilities of a row sum to 1, these to {sum}")))
 }
 
+/// An importance ratio, clipped at `most` if there is such a limit.
+pub fn clipped(ratio: f64, most: Option<f64>) -> f64 {
+    most.map_or(ratio, |most| ratio.min(most))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,9 +13,9 @@ pub fn heads(case: &Value) -> &Vec<Value> {
     case["heads"].as_array().unwrap()
 }
 
-/// Half-life in rows of the case's factor.
-pub fn half_life(case: &Value) -> f64 {
-    -1.0 / case["forgetting"].as_f64().unwrap().log2()
+/// Half-life in rows of the case's factor; none if it has none, or 1.
+pub fn half_life(case: &Value) -> Option<f64> {
+    case["forgetting"].as_f64().filter(|&factor| factor < 1.0).map(|factor| -1.0 / factor.log2())
 }
 
 /// The rows as a critic of this head alone would see them, its cumulant for a reward.

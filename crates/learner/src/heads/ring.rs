@@ -1,0 +1,113 @@
+//! Recent rows of heads, from which a new element of the dictionary gets its part of their sums.
+
+use crate::math::statistics::Chain;
+use crate::transition::Rows;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Recent rows, numbered as the model's ring does, and chains cut among them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Ring {
+    /// Number of the first row.
+    pub(super) first: u64,
+    pub(super) rows: Rows,
+    /// Offset of each row in the stream.
+    pub(super) offsets: Vec<u64>,
+    pub(super) slots: Vec<u32>,
+    /// How often each row counts beside its weight, where rows have been discounted.
+    #[serde(with = "crate::math::raw")]
+    pub(super) shares: Vec<f64>,
+    /// Discount of the row before it in its chain, of each row and group, 0 where it starts a chain.
+    #[serde(with = "crate::math::raw")]
+    pub(super) decays: Vec<f64>,
+    pub(super) cuts: VecDeque<CutChains>,
+}
+
+/// A cut, of the chain in one slot.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct CutChains {
+    /// Of each group the chain just before.
+    pub(super) chains: Vec<Chain>,
+    /// Features (m,) of what closed it.
+    #[serde(with = "crate::math::raw")]
+    pub(super) features: Vec<f64>,
+}
+
+impl Ring {
+    /// Forget what the model's ring, which begins at row `start` and knows `cuts` cuts, has forgotten.
+    pub(super) fn prune(&mut self, start: u64, cuts: usize, groups: usize) {
+        while self.cuts.len() > cuts {
+            self.cuts.pop_front();
+        }
+        let stale = start.saturating_sub(self.first) as usize;
+        // Moved together when half of it is stale, so that each row is moved about once.
+        if stale > 0 && 2 * stale >= self.rows.len() {
+            let mut kept = self.rows.without_rows();
+            kept.extend(&self.rows, stale..self.rows.len());
+            self.rows = kept;
+            self.offsets.drain(..stale);
+            self.slots.drain(..stale);
+            self.shares.drain(..stale);
+            self.decays.drain(..stale * groups);
+            self.first = start;
+        }
+    }
+
+    /// Remember row i of `rows`.
+    pub(super) fn push(&mut self, rows: &Rows, i: usize, offset: u64, slot: usize) {
+        if self.rows.is_empty() {
+            self.rows = rows.without_rows();
+        }
+        self.rows.extend(rows, i..i + 1);
+        self.offsets.push(offset);
+        self.slots.push(slot as u32);
+        self.shares.push(1.0);
+    }
+
+    /// Sums are kept in another unit from here on, `factor` times as large.
+    pub(super) fn scale(&mut self, factor: f64) {
+        self.cuts.iter_mut().flat_map(|cut| &mut cut.chains).for_each(|chain| chain.scale(factor));
+    }
+
+    /// Let all rows so far count `factor` times as often.
+    pub(super) fn discount(&mut self, factor: f64) {
+        self.scale(factor);
+        self.shares.iter_mut().for_each(|share| *share *= factor);
+    }
+
+    /// Make room for the discounts of one more row in so many groups: where they begin.
+    pub(super) fn push_decays(&mut self, groups: usize) -> usize {
+        let from = self.decays.len();
+        self.decays.resize(from + groups, 0.0);
+        from
+    }
+
+    pub(super) fn set_decay(&mut self, place: usize, decay: f64) {
+        self.decays[place] = decay;
+    }
+
+    /// Number of cuts.
+    pub(super) fn cuts(&self) -> usize {
+        self.cuts.len()
+    }
+
+    /// Note what the chain of group number `g` was at cut number `number`, which then is that of its next cut: groups take the same
+    /// cuts one after the other.
+    pub(super) fn cut_in_group(&mut self, g: usize, chain: Chain, features: &[f64], number: &mut usize) {
+        if g == 0 {
+            self.cuts.push_back(CutChains { chains: Vec::new(), features: features.to_vec() });
+        }
+        self.cuts[*number].chains.push(chain);
+        *number += 1;
+    }
+
+    /// Bytes held, for reports of memory.
+    pub(super) fn bytes(&self) -> usize {
+        let row = Rows::bytes_per_row(self.rows.dim, self.rows.rewards_per_row) + 8 * (self.rows.actions_per_row + 3);
+        let cut = |cut: &CutChains| {
+            let chain = |chain: &Chain| chain.trace.len() + chain.weighted_target.len();
+            8 * (cut.features.len() + cut.chains.iter().map(chain).sum::<usize>())
+        };
+        self.rows.len() * row + 8 * self.decays.len() + self.cuts.iter().map(cut).sum::<usize>()
+    }
+}

@@ -1,0 +1,71 @@
+//! From states to features: normalisation, kernel and dictionary.
+
+use crate::math::dense::{Matrix, ViewMut};
+use crate::math::dictionary::Dictionary;
+use crate::math::kernel::Kernel;
+use crate::math::mixture::Mixtures;
+use crate::settings::Settings;
+use crate::snapshot::Inputs;
+
+/// What makes features phi(x) (m,) of states (D,).
+#[derive(Clone, Debug)]
+pub(super) struct Basis {
+    pub(super) inputs: Inputs,
+    pub(super) dictionary: Dictionary,
+    /// Number of discrete actions, where a successor may be a distribution over them.
+    mixed: Option<usize>,
+}
+
+impl Basis {
+    pub(super) fn new(inputs: Inputs, dictionary: Dictionary, settings: &Settings) -> Self {
+        Self { inputs, dictionary, mixed: settings.mixes_successors().then(|| settings.choices()) }
+    }
+
+    /// Features m.
+    pub(super) fn len(&self) -> usize {
+        self.dictionary.len()
+    }
+
+    /// State dimension D.
+    pub(super) fn dim(&self) -> usize {
+        self.inputs.dim()
+    }
+
+    /// Coordinates of a projected state.
+    pub(super) fn width(&self) -> usize {
+        self.kernel().projected_dim(self.dim())
+    }
+
+    /// The base kernel.
+    pub(super) fn kernel(&self) -> &Kernel {
+        self.dictionary.kernel()
+    }
+
+    /// Whether a successor may be a distribution over actions.
+    pub(super) fn mixes(&self) -> bool {
+        self.mixed.is_some()
+    }
+
+    /// out (m, n) <- features of normalised `states` (n, D), whose `points` are projected already.
+    pub(super) fn features_into(
+        &self,
+        states: &[f64],
+        points: &[f64],
+        covariances: &mut Matrix,
+        mixtures: &mut Mixtures,
+        out: ViewMut<'_>,
+    ) {
+        match self.mixed {
+            Some(choices) => mixtures.features_into(&self.dictionary, choices, states, out),
+            None => self.dictionary.features_into(points, covariances, out),
+        }
+    }
+
+    /// Features (m, n) of normalised `states` (n, D).
+    pub(super) fn features(&self, states: &[f64]) -> Matrix {
+        let points = self.kernel().project(self.dim(), states);
+        let mut out = Matrix::zeros(self.len(), states.len() / self.dim());
+        self.features_into(states, &points, &mut Matrix::default(), &mut Mixtures::default(), out.view_mut());
+        out
+    }
+}

@@ -1,0 +1,82 @@
+//! How returns scatter about V, and whether they do as was predicted.
+
+use super::weights::value;
+use crate::math::backfill::difference_residual;
+use crate::math::dense::{Matrix, dot};
+use crate::math::dictionary::Dictionary;
+use crate::math::posterior::Posterior;
+use crate::math::spread::Spread;
+use crate::snapshot::ReturnSpread;
+use crate::verification::{Pace, Verification, Verified};
+
+/// The interval of returns, and what has been verified of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Returns {
+    /// Their spread about V, as of the last pass over all rows.
+    pub(super) spread: Option<Spread>,
+    /// Cov u / s as snapshots state it (m, m), of the same pass: verification has no time to make it of the rows since.
+    pub(super) value_covariance: Option<Matrix>,
+    /// Returns against what was predicted of them, where there is a spread.
+    pub(super) verification: Verification,
+}
+
+impl Returns {
+    /// A row has arrived whose features are phi (m,): returns that are followed gain its reward, and now and then its own is
+    /// followed from here on. `discount` is the critic's, `diagonal` k(x, x) of the base kernel.
+    pub(super) fn verify(
+        &mut self,
+        row: Verified<'_>,
+        features: &[f64],
+        posterior: Option<&Posterior>,
+        discount: f64,
+        diagonal: f64,
+    ) {
+        let Self { spread: Some(spread), value_covariance: Some(covariance), verification } = self else { return };
+        let Some(posterior) = posterior else { return };
+        let value = |h| value(Some(posterior), features, h);
+        verification.arrive(row.slot, value);
+        let pace = Pace::new(discount, posterior.feature_weights().rows());
+        if verification.is_due(pace, row.ratio) {
+            let variance = value_variance(posterior.scale().signal, diagonal, covariance, features);
+            let predicted = |h| (value(h), (variance + spread.variance(h, features)).sqrt());
+            verification.start(row.slot, (0..row.rewards.len()).map(predicted));
+        }
+        verification.take(row, pace);
+    }
+
+    /// As snapshots have it, for so many rewards; `signal` is the model's scale of its base kernel, the dictionary's.
+    pub(super) fn publish(&self, dictionary: &Dictionary, signal: f64, rewards: usize) -> Option<ReturnSpread> {
+        let spread = self.spread.as_ref()?;
+        let mut weights = dictionary.kernel_weights(&spread.weights);
+        for h in 0..weights.cols() {
+            weights.col_mut(h).iter_mut().for_each(|w| *w /= signal);
+        }
+        Some(ReturnSpread {
+            level: spread.level.clone(),
+            weights: weights.to_nalgebra(),
+            floor: spread.floor(),
+            factor: self.verification.factor(rewards),
+            pairs: self.verification.pairs(rewards),
+            coverage: self.verification.coverage(rewards),
+        })
+    }
+
+    /// Whether everything fits m features, so many rewards and slots.
+    pub(super) fn is_consistent(&self, m: usize, rewards: usize, slots: usize) -> bool {
+        self.spread.as_ref().is_none_or(|spread| spread.is_consistent(m, rewards))
+            && self.value_covariance.as_ref().is_none_or(|cov| cov.rows() == cov.cols() && cov.rows() <= m)
+            && self.verification.is_consistent(rewards, slots)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.verification.bytes() + self.value_covariance.as_ref().map_or(0, Matrix::bytes)
+    }
+}
+
+/// Var V at features phi (m,): `diagonal` is that of the base kernel, `covariance` Cov u / s of the features there were when it
+/// was made; those admitted since have their prior variance. O(m^2).
+fn value_variance(signal: f64, diagonal: f64, covariance: &Matrix, features: &[f64]) -> f64 {
+    let known = &features[..covariance.cols()];
+    let learned: f64 = known.iter().enumerate().map(|(j, phi)| phi * dot(covariance.col(j), known)).sum();
+    signal * (difference_residual(diagonal, known) + learned.max(0.0))
+}

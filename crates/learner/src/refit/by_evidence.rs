@@ -1,0 +1,233 @@
+//! Selection by the evidence: rounds of targets, ascent and rebuild, since bootstrapped targets move with the model.
+
+use super::climb::Climb;
+use super::error::RefitError;
+use super::first_guess::{moments, rescaled};
+use super::job::Candidate;
+use super::rebuild::{look_again, plausible, rebuild, report_of_rebuilt};
+use super::report::{AscentReport, Circumstances, HeldBound, RefitReport, evidence_diagnostics};
+use super::search::{Data, EvidenceKind, Found, Search, Structure, StructureReport};
+use super::{CATCH_UP_ROWS, Prepared, look};
+use crate::batch::Given;
+use crate::math::dense::Matrix;
+use crate::math::evidence::{EvidenceError, KeepGoing, parameter_names};
+use crate::math::kernel::{Hyperparameters, NoiseModel};
+use crate::math::optimise::{ActiveBound, Ascent, Outcome};
+use crate::math::returns::Returns;
+use crate::model::Model;
+use crate::settings::{KernelKind, SelectBy};
+use crate::snapshot::{Ask, Snapshot};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Place of the noise among the parameters.
+const NOISE: usize = 2;
+/// Rounds of targets, ascent, rebuild: bootstrapped targets move with the model.
+const ROUNDS: usize = 3;
+/// Stop iterating when the targets move by less than this many standard deviations of the targets.
+const TARGETS_MOVED: f64 = 0.05;
+/// Also require that the targets move by less than this many standard deviations of the noise: errors in the targets are noise
+/// to the evidence, and decide the selection where there is little other noise.
+const TARGETS_MOVED_NOISE: f64 = 0.1;
+
+/// Select structure and hyperparameters by the evidence, and rebuild under them.
+pub(super) fn select(
+    prepared: Prepared<'_>,
+    keep_going: KeepGoing<'_>,
+    time_left: KeepGoing<'_>,
+) -> Result<Candidate, RefitError> {
+    let Prepared { job, rows, inputs, dependence } = prepared;
+    let settings = &job.settings;
+    let left_out = dependence.left_out();
+    let returns = Returns::new(rows, &settings.rewards, settings.discount);
+    look(keep_going)?;
+    let cut_states = returns.cut_states(rows);
+    let mut targets = returns.targets(&values_at(&job.current, &cut_states, keep_going)?);
+    let present = &rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);
+    let (mut best, mut tried, mut number) = (None, Tried::default(), 1);
+    let ended = AtomicBool::new(false);
+    let time_left = &|| {
+        let left = time_left();
+        ended.fetch_or(!left, Ordering::Relaxed);
+        left
+    };
+    loop {
+        let data = Data {
+            rows,
+            inputs,
+            targets: &targets,
+            left_out: &left_out,
+            room: job.room(),
+            seed: job.seed,
+            profiled: None,
+        };
+        let search = &Search::new(settings, &data)?;
+        let round = Round { prepared, search, present, number, keep_going, time_left };
+        let found = round.ascend(best.take(), &mut tried)?;
+        let hyperparameters = &found.hyperparameters();
+        let (lambda, first) = (settings.first_lambda(), job.first());
+        let mut model = rebuild(job, &Given { settings, rows, inputs, hyperparameters, lambda, first }, keep_going)?;
+        let snapshot = model.snapshot(false)?;
+        let moved = returns.targets(&values_at(&snapshot, &cut_states, keep_going)?);
+        let shift = distance_in_deviations(&targets, &moved);
+        if shift > targets_settled(hyperparameters, &moved) && number < ROUNDS && time_left() {
+            (targets, best) = (moved, Some(found));
+            number += 1;
+            continue;
+        }
+        plausible(&snapshot, rows, settings)?;
+        look_again(&mut model, rows, first, keep_going);
+        // Asked only by the search so far: what the rebuild has used up since has not ended it.
+        let out_of_time = ended.load(Ordering::Relaxed);
+        let report = round.report(&found, &model, &targets, tried, out_of_time)?;
+        // Evidence that is only reported ends without an error.
+        look(keep_going)?;
+        return Ok(job.candidate(model, report));
+    }
+}
+
+/// What all rounds have tried.
+#[derive(Default)]
+struct Tried {
+    structures: Vec<StructureReport>,
+    ascents: Vec<AscentReport>,
+    evaluations: usize,
+}
+
+/// A search under the targets of one round.
+struct Round<'a> {
+    prepared: Prepared<'a>,
+    search: &'a Search,
+    /// The present hyperparameters, in the coordinates of the round.
+    present: &'a Hyperparameters,
+    /// From 1.
+    number: usize,
+    keep_going: KeepGoing<'a>,
+    time_left: KeepGoing<'a>,
+}
+
+impl Round<'_> {
+    /// The best structure with its hyperparameters; `before` is that of the round before.
+    fn ascend(&self, before: Option<Found>, tried: &mut Tried) -> Result<Found, RefitError> {
+        let Self { search, present, number, keep_going, time_left, .. } = *self;
+        let Prepared { job, inputs, .. } = self.prepared;
+        let (settings, Tried { structures, ascents, evaluations }) = (&job.settings, tried);
+        let mut note = |structure: &Structure, rows, found: &[Ascent]| {
+            ascents.extend(AscentReport::of(number, structure, inputs.dim(), rows, found));
+        };
+        let by = match settings.evidence {
+            SelectBy::Sparse if search.has_bound() => EvidenceKind::Sparse,
+            _ => before.as_ref().map_or(EvidenceKind::Exact, |found| found.by),
+        };
+        let mut climb = Climb { search, present, by, note: &mut note, keep_going, time_left };
+        let found = match before {
+            // Targets that have moved a little do not ask for another structure.
+            Some(found) => climb.again(found)?,
+            None => climb.select(settings.kernel, structures)?,
+        };
+        let found = climb.refine_on_all_rows(found, settings.kernel == KernelKind::Auto)?;
+        *evaluations += found.ascent.evaluations;
+        Ok(found)
+    }
+
+    /// What is to be said of the last round, whose targets were `targets` (n, H), and of the rebuilt model.
+    fn report(
+        &self,
+        found: &Found,
+        model: &Model,
+        targets: &Matrix,
+        tried: Tried,
+        out_of_time: bool,
+    ) -> Result<RefitReport, RefitError> {
+        let Self { search, present, keep_going, time_left, .. } = *self;
+        let Prepared { job, rows, inputs, dependence } = self.prepared;
+        let hyperparameters = &found.hyperparameters();
+        let names = parameter_names(&hyperparameters.kernel.metric, inputs.dim());
+        let active = &found.ascent.active;
+        let bounds = active.iter().map(|b| HeldBound { parameter: names[b.parameter].clone(), upper: b.upper });
+        let relevances = found.structure.relevances();
+        let held = |test: &dyn Fn(&ActiveBound) -> bool| active.iter().any(test);
+        let reached = search.value(found.by, hyperparameters, keep_going)?;
+        let alike = |d: usize| dependence.duplicates_of(d);
+        let support = search.support(found.by, hyperparameters, &alike, keep_going, time_left);
+        let mut report = RefitReport {
+            evidence: found.by,
+            evidence_rows: search.rows(found.by),
+            structure: found.structure.name.clone(),
+            evidence_before: search.value(found.by, present, keep_going).ok().map(|e| e.value),
+            evidence_after: Some(reached.value),
+            evidence_loss: found.evidence_loss,
+            fit_ratio: Some(reached.fit_ratio()),
+            evaluations: tried.evaluations,
+            structures: tried.structures,
+            active_bounds: bounds.collect(),
+            out_of_time,
+            ascents: tried.ascents,
+            ..report_of_rebuilt(job, rows, model, hyperparameters, dependence, support)?
+        };
+        let singular = |a: &AscentReport| {
+            matches!(a.ascent.outcome, Outcome::Stalled | Outcome::Failed(EvidenceError::NotPositiveDefinite(_)))
+        };
+        let circumstances = Circumstances {
+            hyperparameters,
+            inputs,
+            dependence,
+            targets,
+            noise_at_floor: held(&|b| b.parameter == NOISE && !b.upper),
+            finest: held(&|b| relevances.contains(&b.parameter) && b.upper),
+            directions_asked: match job.settings.kernel {
+                KernelKind::Factor(directions) => directions.unwrap_or(1),
+                _ => 0,
+            },
+            bound_wanted: search.has_bound(),
+            singular: report.ascents.iter().any(singular),
+            dictionary_max: job.room(),
+        };
+        report.findings = evidence_diagnostics(&report, &circumstances);
+        Ok(report)
+    }
+}
+
+/// Values (k, H) of `snapshot` at states (k, D), row-major, 512 at a time: every row may end in a cut.
+fn values_at(snapshot: &Snapshot, states: &[f64], keep_going: KeepGoing<'_>) -> Result<Matrix, RefitError> {
+    let dim = snapshot.dim();
+    let mut out = Matrix::zeros(states.len() / dim, snapshot.weights.ncols());
+    for (block, states) in states.chunks(CATCH_UP_ROWS * dim).enumerate() {
+        if !keep_going() {
+            return Err(RefitError::Stopped);
+        }
+        match snapshot.evaluate(states, Ask::MEAN) {
+            Ok(found) => {
+                for (h, column) in found.mean.column_iter().enumerate() {
+                    let from = block * CATCH_UP_ROWS;
+                    out.col_mut(h)[from..from + column.len()].copy_from_slice(column.as_slice());
+                }
+            }
+            // States of the window have been checked when they came in.
+            Err(e) => unreachable!("a retained state cannot be evaluated: {e}"),
+        }
+    }
+    Ok(out)
+}
+
+/// Root mean square change of the targets in units of their standard deviation.
+fn distance_in_deviations(before: &Matrix, after: &Matrix) -> f64 {
+    let count = (before.rows() * before.cols()).max(1) as f64;
+    let mut square = 0.0;
+    for h in 0..before.cols() {
+        square += before.col(h).iter().zip(after.col(h)).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
+    }
+    let (_, variance) = moments(after);
+    if square == 0.0 { 0.0 } else { (square / count / variance.max(f64::MIN_POSITIVE)).sqrt() }
+}
+
+/// How far targets may move, in their standard deviations, without asking for another round.
+fn targets_settled(hyperparameters: &Hyperparameters, targets: &Matrix) -> f64 {
+    match hyperparameters.noise {
+        NoiseModel::White => TARGETS_MOVED,
+        NoiseModel::Correlated => {
+            let (_, variance) = moments(targets);
+            let noise = (hyperparameters.noise_variance / variance.max(f64::MIN_POSITIVE)).sqrt();
+            TARGETS_MOVED.min(TARGETS_MOVED_NOISE * noise)
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Selection by held-out returns.
+
+use super::Prepared;
+use super::error::RefitError;
+use super::first_guess::rescaled;
+use super::job::Candidate;
+use super::rebuild::{report_of_rebuilt, selected_model};
+use super::referee::{self, Choice, Question};
+use super::report::{AscentReport, RefitReport, selection_diagnostics};
+use super::search::{EvidenceKind, Structure};
+use crate::batch::Given;
+use crate::math::evidence::KeepGoing;
+use crate::math::optimise::Ascent;
+use crate::settings::Lambda;
+
+/// Select by held-out returns, then rebuild under what was chosen.
+pub(super) fn select(
+    prepared: Prepared<'_>,
+    keep_going: KeepGoing<'_>,
+    time_left: KeepGoing<'_>,
+) -> Result<Candidate, RefitError> {
+    let Prepared { job, rows, inputs, dependence } = prepared;
+    let settings = &job.settings;
+    let left_out = dependence.left_out();
+    let present = rescaled(&job.current.hyperparameters, &job.current.inputs, inputs);
+    let question = Question {
+        settings,
+        rows,
+        inputs,
+        left_out: &left_out,
+        // The data-driven first model is a stopgap: nothing has been selected for it.
+        present: (job.current.generation > 1).then_some((&present, job.current.lambda)),
+        lambda: match settings.lambda {
+            Lambda::Auto => None,
+            Lambda::Fixed(lambda) => Some(lambda),
+        },
+        room: job.room(),
+        seed: job.seed,
+    };
+    let mut ascents = Vec::new();
+    let mut note = |round: usize, structure: &Structure, rows: usize, found: &[Ascent]| {
+        ascents.extend(AscentReport::of(round, structure, inputs.dim(), rows, found));
+    };
+    let Choice { hyperparameters, lambda, report: selection, found, structures } =
+        referee::choose(&question, &mut note, keep_going, time_left)?;
+    let chosen = Given { settings, rows, inputs, hyperparameters: &hyperparameters, lambda, first: job.first() };
+    let model = selected_model(job, &chosen, keep_going)?;
+    let alike = |d: usize| dependence.duplicates_of(d);
+    let support = found.as_ref().and_then(|(search, found)| {
+        search.support(EvidenceKind::Exact, &found.hyperparameters(), &alike, keep_going, time_left)
+    });
+    let hyperparameters = model.hyperparameters();
+    let evaluations = ascents.iter().map(|a| a.ascent.evaluations).sum();
+    let out_of_time = selection.out_of_time;
+    let rebuilt = report_of_rebuilt(job, rows, &model, &hyperparameters, dependence, support)?;
+    let mut report =
+        RefitReport { evaluations, structures, out_of_time, ascents, selection: Some(selection), ..rebuilt };
+    if let Some((search, found)) = &found {
+        report.evidence_rows = search.rows(EvidenceKind::Exact);
+        report.structure.clone_from(&found.structure.name);
+    }
+    report.findings = selection_diagnostics(&report, &hyperparameters, inputs, dependence, job.room());
+    if !keep_going() {
+        return Err(RefitError::Stopped);
+    }
+    Ok(job.candidate(model, report))
+}

@@ -1,0 +1,99 @@
+//! Normalisation of states, and hyperparameters before anything has been selected.
+
+use super::screening::scale_of;
+use crate::math::dense::Matrix;
+use crate::math::embedding::StateKind;
+use crate::math::kernel::{Hyperparameters, Kernel, Metric};
+use crate::math::returns::Returns;
+use crate::settings::{KernelKind, Settings};
+use crate::snapshot::Inputs;
+use crate::transition::Rows;
+
+/// Relevance of each discrete action before the first selection: two of them correlate by 0.9.
+const CHOICE_RELEVANCE: f64 = 0.1;
+
+/// A data-driven model for the time before the first refit: scales from the rows, relevances of one lengthscale per
+/// square root of D.
+pub fn initial_hyperparameters(
+    rows: &Rows,
+    settings: &Settings,
+    names: Option<Vec<String>>,
+) -> (Inputs, Hyperparameters) {
+    let kinds = settings.kinds(rows.dim);
+    let inputs = normalisation(rows, settings, names);
+    let returns = Returns::new(rows, &settings.rewards, settings.discount);
+    let rewards = settings.rewards.len();
+    // Cut chains are closed by what an average row collects: a first pass to learn it, a second to use it.
+    let open = returns.targets(&Matrix::zeros(returns.cuts.len(), rewards));
+    let mut closed = Matrix::zeros(returns.cuts.len(), rewards);
+    for h in 0..rewards {
+        let mean = open.col(h).iter().sum::<f64>() / rows.len().max(1) as f64;
+        closed.col_mut(h).fill(mean);
+    }
+    let (square_of_mean, variance) = moments(&returns.targets(&closed));
+    let floor = (1e-6 * square_of_mean).max(1e-12);
+    let variance = variance.max(floor);
+    let dim = inputs.dim();
+    let metric = match settings.kernel {
+        KernelKind::Isotropic => Metric::Isotropic(1.0 / dim as f64),
+        _ => {
+            let mut relevance = vec![1.0 / dim as f64; dim];
+            // What one action earns says much about another, until the rows say otherwise.
+            relevance[dim - settings.choices()..].fill(CHOICE_RELEVANCE);
+            Metric::Ard(relevance)
+        }
+    };
+    let kernel =
+        Kernel::gaussian(variance, square_of_mean + variance, metric).with_profile(settings.profile).with_kinds(kinds);
+    (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
+}
+
+/// Shift and scale of each state variable. What is not real stays in its unit: a period is one of the state, a category has
+/// no scale, and neither has the unit vector of an action.
+pub(super) fn normalisation(rows: &Rows, settings: &Settings, names: Option<Vec<String>>) -> Inputs {
+    let (kinds, choices) = (settings.kinds(rows.dim), settings.choices());
+    let mut inputs = Inputs { names, ..Inputs::identity(rows.dim) };
+    let real = |d: &usize| *d < rows.dim - choices && kinds.get(*d).is_none_or(|kind| *kind == StateKind::Real);
+    for d in (0..rows.dim).filter(real) {
+        (inputs.shift[d], inputs.scale[d], _) = scale_of(rows, d);
+    }
+    inputs
+}
+
+/// Square of the mean, and variance about it, of all targets, averaged over rewards.
+pub(super) fn moments(targets: &Matrix) -> (f64, f64) {
+    let (n, columns) = (targets.rows().max(1) as f64, targets.cols().max(1) as f64);
+    let (mut square_of_mean, mut variance) = (0.0, 0.0);
+    for h in 0..targets.cols() {
+        let mean = targets.col(h).iter().sum::<f64>() / n;
+        square_of_mean += mean * mean / columns;
+        variance += targets.col(h).iter().map(|y| (y - mean) * (y - mean)).sum::<f64>() / n / columns;
+    }
+    (square_of_mean, variance)
+}
+
+/// The same metric in other normalised coordinates.
+pub(super) fn rescaled(hyperparameters: &Hyperparameters, from: &Inputs, to: &Inputs) -> Hyperparameters {
+    let ratio: Vec<f64> = to.scale.iter().zip(&from.scale).map(|(to, from)| to / from).collect();
+    let mut out = hyperparameters.clone();
+    // A period is a length, the relevance of what is not real has no unit.
+    for (kind, r) in out.kernel.kinds.iter_mut().zip(&ratio) {
+        if let StateKind::Periodic(period) = kind {
+            *period /= r;
+        }
+    }
+    let unit = |(d, r): (usize, &f64)| if hyperparameters.kernel.kind_of(d) == StateKind::Real { *r } else { 1.0 };
+    let ratio: Vec<f64> = ratio.iter().enumerate().map(unit).collect();
+    match &mut out.kernel.metric {
+        Metric::Isotropic(h) => {
+            let log = ratio.iter().map(|r| r.ln()).sum::<f64>() / ratio.len() as f64;
+            *h *= (2.0 * log).exp();
+        }
+        Metric::Ard(a) => a.iter_mut().zip(&ratio).for_each(|(a, r)| *a *= r * r),
+        Metric::Factor { relevance, factors } => {
+            relevance.iter_mut().zip(&ratio).for_each(|(a, r)| *a *= r * r);
+            factors.iter_mut().flat_map(|f| f.iter_mut().zip(&ratio)).for_each(|(f, r)| *f *= r);
+        }
+    }
+    out
+}

@@ -1,0 +1,179 @@
+//! What a refit is asked, and the candidate that it answers with.
+
+use super::error::RefitError;
+use super::report::{RefitReport, RefitTrigger};
+use super::{CATCH_UP_ROWS, ROWS_MIN, run};
+use crate::math::evidence::KeepGoing;
+use crate::model::{Model, Score};
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+use crate::watch::Alarm;
+use crate::window::Window;
+
+/// A candidate is outdated where more than this times the rows that chose it have arrived since: what few rows can tell apart is not
+/// what so many more would choose.
+const OUTDATED: u64 = 4;
+/// Times that an outdated candidate is selected again: rows may go on arriving faster than any selection ends.
+const AGAIN_MAX: u32 = 2;
+/// Half-lives of rows that a refit looks at where rows are forgotten: those before them have 0.4 % of the weight.
+const HALF_LIVES: f64 = 8.0;
+
+/// Everything a refit reads: it owns what it needs, the learner goes on meanwhile.
+#[derive(Clone, Debug)]
+pub struct RefitJob {
+    /// The critic's settings.
+    pub settings: Settings,
+    /// The retained rows.
+    pub window: Window,
+    /// Rows before this offset are of a world that is no more, or of a policy that acts no more: they are left out.
+    pub from: u64,
+    /// The present value function: closes cut chains and is the one to beat.
+    pub current: Snapshot,
+    /// Names of the state variables, if they have names.
+    pub names: Option<Vec<String>>,
+    /// Why now.
+    pub trigger: RefitTrigger,
+    /// Share of the largest dictionary that may be filled: 1 where nothing more will be learned.
+    pub dictionary_share: f64,
+    /// Seed of the subset and of the random starts.
+    pub seed: u64,
+}
+
+impl RefitJob {
+    /// Most elements of the rebuilt dictionary.
+    pub(super) fn room(&self) -> usize {
+        ((self.settings.dictionary_max as f64 * self.dictionary_share) as usize).max(1)
+    }
+
+    /// The same question of other rows.
+    pub(super) fn asked_of(&self, window: Window) -> Self {
+        Self {
+            settings: self.settings.clone(),
+            window,
+            current: self.current.clone(),
+            names: self.names.clone(),
+            trigger: self.trigger,
+            dictionary_share: self.dictionary_share,
+            from: self.from,
+            seed: self.seed,
+        }
+    }
+
+    /// What was found in the window.
+    pub(super) fn candidate(&self, model: Model, report: RefitReport) -> Candidate {
+        let through = self.window.end();
+        // Without the rows: a candidate must not keep alive what the window forgets.
+        let asked = self.asked_of(Window::starting_at(self.window.dim(), self.window.rewards_per_row(), 1, through));
+        Candidate {
+            model: Box::new(model),
+            through,
+            from: self.first(),
+            alarm: None,
+            rounds: 0,
+            report,
+            asked: Box::new(asked),
+            again: 0,
+        }
+    }
+
+    /// Offset of the first row that it looks at: none before [`RefitJob::from`]. Where rows are forgotten it is that of
+    /// the last [`HALF_LIVES`] half-lives: all of those count alike while hyperparameters are selected, and by their age when
+    /// the model is rebuilt.
+    pub(super) fn first(&self) -> u64 {
+        let (start, end) = (self.window.start(), self.window.end());
+        let least = self.settings.warmup_rows.max(ROWS_MIN) as u64;
+        let rows = self.settings.forgetting.map_or(u64::MAX, |rows| ((HALF_LIVES * rows) as u64).max(least));
+        start.max(end.saturating_sub(rows)).max(self.from.min(end))
+    }
+}
+
+/// A model ready to be caught up, judged and adopted.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The rebuilt model; its score counts from [`Candidate::through`] on.
+    pub model: Box<Model>,
+    /// It has learned the rows before this offset.
+    pub through: u64,
+    /// Offset of the first row that it was made of.
+    pub from: u64,
+    /// The change that the rows before that offset were left out for, where it was found among the rows of this refit.
+    pub alarm: Option<Alarm>,
+    /// Times it has been caught up so far.
+    pub rounds: u32,
+    /// How it was found.
+    pub report: RefitReport,
+    /// What was asked, without the rows.
+    pub(super) asked: Box<RefitJob>,
+    /// Times it has been selected again.
+    pub(super) again: u32,
+}
+
+impl Candidate {
+    /// Take in what has arrived since: learn it, or, where held-out returns of far fewer rows have chosen the model, select again
+    /// from all of `window`. `keep_going` and `time_left` are those of [`run`].
+    ///
+    /// # Errors
+    /// Stopped; or any reason for which a selection leaves the present model where it is.
+    pub fn follow(
+        mut self,
+        window: &Window,
+        keep_going: KeepGoing<'_>,
+        time_left: KeepGoing<'_>,
+    ) -> Result<Self, RefitError> {
+        let arrived = window.end() - self.through;
+        if self.report.selection.is_some() && self.again < AGAIN_MAX && arrived > OUTDATED * self.report.rows {
+            let again = run(&self.asked.asked_of(window.clone()), keep_going, time_left)?;
+            return Ok(Self { again: self.again + 1, ..again });
+        }
+        self.catch_up(window, keep_going)?;
+        Ok(self)
+    }
+
+    /// Learn all rows of `window` from [`Candidate::through`] on, and refresh: this may take its time. Rows that the window has
+    /// forgotten by now are left out.
+    ///
+    /// # Errors
+    /// Stopped: `keep_going`, asked every 512 rows, says so.
+    pub fn catch_up(&mut self, window: &Window, keep_going: KeepGoing<'_>) -> Result<(), RefitError> {
+        self.skip_to(window.start());
+        for (rows, range, offset) in window.since(self.through) {
+            for start in range.clone().step_by(CATCH_UP_ROWS) {
+                if !keep_going() {
+                    return Err(RefitError::Stopped);
+                }
+                let part = start..range.end.min(start + CATCH_UP_ROWS);
+                self.through = offset + (part.end - range.start) as u64;
+                self.model.learn(rows, part, offset + (start - range.start) as u64);
+            }
+        }
+        // The next refresh is then a whole interval away, and not in the pause of the adoption.
+        self.model.refresh();
+        self.rounds += 1;
+        Ok(())
+    }
+
+    /// Leave out the rows up to `offset`, if it is not that far yet: chains end before them.
+    pub fn skip_to(&mut self, offset: u64) {
+        if offset > self.through {
+            self.model.cut_running_chains();
+            self.report.rows_left_out += offset - self.through;
+            self.through = offset;
+        }
+    }
+
+    /// Learn the last few rows, between two batches.
+    ///
+    /// # Panics
+    /// If the window has forgotten those rows.
+    pub fn take_tail(&mut self, window: &Window) {
+        for (rows, range, offset) in window.since(self.through) {
+            self.model.learn(rows, range, offset);
+        }
+        self.through = window.end();
+    }
+
+    /// Score of rows that it has seen only after it was fitted.
+    pub fn score(&self) -> Score {
+        self.model.score()
+    }
+}

@@ -1,0 +1,398 @@
+//! The referee: select kernel, lambda and ridge together by cross-validation over folds of chains.
+//!
+//! Evidence of lambda-returns proposes kernels, a ladder of isotropic ones guards against what it cannot see, and all of them
+//! are compared out of fold, under every lambda and ridge, against one reference (`jury.rs`). The present model is one of them
+//! and stays unless another is better by more than the standard error of the difference.
+
+mod change;
+mod folds;
+mod jury;
+mod pieces;
+mod proposals;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use super::error::{DeadEnd, RefitError};
+use super::search::{Structure, StructureReport};
+use crate::math::dictionary::{Dictionary, StoppingRule, pivoted_cholesky};
+use crate::math::evidence::KeepGoing;
+use crate::math::kernel::{Hyperparameters, Kernel, Metric};
+use crate::math::optimise::Ascent;
+use crate::settings::{KernelKind, Settings};
+use crate::snapshot::Inputs;
+use crate::transition::Rows;
+pub(super) use change::Change;
+use folds::each;
+use jury::{Candidate, Contender, Jury, Verdict};
+use pieces::{FOLDS, Pieces, Source};
+use proposals::{Evidence, Fitted, Round};
+pub use report::{CandidateReport, LambdaReport, SelectionReport};
+
+/// Lambdas that are compared if none is given.
+const LAMBDAS: [f64; 5] = [0.0, 0.5, 0.8, 0.95, 1.0];
+/// Lambdas of the reference, which are always computed.
+const LAMBDAS_OF_REFERENCE: [f64; 3] = [0.5, 0.8, 0.95];
+/// Ridges sigma0^2 / v0 that are compared.
+const RATIOS: [f64; 6] = [3e-4, 3e-3, 0.03, 0.3, 3.0, 30.0];
+/// The level of V varies this much more than V about it: b / v0.
+pub(super) const BIAS: f64 = 10.0;
+/// The ladder's kernels that the pool begins with: a long lengthscale and a short one.
+const BEGIN: [f64; 2] = [0.3, 3.0];
+/// Rounds of reference, search and proposals.
+const ROUNDS: usize = 2;
+/// Kernels that join the pool in a round.
+const JOINING: usize = 2;
+/// Lambda of the targets by which a round's reference follows the best candidates.
+const FOLLOWING: f64 = 0.95;
+/// Lambda of the targets of the evidence.
+const FITTED: f64 = 0.8;
+/// Lambdas of the deciding targets: short targets follow the reference's errors, long ones are noisy.
+const DECIDING: [f64; 3] = [0.8, 0.95, 1.0];
+/// Most elements of a dictionary of the comparison.
+const ELEMENTS: usize = 300;
+/// States that it is chosen from.
+const CANDIDATES: usize = 3000;
+/// What it may leave out of V at any of them, relative to v0.
+const TOLERANCE: f64 = 1e-5;
+/// Most rows compared, divided by the number of rewards.
+const ROWS_MAX: usize = 40_000;
+/// Rows compared at least, however many rewards there are.
+const ROWS_OF_MANY_REWARDS: usize = 10_000;
+
+/// Called with every ascent: the round from 1, its structure, and the number of its rows.
+pub(super) type Note<'a> = &'a mut dyn FnMut(usize, &Structure, usize, &[Ascent]);
+
+/// What is asked.
+pub(super) struct Question<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) rows: &'a Rows,
+    /// Normalisation of the states that hyperparameters refer to.
+    pub(super) inputs: &'a Inputs,
+    /// State variables that cannot matter beside the others.
+    pub(super) left_out: &'a [usize],
+    /// The present model's hyperparameters, in the coordinates of `inputs`, and its lambda.
+    pub(super) present: Option<(&'a Hyperparameters, f64)>,
+    /// The lambda that is wanted; none to have it chosen.
+    pub(super) lambda: Option<f64>,
+    /// Most elements of a dictionary.
+    pub(super) room: usize,
+    pub(super) seed: u64,
+}
+
+/// What is answered.
+pub(super) struct Choice {
+    /// The signal variance is 1, so that the noise variance is the ridge itself; scale is for the caller.
+    pub(super) hyperparameters: Hyperparameters,
+    pub(super) lambda: f64,
+    pub(super) report: SelectionReport,
+    /// The last search for relevances, and what it found; none if there was no time, or nothing to climb. Its targets are in their
+    /// standard deviations.
+    pub(super) found: Option<Fitted>,
+    /// Structures that the first search has tried.
+    pub(super) structures: Vec<StructureReport>,
+}
+
+impl Question<'_> {
+    /// Isotropic relevances of the ladder: 2 c / D for all that are not left out.
+    fn isotropic(&self, c: f64) -> Metric {
+        let dim = self.inputs.dim();
+        let relevance = 2.0 * c / (dim - self.left_out.len().min(dim - 1)) as f64;
+        if self.settings.kernel == KernelKind::Isotropic {
+            return Metric::Isotropic(relevance);
+        }
+        Metric::Ard((0..dim).map(|d| if self.left_out.contains(&d) { 0.0 } else { relevance }).collect())
+    }
+
+    /// The kernel of a candidate.
+    fn kernel(&self, metric: Metric) -> Kernel {
+        let kinds = self.settings.kinds(self.inputs.dim());
+        Kernel::gaussian(1.0, BIAS, metric).with_profile(self.settings.profile).with_kinds(kinds)
+    }
+
+    /// Whether a metric is of the kind that was asked for. Directions that were are given; the ladder then only helps to judge.
+    fn may_be_chosen(&self, metric: &Metric) -> bool {
+        !matches!(self.settings.kernel, KernelKind::Factor(_)) || !metric.factors().is_empty()
+    }
+
+    /// Where the search for relevances begins, for targets of unit variance.
+    fn start(&self) -> Hyperparameters {
+        let metric = match self.present {
+            Some((present, _)) => present.kernel.metric.clone(),
+            None => self.isotropic(2.0),
+        };
+        let kernel = Kernel { bias_variance: 1.0, ..self.kernel(metric) };
+        Hyperparameters { kernel, noise: self.settings.noise, noise_variance: 0.1 }
+    }
+
+    /// Lambdas that are solved for: those that may be chosen, and those of the reference.
+    fn lambdas(&self) -> Vec<f64> {
+        match self.lambda {
+            None => LAMBDAS.to_vec(),
+            Some(fixed) => {
+                let others = LAMBDAS_OF_REFERENCE.into_iter().filter(|&lambda| lambda != fixed);
+                std::iter::once(fixed).chain(others).collect()
+            }
+        }
+    }
+}
+
+/// A kernel of the pool.
+struct Member {
+    name: String,
+    metric: Metric,
+    elements: usize,
+}
+
+/// The kernels that are compared, and what they are compared on.
+struct Pool<'a> {
+    question: &'a Question<'a>,
+    pieces: Pieces,
+    lambdas: Vec<f64>,
+    /// Normalised states (c, D) that dictionaries are chosen from.
+    states: Vec<f64>,
+    members: Vec<Member>,
+    contenders: Vec<Contender>,
+    keep_going: KeepGoing<'a>,
+}
+
+/// Choose. Called in a pool of threads it uses them, and gives the same bits with any number of them as long as the time suffices.
+///
+/// `keep_going` is the stop flag, asked between blocks of rows. Once `time_left`, asked between kernels, is false, the choice is among
+/// those that are there: one at least.
+///
+/// # Errors
+/// Stopped; nothing to be learned from the rows; no kernel gives numbers.
+pub(super) fn choose(
+    question: &Question<'_>,
+    note: Note<'_>,
+    keep_going: KeepGoing<'_>,
+    time_left: KeepGoing<'_>,
+) -> Result<Choice, RefitError> {
+    choose_with_pool(question, note, keep_going, time_left).map(|(choice, _)| choice)
+}
+
+fn choose_with_pool<'a>(
+    question: &'a Question<'a>,
+    note: Note<'_>,
+    keep_going: KeepGoing<'a>,
+    time_left: KeepGoing<'a>,
+) -> Result<(Choice, Pool<'a>), RefitError> {
+    let mut pool = Pool::new(question, keep_going);
+    let mut all_there = true;
+    let mut in_time = |pool: &Pool<'_>| {
+        all_there &= pool.members.is_empty() || time_left();
+        all_there
+    };
+    if let Some((present, _)) = question.present {
+        let ratio = present.noise_variance / present.kernel.signal_variance;
+        pool.add("present".into(), present.kernel.metric.clone(), Some(ratio))?;
+    }
+    for c in BEGIN {
+        if in_time(&pool) {
+            pool.add(format!("isotropic {c}"), question.isotropic(c), None)?;
+        }
+    }
+    let evidence = Evidence::new(question, &pool.pieces);
+    let (mut found, mut structures) = (None, Vec::new());
+    for number in 1..=ROUNDS {
+        if !in_time(&pool) {
+            break;
+        }
+        let returns = pool.returns()?;
+        let mut round = Round { number, note: &mut *note, structures: &mut structures, keep_going, time_left };
+        let before = found.take().map(|(_, found): Fitted| found);
+        let (proposals, next) = evidence.proposals(&returns, pool.pieces.columns(), before, &mut round)?;
+        found = next;
+        for proposal in proposals.into_iter().take(JOINING) {
+            if pool.members.iter().all(|member| member.name != proposal.name) && in_time(&pool) {
+                pool.add(proposal.name, proposal.metric, None)?;
+            }
+        }
+    }
+    let (hyperparameters, lambda, mut report) = pool.decide()?;
+    report.out_of_time = !all_there;
+    Ok((Choice { hyperparameters, lambda, report, found, structures }, pool))
+}
+
+impl<'a> Pool<'a> {
+    fn new(question: &'a Question<'a>, keep_going: KeepGoing<'a>) -> Self {
+        let columns = &question.settings.rewards;
+        let pieces = Pieces::new(&Source {
+            rows: question.rows,
+            rewards: columns,
+            discount: question.settings.discount,
+            ratio_max: question.settings.rho_max,
+            inputs: question.inputs,
+            rows_max: (ROWS_MAX / columns.len()).max(ROWS_OF_MANY_REWARDS),
+            seed: question.seed,
+        });
+        let dim = pieces.dim;
+        let chosen = pieces.sample(CANDIDATES, question.seed ^ 0xd1c7);
+        let states = chosen.iter().flat_map(|&node| &pieces.states[node * dim..(node + 1) * dim]).copied().collect();
+        let (members, contenders) = (Vec::new(), Vec::new());
+        Self { question, pieces, lambdas: question.lambdas(), states, members, contenders, keep_going }
+    }
+
+    /// Solve a kernel with each fold left out, for every lambda and ratio, and for `ratio` of its own.
+    fn add(&mut self, name: String, metric: Metric, ratio: Option<f64>) -> Result<(), RefitError> {
+        let kernel = self.question.kernel(metric.clone());
+        let (pieces, lambdas, keep_going) = (&self.pieces, &self.lambdas, self.keep_going);
+        let enough = StoppingRule { tolerance: TOLERANCE, trace: 0.0 };
+        let room = self.question.room.clamp(1, ELEMENTS);
+        let (dictionary, _) =
+            pivoted_cholesky(&kernel, pieces.dim, &self.states, enough, room, keep_going).ok_or(RefitError::Stopped)?;
+        let mut ratios = RATIOS.to_vec();
+        if let Some(ratio) = ratio.filter(|&ratio| place(&ratios, ratio).is_none() && ratio.is_finite() && ratio > 0.0)
+        {
+            ratios.push(ratio);
+        }
+        let values = out_of_fold(pieces, &dictionary, lambdas, &ratios, keep_going).ok_or(RefitError::Stopped)?;
+        self.members.push(Member { name, metric, elements: dictionary.len() });
+        self.contenders.push(Contender { ratios, values });
+        Ok(())
+    }
+
+    fn jury(&self) -> Jury<'_> {
+        Jury::new(&self.pieces, &self.lambdas, &self.contenders)
+    }
+
+    /// Where the reference begins.
+    fn start(&self, jury: &Jury<'_>) -> Result<Vec<f64>, RefitError> {
+        jury.median().ok_or(RefitError::NoAscent(DeadEnd::Kernels))
+    }
+
+    /// Lambda-returns (N, H) of a reference that the pool has made, for the evidence.
+    fn returns(&self) -> Result<Vec<f64>, RefitError> {
+        let jury = self.jury();
+        let start = self.start(&jury)?;
+        let spread = jury.spread(&jury.targets(FOLLOWING, &start));
+        let verdict = jury.judge(FOLLOWING, &start, &spread);
+        Ok(jury.targets(FITTED, &verdict.reference))
+    }
+
+    /// Whether a candidate is one of those that were asked for.
+    fn may_be_chosen(&self, candidate: Candidate) -> bool {
+        let metric = &self.members[candidate.kernel].metric;
+        self.question.may_be_chosen(metric) && (self.question.lambda.is_none() || candidate.lambda == 0)
+    }
+
+    /// The place of the present model among the candidates: its own kernel, its ridge, and the nearest lambda.
+    fn present(&self, jury: &Jury<'_>) -> Option<Candidate> {
+        let (present, lambda) = self.question.present?;
+        let lambda = if self.question.lambda.is_some() { 0 } else { nearest(&self.lambdas, lambda) };
+        let ratio = present.noise_variance / present.kernel.signal_variance;
+        let ratio = nearest(&self.contenders[0].ratios.iter().map(|r| r.ln()).collect::<Vec<f64>>(), ratio.ln());
+        let candidate = Candidate { kernel: 0, lambda, ratio };
+        (jury.candidates().contains(&candidate) && self.may_be_chosen(candidate)).then_some(candidate)
+    }
+
+    /// The candidate with the smallest lambda that chance does not tell from the best: places among `among`, the `scores` of all.
+    ///
+    /// Values vary less from sample to sample the smaller lambda is, and scores see little of that where returns are noisy. A state that
+    /// hides something makes small lambdas worse by more than a standard error.
+    fn steadiest(
+        &self,
+        jury: &Jury<'_>,
+        best: usize,
+        among: &[usize],
+        scores: &[f64],
+        verdicts: &[&Verdict],
+        spread: &[f64],
+    ) -> usize {
+        let candidates = jury.candidates();
+        let lambda = |k: usize| self.lambdas[candidates[k].lambda];
+        let of_each = self.lambdas.iter().filter(|&&l| l < lambda(best)).filter_map(|&l| {
+            let of = among.iter().copied().filter(|&k| lambda(k) == l);
+            of.min_by(|&a, &b| scores[a].total_cmp(&scores[b]))
+        });
+        let as_good = |&k: &usize| {
+            let (loss, error) = jury.difference(candidates[k], candidates[best], verdicts, spread);
+            loss <= error
+        };
+        of_each.filter(as_good).min_by(|&a, &b| lambda(a).total_cmp(&lambda(b))).unwrap_or(best)
+    }
+
+    /// The smallest sum of scores, but for what chance may explain: then the smallest lambda, or the present model.
+    fn decide(&self) -> Result<(Hyperparameters, f64, SelectionReport), RefitError> {
+        let jury = self.jury();
+        let start = self.start(&jury)?;
+        let spread = jury.spread(&jury.targets(1.0, &start));
+        let verdicts: Vec<Verdict> = DECIDING.iter().map(|&l| jury.judge(l, &start, &spread)).collect();
+        let candidates = jury.candidates();
+        let score = |k: usize| verdicts.iter().map(|v| v.scores[k]).sum::<f64>() / DECIDING.len() as f64;
+        let scores: Vec<f64> = (0..candidates.len()).map(score).collect();
+        let asked: Vec<usize> = (0..candidates.len()).filter(|&k| self.may_be_chosen(candidates[k])).collect();
+        let among = if asked.is_empty() { (0..candidates.len()).collect() } else { asked };
+        let best_by = |scores: &[f64]| among.iter().copied().min_by(|&a, &b| scores[a].total_cmp(&scores[b]));
+        let best = best_by(&scores).expect("the reference is of candidates");
+        let (all, count): (Vec<&Verdict>, f64) = (verdicts.iter().collect(), DECIDING.len() as f64);
+        let steadiest = self.steadiest(&jury, best, &among, &scores, &all, &spread);
+        let present = self.present(&jury).map(|present| {
+            let (gain, error) = jury.difference(present, candidates[best], &all, &spread);
+            (candidates.iter().position(|&c| c == present).expect("it is among them"), gain / count, error / count)
+        });
+        // What is no better than chance stays as it is: a model that changes has its price.
+        let (stays, chosen) = match present {
+            Some((place, gain, error)) if place == best || gain <= error => (true, place),
+            _ => (false, steadiest),
+        };
+        let Candidate { kernel, lambda, ratio } = candidates[chosen];
+        let one_step = candidates.iter().enumerate().filter(|(_, c)| self.lambdas[c.lambda] == 0.0).map(|(k, _)| k);
+        let one_step = one_step.min_by(|&a, &b| scores[a].total_cmp(&scores[b])).map(|one_step| {
+            let (loss, error) = jury.difference(candidates[one_step], candidates[best], &all, &spread);
+            (loss / count, error / count)
+        });
+        let about =
+            report::About { jury: &jury, scores: &scores, among: &among, chosen, best, present, stays, one_step };
+        let report = about.report(self);
+        let hyperparameters = Hyperparameters {
+            kernel: self.question.kernel(self.members[kernel].metric.clone()),
+            noise: self.question.settings.noise,
+            noise_variance: self.contenders[kernel].ratios[ratio],
+        };
+        // The present lambda may lie between those that are compared.
+        let lambda = match self.question.present {
+            Some((_, present)) if stays && self.question.lambda.is_none() => present,
+            _ => self.lambdas[lambda],
+        };
+        Ok((hyperparameters, lambda, report))
+    }
+}
+
+/// Values (N, L R H) at all nodes, with the fold of each left out; none if stopped.
+fn out_of_fold(
+    pieces: &Pieces,
+    dictionary: &Dictionary,
+    lambdas: &[f64],
+    ratios: &[f64],
+    keep_going: KeepGoing<'_>,
+) -> Option<Vec<f32>> {
+    let sums = each(FOLDS, |fold| folds::sums(pieces, pieces.folds[fold].clone(), dictionary, lambdas, keep_going));
+    let sums = sums.into_iter().collect::<Option<Vec<_>>>()?;
+    let weights = each(FOLDS, |fold| keep_going().then(|| folds::weights(&sums, fold, ratios)));
+    let weights = weights.into_iter().collect::<Option<Vec<_>>>()?;
+    drop(sums);
+    let values =
+        each(FOLDS, |fold| folds::values(pieces, pieces.folds[fold].clone(), dictionary, &weights[fold], keep_going));
+    let values = values.into_iter().collect::<Option<Vec<_>>>()?;
+    let columns = lambdas.len() * ratios.len() * pieces.columns();
+    let mut out = Vec::with_capacity(pieces.nodes() * columns);
+    for c in 0..columns {
+        for (fold, values) in pieces.folds.iter().zip(&values) {
+            out.extend_from_slice(&values[c * fold.len()..(c + 1) * fold.len()]);
+        }
+    }
+    Some(out)
+}
+
+/// Where a number stands in a list, to a percent.
+fn place(of: &[f64], value: f64) -> Option<usize> {
+    of.iter().position(|&other| (other / value - 1.0).abs() < 0.01)
+}
+
+/// Place of the number nearest to `value`.
+fn nearest(of: &[f64], value: f64) -> usize {
+    let distance = |k: &usize| (of[*k] - value).abs();
+    (0..of.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).expect("a list that is not empty")
+}

@@ -1,0 +1,220 @@
+//! Kernels that the evidence of lambda-returns asks for: relevances fitted to them, and multiples of these beside a ladder of
+//! lengthscales that are the same for all state variables, compared at the same rows.
+
+use super::super::climb::Climb;
+use super::super::error::{DeadEnd, RefitError};
+use super::super::search::{Data, Effort, EvidenceKind, Found, Search, Structure, StructureReport};
+use super::Question;
+use super::folds::each;
+use super::pieces::Pieces;
+use crate::math::dense::{Matrix, Tridiagonal};
+use crate::math::evidence::KeepGoing;
+use crate::math::kernel::{Kernel, Metric, NoiseModel, Points};
+use crate::math::optimise::Ascent;
+use crate::settings::{SelectBy, Settings};
+use crate::transition::Rows;
+
+/// Squared lengthscales of the ladder: c makes every relevance 2 c / D, in normalised coordinates.
+const LADDER: [f64; 6] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
+/// Multiples of the relevances found that are tried beside them: rows that are left out by a subset ask for finer ones.
+const MULTIPLES: [f64; 4] = [1.0 / 3.0, 1.0, 3.0, 10.0];
+/// Ridges that an evidence is the largest over, relative to the signal variance.
+const RIDGES: [f64; 8] = [3e-3, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
+/// Rows of the evidence that compares kernels and fits relevances.
+const ROWS: usize = 600;
+/// The same with many state variables.
+const ROWS_OF_MANY: usize = 1000;
+/// Number of state variables from which they are many.
+const MANY: usize = 8;
+/// A search needs at least so many rows of positive weight.
+const ROWS_MIN: usize = 16;
+/// Evaluations of one ascent: relevances that are multiplied afterwards need not be found to the last digit.
+const EVALUATIONS: usize = 30;
+
+/// A search for relevances, and what it has found.
+pub(super) type Fitted = (Search, Found);
+
+/// A kernel that the evidence speaks for.
+pub(super) struct Proposal {
+    pub(super) name: String,
+    pub(super) metric: Metric,
+    /// Largest log evidence over signal variance and ridge, nats.
+    evidence: f64,
+}
+
+/// The rows that the evidence is of, and their lambda-returns: of every reward about its mean, in its standard deviations.
+pub(super) struct Evidence<'a> {
+    question: &'a Question<'a>,
+    rows: Rows,
+    nodes: Vec<usize>,
+    states: Vec<f64>,
+}
+
+impl<'a> Evidence<'a> {
+    pub(super) fn new(question: &'a Question<'a>, pieces: &Pieces) -> Self {
+        let dim = pieces.dim;
+        let nodes = pieces.weighted_sample(if dim < MANY { ROWS } else { ROWS_OF_MANY }, question.seed ^ 0xe71d);
+        let mut rows = Rows::new(dim, question.rows.rewards_per_row);
+        let mut states = Vec::with_capacity(nodes.len() * dim);
+        for &node in &nodes {
+            let row = pieces.row[node].expect("only rows are sampled");
+            rows.extend(question.rows, row..row + 1);
+            states.extend_from_slice(&pieces.states[node * dim..(node + 1) * dim]);
+        }
+        Self { question, rows, nodes, states }
+    }
+
+    /// `returns` (N, H) at all nodes, as (k, H) at the rows looked at.
+    fn targets(&self, returns: &[f64], columns: usize) -> Matrix {
+        let (all, count) = (returns.len() / columns, self.nodes.len());
+        let mut out = Matrix::zeros(count, columns);
+        for (h, returns) in returns.chunks_exact(all).enumerate() {
+            let column = out.col_mut(h);
+            column.iter_mut().zip(&self.nodes).for_each(|(y, &node)| *y = returns[node]);
+            let mean = column.iter().sum::<f64>() / count as f64;
+            column.iter_mut().for_each(|y| *y -= mean);
+            let deviation = (column.iter().map(|y| y * y).sum::<f64>() / count as f64).sqrt();
+            if deviation > 1e-10 * mean.abs() {
+                column.iter_mut().for_each(|y| *y /= deviation);
+            }
+        }
+        out
+    }
+
+    /// Search for relevances, and then the kernels of ladder and multiples, those with the most evidence first. `before` is what the
+    /// search of the round before has found; `name` says which round this is.
+    pub(super) fn proposals(
+        &self,
+        returns: &[f64],
+        columns: usize,
+        before: Option<Found>,
+        round: &mut Round<'_>,
+    ) -> Result<(Vec<Proposal>, Option<Fitted>), RefitError> {
+        let targets = self.targets(returns, columns);
+        let found = match self.search(&targets, before, round) {
+            // The ladder stands without it.
+            Err(RefitError::NoAscent(_)) => None,
+            found => Some(found?),
+        };
+        let mut metrics: Vec<(String, Metric)> =
+            LADDER.iter().map(|&c| (format!("isotropic {c}"), self.question.isotropic(c))).collect();
+        if let Some((_, found)) = &found {
+            let metric = found.hyperparameters().kernel.metric;
+            let name = format!("{} {}", found.structure.name, round.number);
+            let multiples = MULTIPLES.iter().map(|&q| match q {
+                1.0 => (name.clone(), metric.clone()),
+                _ => (format!("{name} x {q:.2}"), multiplied(&metric, q)),
+            });
+            metrics.extend(multiples);
+        }
+        metrics.retain(|(_, metric)| self.question.may_be_chosen(metric));
+        let (states, few) = self.compared(&targets);
+        let evidence = each(metrics.len(), |k| {
+            let kernel = self.question.kernel(metrics[k].1.clone());
+            (round.keep_going)().then(|| profiled(&kernel, self.rows.dim, &states, &few))
+        });
+        let mut out = Vec::new();
+        for ((name, metric), evidence) in metrics.into_iter().zip(evidence) {
+            out.push(Proposal { name, metric, evidence: evidence.ok_or(RefitError::Stopped)? });
+        }
+        out.sort_by(|a, b| b.evidence.total_cmp(&a.evidence));
+        Ok((out, found))
+    }
+
+    /// States and targets of the rows that kernels are compared at: evenly spaced ones of those that relevances are fitted to.
+    fn compared(&self, targets: &Matrix) -> (Vec<f64>, Matrix) {
+        let (all, dim) = (targets.rows(), self.rows.dim);
+        let count = all.min(ROWS);
+        let rows: Vec<usize> = (0..count).map(|k| k * all / count).collect();
+        let states = rows.iter().flat_map(|&i| &self.states[i * dim..(i + 1) * dim]).copied().collect();
+        let mut few = Matrix::zeros(count, targets.cols());
+        for h in 0..targets.cols() {
+            few.col_mut(h).iter_mut().zip(&rows).for_each(|(y, &i)| *y = targets.at(i, h));
+        }
+        (states, few)
+    }
+
+    fn search(&self, targets: &Matrix, before: Option<Found>, round: &mut Round<'_>) -> Result<Fitted, RefitError> {
+        let question = self.question;
+        if self.nodes.len() < ROWS_MIN {
+            return Err(RefitError::NoAscent(DeadEnd::Rows(self.nodes.len())));
+        }
+        let settings = Settings {
+            // Lambda-returns at rows that are far apart are regressed on their states.
+            noise: NoiseModel::Correlated,
+            evidence: SelectBy::Exact,
+            evidence_rows: self.nodes.len().max(1),
+            search_starts: 3,
+            ..question.settings.clone()
+        };
+        let data = Data {
+            rows: &self.rows,
+            inputs: question.inputs,
+            targets,
+            left_out: question.left_out,
+            room: question.room,
+            seed: question.seed,
+            profiled: None,
+        };
+        let mut search = Search::new(&settings, &data)?;
+        search.effort = Effort { finalists: 1, evaluations: EVALUATIONS };
+        let present = question.start();
+        let Round { number, note, .. } = round;
+        let mut climb = Climb {
+            search: &search,
+            present: &present,
+            by: EvidenceKind::Exact,
+            note: &mut |structure: &Structure, rows, found: &[Ascent]| note(*number, structure, rows, found),
+            keep_going: round.keep_going,
+            time_left: round.time_left,
+        };
+        let found = match before {
+            Some(found) => climb.again(found)?,
+            None => climb.select(settings.kernel, round.structures)?,
+        };
+        Ok((search, found))
+    }
+}
+
+/// What a round of the search tells, and what may end it.
+pub(super) struct Round<'a> {
+    /// From 1.
+    pub(super) number: usize,
+    pub(super) note: super::Note<'a>,
+    pub(super) structures: &'a mut Vec<StructureReport>,
+    pub(super) keep_going: KeepGoing<'a>,
+    pub(super) time_left: KeepGoing<'a>,
+}
+
+/// The metric with all inverse squared lengthscales multiplied.
+fn multiplied(metric: &Metric, by: f64) -> Metric {
+    match metric {
+        Metric::Isotropic(h) => Metric::Isotropic(h * by),
+        Metric::Ard(a) => Metric::Ard(a.iter().map(|a| a * by).collect()),
+        Metric::Factor { relevance, factors } => Metric::Factor {
+            relevance: relevance.iter().map(|a| a * by).collect(),
+            factors: factors.iter().map(|f| f.iter().map(|f| f * by.sqrt()).collect()).collect(),
+        },
+    }
+}
+
+/// The exact log evidence of `targets` (k, H) at `states` (k, D) under a kernel, nats, up to a constant: at the best signal variance
+/// and the best of [`RIDGES`].
+/// ```text
+/// K = Q T Q',   -1/2 [H log|T + r I| + k H log(sum over H of y'Q (T + r I)^-1 Q'y / (k H))]
+/// ```
+fn profiled(kernel: &Kernel, dim: usize, states: &[f64], targets: &Matrix) -> f64 {
+    let (count, columns) = (targets.rows(), targets.cols() as f64);
+    let points = kernel.project(dim, states);
+    let mut gram = Matrix::zeros(count, count);
+    kernel.block(&Points::new(kernel.projected_dim(dim), &points), &points, &mut gram.view_mut());
+    let mut turned = targets.clone();
+    // A matrix that is not finite says nothing for its kernel.
+    let Ok(reduced) = Tridiagonal::reduce(&gram, &mut turned) else { return f64::NEG_INFINITY };
+    let observed = count as f64 * columns;
+    let at = |&ridge: &f64| {
+        let (log_determinant, quadratic) = reduced.with_ridge(ridge, &turned)?;
+        Some(-0.5 * (columns * log_determinant + observed * (quadratic / observed).max(f64::MIN_POSITIVE).ln()))
+    };
+    RIDGES.iter().filter_map(at).fold(f64::NEG_INFINITY, f64::max)
+}

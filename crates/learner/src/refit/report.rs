@@ -1,0 +1,351 @@
+//! What a refit found, in numbers.
+
+use super::referee::SelectionReport;
+use super::screening::{Dependence, name, sampled};
+use super::search::{EvidenceKind, Structure, StructureReport};
+use crate::diagnostics::Diagnostic;
+use crate::math::dense::Matrix;
+use crate::math::embedding::StateKind;
+use crate::math::evidence::parameter_names;
+use crate::math::kernel::{Direction, Hyperparameters};
+use crate::math::optimise::Ascent;
+use crate::snapshot::Inputs;
+
+/// Evidence drop, in nats, from which a state variable matters: odds of more than twenty thousand to one. log D is added, since
+/// the luckiest of D irrelevant variables gains about that much.
+const MATTERS: f64 = 10.0;
+/// Evidence drop, in nats, from which a variable may matter. Returns share their noise, which inflates the evidence.
+const MATTERS_LITTLE: f64 = 4.0;
+/// Trace gap above which a dictionary is too small to select a model with, nats (docs/mathematics.md (E9)).
+const GAP_TOO_LARGE: f64 = 5.0;
+/// Exact evidence given up for a dictionary that is full, above which it is too small, nats.
+const GIVEN_UP_TOO_MUCH: f64 = 20.0;
+/// 1/2 y' Q^-1 y below this share of n / 2 says that a floor is active (docs/mathematics.md (E4)).
+const FIT_LOW: f64 = 0.8;
+/// Returns further out than this from their median, in robust standard deviations, are outliers.
+const OUTLYING_RETURN: f64 = 100.0;
+/// They are few if they are further out than this in standard deviations of all returns: rewards that are seen rarely decay through
+/// the returns before them, and are no fault.
+const FEW_OUTLIERS: f64 = 8.0;
+
+/// Why a refit was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefitTrigger {
+    /// Enough rows since the last one.
+    Rows,
+    /// Incoming rewards are predicted worse than they were.
+    ScoreDrop,
+    /// Novel states find the dictionary full.
+    DictionaryFull,
+    /// A request.
+    Requested,
+}
+
+impl RefitTrigger {
+    /// The word used on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::ScoreDrop => "score_drop",
+            Self::DictionaryFull => "dictionary_full",
+            Self::Requested => "requested",
+        }
+    }
+}
+
+/// What a refit found, for people and for judging.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefitReport {
+    /// Why it was started.
+    pub trigger: RefitTrigger,
+    /// Rows that it looked at: those of the window, or the last of them where rows are forgotten.
+    pub rows: u64,
+    /// Effective number of rows of the rebuilt model, where rows are forgotten.
+    pub rows_effective: Option<f64>,
+    /// What the hyperparameters were selected by in the end.
+    pub evidence: EvidenceKind,
+    /// Rows that this evidence was computed on.
+    pub evidence_rows: usize,
+    /// Name of the structure selected, as in `structures`.
+    pub structure: String,
+    /// Log evidence of the present hyperparameters on those rows, nats; none if they fail there.
+    pub evidence_before: Option<f64>,
+    /// Log evidence of the hyperparameters found, on the same rows and targets, nats.
+    pub evidence_after: Option<f64>,
+    /// Exact evidence given up, on `evidence_rows` of the settings, for what the dictionary can carry, nats: what the exact search
+    /// reached less what the model selected by the bound has. None if the bound was not used.
+    pub evidence_loss: Option<f64>,
+    /// 1/2 y' Q^-1 y over n / 2: 1 at an optimum that no bound holds.
+    pub fit_ratio: Option<f64>,
+    /// Evaluations of the evidence with gradient.
+    pub evaluations: usize,
+    /// Bounds that hold the optimum; empty if none.
+    pub active_bounds: Vec<HeldBound>,
+    /// Whether the time budget ended the search.
+    pub out_of_time: bool,
+    /// Dictionary size of the rebuilt model.
+    pub dictionary_size: usize,
+    /// Variational trace gap of the rebuilt model, nats (above 5: the dictionary is too small to select with).
+    pub trace_gap: f64,
+    /// ICD tolerance of the rebuilt model relative to v0 + b.
+    pub tolerance: f64,
+    /// Rows that it never learned, because the stream was faster than it could be caught up.
+    pub rows_left_out: u64,
+    /// The structures that were compared, in the order in which they were tried.
+    pub structures: Vec<StructureReport>,
+    /// What each state variable means to the value (D,).
+    pub variables: Vec<VariableReport>,
+    /// Directions of a factor model, the strongest first; empty for others.
+    pub directions: Vec<Direction>,
+    /// Which evidence the support of the variables is of; none if it could not be computed.
+    pub evidence_drop_by: Option<EvidenceKind>,
+    /// What the refit has noticed.
+    pub findings: Vec<Diagnostic>,
+    /// Every ascent, those on few rows first, later rounds last; within a stage the best first.
+    pub ascents: Vec<AscentReport>,
+    /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
+    /// relevances then, and what is said of it above is none.
+    pub selection: Option<SelectionReport>,
+}
+
+/// A bound of the search that holds the optimum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldBound {
+    /// Name of the parameter.
+    pub parameter: String,
+    /// Whether it is the upper one.
+    pub upper: bool,
+}
+
+/// One ascent of a search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AscentReport {
+    /// Round of targets, from 1.
+    pub round: usize,
+    /// Name of its structure.
+    pub structure: String,
+    /// Names of its parameters.
+    pub names: Vec<String>,
+    /// Rows that its evidence was computed on.
+    pub rows: usize,
+    /// Where it went.
+    pub ascent: Ascent,
+}
+
+impl AscentReport {
+    /// Those of one structure in one round, on so many rows.
+    pub(super) fn of<'a>(
+        round: usize,
+        structure: &'a Structure,
+        dim: usize,
+        rows: usize,
+        found: &'a [Ascent],
+    ) -> impl Iterator<Item = Self> + 'a {
+        let names = parameter_names(&structure.like.kernel.metric, dim);
+        found.iter().map(move |ascent| Self {
+            round,
+            structure: structure.name.clone(),
+            names: names.clone(),
+            rows,
+            ascent: ascent.clone(),
+        })
+    }
+}
+
+/// What one state variable means to the value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VariableReport {
+    /// Its name; `state_0`, `state_1`, ... by default.
+    pub name: String,
+    /// Entry of Omega on the diagonal, in normalised coordinates: 0 if it is left out.
+    pub relevance: f64,
+    /// Distance in its own unit over which the value changes, all else fixed; none if it is left out.
+    pub lengthscale: Option<f64>,
+    /// The same in its standard deviations.
+    pub lengthscale_in_deviations: Option<f64>,
+    /// Evidence lost if it and its copies were left out and all else stayed, nats.
+    pub evidence_drop: Option<f64>,
+    /// The short of it.
+    pub verdict: Verdict,
+}
+
+/// Whether a state variable matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Leaving it out would cost much evidence.
+    Matters,
+    /// Leaving it out would cost some.
+    MattersLittle,
+    /// Leaving it out would cost nothing worth mentioning.
+    DoesNotMatter,
+    /// It has been left out: the evidence did not fall.
+    Removed,
+    /// It has the same value in all rows.
+    Constant,
+    /// It is a copy of the state variable of this index, which stands for both.
+    CopyOf(usize),
+}
+
+impl Verdict {
+    /// The word used on the wire and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Matters => "matters",
+            Self::MattersLittle => "matters_little",
+            Self::DoesNotMatter => "does_not_matter",
+            Self::Removed => "removed",
+            Self::Constant => "constant",
+            Self::CopyOf(_) => "copy",
+        }
+    }
+}
+
+/// Median and robust standard deviation (from the quartiles) of some numbers.
+fn median_and_deviation(values: &mut [f64]) -> (f64, f64) {
+    values.sort_unstable_by(f64::total_cmp);
+    let at = |q: f64| values[((values.len() - 1) as f64 * q).round() as usize];
+    // The quartiles of a normal distribution are 1.349 standard deviations apart.
+    (at(0.5), (at(0.75) - at(0.25)) / 1.349)
+}
+
+/// The state variables under the hyperparameters found, in normalised coordinates.
+pub(super) fn variables(
+    hyperparameters: &Hyperparameters,
+    inputs: &Inputs,
+    dependence: &Dependence,
+    support: Option<&[f64]>,
+) -> Vec<VariableReport> {
+    let dim = inputs.dim();
+    let omega = hyperparameters.kernel.metric.matrix(dim);
+    let luck = (dim as f64).ln();
+    (0..dim)
+        .map(|d| {
+            let relevance = omega.at(d, d);
+            let kept = relevance > 0.0;
+            let support = support.map(|s| s[d]).filter(|_| kept);
+            let kernel = &hyperparameters.kernel;
+            let length = kernel.lengthscale(d, dim).filter(|_| kept);
+            let real = kernel.kind_of(d) == StateKind::Real;
+            let copied = dependence.copies.iter().find(|&&(copy, _)| copy == d).map(|&(_, of)| of);
+            let verdict = match (copied, support) {
+                _ if dependence.constant.contains(&d) => Verdict::Constant,
+                (Some(of), _) if !kept => Verdict::CopyOf(of),
+                _ if !kept => Verdict::Removed,
+                (_, Some(support)) if support >= MATTERS + luck => Verdict::Matters,
+                (_, Some(support)) if support >= MATTERS_LITTLE + luck => Verdict::MattersLittle,
+                (_, Some(_)) => Verdict::DoesNotMatter,
+                // Without support the lengthscale has to say it: over ten standard deviations hardly anything changes.
+                (_, None) if relevance >= 0.1 => Verdict::Matters,
+                (_, None) if relevance >= 0.01 => Verdict::MattersLittle,
+                (_, None) => Verdict::DoesNotMatter,
+            };
+            VariableReport {
+                name: name(inputs, d),
+                relevance,
+                lengthscale: length.map(|l| l * inputs.scale[d]),
+                lengthscale_in_deviations: length.filter(|_| real),
+                evidence_drop: support,
+                verdict,
+            }
+        })
+        .collect()
+}
+
+/// What the sentences of a report are made from, besides the report itself.
+pub(super) struct Circumstances<'a> {
+    pub(super) hyperparameters: &'a Hyperparameters,
+    pub(super) inputs: &'a Inputs,
+    pub(super) dependence: &'a Dependence,
+    /// (n, H).
+    pub(super) targets: &'a Matrix,
+    /// Whether the noise stands at its floor, and a lengthscale at its finest.
+    pub(super) noise_at_floor: bool,
+    pub(super) finest: bool,
+    /// Directions that were asked for.
+    pub(super) directions_asked: usize,
+    /// Whether the bound of all rows was wanted.
+    pub(super) bound_wanted: bool,
+    /// An ascent that got nowhere because a covariance became singular.
+    pub(super) singular: bool,
+    pub(super) dictionary_max: usize,
+}
+
+/// Diagnostics of a selection by evidence.
+pub(super) fn evidence_diagnostics(report: &RefitReport, about: &Circumstances<'_>) -> Vec<Diagnostic> {
+    let mut out = Vec::new();
+    let (rows, used, elements) = (report.rows, report.evidence_rows as u64, report.dictionary_size);
+    let without_bound =
+        report.evidence == EvidenceKind::Exact && used != rows && about.bound_wanted && report.out_of_time;
+    out.push(match report.evidence {
+        EvidenceKind::Exact => Diagnostic::SelectedByEvidence { used, rows, without_bound },
+        EvidenceKind::Sparse => Diagnostic::SelectedByBound { rows: used },
+    });
+    if report.out_of_time && (report.evidence == EvidenceKind::Sparse || !about.bound_wanted) {
+        out.push(Diagnostic::BudgetEnded);
+    }
+    let gap = report.trace_gap;
+    let full = elements * 10 >= about.dictionary_max * 9;
+    // The optimum of all rows differs from that of a subset, so some evidence is always lost.
+    match report.evidence_loss.filter(|&nats| full && nats > GIVEN_UP_TOO_MUCH) {
+        Some(nats) => out.push(Diagnostic::EvidenceLost { elements, nats }),
+        None if gap <= GAP_TOO_LARGE => {}
+        None => out.push(Diagnostic::TraceGap { elements, nats: gap, full }),
+    }
+    if about.noise_at_floor && about.finest {
+        out.push(Diagnostic::EvidenceCollapses);
+    } else if about.noise_at_floor {
+        out.push(Diagnostic::NoiseAtFloor);
+    } else if let Some(fit_ratio) = report.fit_ratio.filter(|&r| r < FIT_LOW && !report.active_bounds.is_empty()) {
+        out.push(Diagnostic::ActiveBound { fit_ratio });
+    }
+    let (asked, given) = (about.directions_asked, about.hyperparameters.kernel.metric.factors().len());
+    if given < asked {
+        out.push(Diagnostic::FewerDirections { asked, given });
+    }
+    if about.singular {
+        out.push(Diagnostic::SingularCovariance);
+    }
+    let Circumstances { inputs, dependence, .. } = *about;
+    out.extend(dependence.diagnostics(inputs));
+    out.extend((0..about.targets.cols()).filter_map(|h| outlying_returns(about.targets.col(h))));
+    out.extend(dependence.counted_twice(about.hyperparameters));
+    out
+}
+
+/// Diagnostics of a selection by held-out returns.
+pub(super) fn selection_diagnostics(
+    report: &RefitReport,
+    hyperparameters: &Hyperparameters,
+    inputs: &Inputs,
+    dependence: &Dependence,
+    dictionary_max: usize,
+) -> Vec<Diagnostic> {
+    let mut out = Vec::new();
+    let Some(selection) = &report.selection else { return out };
+    out.push(Diagnostic::SelectedByReturns {
+        rows: selection.rows,
+        pieces: selection.pieces,
+        kernels: selection.candidates.len(),
+    });
+    out.extend(selection.findings.iter().cloned());
+    if report.out_of_time {
+        out.push(Diagnostic::BudgetEnded);
+    }
+    let (nats, elements) = (report.trace_gap, report.dictionary_size);
+    if nats > GAP_TOO_LARGE && elements * 10 >= dictionary_max * 9 {
+        out.push(Diagnostic::TraceGap { elements, nats, full: true });
+    }
+    out.extend(dependence.diagnostics(inputs));
+    out.extend(dependence.counted_twice(hyperparameters));
+    out
+}
+
+/// Returns (n,) far outside of all others.
+fn outlying_returns(y: &[f64]) -> Option<Diagnostic> {
+    let mut sample: Vec<f64> = sampled(y.len()).map(|i| y[i]).collect();
+    let (median, deviation) = median_and_deviation(&mut sample);
+    let furthest = y.iter().map(|y| (y - median).abs()).fold(0.0, f64::max);
+    let all = (y.iter().map(|y| (y - median).powi(2)).sum::<f64>() / y.len().max(1) as f64).sqrt();
+    let outlying = deviation > 0.0 && furthest > OUTLYING_RETURN * deviation && furthest > FEW_OUTLIERS * all;
+    outlying.then(|| Diagnostic::OutlyingReturns { deviations: furthest / deviation })
+}

@@ -1,0 +1,201 @@
+//! The parts of messages that carry a model.
+
+use super::ArrayForm;
+use super::tensor::Written;
+use criticd_learner::math::embedding::StateKind;
+use criticd_learner::math::kernel::{Hyperparameters, Metric, Profile};
+use criticd_learner::snapshot::{Inputs, Snapshot};
+use serde::Serialize;
+
+/// The beginning of a message that carries a model: which one it is.
+#[derive(Serialize)]
+pub(super) struct HeadBody<'a> {
+    r#type: &'static str,
+    critic: &'a str,
+    generation: u64,
+    revision: u64,
+    offset: u64,
+    transitions: u64,
+    time: f64,
+}
+
+impl<'a> HeadBody<'a> {
+    pub(super) fn new(kind: &'static str, snapshot: &'a Snapshot) -> Self {
+        Self {
+            r#type: kind,
+            critic: &snapshot.critic,
+            generation: snapshot.generation,
+            revision: snapshot.revision,
+            offset: snapshot.offset,
+            transitions: snapshot.transitions,
+            time: snapshot.time,
+        }
+    }
+}
+
+/// Noise and kernel, of a snapshot or of changed weights.
+#[derive(Serialize)]
+pub(super) struct ModelBody<'a> {
+    noise: NoiseBody,
+    kernel: KernelBody<'a>,
+}
+
+impl<'a> ModelBody<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, form: ArrayForm) -> Self {
+        let Snapshot { hyperparameters, .. } = snapshot;
+        Self { noise: NoiseBody::from(hyperparameters), kernel: KernelBody::new(hyperparameters, snapshot.dim(), form) }
+    }
+}
+
+/// What rows change in a model of one generation.
+#[derive(Serialize)]
+pub(super) struct PosteriorBody<'a> {
+    dictionary: Written<'a>,
+    weights: Written<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variance: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_evidence: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+    #[serde(skip_serializing_if = "is_one")]
+    lambda: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    returns: Option<ReturnsBody<'a>>,
+    #[serde(skip_serializing_if = "is_false")]
+    provisional: bool,
+}
+
+impl<'a> PosteriorBody<'a> {
+    /// With the rows of the dictionary from `known_rows` on.
+    pub(super) fn new(snapshot: &'a Snapshot, known_rows: usize, form: ArrayForm, variance: bool) -> Self {
+        Self {
+            dictionary: Written::matrix(&snapshot.dictionary, known_rows, form),
+            weights: Written::columns(&snapshot.weights, form),
+            variance: snapshot.variance.as_ref().filter(|_| variance).map(|c| Written::matrix(c, 0, form)),
+            log_evidence: snapshot.log_evidence,
+            score: snapshot.score,
+            lambda: snapshot.lambda,
+            returns: ReturnsBody::new(snapshot, form),
+            provisional: snapshot.provisional,
+        }
+    }
+}
+
+/// How returns scatter about V, where a model says so.
+#[derive(Serialize)]
+struct ReturnsBody<'a> {
+    level: Written<'a>,
+    weights: Written<'a>,
+    floor: Written<'a>,
+    factor: f64,
+    pairs: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coverage: Option<f64>,
+}
+
+impl<'a> ReturnsBody<'a> {
+    fn new(snapshot: &'a Snapshot, form: ArrayForm) -> Option<Self> {
+        snapshot.returns.as_ref().map(|spread| Self {
+            level: Written::vector(&spread.level, form),
+            weights: Written::columns(&spread.weights, form),
+            floor: Written::vector(&spread.floor, form),
+            factor: spread.factor,
+            pairs: spread.pairs,
+            coverage: spread.coverage,
+        })
+    }
+}
+
+/// What a reader takes where lambda is left out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+pub(super) fn is_one(value: &f64) -> bool {
+    *value == 1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+pub(super) fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[derive(Serialize)]
+struct NoiseBody {
+    model: &'static str,
+    variance: f64,
+}
+
+impl From<&Hyperparameters> for NoiseBody {
+    fn from(hyperparameters: &Hyperparameters) -> Self {
+        Self { model: hyperparameters.noise.name(), variance: hyperparameters.noise_variance }
+    }
+}
+
+#[derive(Serialize)]
+struct KernelBody<'a> {
+    kind: &'static str,
+    signal_variance: f64,
+    bias_variance: f64,
+    relevance: Written<'a>,
+    /// Left out where it is what readers take it for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'static str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    kinds: &'a [StateKind],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    factors: Option<Written<'a>>,
+    /// Eigenvectors and eigenvalues of Omega: what a reader would otherwise have to compute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directions: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strengths: Option<Written<'a>>,
+}
+
+impl<'a> KernelBody<'a> {
+    fn new(hyperparameters: &'a Hyperparameters, dim: usize, form: ArrayForm) -> Self {
+        let kernel = &hyperparameters.kernel;
+        let relevance = kernel.metric.relevance(dim);
+        let (factors, directions, strengths) = match &kernel.metric {
+            Metric::Factor { factors, .. } => {
+                let found = kernel.metric.directions(dim);
+                let strengths: Vec<f64> = found.iter().map(|d| d.strength).collect();
+                (
+                    Some(Written::rows(factors, dim, form)),
+                    Some(Written::of(found.len(), dim, move |i, j| found[i].vector[j], form)),
+                    Some(Written::of(strengths.len(), 1, move |i, _| strengths[i], form).flat()),
+                )
+            }
+            Metric::Isotropic(_) | Metric::Ard(_) => (None, None, None),
+        };
+        Self {
+            kind: kernel.metric.kind(),
+            profile: (kernel.profile != Profile::Gaussian).then(|| kernel.profile.name()),
+            kinds: &kernel.kinds,
+            signal_variance: kernel.signal_variance,
+            bias_variance: kernel.bias_variance,
+            relevance: Written::of(dim, 1, move |i, _| relevance[i], form).flat(),
+            factors,
+            directions,
+            strengths,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct InputsBody<'a> {
+    dim: usize,
+    shift: Written<'a>,
+    scale: Written<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<&'a [String]>,
+}
+
+impl<'a> InputsBody<'a> {
+    pub(super) fn new(inputs: &'a Inputs, form: ArrayForm) -> Self {
+        Self {
+            dim: inputs.dim(),
+            shift: Written::vector(&inputs.shift, form),
+            scale: Written::vector(&inputs.scale, form),
+            names: inputs.names.as_deref(),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Heads as files, messages and configurations write them.
+
+use super::checks::{check_count, finite_vector, nested, rows};
+use super::reader::{Field, Head as Kind};
+use super::tensor::Written;
+use super::{ArrayForm, ErrorCode, WireError};
+use criticd_learner::heads::{Continuation, Cumulant, Head, HeadBasis, HeadsSnapshot, Rate};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+const HEADS_KEYS: [&str; 6] =
+    ["heads.heads", "heads.weights", "heads.signals", "heads.ratios", "heads.weightings", "heads.bases"];
+const BASIS_KEYS: [&str; 2] = ["heads.bases.vectors", "heads.bases.values"];
+
+/// A cumulant as it is written: `{"kind": "reward", "index": 0}`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+enum CumulantForm {
+    Reward { index: usize },
+    State { index: usize },
+    NextState { index: usize },
+    Action { index: usize },
+    Constant { value: f64 },
+    Event { index: usize, above: f64 },
+}
+
+/// A continuation as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+enum ContinuationForm {
+    Constant {
+        value: f64,
+    },
+    Inside {
+        index: usize,
+        low: f64,
+        high: f64,
+        #[serde(default)]
+        outside: f64,
+    },
+    Reward {
+        index: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WeightForm {
+    index: usize,
+}
+
+/// A head as it is written, `proto/README.md`, "Heads".
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeadForm {
+    name: String,
+    cumulant: CumulantForm,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    discount: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timescale: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    terminal_reward: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    continuation: Option<ContinuationForm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weight: Option<WeightForm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    noise_variance: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signal: Option<f64>,
+}
+
+impl HeadForm {
+    /// The head that it describes; one that names neither discount nor timescale has `discount`.
+    ///
+    /// # Errors
+    /// If it names both.
+    pub fn head(self, discount: f64) -> Result<Head, String> {
+        let rate = match (self.discount, self.timescale) {
+            (Some(_), Some(_)) => return Err("timescale: a head has this or a discount, not both".to_owned()),
+            (None, Some(seconds)) => Rate::Timescale(seconds),
+            (own, None) => Rate::Discount(own.unwrap_or(discount)),
+        };
+        let cumulant = match self.cumulant {
+            CumulantForm::Reward { index } => Cumulant::Reward(index),
+            CumulantForm::State { index } => Cumulant::State(index),
+            CumulantForm::NextState { index } => Cumulant::NextState(index),
+            CumulantForm::Action { index } => Cumulant::Action(index),
+            CumulantForm::Constant { value } => Cumulant::Constant(value),
+            CumulantForm::Event { index, above } => Cumulant::Event { index, above },
+        };
+        let continuation = match self.continuation {
+            None => Continuation::Constant(1.0),
+            Some(ContinuationForm::Constant { value }) => Continuation::Constant(value),
+            Some(ContinuationForm::Inside { index, low, high, outside }) => {
+                Continuation::Inside { index, low, high, outside }
+            }
+            Some(ContinuationForm::Reward { index }) => Continuation::Reward(index),
+        };
+        Ok(Head {
+            continuation,
+            terminal_reward: self.terminal_reward.unwrap_or(0.0),
+            weight: self.weight.map(|weight| weight.index),
+            noise_variance: self.noise_variance,
+            signal: self.signal,
+            ..Head::new(self.name, cumulant, rate)
+        })
+    }
+}
+
+impl From<&Head> for HeadForm {
+    fn from(head: &Head) -> Self {
+        let (discount, timescale) = match head.rate {
+            Rate::Discount(discount) => (Some(discount), None),
+            Rate::Timescale(seconds) => (None, Some(seconds)),
+        };
+        Self {
+            name: head.name.clone(),
+            cumulant: match head.cumulant {
+                Cumulant::Reward(index) => CumulantForm::Reward { index },
+                Cumulant::State(index) => CumulantForm::State { index },
+                Cumulant::NextState(index) => CumulantForm::NextState { index },
+                Cumulant::Action(index) => CumulantForm::Action { index },
+                Cumulant::Constant(value) => CumulantForm::Constant { value },
+                Cumulant::Event { index, above } => CumulantForm::Event { index, above },
+            },
+            discount,
+            timescale,
+            terminal_reward: (head.terminal_reward != 0.0).then_some(head.terminal_reward),
+            continuation: match head.continuation {
+                Continuation::Constant(1.0) => None,
+                Continuation::Constant(value) => Some(ContinuationForm::Constant { value }),
+                Continuation::Inside { index, low, high, outside } => {
+                    Some(ContinuationForm::Inside { index, low, high, outside })
+                }
+                Continuation::Reward(index) => Some(ContinuationForm::Reward { index }),
+            },
+            weight: head.weight.map(|index| WeightForm { index }),
+            noise_variance: head.noise_variance,
+            signal: head.signal,
+        }
+    }
+}
+
+/// Read a file of heads: JSON, a list of them or an object with one under `heads`, or TOML with `[[heads]]`. Heads that name neither
+/// discount nor timescale have `discount`.
+///
+/// # Errors
+/// What is wrong with which field of which head.
+pub fn heads_from_str(text: &str, discount: f64) -> Result<Vec<Head>, String> {
+    let looks_like_json = text.trim_start().starts_with('{') || text.trim_start().starts_with("[{");
+    let value: Value = match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(e) if looks_like_json => return Err(e.to_string()),
+        Err(_) => toml::from_str(text).map_err(|e| e.to_string())?,
+    };
+    let list = match value {
+        Value::Object(mut keys) => keys.remove("heads").ok_or("heads: missing; a list of heads is needed")?,
+        list => list,
+    };
+    let Value::Array(list) = list else { return Err("heads: not a list".to_owned()) };
+    list.into_iter().enumerate().map(|(i, value)| head_from_value(i, value, discount)).collect()
+}
+
+/// One head of a list.
+fn head_from_value(i: usize, value: Value, discount: f64) -> Result<Head, String> {
+    let name = value.get("name").and_then(Value::as_str).map(|name| format!(" ({name})")).unwrap_or_default();
+    let form: Result<HeadForm, _> = serde_path_to_error::deserialize(value);
+    let form = form.map_err(|e| {
+        let path = e.path().to_string();
+        let place = if path == "." { String::new() } else { format!("{path}: ") };
+        format!("heads[{i}]{name}: {place}{}", e.inner())
+    })?;
+    form.head(discount).map_err(|what| format!("heads[{i}]{name}: {what}"))
+}
+
+/// The heads of a snapshot, as it is written.
+#[derive(Serialize)]
+pub(super) struct HeadsBody<'a> {
+    heads: Vec<HeadForm>,
+    weights: Written<'a>,
+    signals: Written<'a>,
+    ratios: Written<'a>,
+    weightings: &'a [usize],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bases: Vec<BasisBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct BasisBody<'a> {
+    vectors: Written<'a>,
+    values: Written<'a>,
+}
+
+impl<'a> HeadsBody<'a> {
+    pub(super) fn new(heads: &'a HeadsSnapshot, form: ArrayForm, variance: bool) -> Self {
+        let basis = |basis: &'a HeadBasis| BasisBody {
+            vectors: Written::matrix(&basis.vectors, 0, form),
+            values: Written::vector(&basis.values, form),
+        };
+        Self {
+            heads: heads.heads.iter().map(HeadForm::from).collect(),
+            weights: Written::matrix(&heads.weights, 0, form),
+            signals: Written::vector(&heads.signals, form),
+            ratios: Written::vector(&heads.ratios, form),
+            weightings: &heads.weightings,
+            bases: heads.bases.iter().filter(|_| variance).map(basis).collect(),
+        }
+    }
+}
+
+/// The heads of a snapshot whose dictionary has `size` elements.
+pub(super) fn heads(field: Field<'_>, size: usize) -> Result<HeadsSnapshot, WireError> {
+    let map = nested(field, &HEADS_KEYS, "heads.")?;
+    let list = map.require("heads.heads")?;
+    let forms: Vec<HeadForm> = rmp_serde::from_slice(list.bytes())
+        .map_err(|e| WireError::of(ErrorCode::WrongType, list.name, e.to_string()))?;
+    let read = |form: HeadForm| form.head(1.0).map_err(|e| WireError::of(ErrorCode::OutOfRange, list.name, e));
+    let heads = forms.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let count = heads.len();
+    let (found, weights) = rows(map.require("heads.weights")?, count)?;
+    check_count("heads.weights", found, size)?;
+    let positive = |name: &'static str| -> Result<Vec<f64>, WireError> {
+        let values = finite_vector(map.require(name)?)?;
+        check_count(name, values.len(), count)?;
+        match values.iter().position(|&v| v <= 0.0) {
+            Some(h) => Err(WireError::of(ErrorCode::OutOfRange, name, "must be positive").at(h)),
+            None => Ok(values),
+        }
+    };
+    let bases = match map.get("heads.bases") {
+        None => Vec::new(),
+        Some(field) => {
+            let mut reader = field.reader();
+            let Kind::Array(length) = reader.head()? else {
+                return Err(WireError::of(ErrorCode::WrongType, field.name, "must be an array of bases"));
+            };
+            (0..length).map(|_| basis(Field::new(field.name, reader.value()?), size)).collect::<Result<Vec<_>, _>>()?
+        }
+    };
+    let weightings = finite_vector(map.require("heads.weightings")?)?;
+    check_count("heads.weightings", weightings.len(), count)?;
+    let known = |&w: &f64| w >= 0.0 && w.fract() == 0.0 && (bases.is_empty() || (w as usize) < bases.len());
+    if let Some(h) = weightings.iter().position(|w| !known(w)) {
+        return Err(WireError::of(ErrorCode::OutOfRange, "heads.weightings", "must be the number of a basis").at(h));
+    }
+    Ok(HeadsSnapshot {
+        heads,
+        weights,
+        signals: positive("heads.signals")?,
+        ratios: positive("heads.ratios")?,
+        weightings: weightings.into_iter().map(|w| w as usize).collect(),
+        bases,
+    })
+}
+
+fn basis(field: Field<'_>, size: usize) -> Result<HeadBasis, WireError> {
+    let map = nested(field, &BASIS_KEYS, "heads.bases.")?;
+    let (found, vectors) = rows(map.require("heads.bases.vectors")?, size)?;
+    check_count("heads.bases.vectors", found, size)?;
+    let values = finite_vector(map.require("heads.bases.values")?)?;
+    check_count("heads.bases.values", values.len(), size)?;
+    match values.iter().position(|&v| v < 0.0) {
+        Some(j) => Err(WireError::of(ErrorCode::OutOfRange, "heads.bases.values", "must not be negative").at(j)),
+        None => Ok(HeadBasis { vectors, values }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let json = r#"[{"name": "a", "cumulant": {"kind": "reward", "index": 0}, "discount": 0.9},
+            {"name": "b", "cumulant": {"kind": "event", "index": 1, "above": 0.5}, "timescale": 2.0,
+             "continuation": {"kind": "inside", "index": 0, "low": -1.0, "high": 1.0}, "terminal_reward": 1.5,
+             "weight": {"index": 2}, "noise_variance": 0.25, "signal": 2.0}]"#;
+        let toml = r#"
+            [[heads]]
+            name = "a"
+            cumulant = { kind = "reward", index = 0 }
+            discount = 0.9
+            [[heads]]
+            name = "b"
+            cumulant = { kind = "event", index = 1, above = 0.5 }
+            timescale = 2.0
+            continuation = { kind = "inside", index = 0, low = -1.0, high = 1.0, outside = 0.0 }
+            terminal_reward = 1.5
+            weight = { index = 2 }
+            noise_variance = 0.25
+            signal = 2.0
+        "#;
+        let heads = heads_from_str(json, 0.5).unwrap();
+        assert_eq!(heads, heads_from_str(toml, 0.5).unwrap());
+        assert_eq!(heads, heads_from_str(&format!("{{\"heads\": {json}}}"), 0.5).unwrap());
+        let written: Vec<HeadForm> = heads.iter().map(HeadForm::from).collect();
+        assert_eq!(heads, heads_from_str(&serde_json::to_string(&written).unwrap(), 0.5).unwrap());
+        let bare = r#"[{"name": "a", "cumulant": {"kind": "constant", "value": 1}}]"#;
+        assert_eq!(heads_from_str(bare, 0.5).unwrap()[0].rate, Rate::Discount(0.5));
+    }
+
+    #[test]
+    fn faults_name_head_and_field() {
+        for (text, words) in [
+            ("[{\"name\": \"a\"}]", vec!["heads[0] (a)", "cumulant"]),
+            ("[{\"name\": \"a\", \"cumulant\": {\"kind\": \"rewrd\"}}]", vec!["cumulant", "rewrd", "next_state"]),
+            ("[{\"name\": \"a\", \"cumulant\": {\"kind\": \"reward\"}}]", vec!["cumulant", "index"]),
+            (
+                "[{\"name\": \"a\", \"cumulant\": {\"kind\": \"reward\", \"index\": 0}, \"discont\": 1}]",
+                vec!["discont", "discount"],
+            ),
+            (
+                "[{\"name\": \"a\", \"cumulant\": {\"kind\": \"reward\", \"index\": 0}, \"discount\": 1, \"timescale\": 1}]",
+                vec!["timescale", "not both"],
+            ),
+            (
+                "[{\"name\": \"a\", \"cumulant\": {\"kind\": \"reward\", \"index\": 0}, \"signal\": \"x\"}]",
+                vec!["signal", "invalid type"],
+            ),
+            ("{\"heds\": []}", vec!["heads: missing"]),
+            ("3", vec!["not a list"]),
+        ] {
+            let message = heads_from_str(text, 0.9).unwrap_err();
+            words.iter().for_each(|word| assert!(message.contains(word), "{message}"));
+        }
+    }
+}

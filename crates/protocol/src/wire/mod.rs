@@ -1,0 +1,508 @@
+//! Protocol version 1: MessagePack in, domain types out, and back. No sockets; `proto/README.md` is the contract.
+//!
+//! ```text
+//! bytes --reader--> spans of the known keys --tensor, v1--> BatchParts --Batch::new--> Batch
+//! ```
+//! Messages come from anybody, so decoding is flat and bounded. One pass checks that the bytes are one whole
+//! MessagePack map and notes where the values of known keys lie; a second reads those that the message needs. Every
+//! claimed length is compared with the bytes that are left before anything is allocated, nesting is limited, and what
+//! decoding allocates stays below twenty times the message (a list of one-byte integers, whose successors are copied).
+
+mod actions;
+mod bodies;
+mod checks;
+mod encode;
+mod heads;
+mod model;
+mod reader;
+mod reply;
+mod report;
+pub mod status;
+mod tensor;
+mod v1;
+mod values;
+mod wording;
+
+pub use encode::{
+    Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
+    encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json, with_run,
+};
+pub use heads::{HeadForm, heads_from_str};
+pub use model::{
+    HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
+};
+pub use reply::{Refusal, ReplyHead, decode_reply};
+pub use report::refit_report_to_json;
+pub use status::Status;
+pub use v1::{
+    Draft, Origin, decode_append_into, decode_ingest, decode_ingest_into, decode_request, origin, peek, read_request,
+};
+pub use wording::{diagnostic, held_bound, kinds_mismatch, lack, refit_error, relevance};
+
+use crate::rights::{Right, Rights};
+use criticd_learner::snapshot::Ask;
+use criticd_learner::transition::{Batch, Invalid, InvalidCode};
+use std::fmt;
+
+/// The protocol's version, the value of `v` in every message.
+pub const VERSION: u64 = 1;
+
+/// Bytes of one page of a snapshot's encoding; the last page may be shorter.
+pub const PAGE_BYTES: usize = 512 << 10;
+/// Streams in one reply to `streams`: names and sessions of full length keep it below 600 KiB.
+pub const STREAMS_PER_PAGE: usize = 1024;
+/// Critics that one `value` request may name.
+pub const ANSWERING_MAX: usize = 64;
+/// Longest `id` of a request, in bytes of MessagePack.
+pub const ID_BYTES_MAX: usize = 256;
+
+/// How much one message may hold; more is `too_large`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a message, at least 1024.
+    pub message_bytes_max: usize,
+    /// Rows of a batch, at least 1.
+    pub rows_per_batch_max: usize,
+    /// States in one `value` request, at least 1. The default keeps mean and variance of one reward within 1 MiB.
+    pub query_rows_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { message_bytes_max: 1 << 20, rows_per_batch_max: 4096, query_rows_max: 1 << 16 }
+    }
+}
+
+/// What kind of fault an error reply reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// Not one MessagePack map with string keys.
+    Malformed,
+    /// `v` is not 1.
+    UnsupportedVersion,
+    /// No such `op`.
+    UnknownOp,
+    /// No such critic.
+    UnknownCritic,
+    /// A required field is not there.
+    MissingField,
+    /// A field has another type than it must have.
+    WrongType,
+    /// A field has another number of axes or of rows than it must have.
+    WrongShape,
+    /// States or rewards are of another length than those before them.
+    WrongDimension,
+    /// A number is NaN or infinite.
+    NotFinite,
+    /// A number, a length or a flag is outside what is allowed.
+    OutOfRange,
+    /// Rows between the last known one and this one are missing; `expected_seq` says where to go on.
+    SequenceGap,
+    /// The same `seq` came before with other content.
+    Conflict,
+    /// A newer session of the stream exists.
+    Fenced,
+    /// More bytes or rows than one message may hold.
+    TooLarge,
+    /// The daemon knows as many streams as it may.
+    TooManyStreams,
+    /// Try again after `retry_after_ms`.
+    Overloaded,
+    /// There is no model yet, or recovery still runs.
+    NotReady,
+    /// Nothing is accepted any more, queries are still answered.
+    ReadOnly,
+    /// The peer may not do this.
+    Unauthorised,
+    /// A fault of the daemon's own.
+    Internal,
+}
+
+impl ErrorCode {
+    /// Every code.
+    pub const ALL: [Self; 20] = [
+        Self::Malformed,
+        Self::UnsupportedVersion,
+        Self::UnknownOp,
+        Self::UnknownCritic,
+        Self::MissingField,
+        Self::WrongType,
+        Self::WrongShape,
+        Self::WrongDimension,
+        Self::NotFinite,
+        Self::OutOfRange,
+        Self::SequenceGap,
+        Self::Conflict,
+        Self::Fenced,
+        Self::TooLarge,
+        Self::TooManyStreams,
+        Self::Overloaded,
+        Self::NotReady,
+        Self::ReadOnly,
+        Self::Unauthorised,
+        Self::Internal,
+    ];
+
+    /// The code as it stands on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::UnsupportedVersion => "unsupported_version",
+            Self::UnknownOp => "unknown_op",
+            Self::UnknownCritic => "unknown_critic",
+            Self::MissingField => "missing_field",
+            Self::WrongType => "wrong_type",
+            Self::WrongShape => "wrong_shape",
+            Self::WrongDimension => "wrong_dimension",
+            Self::NotFinite => "not_finite",
+            Self::OutOfRange => "out_of_range",
+            Self::SequenceGap => "sequence_gap",
+            Self::Conflict => "conflict",
+            Self::Fenced => "fenced",
+            Self::TooLarge => "too_large",
+            Self::TooManyStreams => "too_many_streams",
+            Self::Overloaded => "overloaded",
+            Self::NotReady => "not_ready",
+            Self::ReadOnly => "read_only",
+            Self::Unauthorised => "unauthorised",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// Why a message is refused: the `error` map of a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WireError {
+    /// Kind of fault.
+    pub code: ErrorCode,
+    /// A sentence for people.
+    pub message: String,
+    /// Field at fault, by its name on the wire; parts of nested maps as `kernel.relevance`.
+    pub field: Option<&'static str>,
+    /// Row at fault, where one row is.
+    pub index: Option<usize>,
+    /// With `sequence_gap`: the `seq` that would have been right.
+    pub expected_seq: Option<u64>,
+    /// With `overloaded`: how long to wait.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl WireError {
+    /// A fault of the whole message.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), field: None, index: None, expected_seq: None, retry_after_ms: None }
+    }
+
+    /// A fault of one field.
+    pub fn of(code: ErrorCode, field: &'static str, message: impl Into<String>) -> Self {
+        Self { field: Some(field), ..Self::new(code, message) }
+    }
+
+    /// The same fault, in row `index`.
+    pub fn at(self, index: usize) -> Self {
+        Self { index: Some(index), ..self }
+    }
+
+    /// Rows are missing before the one that came.
+    pub fn sequence_gap(expected_seq: u64) -> Self {
+        let error = Self::of(ErrorCode::SequenceGap, "seq", format!("the next row must have seq {expected_seq}"));
+        Self { expected_seq: Some(expected_seq), ..error }
+    }
+
+    /// The daemon has no room just now.
+    pub fn overloaded(retry_after_ms: u64) -> Self {
+        let error = Self::new(ErrorCode::Overloaded, format!("no room now, try again in {retry_after_ms} ms"));
+        Self { retry_after_ms: Some(retry_after_ms), ..error }
+    }
+
+    fn malformed(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Malformed, message)
+    }
+
+    fn missing(field: &'static str) -> Self {
+        Self::of(ErrorCode::MissingField, field, format!("`{field}` is required"))
+    }
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code.name())?;
+        if let Some(field) = self.field {
+            write!(f, " {field}")?;
+        }
+        if let Some(index) = self.index {
+            write!(f, " (row {index})")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+impl std::error::Error for WireError {}
+
+impl From<Invalid> for WireError {
+    fn from(fault: Invalid) -> Self {
+        let code = match fault.code {
+            InvalidCode::MissingField => ErrorCode::MissingField,
+            InvalidCode::WrongType => ErrorCode::WrongType,
+            InvalidCode::WrongShape => ErrorCode::WrongShape,
+            InvalidCode::WrongDimension => ErrorCode::WrongDimension,
+            InvalidCode::NotFinite => ErrorCode::NotFinite,
+            InvalidCode::OutOfRange => ErrorCode::OutOfRange,
+        };
+        Self { index: fault.index, ..Self::of(code, fault.field, fault.message) }
+    }
+}
+
+/// A request's `id`: one MessagePack value of any kind, kept as the bytes that came and echoed as such.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Id(Vec<u8>);
+
+impl Id {
+    /// The id of a request that has none, or none that can be read.
+    pub fn nil() -> Self {
+        Self(vec![0xc0])
+    }
+
+    /// The encoded value.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// How tensors are written in a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ArrayForm {
+    /// The map that Python's `msgpack-numpy` writes, `<f8`.
+    #[default]
+    Tensor,
+    /// Nested arrays of numbers.
+    List,
+}
+
+/// What a peer asks on the control socket.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Echoed in the reply.
+    pub id: Id,
+    /// How the reply's tensors are to be written.
+    pub arrays: ArrayForm,
+    /// What is asked.
+    pub op: Op,
+}
+
+/// The critics that answer a `value` request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answering {
+    /// One alone; the first one if none is named.
+    One(Option<String>),
+    /// Each of these, 1 to [`ANSWERING_MAX`] different names, in this order.
+    Each(Vec<String>),
+}
+
+/// The operations of the control socket.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "appends are the common case, and there is one request at a time")]
+pub enum Op {
+    /// Learn these rows, all or none; the batch carries a `seq`.
+    Append(Batch),
+    /// Mean of V at some states, and what else is asked for.
+    Value {
+        /// (rows, dim), row-major; not yet checked for finiteness, which [`criticd_learner::snapshot::Snapshot::evaluate`] does.
+        states: Vec<f64>,
+        /// Number of states, at least 1.
+        rows: usize,
+        /// Numbers per state, at least 1.
+        dim: usize,
+        /// Who answers.
+        critics: Answering,
+        /// What is wanted beside the mean.
+        ask: Ask,
+        /// Answer only when the models have learned this many rows.
+        min_offset: Option<u64>,
+    },
+    /// The whole model.
+    Snapshot {
+        /// Which critic; the first one if none is named.
+        critic: Option<String>,
+        /// Whether the variance matrix is wanted.
+        variance: bool,
+        /// Which page of its encoding, from 0; the model itself if left out.
+        page: Option<u64>,
+        /// Revision that the pages before came from; the present one if left out.
+        revision: Option<u64>,
+    },
+    /// Everything the daemon knows about itself.
+    Status,
+    /// Where streams stand.
+    Streams {
+        /// Those of these names, at most [`STREAMS_PER_PAGE`]; all, page by page, if left out.
+        names: Option<Vec<String>>,
+        /// Where the page begins, as the page before said; 0 for the first.
+        from: u64,
+    },
+    /// Start a refit now.
+    Refit {
+        /// Which critic; the first one if none is named.
+        critic: Option<String>,
+        /// Answer only when the refit was adopted or rejected.
+        wait: bool,
+    },
+    /// From the next row on another policy acts.
+    NewPolicy {
+        /// For which critic; for all if none is named.
+        critic: Option<String>,
+        /// Its name, 1..=256 bytes, if it has one.
+        policy: Option<String>,
+    },
+    /// Learn a critic again from the whole journal.
+    Rebuild {
+        /// Which critic; the first one if none is named.
+        critic: Option<String>,
+        /// Answer only when it has taken over, or has failed.
+        wait: bool,
+    },
+    /// Write a checkpoint now.
+    Checkpoint,
+    /// Are you there?
+    Ping,
+    /// What do you speak, and how much of it at a time?
+    Hello,
+}
+
+impl Op {
+    /// Which operation it is.
+    pub fn kind(&self) -> OpKind {
+        match self {
+            Self::Append(_) => OpKind::Append,
+            Self::Value { .. } => OpKind::Value,
+            Self::Snapshot { .. } => OpKind::Snapshot,
+            Self::Status => OpKind::Status,
+            Self::Streams { .. } => OpKind::Streams,
+            Self::Refit { .. } => OpKind::Refit,
+            Self::NewPolicy { .. } => OpKind::NewPolicy,
+            Self::Rebuild { .. } => OpKind::Rebuild,
+            Self::Checkpoint => OpKind::Checkpoint,
+            Self::Ping => OpKind::Ping,
+            Self::Hello => OpKind::Hello,
+        }
+    }
+}
+
+/// The operations by name: enough to know who may ask for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// [`Op::Append`].
+    Append,
+    /// [`Op::Value`].
+    Value,
+    /// [`Op::Snapshot`].
+    Snapshot,
+    /// [`Op::Status`].
+    Status,
+    /// [`Op::Streams`].
+    Streams,
+    /// [`Op::Refit`].
+    Refit,
+    /// [`Op::NewPolicy`].
+    NewPolicy,
+    /// [`Op::Rebuild`].
+    Rebuild,
+    /// [`Op::Checkpoint`].
+    Checkpoint,
+    /// [`Op::Ping`].
+    Ping,
+    /// [`Op::Hello`].
+    Hello,
+}
+
+impl OpKind {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Append,
+        Self::Value,
+        Self::Snapshot,
+        Self::Status,
+        Self::Streams,
+        Self::Refit,
+        Self::NewPolicy,
+        Self::Rebuild,
+        Self::Checkpoint,
+        Self::Ping,
+        Self::Hello,
+    ];
+
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::Value => "value",
+            Self::Snapshot => "snapshot",
+            Self::Status => "status",
+            Self::Streams => "streams",
+            Self::Refit => "refit",
+            Self::NewPolicy => "new_policy",
+            Self::Rebuild => "rebuild",
+            Self::Checkpoint => "checkpoint",
+            Self::Ping => "ping",
+            Self::Hello => "hello",
+        }
+    }
+
+    /// The one of this name on the wire, if there is one. `optimise` is the former name of `refit`.
+    pub fn named(name: &[u8]) -> Option<Self> {
+        let name = if name == b"optimise" { b"refit" } else { name };
+        Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
+    }
+
+    /// The rights of which a peer needs one. The right to append includes the requests that a producer needs to find
+    /// its place again.
+    pub fn needs(self) -> &'static [Right] {
+        match self {
+            Self::Append => &[Right::Append],
+            Self::NewPolicy => &[Right::Append, Right::Administer],
+            Self::Value | Self::Snapshot | Self::Status => &[Right::Query],
+            Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
+            Self::Refit | Self::Rebuild | Self::Checkpoint => &[Right::Administer],
+        }
+    }
+
+    /// Whether a peer with these rights may ask for it.
+    ///
+    /// # Errors
+    /// `unauthorised` if it may not.
+    pub fn permitted(self, rights: Rights) -> Result<(), WireError> {
+        if rights.has_any(self.needs()) {
+            return Ok(());
+        }
+        let needed = self.needs().iter().map(|right| right.name()).collect::<Vec<_>>().join(" or ");
+        let message = format!("`{}` needs the right to {needed}; this peer may: {rights}", self.name());
+        Err(WireError::of(ErrorCode::Unauthorised, "op", message))
+    }
+}
+
+/// A request that is refused before anybody acted on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestError {
+    /// The request's id if it was readable, else nil.
+    pub id: Id,
+    /// What is wrong.
+    pub error: WireError,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for RequestError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// What a peer sent, cut and escaped for an error message.
+fn excerpt(text: &str) -> String {
+    let cut: String = text.chars().take(40).collect();
+    if cut.len() < text.len() { format!("{cut:?}...") } else { format!("{cut:?}") }
+}

@@ -1,0 +1,426 @@
+//! Models as data: reading snapshots (messages and MODEL files) and hyperparameter files.
+
+use super::actions::actions;
+use super::checks::{check_count, finite_vector, names, nested, number, out_of_range, positive, rows, share, weights};
+use super::heads;
+use super::reader::{Field, Fields};
+use super::status::{InputsStatus, KernelStatus, NoiseStatus, Relevance};
+use super::tensor::Shape;
+use super::v1::check_version;
+use super::{ErrorCode, WireError, excerpt};
+use criticd_learner::math::embedding::StateKind;
+use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
+use criticd_learner::snapshot::{Actions, Inputs, ReturnSpread, Snapshot};
+use nalgebra::DMatrix;
+use serde_json::{Value, json};
+
+const SNAPSHOT_KEYS: [&str; 22] = [
+    "v",
+    "type",
+    "critic",
+    "generation",
+    "revision",
+    "offset",
+    "transitions",
+    "time",
+    "discount",
+    "noise",
+    "kernel",
+    "inputs",
+    "dictionary",
+    "weights",
+    "variance",
+    "log_evidence",
+    "score",
+    "lambda",
+    "returns",
+    "provisional",
+    "actions",
+    "heads",
+];
+const WEIGHTS_KEYS: [&str; 19] = [
+    "v",
+    "type",
+    "critic",
+    "generation",
+    "revision",
+    "offset",
+    "transitions",
+    "time",
+    "noise",
+    "kernel",
+    "dictionary_start",
+    "dictionary",
+    "weights",
+    "variance",
+    "log_evidence",
+    "score",
+    "lambda",
+    "returns",
+    "provisional",
+];
+const RETURNS_KEYS: [&str; 6] =
+    ["returns.level", "returns.weights", "returns.floor", "returns.factor", "returns.pairs", "returns.coverage"];
+const FILE_KEYS: [&str; 4] = ["noise", "kernel", "inputs", "lambda"];
+const NOISE_KEYS: [&str; 2] = ["noise.model", "noise.variance"];
+const KERNEL_KEYS: [&str; 7] = [
+    "kernel.kind",
+    "kernel.profile",
+    "kernel.kinds",
+    "kernel.signal_variance",
+    "kernel.bias_variance",
+    "kernel.relevance",
+    "kernel.factors",
+];
+const INPUTS_KEYS: [&str; 4] = ["inputs.dim", "inputs.shift", "inputs.scale", "inputs.names"];
+
+/// What a hyperparameter file says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HyperparameterFile {
+    /// Kernel and noise.
+    pub hyperparameters: Hyperparameters,
+    /// Normalisation that they refer to; none means raw coordinates.
+    pub inputs: Option<Inputs>,
+    /// lambda in \[0, 1\], if the file has one.
+    pub lambda: Option<f64>,
+}
+
+/// Read a whole snapshot: a publication, a reply to `snapshot`, or a MODEL file. Tensors may be in either form.
+///
+/// # Errors
+/// The first fault found: `malformed`, `unsupported_version`, or what is wrong with which field. Every number but
+/// `log_evidence` and `score` must be finite.
+pub fn decode_snapshot(bytes: &[u8]) -> Result<Snapshot, WireError> {
+    let mut map = Fields::new(&SNAPSHOT_KEYS, "");
+    map.read_message(bytes)?;
+    check_version(map.get("v"))?;
+    let kind = map.require("type")?.string()?;
+    if kind != "snapshot" {
+        let message = format!("must be \"snapshot\", is {}", excerpt(kind));
+        return Err(WireError::of(ErrorCode::OutOfRange, "type", message));
+    }
+    let inputs = inputs(map.require("inputs")?)?;
+    let dim = inputs.dim();
+    let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, Some(dim))?;
+    let (size, dictionary) = rows(map.require("dictionary")?, dim)?;
+    let weights = weights(map.require("weights")?, size)?;
+    let (weights, returns) = with_returns(weights, map.get("returns"))?;
+    let variance = match map.get("variance") {
+        None => None,
+        Some(field) => {
+            let (found, variance) = rows(field, size)?;
+            check_count(field.name, found, size)?;
+            Some(variance)
+        }
+    };
+    let actions = map.get("actions").map(|field| actions(field, size, dim)).transpose()?;
+    let uint = |name| map.require(name)?.uint();
+    let discount = share(map.require("discount")?)?;
+    Ok(Snapshot {
+        critic: map.require("critic")?.string()?.to_owned(),
+        generation: uint("generation")?,
+        revision: uint("revision")?,
+        offset: uint("offset")?,
+        transitions: uint("transitions")?,
+        time: number(map.require("time")?)?,
+        discount,
+        hyperparameters,
+        inputs,
+        dictionary,
+        weights,
+        variance,
+        log_evidence: map.get("log_evidence").map(|f| f.scalar()).transpose()?,
+        score: map.get("score").map(|f| f.scalar()).transpose()?,
+        lambda: lambda(map.get("lambda"))?,
+        returns,
+        provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
+        actions,
+        heads: map.get("heads").map(|field| heads::heads(field, size)).transpose()?,
+    })
+}
+
+/// What `before` becomes by a `weights` publication; `None` if it does not follow on it: another generation, or a
+/// revision has been missed.
+///
+/// A variance that the publication leaves out stays, but for the scale of the kernel, which it follows.
+///
+/// # Errors
+/// As [`decode_snapshot`].
+pub fn decode_weights(bytes: &[u8], before: &Snapshot) -> Result<Option<Snapshot>, WireError> {
+    let mut map = Fields::new(&WEIGHTS_KEYS, "");
+    map.read_message(bytes)?;
+    check_version(map.get("v"))?;
+    let kind = map.require("type")?.string()?;
+    if kind != "weights" {
+        return Err(out_of_range("type", format!("must be \"weights\", is {}", excerpt(kind))));
+    }
+    let uint = |name| map.require(name)?.uint();
+    let (critic, generation, revision) = (map.require("critic")?.string()?, uint("generation")?, uint("revision")?);
+    if (critic, generation, revision) != (before.critic.as_str(), before.generation, before.revision + 1) {
+        return Ok(None);
+    }
+    let dim = before.dim();
+    let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, Some(dim))?;
+    let start = usize::try_from(uint("dictionary_start")?).unwrap_or(usize::MAX);
+    if start > before.dictionary.nrows() {
+        return Err(out_of_range("dictionary_start", format!("there are only {} rows", before.dictionary.nrows())));
+    }
+    let (new, rows_new) = rows(map.require("dictionary")?, dim)?;
+    let mut dictionary = before.dictionary.clone().resize_vertically(start + new, 0.0);
+    dictionary.rows_mut(start, new).copy_from(&rows_new);
+    let weights = weights(map.require("weights")?, start + new)?;
+    let (weights, returns) = with_returns(weights, map.get("returns"))?;
+    let variance = match map.get("variance") {
+        Some(field) => {
+            let (found, variance) = rows(field, start + new)?;
+            check_count(field.name, found, start + new)?;
+            Some(variance)
+        }
+        // k' C k is in the unit of k, so C scales inversely to it.
+        None => before
+            .variance
+            .as_ref()
+            .filter(|c| c.nrows() == start + new)
+            .map(|c| c * (before.hyperparameters.kernel.signal_variance / hyperparameters.kernel.signal_variance)),
+    };
+    Ok(Some(Snapshot {
+        critic: before.critic.clone(),
+        generation,
+        revision,
+        offset: uint("offset")?,
+        transitions: uint("transitions")?,
+        time: number(map.require("time")?)?,
+        discount: before.discount,
+        hyperparameters,
+        inputs: before.inputs.clone(),
+        dictionary,
+        weights,
+        variance,
+        log_evidence: map.get("log_evidence").map(|f| f.scalar()).transpose()?,
+        score: map.get("score").map(|f| f.scalar()).transpose()?,
+        lambda: lambda(map.get("lambda"))?,
+        returns,
+        provisional: map.get("provisional").map_or(Ok(false), |f| f.scalar())?,
+        // Copies are of weights that are no more.
+        actions: before.actions.as_ref().map(|actions| Actions::of(actions.space.clone())),
+        heads: None,
+    }))
+}
+
+/// Read a hyperparameter file, JSON or TOML: `{"kernel": {...}, "noise": {...}, "inputs"?: {...}}`. The relevance of
+/// an isotropic kernel may be one number. Other keys are ignored, so that what `fit --json` prints is such a file.
+///
+/// # Errors
+/// `malformed` with the place if the text is neither; else what is wrong with which field.
+pub fn hyperparameters_from_str(text: &str) -> Result<HyperparameterFile, WireError> {
+    let malformed = |e: &dyn std::fmt::Display| WireError::new(ErrorCode::Malformed, e.to_string());
+    let value: Value = if text.trim_start().starts_with('{') {
+        serde_json::from_str(text).map_err(|e| malformed(&e))?
+    } else {
+        toml::from_str(text).map_err(|e| malformed(&e))?
+    };
+    // One decoder for files and messages: the same checks, the same names in errors.
+    let bytes = rmp_serde::to_vec(&value).expect("plain data into memory");
+    let mut map = Fields::new(&FILE_KEYS, "");
+    map.read_message(&bytes)?;
+    let inputs = map.get("inputs").map(inputs).transpose()?;
+    let dim = inputs.as_ref().map(Inputs::dim);
+    let hyperparameters = hyperparameters(map.require("kernel")?, map.require("noise")?, dim)?;
+    let lambda = map.get("lambda").map(number).transpose()?;
+    if let Some(lambda) = lambda.filter(|lambda| !(0.0..=1.0).contains(lambda)) {
+        return Err(out_of_range("lambda", format!("lambda lies in [0, 1], this one is {lambda}")));
+    }
+    Ok(HyperparameterFile { hyperparameters, inputs, lambda })
+}
+
+/// The content of a hyperparameter file, as JSON.
+pub fn hyperparameters_to_json(hyperparameters: &Hyperparameters, inputs: Option<&Inputs>) -> Value {
+    let (kernel, noise) = (KernelStatus::from(&hyperparameters.kernel), NoiseStatus::from(hyperparameters));
+    let mut file = json!({"kernel": kernel, "noise": noise});
+    if let Some(inputs) = inputs {
+        file["inputs"] = json!(InputsStatus::from(inputs));
+    }
+    file
+}
+
+impl From<&Kernel> for KernelStatus {
+    fn from(kernel: &Kernel) -> Self {
+        let Kernel { signal_variance, bias_variance, metric, profile, kinds } = kernel;
+        let relevance = match metric {
+            Metric::Isotropic(relevance) => Relevance::Common(*relevance),
+            Metric::Ard(relevance) | Metric::Factor { relevance, .. } => Relevance::Each(relevance.clone()),
+        };
+        let mut status = Self {
+            kind: metric.kind().to_owned(),
+            profile: profile.name().to_owned(),
+            signal_variance: *signal_variance,
+            bias_variance: *bias_variance,
+            kinds: kinds.clone(),
+            relevance,
+            ..Self::default()
+        };
+        if let Metric::Factor { relevance, factors } = metric {
+            let directions = metric.directions(relevance.len());
+            status.factors = Some(factors.clone());
+            status.strengths = Some(directions.iter().map(|direction| direction.strength).collect());
+            status.directions = Some(directions.into_iter().map(|direction| direction.vector).collect());
+        }
+        status
+    }
+}
+
+impl From<&Hyperparameters> for NoiseStatus {
+    fn from(hyperparameters: &Hyperparameters) -> Self {
+        Self { model: hyperparameters.noise.name().to_owned(), variance: hyperparameters.noise_variance }
+    }
+}
+
+impl From<&Inputs> for InputsStatus {
+    fn from(inputs: &Inputs) -> Self {
+        let Inputs { shift, scale, names } = inputs;
+        Self { dim: inputs.dim() as u64, shift: shift.clone(), scale: scale.clone(), names: names.clone() }
+    }
+}
+
+/// Models of programs that did not know of lambda were learned with 1.
+fn lambda(field: Option<Field<'_>>) -> Result<f64, WireError> {
+    field.map_or(Ok(1.0), share)
+}
+
+/// Weights (m, H) and the spread of returns that goes with them. Lists of no rows do not tell H: there the spread does.
+fn with_returns(
+    weights: DMatrix<f64>,
+    field: Option<Field<'_>>,
+) -> Result<(DMatrix<f64>, Option<ReturnSpread>), WireError> {
+    let Some(field) = field else { return Ok((weights, None)) };
+    let map = nested(field, &RETURNS_KEYS, "returns.")?;
+    let (size, level_field) = (weights.nrows(), map.require("returns.level")?);
+    let level = finite_vector(level_field)?;
+    let weights = if size == 0 && !level.is_empty() { DMatrix::zeros(0, level.len()) } else { weights };
+    let heads = weights.ncols();
+    check_count(level_field.name, level.len(), heads)?;
+    let floor = finite_vector(map.require("returns.floor")?)?;
+    check_count("returns.floor", floor.len(), heads)?;
+    if let Some(h) = floor.iter().position(|&v| v <= 0.0) {
+        return Err(out_of_range("returns.floor", format!("must be positive, is {}", floor[h])).at(h));
+    }
+    let weights_field = map.require("returns.weights")?;
+    let spread = self::weights(weights_field, size)?;
+    if size > 0 && spread.ncols() != heads {
+        let message = format!("must have {heads} numbers per row, has {}", spread.ncols());
+        return Err(WireError::of(ErrorCode::WrongShape, weights_field.name, message));
+    }
+    let spread = if size > 0 { spread } else { DMatrix::zeros(0, heads) };
+    let factor = positive(map.require("returns.factor")?)?;
+    let pairs = map.require("returns.pairs")?.uint()?;
+    let coverage = map.get("returns.coverage").map(share).transpose()?;
+    Ok((weights, Some(ReturnSpread { level, weights: spread, floor, factor, pairs, coverage })))
+}
+
+fn inputs(field: Field<'_>) -> Result<Inputs, WireError> {
+    let map = nested(field, &INPUTS_KEYS, "inputs.")?;
+    let shift = finite_vector(map.require("inputs.shift")?)?;
+    let scale = finite_vector(map.require("inputs.scale")?)?;
+    let dim = shift.len();
+    if dim == 0 {
+        return Err(WireError::of(ErrorCode::WrongShape, "inputs.shift", "a state has at least one number"));
+    }
+    check_count("inputs.scale", scale.len(), dim)?;
+    if let Some(i) = scale.iter().position(|&s| s <= 0.0) {
+        return Err(out_of_range("inputs.scale", format!("must be positive, is {}", scale[i])).at(i));
+    }
+    if let Some(field) = map.get("inputs.dim")
+        && field.uint()? != dim as u64
+    {
+        return Err(WireError::of(ErrorCode::WrongShape, "inputs.dim", format!("must be the length of shift, {dim}")));
+    }
+    let names = map.get("inputs.names").map(names).transpose()?;
+    if let Some(names) = &names {
+        check_count("inputs.names", names.len(), dim)?;
+    }
+    Ok(Inputs { shift, scale, names })
+}
+
+fn hyperparameters(kernel: Field<'_>, noise: Field<'_>, dim: Option<usize>) -> Result<Hyperparameters, WireError> {
+    let noise = nested(noise, &NOISE_KEYS, "noise.")?;
+    let model = match noise.require("noise.model")?.string()? {
+        "correlated" => NoiseModel::Correlated,
+        "white" => NoiseModel::White,
+        other => {
+            let message = format!("must be \"correlated\" or \"white\", is {}", excerpt(other));
+            return Err(out_of_range("noise.model", message));
+        }
+    };
+    let noise_variance = positive(noise.require("noise.variance")?)?;
+    Ok(Hyperparameters { kernel: self::kernel(kernel, dim)?, noise: model, noise_variance })
+}
+
+fn kernel(field: Field<'_>, dim: Option<usize>) -> Result<Kernel, WireError> {
+    let map = nested(field, &KERNEL_KEYS, "kernel.")?;
+    let signal_variance = positive(map.require("kernel.signal_variance")?)?;
+    let bias_variance = number(map.require("kernel.bias_variance")?)?;
+    if bias_variance < 0.0 {
+        return Err(out_of_range("kernel.bias_variance", format!("must not be negative, is {bias_variance}")));
+    }
+    let relevance_field = map.require("kernel.relevance")?;
+    let metric = match map.require("kernel.kind")?.string()? {
+        "isotropic" => Metric::Isotropic(isotropic(relevance_field, dim)?),
+        "ard" => Metric::Ard(relevance(relevance_field, dim)?),
+        "factor" => {
+            let relevance = relevance(relevance_field, dim)?;
+            let (_, factors) = rows(map.require("kernel.factors")?, relevance.len())?;
+            let factors = factors.row_iter().map(|row| row.iter().copied().collect()).collect();
+            Metric::Factor { relevance, factors }
+        }
+        other => {
+            let message = format!("must be \"isotropic\", \"ard\" or \"factor\", is {}", excerpt(other));
+            return Err(out_of_range("kernel.kind", message));
+        }
+    };
+    let profile = match map.get("kernel.profile") {
+        None => Profile::Gaussian,
+        Some(field) => {
+            let word = field.string()?;
+            Profile::from_name(word).ok_or_else(|| {
+                out_of_range(field.name, format!("must be \"gaussian\" or \"matern52\", is {}", excerpt(word)))
+            })?
+        }
+    };
+    let kinds = map.get("kernel.kinds").map(kinds).transpose()?.unwrap_or_default();
+    // Only the relevance of an isotropic kernel does not say how many state variables there are.
+    let dim = dim.or_else(|| (metric.kind() != "isotropic").then(|| metric.relevance(0).len()));
+    if let Some(dim) = dim.filter(|_| !kinds.is_empty()) {
+        check_count("kernel.kinds", kinds.len(), dim)?;
+    }
+    Ok(Kernel::gaussian(signal_variance, bias_variance, metric).with_profile(profile).with_kinds(&kinds))
+}
+
+/// (D,); an empty list stands for all real.
+fn kinds(field: Field<'_>) -> Result<Vec<StateKind>, WireError> {
+    let kind = |(i, word): (usize, String)| word.parse().map_err(|e: String| out_of_range(field.name, e).at(i));
+    names(field)?.into_iter().enumerate().map(kind).collect()
+}
+
+fn relevance(field: Field<'_>, dim: Option<usize>) -> Result<Vec<f64>, WireError> {
+    let values = finite_vector(field)?;
+    check_count(field.name, values.len(), dim.unwrap_or(values.len().max(1)))?;
+    match values.iter().position(|&a| a < 0.0) {
+        Some(i) => Err(out_of_range(field.name, format!("must not be negative, is {}", values[i])).at(i)),
+        None => Ok(values),
+    }
+}
+
+/// One number, or the same one for every coordinate.
+fn isotropic(field: Field<'_>, dim: Option<usize>) -> Result<f64, WireError> {
+    if field.tensor::<f64>(Vec::new())?.shape == Shape::Scalar {
+        return positive(field);
+    }
+    let values = relevance(field, dim)?;
+    if values[0] <= 0.0 {
+        return Err(out_of_range(field.name, "must be positive, is 0").at(0));
+    }
+    match values.iter().position(|&a| a != values[0]) {
+        Some(i) => Err(out_of_range(field.name, "an isotropic kernel has one relevance for all coordinates").at(i)),
+        None => Ok(values[0]),
+    }
+}

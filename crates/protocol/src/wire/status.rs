@@ -1,0 +1,1044 @@
+//! What a daemon knows about itself, as one type: the core fills it, `status` carries it, and the dashboard, the metrics and
+//! the command line read it.
+//!
+//! Keys may be added: a reader takes the default of a key that an older daemon does not send, and skips a key that it does not
+//! know. `None` travels as nil. `proto/status.md` and `src/http/page/status.d.ts` are made from these types; after a change
+//! `CRITICD_WRITE=1 cargo test --release -p criticd-protocol wire::status` writes them again.
+
+use super::{ErrorCode, StreamPosition, WireError};
+use criticd_learner::math::embedding::StateKind;
+#[cfg(test)]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Everything that the daemon knows about itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct Status {
+    /// Version of the program.
+    pub version: String,
+    /// Number of this run of the daemon, as in publications: the Unix time of its start in milliseconds. Revisions are of one run.
+    pub run: u64,
+    /// Number of its process, on its machine and in its container; nil from an older daemon.
+    pub pid: Option<u64>,
+    /// Its data directory, as an absolute path; nil without a journal.
+    pub data_dir: Option<String>,
+    /// Seconds since the daemon started.
+    pub uptime_s: f64,
+    /// When this was said, Unix seconds.
+    pub time: f64,
+    /// Whether there is a journal. Without one nothing outlives the daemon.
+    pub durable: bool,
+    /// Why nothing can be stored now; nil while rows are stored.
+    pub read_only: Option<String>,
+    /// The rows on disk; nil without a journal.
+    pub journal: Option<JournalStatus>,
+    /// What the start found in the data directory; nil without a journal.
+    pub recovered: Option<RecoveredStatus>,
+    /// The table that is learned before live rows; nil when there is none, or when it is learned.
+    pub warm_start: Option<WarmStartStatus>,
+    /// Rows that critics left out since the start because a learner failed on them.
+    pub skipped_rows: u64,
+    /// Times that the refit thread had to be started again.
+    pub refit_restarts: u64,
+    /// Times that the dashboard's threads had to be started again.
+    pub http_restarts: u64,
+    /// Rows stored, of all streams.
+    pub offset: u64,
+    /// Rows stored per second, averaged over a few seconds.
+    pub rows_per_second: f64,
+    /// Rows that came although they were known already.
+    pub duplicates: u64,
+    /// Rows left out on ingest by their `seq`, since the start.
+    pub missing_rows: u64,
+    /// Streams that are told apart.
+    pub streams: u64,
+    /// The streams that sent something last, at most 32, by name.
+    pub recent_streams: BTreeMap<String, StreamPosition>,
+    /// The daemon's queues, as of the last second.
+    pub queues: QueuesStatus,
+    /// Numbers in a state, D; nil before the first row.
+    pub state_dim: Option<u64>,
+    /// Rewards in a row, H; nil before the first row.
+    pub rewards_per_row: Option<u64>,
+    /// Rows kept for model selection.
+    pub window: WindowStatus,
+    /// The memory that the settings allow; nil until D is known.
+    pub memory: Option<MemoryStatus>,
+    /// Messages refused on ingest, by error code.
+    pub rejected: BTreeMap<String, u64>,
+    /// The critics, in the order of the settings.
+    pub critics: Vec<CriticStatus>,
+}
+
+/// The queues around the core.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct QueuesStatus {
+    /// Messages of producers.
+    pub ingest: QueueStatus,
+    /// Requests that only the core can answer.
+    pub calls: QueueStatus,
+    /// Messages to subscribers.
+    pub publish: QueueStatus,
+}
+
+impl QueuesStatus {
+    /// Each queue with its name.
+    pub fn named(&self) -> [(&'static str, QueueStatus); 3] {
+        [("ingest", self.ingest), ("calls", self.calls), ("publish", self.publish)]
+    }
+}
+
+/// One queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct QueueStatus {
+    /// Messages that wait.
+    pub waiting: u64,
+    /// Messages that the queue holds.
+    pub max: u64,
+}
+
+/// Rows kept for model selection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct WindowStatus {
+    /// Rows kept.
+    pub rows: u64,
+    /// Rows that may be kept.
+    pub rows_max: u64,
+    /// Bytes that they take.
+    pub bytes: u64,
+    /// Bytes of one row; nil before the first row.
+    pub bytes_per_row: Option<u64>,
+}
+
+/// The rows on disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct JournalStatus {
+    /// When the journal is synchronised with the disk: the setting `sync`.
+    pub sync: String,
+    /// Rows kept.
+    pub rows: u64,
+    /// Bytes kept.
+    pub bytes: u64,
+    /// Groups kept: rows that were stored together.
+    pub groups: u64,
+    /// Offset of the first row kept.
+    pub first_offset: u64,
+    /// Rows before this offset survive a power cut.
+    pub durable_offset: u64,
+    /// Seconds that the last commit took.
+    pub last_sync_s: f64,
+    /// Commits that failed.
+    pub failures: u64,
+    /// Offset of the newest checkpoint; nil without one.
+    pub checkpoint_offset: Option<u64>,
+    /// The last checkpoint of this run; nil before it.
+    pub checkpoint: Option<CheckpointStatus>,
+    /// When the newest checkpoint was written, Unix seconds; nil without one.
+    pub checkpoint_time: Option<f64>,
+    /// Checkpoints that could not be written.
+    pub checkpoint_failures: u64,
+    /// Why the last checkpoint could not be written; nil if it was.
+    pub checkpoint_failure: Option<String>,
+}
+
+/// A checkpoint that was written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct CheckpointStatus {
+    /// Rows that it holds the result of.
+    pub offset: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Seconds that encoding and writing took.
+    pub seconds: f64,
+    /// When it was written, Unix seconds.
+    pub time: f64,
+}
+
+/// What the start found in the data directory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct RecoveredStatus {
+    /// Rows found.
+    pub offset: u64,
+    /// Offset of the checkpoint that was read; nil if none was.
+    pub from_checkpoint: Option<u64>,
+    /// Rows learned again from the journal.
+    pub rows_replayed: u64,
+    /// Groups read from the journal.
+    pub groups_read: u64,
+    /// Bytes of an unfinished commit that were cut off.
+    pub torn_bytes: u64,
+    /// Why checkpoints were passed over, one text each.
+    pub faults: Vec<String>,
+    /// Models that the start set aside because other settings are in force now, one text each.
+    pub set_aside: Vec<String>,
+}
+
+/// A table that is learned before live rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct WarmStartStatus {
+    /// Rows taken in.
+    pub rows: u64,
+    /// Rows of the table.
+    pub of: u64,
+}
+
+/// The memory that the settings allow, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct MemoryStatus {
+    /// Bytes of one retained row.
+    pub row_bytes: u64,
+    /// Bytes of one stream with a name of up to 32 bytes.
+    pub stream_bytes: u64,
+    /// Bytes of all retained rows.
+    pub window_bytes_max: u64,
+    /// Bytes of all streams.
+    pub streams_bytes_max: u64,
+    /// Bytes of the messages on their way, all as large as they may be.
+    pub queues_bytes_max: u64,
+    /// Bytes of window, streams and models together.
+    pub kept_bytes_max: u64,
+    /// Bytes of the models, of each critic.
+    pub models: Vec<ModelMemoryStatus>,
+}
+
+/// The memory that the settings allow the models of one critic, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct ModelMemoryStatus {
+    /// Name of the critic.
+    pub critic: String,
+    /// Bytes of one dictionary element of the largest dictionary.
+    pub element_bytes: u64,
+    /// Bytes of the model with the largest dictionary.
+    pub bytes_max: u64,
+    /// Bytes of the second model and of those kept, where the world or the policy may change.
+    pub beside_bytes_max: u64,
+}
+
+/// One critic.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct CriticStatus {
+    /// Its name.
+    pub name: String,
+    /// Why it learns no more; nil while it learns.
+    pub failed: Option<String>,
+    /// Number of the model in use: 0 before the first, one more with every adoption.
+    pub generation: u64,
+    /// Number of the last publication.
+    pub revision: u64,
+    /// Rows learned from the stream.
+    pub learned: u64,
+    /// The setting `discount`, 0 to 1.
+    pub discount: f64,
+    /// Elements that the dictionary may hold.
+    pub dictionary_max: u64,
+    /// Rows that a first model needs.
+    pub warmup_rows: u64,
+    /// The refits.
+    pub refit: RefitStatus,
+    /// The rebuild from the journal that runs, waits or failed; nil if there is none.
+    pub rebuild: Option<RebuildStatus>,
+    /// Error of held-out returns that the model in use was adopted with, 1 for a constant; nil if the evidence chose it, and after
+    /// a start.
+    pub held_out_error: Option<f64>,
+    /// For how long adoptions held up the learner.
+    pub adoption_pause_ms: PauseStatus,
+    /// Counts of what happened to the present model.
+    pub counts: CountsStatus,
+    /// The model. Its keys stand among those above once there is one.
+    #[serde(flatten)]
+    pub model: Option<ModelStatus>,
+}
+
+/// The refits of a critic.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct RefitStatus {
+    /// Whether one runs.
+    pub running: bool,
+    /// Offset of the row at which the next one is due; nil if refits run on request only.
+    pub next_at: Option<u64>,
+    /// Refits started since the start, as are the counts below.
+    pub started: u64,
+    /// Refits whose model was adopted.
+    pub adopted: u64,
+    /// Refits whose model was rejected.
+    pub rejected: u64,
+    /// Refits that found no model.
+    pub failed: u64,
+    /// How the last one ended; nil before that.
+    pub last: Option<LastRefit>,
+}
+
+/// A critic that is learned again from the journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct RebuildStatus {
+    /// Rows learned so far.
+    pub rows: u64,
+    /// Rows there are to learn; 0 before that is known.
+    pub of: u64,
+    /// Why the last rebuild failed; nil if it did not.
+    pub failed: Option<String>,
+}
+
+/// For how long adoptions held up the learner, of the last adoptions since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct PauseStatus {
+    /// Pauses measured.
+    pub count: u64,
+    /// Median, milliseconds; nil before the first, as are the two below.
+    pub p50: Option<f64>,
+    /// 99 % of the pauses are at most so long, milliseconds.
+    pub p99: Option<f64>,
+    /// The longest, milliseconds.
+    pub max: Option<f64>,
+}
+
+/// Counts of what happened to the present model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct CountsStatus {
+    /// Novel states that found the dictionary full.
+    pub novel_when_full: u64,
+    /// Times that the weights were solved for.
+    pub refreshes: u64,
+    /// Times that this failed.
+    pub failed_refreshes: u64,
+    /// Snapshots that could not be made since the start.
+    pub failed_snapshots: u64,
+    /// Chains that were cut.
+    pub cuts: u64,
+    /// Chains that ended at a terminal state.
+    pub terminations: u64,
+}
+
+/// The model of a critic.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub struct ModelStatus {
+    /// Elements of the dictionary. A status with this key has a model.
+    pub dictionary_size: u64,
+    /// Tolerance of the dictionary relative to the prior variance.
+    #[serde(default)]
+    pub tolerance: f64,
+    /// The same tolerance relative to the noise variance.
+    #[serde(default)]
+    pub tolerance_to_noise: f64,
+    /// Noise chains that are running.
+    #[serde(default)]
+    pub running_chains: u64,
+    /// Rows that the model's statistics hold.
+    #[serde(default)]
+    pub transitions: u64,
+    /// Sum of the weights of these rows; nil if no rows are forgotten.
+    #[serde(default)]
+    pub rows_effective: Option<f64>,
+    /// Bytes of the model, and of those kept beside it.
+    #[serde(default)]
+    pub bytes: u64,
+    /// Policy that acts; nil if it has no name.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// Policies that a model is kept of.
+    #[serde(default)]
+    pub policies_kept: Vec<String>,
+    /// Log score of the predictions since the adoption, nats per row; nil before the first.
+    #[serde(default)]
+    pub score: Option<f64>,
+    /// The same over the last rows, nats per row; nil before the first.
+    #[serde(default)]
+    pub score_recent: Option<f64>,
+    /// Log evidence of the model on the rows that it holds, nats; nil where held-out returns chose it or lambda is below 1.
+    #[serde(default)]
+    pub log_evidence: Option<f64>,
+    /// Factor on the kernel's variances since the adoption, tuned row by row.
+    #[serde(default)]
+    pub scale_since_adoption: Option<f64>,
+    /// lambda of the returns that the weights are learned from, 0 to 1; nil before the first snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lambda: Option<f64>,
+    /// Whether model selection has not chosen the model yet: its deviations are the prior's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisional: Option<bool>,
+    /// How well deviations of returns were verified; nil where the spread of returns is not known.
+    #[serde(default)]
+    pub returns: Option<ReturnsStatus>,
+    /// Changes of the world.
+    #[serde(default)]
+    pub drift: DriftStatus,
+    /// Covariance of values.
+    #[serde(default)]
+    pub kernel: KernelStatus,
+    /// Noise of rewards.
+    #[serde(default)]
+    pub noise: NoiseStatus,
+    /// Standardisation of states.
+    #[serde(default)]
+    pub inputs: InputsStatus,
+}
+
+/// How well deviations of returns were verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct ReturnsStatus {
+    /// Factor on deviations of returns; 1 while there are too few pairs.
+    pub factor: f64,
+    /// Pairs of prediction and return behind it.
+    pub pairs: u64,
+    /// Share of these returns in the 90 % interval before the factor, 0 to 1; nil before the first pair.
+    pub coverage: Option<f64>,
+}
+
+/// Changes of the world.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct DriftStatus {
+    /// The setting `drift_sensitivity`.
+    pub sensitivity: String,
+    /// Evidence of a change in the errors; nil while too little is known.
+    pub level: Option<f64>,
+    /// Level of an alarm; nil where nothing is watched.
+    pub threshold: Option<f64>,
+    /// Whether a second model learns beside the first.
+    pub forked: bool,
+    /// Rows before this offset are of another world or policy. Refits leave them out.
+    pub changed_at: u64,
+    /// Names of the models that may return.
+    pub kept_models: Vec<String>,
+    /// Alarms since the start.
+    pub alarms: u64,
+    /// The last alarm, as the event `drift` has it; nil before it.
+    pub last: Option<DriftAlarm>,
+}
+
+/// An alarm: the errors of a critic have changed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct DriftAlarm {
+    /// Name of the critic.
+    pub critic: String,
+    /// Rows learned when the alarm was raised.
+    pub offset: u64,
+    /// Offset of about the first row of the new world.
+    pub since: u64,
+    /// Column of the reward.
+    pub reward: u64,
+    /// `higher`, `lower`, or `wider`: the errors scatter more.
+    pub statistic: String,
+    /// Size of the change, unit of the reward.
+    pub size: f64,
+    /// Evidence of the change.
+    pub level: f64,
+    /// State variables that moved with it.
+    pub variables: Vec<MovedVariable>,
+    /// Names of the few streams that it concerns; empty if it concerns all.
+    pub streams: Vec<String>,
+}
+
+/// A state variable that moved with the errors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct MovedVariable {
+    /// Its index, from 0.
+    pub variable: u64,
+    /// Its name.
+    pub name: String,
+    /// `higher`, `lower` or `wider`.
+    pub statistic: String,
+    /// Offset of about the first row.
+    pub since: u64,
+    /// Size of the change, standard deviations of the variable.
+    pub size: f64,
+}
+
+/// Covariance of values: the kernel of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct KernelStatus {
+    /// `isotropic`, `ard` or `factor`.
+    pub kind: String,
+    /// `gaussian` or `matern52`.
+    pub profile: String,
+    /// Square of the unit of the value.
+    pub signal_variance: f64,
+    /// Square of the unit of the value.
+    pub bias_variance: f64,
+    /// `real`, `periodic:P` or `category` of each state variable; left out where all are real.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
+    pub kinds: Vec<StateKind>,
+    /// One over the squared lengthscale of each state variable in standardised coordinates, or one number for all.
+    pub relevance: Relevance,
+    /// (k, D), of kind `factor`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factors: Option<Vec<Vec<f64>>>,
+    /// (D, D), of kind `factor`: unit eigenvectors of Omega, row by row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directions: Option<Vec<Vec<f64>>>,
+    /// (D,), of kind `factor`: the eigenvalues of Omega, the largest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strengths: Option<Vec<f64>>,
+}
+
+/// One over the squared lengthscale: one number for all state variables, or a number of each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(untagged)]
+pub enum Relevance {
+    /// Of an isotropic kernel.
+    Common(f64),
+    /// (D,)
+    Each(Vec<f64>),
+}
+
+impl Default for Relevance {
+    fn default() -> Self {
+        Self::Common(0.0)
+    }
+}
+
+impl Relevance {
+    /// That of a state variable; 0 beyond the last.
+    pub fn of(&self, variable: usize) -> f64 {
+        match self {
+            Self::Common(relevance) => *relevance,
+            Self::Each(relevance) => relevance.get(variable).copied().unwrap_or(0.0),
+        }
+    }
+}
+
+/// Noise of rewards: that of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct NoiseStatus {
+    /// `correlated` or `white`.
+    pub model: String,
+    /// Square of the unit of the reward.
+    pub variance: f64,
+}
+
+/// Standardisation of states: the inputs of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct InputsStatus {
+    /// Numbers in a state, D.
+    pub dim: u64,
+    /// (D,), unit of the state.
+    pub shift: Vec<f64>,
+    /// (D,), unit of the state, positive.
+    pub scale: Vec<f64>,
+    /// (D,), names of the state variables; left out if they have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
+}
+
+/// How a refit ended, as the events `adopted` and `refit_rejected` have it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct LastRefit {
+    /// `adopted` or `rejected`.
+    pub outcome: String,
+    /// Name of the critic.
+    pub critic: String,
+    /// Number of the model in use afterwards.
+    pub generation: u64,
+    /// Why the model was rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Rows learned when the refit ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// Seconds that the refit took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// Log score of the model before, on the rows that both models predicted, nats per row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score_before: Option<f64>,
+    /// Log score of the adopted model on the same rows, nats per row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score_after: Option<f64>,
+    /// What the search found. Its keys stand among those above, unless the refit failed.
+    #[serde(flatten)]
+    pub found: Option<RefitFound>,
+}
+
+impl LastRefit {
+    /// The model of the refit took over.
+    pub const ADOPTED: &str = "adopted";
+    /// The model before stays.
+    pub const REJECTED: &str = "rejected";
+
+    /// What the search found of the model in use; none of a model that was rejected.
+    pub fn adopted(&self) -> Option<&RefitFound> {
+        self.found.as_ref().filter(|_| self.outcome == Self::ADOPTED)
+    }
+}
+
+/// What the search of a refit found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+pub struct RefitFound {
+    /// Why the refit was started. An outcome with this key tells what was found.
+    pub trigger: String,
+    /// Rows that it looked at.
+    #[serde(default)]
+    pub rows: u64,
+    /// Sum of the weights of the rows of the new model; nil if no rows are forgotten.
+    #[serde(default)]
+    pub rows_effective: Option<f64>,
+    /// `exact` or `sparse`: the evidence that chose the hyperparameters.
+    #[serde(default)]
+    pub evidence: String,
+    /// Rows that this evidence was computed on.
+    #[serde(default)]
+    pub evidence_rows: u64,
+    /// Log evidence of the hyperparameters before, nats; nil if they fail on those rows, or held-out returns chose.
+    #[serde(default)]
+    pub evidence_before: Option<f64>,
+    /// Log evidence of the hyperparameters found, nats, on the same rows and targets.
+    #[serde(default)]
+    pub evidence_after: Option<f64>,
+    /// Exact evidence lost for what the dictionary can carry, nats; nil if only one evidence was used.
+    #[serde(default)]
+    pub evidence_loss: Option<f64>,
+    /// Share of the noise that the targets account for: 1 at an optimum that no bound holds.
+    #[serde(default)]
+    pub fit_ratio: Option<f64>,
+    /// Evaluations of the evidence with its gradient.
+    #[serde(default)]
+    pub evaluations: u64,
+    /// Bounds that hold the optimum, in words.
+    #[serde(default)]
+    pub active_bounds: Vec<String>,
+    /// Whether the time budget ended the search.
+    #[serde(default)]
+    pub out_of_time: bool,
+    /// Elements of the new dictionary.
+    #[serde(default)]
+    pub dictionary_size: u64,
+    /// Evidence that the new dictionary may lack, nats.
+    #[serde(default)]
+    pub trace_gap: Option<f64>,
+    /// Tolerance of the new dictionary relative to the prior variance.
+    #[serde(default)]
+    pub tolerance: Option<f64>,
+    /// Rows that the model never learned because the stream was too fast.
+    #[serde(default)]
+    pub rows_left_out: u64,
+    /// Name of the structure that was chosen.
+    #[serde(default)]
+    pub structure: String,
+    /// The structures compared, in the order in which they were tried.
+    #[serde(default)]
+    pub structures: Vec<StructureFound>,
+    /// What each state variable means to the value.
+    #[serde(default)]
+    pub variables: Vec<VariableFound>,
+    /// Directions of a factor model, the strongest first.
+    #[serde(default)]
+    pub directions: Vec<DirectionFound>,
+    /// Evidence lost without each state variable, nats; nil where it could not be computed.
+    #[serde(default)]
+    pub evidence_drop: Vec<Option<f64>>,
+    /// `exact` or `sparse`: the evidence of `evidence_drop`; nil without one.
+    #[serde(default)]
+    pub evidence_drop_by: Option<String>,
+    /// Which state variables matter, a sentence each.
+    #[serde(default)]
+    pub relevance_report: Vec<String>,
+    /// What people should know of the search, a sentence each.
+    #[serde(default)]
+    pub findings: Vec<String>,
+    /// How held-out returns chose the model; nil if the evidence chose it.
+    #[serde(default)]
+    pub selection: Option<SelectionFound>,
+}
+
+/// A structure of the covariance that a refit tried.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct StructureFound {
+    /// In words: `isotropic`, `ard without 1, 4`.
+    pub name: String,
+    /// Best log evidence found, nats.
+    pub log_evidence: Option<f64>,
+    /// Free hyperparameters.
+    pub parameters: u64,
+}
+
+/// What a state variable means to the value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct VariableFound {
+    /// Its name.
+    pub name: String,
+    /// `matters`, `matters_little`, `does_not_matter`, `removed`, `constant` or `copy`.
+    pub verdict: String,
+    /// Entry of Omega on the diagonal; 0 if the variable is left out.
+    pub relevance: f64,
+    /// Distance over which the value changes, unit of the variable; nil if it is left out.
+    pub lengthscale: Option<f64>,
+    /// The same distance in standard deviations of the variable.
+    pub lengthscale_in_deviations: Option<f64>,
+    /// Evidence lost without the variable and its copies, nats.
+    pub evidence_drop: Option<f64>,
+}
+
+/// A direction of a factor model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct DirectionFound {
+    /// Eigenvalue of Omega.
+    pub strength: f64,
+    /// (D,), unit eigenvector of Omega.
+    pub direction: Vec<f64>,
+}
+
+/// How held-out returns chose kernel, lambda and ridge. An error is the mean square error over the variance of the targets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct SelectionFound {
+    /// Rows compared.
+    pub rows: u64,
+    /// Chains, or pieces of long ones, that they stand in.
+    pub pieces: u64,
+    /// Error of what was chosen.
+    pub score: f64,
+    /// Error of the model before; nil without one.
+    pub present_score: Option<f64>,
+    /// By how much the best errs less than the model before.
+    pub gain: Option<f64>,
+    /// Standard error of that gain over the pieces.
+    pub standard_error: Option<f64>,
+    /// Whether the model before stays, because nothing gains more than the standard error.
+    pub present_stays: bool,
+    /// The best of each kernel, the best first.
+    pub candidates: Vec<CandidateFound>,
+    /// For each lambda the best that the chosen kernel makes of it.
+    pub lambdas: Vec<LambdaFound>,
+    /// Whether the time ended before all kernels were tried.
+    pub out_of_time: bool,
+    /// What people should know, a sentence each.
+    pub findings: Vec<String>,
+}
+
+/// A kernel at its best.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct CandidateFound {
+    /// Where it comes from: `present`, `isotropic 0.3`, `ard 1 x 3.00`.
+    pub name: String,
+    /// Its best lambda.
+    pub lambda: f64,
+    /// Its best ridge: noise variance over signal variance.
+    pub ridge: f64,
+    /// Its error.
+    pub score: f64,
+    /// Elements of its dictionary.
+    pub elements: u64,
+}
+
+/// A lambda with the chosen kernel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct LambdaFound {
+    /// The lambda.
+    pub lambda: f64,
+    /// Its best ridge: noise variance over signal variance.
+    pub ridge: f64,
+    /// Its error over that of the best lambda: 1 for the best.
+    pub score: f64,
+}
+
+impl Status {
+    /// Read a status out of a reply, a publication or `/api/status`; what else these hold is skipped.
+    ///
+    /// # Errors
+    /// `malformed` with the reason, if a key holds something else than `proto/status.md` says.
+    pub fn from_json(message: &Value) -> Result<Self, WireError> {
+        Self::deserialize(message).map_err(|e| WireError::new(ErrorCode::Malformed, format!("the status: {e}")))
+    }
+
+    /// The same as a JSON object; a number that is not finite is null.
+    pub fn to_json(&self) -> Value {
+        serde_json::to_value(self).expect("plain data with string keys")
+    }
+
+    /// The critic of this name.
+    pub fn critic(&self, name: &str) -> Option<&CriticStatus> {
+        self.critics.iter().find(|critic| critic.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schemars::generate::SchemaSettings;
+    use serde_json::json;
+    use std::collections::VecDeque;
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    /// The schema of what is sent.
+    fn schema() -> Value {
+        let schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Status>();
+        serde_json::to_value(schema).unwrap()
+    }
+
+    /// A map on the wire.
+    struct Section {
+        name: String,
+        about: String,
+        keys: Vec<Key>,
+    }
+
+    struct Key {
+        name: String,
+        about: String,
+        optional: bool,
+        schema: Value,
+    }
+
+    fn words(schema: &Value) -> String {
+        schema["description"].as_str().expect("everything is described").replace('\n', " ")
+    }
+
+    /// The name of a map that a schema refers to.
+    fn reference(schema: &Value) -> Option<&str> {
+        schema["$ref"].as_str()?.strip_prefix("#/$defs/")
+    }
+
+    /// All maps, each before those that it refers to.
+    fn sections() -> Vec<Section> {
+        let root = schema();
+        let mut sections: Vec<Section> = Vec::new();
+        let mut waiting = VecDeque::from([("Status".to_owned(), root.clone())]);
+        while let Some((name, map)) = waiting.pop_front() {
+            let Some(properties) = map["properties"].as_object() else { continue };
+            if sections.iter().any(|section| section.name == name) {
+                continue;
+            }
+            let required: Vec<&str> =
+                map["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let keys = properties.iter().map(|(key, schema)| Key {
+                name: key.clone(),
+                about: words(schema),
+                optional: !required.contains(&key.as_str()),
+                schema: schema.clone(),
+            });
+            let keys: Vec<Key> = keys.collect();
+            for key in &keys {
+                for found in references(&key.schema) {
+                    waiting.push_back((found.clone(), root["$defs"][&found].clone()));
+                }
+            }
+            sections.push(Section { name, about: words(&map), keys });
+        }
+        sections
+    }
+
+    fn references(schema: &Value) -> Vec<String> {
+        match schema {
+            Value::Object(map) => {
+                reference(schema).map(str::to_owned).into_iter().chain(map.values().flat_map(references)).collect()
+            }
+            Value::Array(items) => items.iter().flat_map(references).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// How a language writes types.
+    struct Writer {
+        whole: &'static str,
+        number: &'static str,
+        text: &'static str,
+        flag: &'static str,
+        nil: &'static str,
+        or: &'static str,
+        list: fn(&str) -> String,
+        by_name: fn(&str) -> String,
+        map: fn(&str) -> String,
+    }
+
+    const WORDS: Writer = Writer {
+        whole: "uint",
+        number: "number",
+        text: "string",
+        flag: "bool",
+        nil: "nil",
+        or: " or ",
+        list: |of| format!("list of {of}"),
+        by_name: |of| format!("map from names to {of}"),
+        map: |name| format!("[{name}](#{})", name.to_lowercase()),
+    };
+    const TYPESCRIPT: Writer = Writer {
+        whole: "number",
+        number: "number",
+        text: "string",
+        flag: "boolean",
+        nil: "null",
+        or: " | ",
+        list: |of| if of.contains('|') { format!("({of})[]") } else { format!("{of}[]") },
+        by_name: |of| format!("Record<string, {of}>"),
+        map: str::to_owned,
+    };
+
+    impl Writer {
+        fn write(&self, schema: &Value, root: &Value) -> String {
+            if let Some(name) = reference(schema) {
+                let target = &root["$defs"][name];
+                return if target["properties"].is_object() { (self.map)(name) } else { self.write(target, root) };
+            }
+            if let Some(choices) = schema["anyOf"].as_array() {
+                return choices.iter().map(|choice| self.write(choice, root)).collect::<Vec<_>>().join(self.or);
+            }
+            let one = |kind: &str| match kind {
+                "integer" => self.whole.to_owned(),
+                "number" => self.number.to_owned(),
+                "string" => self.text.to_owned(),
+                "boolean" => self.flag.to_owned(),
+                "null" => self.nil.to_owned(),
+                "array" => (self.list)(&self.write(&schema["items"], root)),
+                "object" => (self.by_name)(&self.write(&schema["additionalProperties"], root)),
+                other => panic!("no word for {other}"),
+            };
+            match &schema["type"] {
+                Value::String(kind) => one(kind),
+                Value::Array(kinds) => kinds.iter().map(|k| one(k.as_str().unwrap())).collect::<Vec<_>>().join(self.or),
+                other => panic!("no type: {other} in {schema}"),
+            }
+        }
+    }
+
+    const HOW: &str = "`CRITICD_WRITE=1 cargo test --release -p criticd-protocol wire::status`";
+
+    fn table() -> String {
+        let root = schema();
+        let mut out = format!(
+            "# Status\n\nThe map that the daemon sends as the reply to `status`, as the publication `status`, and from \
+             `/api/status`.\nKeys may be added. A key with `?` may be left out. nil stands for what is not known.\n\n\
+             Made from `crates/protocol/src/wire/status.rs` by {HOW}.\n"
+        );
+        for Section { name, about, keys } in sections() {
+            write!(out, "\n## {name}\n\n{about}\n\n| key | type | meaning |\n| --- | --- | --- |\n").unwrap();
+            for Key { name, about, optional, schema } in keys {
+                let mark = if optional { "?" } else { "" };
+                writeln!(out, "| `{name}`{mark} | {} | {} |", WORDS.write(&schema, &root), about.replace('|', "\\|"))
+                    .unwrap();
+            }
+        }
+        out
+    }
+
+    fn types() -> String {
+        let root = schema();
+        let mut out = format!("// The status of a daemon, made from crates/protocol/src/wire/status.rs by {HOW}.\n")
+            .replace('`', "");
+        for Section { name, about, keys } in sections() {
+            write!(out, "\n/** {about} */\nexport interface {name} {{\n").unwrap();
+            for Key { name, about, optional, schema } in keys {
+                let mark = if optional { "?" } else { "" };
+                writeln!(out, "  /** {about} */\n  {name}{mark}: {};", TYPESCRIPT.write(&schema, &root)).unwrap();
+            }
+            out += "}\n";
+        }
+        out
+    }
+
+    #[test]
+    fn the_files_made_from_these_types_are_up_to_date() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (path, text) in [("proto/status.md", table()), ("src/http/page/status.d.ts", types())] {
+            let path = root.join(path);
+            if std::env::var_os("CRITICD_WRITE").is_some() {
+                std::fs::write(&path, &text).unwrap();
+            }
+            let found = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(found == text, "{} is out of date: {HOW} writes it", path.display());
+        }
+    }
+
+    #[test]
+    fn keys_are_free_of_those_of_the_envelope() {
+        let root = schema();
+        for key in ["v", "id", "ok", "type"] {
+            assert!(root["properties"].get(key).is_none(), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_has_its_default_and_what_is_new_is_skipped() {
+        let status = Status::from_json(&json!({"v": 1, "id": 3, "offset": 7, "of_tomorrow": [1], "critics": [
+            {"name": "a", "of_tomorrow": 1},
+            {"name": "b", "dictionary_size": 3, "kernel": {"relevance": [0.5]}, "refit": {"last": {"outcome": "rejected"}}},
+        ]}));
+        let status = status.unwrap();
+        assert_eq!((status.offset, status.streams, status.critics.len()), (7, 0, 2));
+        assert_eq!(status.critic("a").unwrap().model, None);
+        let b = status.critic("b").unwrap();
+        let model = b.model.as_ref().unwrap();
+        assert_eq!((model.dictionary_size, model.kernel.relevance.of(0), model.score), (3, 0.5, None));
+        assert_eq!((b.refit.last.as_ref().unwrap().found.as_ref(), b.held_out_error), (None, None));
+        let error = Status::from_json(&json!({"offset": "seven"})).unwrap_err();
+        assert!(error.message.contains("the status: invalid type: string \"seven\""), "{}", error.message);
+    }
+
+    #[test]
+    fn a_status_comes_back_as_it_was_sent() {
+        let model = ModelStatus { dictionary_size: 2, score: Some(-1.5), lambda: Some(0.5), ..ModelStatus::default() };
+        let found =
+            RefitFound { trigger: "rows".into(), evidence_drop: vec![None, Some(0.1 + 0.2)], ..RefitFound::default() };
+        let last = LastRefit { outcome: LastRefit::ADOPTED.into(), found: Some(found), ..LastRefit::default() };
+        let refit = RefitStatus { last: Some(last), ..RefitStatus::default() };
+        let critics = vec![
+            CriticStatus { name: "a".into(), refit, model: Some(model), ..CriticStatus::default() },
+            CriticStatus { name: "b".into(), ..CriticStatus::default() },
+        ];
+        let status = Status { offset: u64::MAX, critics, ..Status::default() };
+        let sent = crate::wire::to_json(&crate::wire::encode_status(&status)).unwrap();
+        assert_eq!(Status::from_json(&sent), Ok(status));
+    }
+}

@@ -1,0 +1,275 @@
+//! Diagnostics and reports of refits in words, for events, the status, `fit` and the page.
+
+use criticd_learner::KindsMismatch;
+use criticd_learner::diagnostics::Diagnostic;
+use criticd_learner::refit::{DeadEnd, HeldBound, Lack, RefitError, RefitReport, VariableReport, Verdict};
+use std::fmt::Write as _;
+
+/// Directions weaker than this, relative to the strongest, are not told.
+const WEAK_DIRECTION: f64 = 0.01;
+
+/// Why a refit has no candidate.
+pub fn refit_error(of: &RefitError) -> String {
+    match of {
+        RefitError::Stopped => "stopped".into(),
+        RefitError::NotEnough(what) => format!("not enough information, keeping the current model: {}", lack(*what)),
+        RefitError::Settings(e) => format!("the settings do not fit the rows: {}", kinds_mismatch(*e)),
+        RefitError::NoAscent(DeadEnd::Evidence(e)) => format!("no hyperparameters found: {e}"),
+        RefitError::NoAscent(DeadEnd::Starts) => "no hyperparameters found: the evidence fails at every start".into(),
+        RefitError::NoAscent(DeadEnd::Kernels) => "no hyperparameters found: no kernel gives numbers".into(),
+        RefitError::NoAscent(DeadEnd::Rows(rows)) => {
+            format!("no hyperparameters found: only {rows} rows weigh something")
+        }
+        RefitError::Solve(e) => format!("the rebuilt model fails: {e}"),
+        RefitError::Wild { value, bound } => {
+            format!("the rebuilt model predicts {value:.3e} where rewards allow {bound:.3e}")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A bound of the search that holds the optimum.
+pub fn held_bound(of: &HeldBound) -> String {
+    format!("{} at its {} bound", of.parameter, if of.upper { "upper" } else { "lower" })
+}
+
+/// What rows lack for a selection.
+pub fn lack(of: Lack) -> String {
+    match of {
+        Lack::Rows { rows, least } => format!("{rows} rows, at least {least} are needed"),
+        Lack::States => "all rows start in the same state".into(),
+        Lack::PositiveRatios { positive, rows, least } => {
+            format!("{positive} of {rows} rows have a target_prob above 0, at least {least} are needed")
+        }
+        Lack::FiniteReturns => "the returns are not finite".into(),
+        Lack::DifferentReturns => "all returns are the same: every state is worth the same".into(),
+        Lack::DifferentHeads => "every head is the same in every state".into(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Kinds of state variables that do not fit the states.
+pub fn kinds_mismatch(of: KindsMismatch) -> String {
+    format!("state_kinds is for {} state variables, states have {}", of.kinds, of.dim)
+}
+
+/// One diagnostic as a sentence.
+pub fn diagnostic(of: &Diagnostic) -> String {
+    match of {
+        Diagnostic::SelectedByEvidence { used, rows, without_bound } => selected_by_evidence(*used, *rows, *without_bound),
+        Diagnostic::SelectedByBound { rows } => format!("selected by the variational bound of all {rows} rows"),
+        Diagnostic::SelectedByReturns { rows, pieces, kernels } => {
+            format!("selected by held-out returns of {rows} rows in {pieces} pieces, among {kernels} kernels")
+        }
+        Diagnostic::ChangeIgnored { since, other_streams: true } => {
+            format!("the errors changed about row {since}, where other streams begin: all rows were learned")
+        }
+        Diagnostic::ChangeIgnored { since, other_streams: false } => format!(
+            "the errors changed about row {since}, but returns since are predicted no better without the rows before: all rows \
+             were learned"
+        ),
+        Diagnostic::BudgetEnded => "the time budget ended the search: the best result by then won".into(),
+        Diagnostic::EvidenceLost { elements, nats } => format!(
+            "the dictionary is full: its {elements} elements cannot represent what the data support ({nats:.0} nats of exact \
+             evidence lost); raise dictionary_max"
+        ),
+        Diagnostic::TraceGap { elements, nats, full: true } => {
+            format!("the dictionary is full: its {elements} elements miss {nats:.0} nats; raise dictionary_max")
+        }
+        Diagnostic::TraceGap { elements, nats, full: false } => {
+            format!("the dictionary's {elements} elements miss {nats:.0} nats")
+        }
+        Diagnostic::EvidenceCollapses => {
+            "the evidence collapses: without the floors of noise and lengthscale it would interpolate single returns; trust \
+             the predictive score, and lower noise_floor only if transitions are deterministic"
+                .into()
+        }
+        Diagnostic::NoiseAtFloor => {
+            "the noise estimate is at its floor; if your system is deterministic, lower noise_floor".into()
+        }
+        Diagnostic::ActiveBound { fit_ratio } => {
+            format!("a bound is active at the optimum: the data fit is {fit_ratio:.2} of that of an interior optimum")
+        }
+        Diagnostic::FewerDirections { asked, given } => {
+            format!("directions asked for: {asked}, given: {given}; the rows support no more within the budget")
+        }
+        Diagnostic::SingularCovariance => "an ascent met a singular covariance and stopped there".into(),
+        Diagnostic::Correlated { variables: [a, b], correlation } => format!(
+            "{a} and {b} move together (correlation {correlation:.3}): the data cannot separate their effects"
+        ),
+        Diagnostic::TinyStates { variable, limit } => {
+            format!("{variable} varies by less than {limit:e} and counts as a constant: use a larger unit")
+        }
+        Diagnostic::OutlyingStates { variable } => {
+            format!("{variable} has outliers: the middle 98 % of its values set its scale")
+        }
+        Diagnostic::OutlyingReturns { deviations } => format!(
+            "returns have outliers, up to {} times their usual deviation, which dominate noise and scale; check the rewards",
+            short(*deviations)
+        ),
+        Diagnostic::CopiesCountedTwice => {
+            "some state variables are copies of others, and one lengthscale for all counts them twice".into()
+        }
+        Diagnostic::PresentStays => {
+            "another model predicts better, but by no more than the standard error: the current model stays".into()
+        }
+        Diagnostic::UnequalRatios { rows, effective } => format!(
+            "importance ratios differ so much that {rows} rows are worth {effective:.0}: a lower rho_max lowers the variance \
+             of values, and adds bias"
+        ),
+        Diagnostic::LargeRatios { mean } => format!(
+            "importance ratios average {mean:.3e}, but those of two policies average 1: check behavior_prob and target_prob"
+        ),
+        Diagnostic::HiddenState { loss } => format!(
+            "one-step values (lambda 0) miss {:.1} % of the variance of returns: the state may hide something that matters, \
+             and intervals are then too narrow",
+            100.0 * loss
+        ),
+    }
+}
+
+fn selected_by_evidence(used: u64, rows: u64, without_bound: bool) -> String {
+    let of = if used == rows { format!("all {rows}") } else { format!("{used} of {rows}") };
+    let mut sentence = format!("selected by the exact evidence of {of} rows");
+    if without_bound && used != rows {
+        sentence += ": the time budget ended before the bound of all rows; raise the budget, or use fewer rows";
+    }
+    sentence
+}
+
+/// One state variable in words.
+fn variable(of: &VariableReport) -> String {
+    let name = &of.name;
+    let mut out = match of.verdict {
+        Verdict::Removed => return format!("{name} is removed: the evidence does not drop without it"),
+        Verdict::Constant => return format!("{name} never changes: its effect cannot be learned"),
+        Verdict::CopyOf(_) => return format!("{name} is removed: it is a copy of another"),
+        Verdict::Matters => format!("{name} matters"),
+        Verdict::MattersLittle => format!("{name} may matter a little"),
+        Verdict::DoesNotMatter => return format!("{name} has no visible influence and could be left out"),
+    };
+    let words = "writing into a string";
+    match (of.lengthscale, of.lengthscale_in_deviations) {
+        (Some(length), Some(deviations)) => {
+            let (length, deviations) = (short(length), short(deviations));
+            write!(out, ": lengthscale {length} ({deviations} of its standard deviations)").expect(words);
+        }
+        (Some(length), None) => write!(out, ": lengthscale {}", short(length)).expect(words),
+        _ => {}
+    }
+    match of.evidence_drop {
+        Some(drop) if drop >= 0.05 => write!(out, "; without it the evidence drops by {drop:.1} nats").expect(words),
+        Some(_) => out += "; without it the evidence does not drop",
+        None => {}
+    }
+    out
+}
+
+/// State variables and directions in words, the most important first.
+pub fn relevance(report: &RefitReport) -> Vec<String> {
+    let variables = &report.variables;
+    let mut order: Vec<usize> = (0..variables.len()).collect();
+    let weight = |v: &VariableReport| v.evidence_drop.unwrap_or(v.relevance);
+    order.sort_by(|&a, &b| weight(&variables[b]).total_cmp(&weight(&variables[a])));
+    let mut out: Vec<String> = order
+        .into_iter()
+        .map(|i| match variables[i].verdict {
+            Verdict::CopyOf(k) => format!("{} is removed: it is a copy of {}", variables[i].name, variables[k].name),
+            _ => variable(&variables[i]),
+        })
+        .collect();
+    let strongest = report.directions.first().map_or(0.0, |d| d.strength);
+    let strong = report.directions.iter().filter(|d| d.strength > WEAK_DIRECTION * strongest);
+    for (k, direction) in strong.enumerate() {
+        out.push(format!(
+            "direction {}: {}, strength {} (lengthscale {} standard deviations)",
+            k + 1,
+            combination(report, &direction.vector),
+            short(direction.strength),
+            short(1.0 / direction.strength.sqrt())
+        ));
+    }
+    out
+}
+
+/// "0.71 angle - 0.70 speed": the larger terms of a unit vector in normalised coordinates.
+fn combination(report: &RefitReport, vector: &[f64]) -> String {
+    let mut order: Vec<usize> = (0..vector.len()).filter(|&d| vector[d].abs() >= 0.1).collect();
+    order.sort_by(|&a, &b| vector[b].abs().total_cmp(&vector[a].abs()));
+    let mut out = String::new();
+    for (k, &d) in order.iter().enumerate() {
+        let sign = match (k, vector[d] < 0.0) {
+            (0, false) => "",
+            (0, true) => "-",
+            (_, false) => " + ",
+            (_, true) => " - ",
+        };
+        out += &format!("{sign}{:.2} {}", vector[d].abs(), report.variables[d].name);
+    }
+    out
+}
+
+/// Three significant digits.
+fn short(value: f64) -> String {
+    let magnitude = value.abs().log10();
+    if (-2.0..5.0).contains(&magnitude) {
+        format!("{value:.*}", (2.0 - magnitude.floor()).max(0.0) as usize)
+    } else {
+        format!("{value:.2e}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(name: &str, verdict: Verdict, evidence_drop: Option<f64>) -> VariableReport {
+        let lengthscale = Some(0.5);
+        let lengthscale_in_deviations = Some(0.25);
+        VariableReport {
+            name: name.into(),
+            relevance: 1.0,
+            lengthscale,
+            lengthscale_in_deviations,
+            evidence_drop,
+            verdict,
+        }
+    }
+
+    #[test]
+    fn variables_say_what_they_do_to_the_value() {
+        let words = [
+            (
+                Verdict::Matters,
+                Some(12.3),
+                "x matters: lengthscale 0.500 (0.250 of its standard deviations); without it the evidence drops by 12.3 nats",
+            ),
+            (
+                Verdict::MattersLittle,
+                Some(0.0),
+                "x may matter a little: lengthscale 0.500 (0.250 of its standard deviations); without it the evidence does not drop",
+            ),
+            (Verdict::DoesNotMatter, Some(0.0), "x has no visible influence and could be left out"),
+            (Verdict::Constant, None, "x never changes: its effect cannot be learned"),
+        ];
+        for (verdict, drop, expected) in words {
+            assert_eq!(variable(&report("x", verdict, drop)), expected);
+        }
+    }
+
+    #[test]
+    fn diagnostics_that_need_action_name_the_setting() {
+        let settings = [
+            (Diagnostic::TraceGap { elements: 12, nats: 7.4, full: true }, "dictionary_max"),
+            (Diagnostic::EvidenceLost { elements: 12, nats: 30.0 }, "dictionary_max"),
+            (Diagnostic::NoiseAtFloor, "noise_floor"),
+            (Diagnostic::UnequalRatios { rows: 1000, effective: 1.2 }, "1000 rows are worth 1: a lower rho_max"),
+            (Diagnostic::HiddenState { loss: 0.031 }, "3.1 %"),
+        ];
+        for (of, words) in settings {
+            let said = diagnostic(&of);
+            assert!(said.contains(words), "{said}");
+        }
+        assert!(!diagnostic(&Diagnostic::TraceGap { elements: 12, nats: 7.4, full: false }).contains("raise"));
+    }
+}

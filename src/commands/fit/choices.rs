@@ -1,0 +1,120 @@
+//! Values of the options of `criticd fit`, and what they stand for in the learner.
+
+use criticd::learner::{DriftSensitivity, KernelKind, SelectBy, SelectionKind, VarianceKind};
+use criticd::math::kernel::NoiseModel;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum KernelChoice {
+    Isotropic,
+    Ard,
+    /// With how many directions, if that was said.
+    Factor(Option<usize>),
+    Auto,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum NoiseChoice {
+    Correlated,
+    White,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum EvidenceChoice {
+    Exact,
+    Sparse,
+    Auto,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum VarianceChoice {
+    Rows,
+    Clustered,
+    Model,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum SelectionChoice {
+    Returns,
+    Evidence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum SensitivityChoice {
+    Off,
+    Low,
+    Normal,
+    High,
+}
+
+pub(super) fn kernel(text: &str) -> Result<KernelChoice, String> {
+    match text {
+        "isotropic" => Ok(KernelChoice::Isotropic),
+        "ard" => Ok(KernelChoice::Ard),
+        "auto" => Ok(KernelChoice::Auto),
+        "factor" => Ok(KernelChoice::Factor(None)),
+        _ => match text.strip_prefix("factor:").map(str::parse) {
+            Some(Ok(k)) if k > 0 => Ok(KernelChoice::Factor(Some(k))),
+            _ => Err("isotropic, ard, factor, factor:K or auto".into()),
+        },
+    }
+}
+
+impl KernelChoice {
+    pub(super) fn kind(&self) -> KernelKind {
+        match *self {
+            Self::Isotropic => KernelKind::Isotropic,
+            Self::Ard => KernelKind::Ard,
+            Self::Factor(k) => KernelKind::Factor(k),
+            Self::Auto => KernelKind::Auto,
+        }
+    }
+}
+
+impl SensitivityChoice {
+    pub(super) fn sensitivity(self) -> DriftSensitivity {
+        match self {
+            Self::Off => DriftSensitivity::Off,
+            Self::Low => DriftSensitivity::Low,
+            Self::Normal => DriftSensitivity::Normal,
+            Self::High => DriftSensitivity::High,
+        }
+    }
+}
+
+impl NoiseChoice {
+    pub(super) fn model(self) -> NoiseModel {
+        match self {
+            Self::Correlated => NoiseModel::Correlated,
+            Self::White => NoiseModel::White,
+        }
+    }
+}
+
+impl EvidenceChoice {
+    pub(super) fn select_by(self) -> SelectBy {
+        match self {
+            Self::Exact => SelectBy::Exact,
+            Self::Sparse => SelectBy::Sparse,
+            Self::Auto => SelectBy::Auto,
+        }
+    }
+}
+
+impl VarianceChoice {
+    pub(super) fn kind(self) -> VarianceKind {
+        match self {
+            Self::Rows => VarianceKind::Rows,
+            Self::Clustered => VarianceKind::Clustered,
+            Self::Model => VarianceKind::Model,
+        }
+    }
+}
+
+impl SelectionChoice {
+    pub(super) fn kind(self) -> SelectionKind {
+        match self {
+            Self::Returns => SelectionKind::Returns,
+            Self::Evidence => SelectionKind::Evidence,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `criticd value` of the critics of a running daemon.
+
+use crate::commands::Failure;
+use crate::commands::answers::table;
+use crate::commands::client::Connection;
+use crate::commands::given::read_states_as;
+use crate::commands::output::{columns, print, print_json};
+use criticd::client::Requester;
+use criticd::snapshot::Evaluation;
+use criticd::table::Columns;
+use nalgebra::DMatrix;
+use serde_json::{Map, Value as Json, json};
+use std::path::Path;
+
+/// Keys of an answer that are those of a model's document.
+const ANSWERS: [&str; 5] = ["mean", "variance", "return_variance", "known", "extrapolates"];
+/// Values that one request asks for, which all fit into one message.
+const VALUES_PER_REQUEST: usize = 8192;
+
+/// Whether the MODEL of `criticd value` is the control endpoint of a daemon.
+pub(super) fn is_endpoint(model: &Path) -> bool {
+    model.to_str().is_some_and(|text| text.starts_with("tcp://") || text.starts_with("ipc://"))
+}
+
+/// Evaluate the critics of a daemon (without names, its first one) at the states of a file, and print the answers.
+pub(super) fn run(endpoint: &str, path: &Path, said: Columns, critics: &[String], json: bool) -> Result<(), Failure> {
+    let connection = Connection::to(endpoint);
+    let mut requester = connection.connect()?;
+    let hello = requester.ask("hello", json!({}), connection.timeout())?;
+    let Some(dim) = hello["state_dim"].as_u64() else {
+        return Err(Failure::usage(format!(
+            "{endpoint} has no model yet, and its settings do not say what states are"
+        )));
+    };
+    let strings =
+        |list: &Json| list.as_array().into_iter().flatten().filter_map(Json::as_str).map(String::from).collect();
+    let known: Vec<String> = strings(&hello["critics"]);
+    let critics = if critics.is_empty() { &known[..known.len().min(1)] } else { critics };
+    let features: Vec<String> = strings(&hello["features"]);
+    if critics.len() > 1 && !features.iter().any(|feature| feature == "critics") {
+        return Err(Failure::usage(format!("the daemon at {endpoint} answers for one critic at a time")));
+    }
+    let dim = usize::try_from(dim).unwrap_or(usize::MAX);
+    let states = read_states_as(path, &said, dim, "daemon's models")?;
+    let answers = ask(&mut requester, &connection, critics, &states, dim)?;
+    if json {
+        return print_json(&if critics.len() == 1 { answers[0].clone() } else { by_name(critics, answers) });
+    }
+    let names = if said.state.is_empty() { (0..dim).map(|i| format!("state_{i}")).collect() } else { said.state };
+    let (mut titles, mut rows) = (names.clone(), states.chunks_exact(dim).map(|_| Vec::new()).collect::<Vec<_>>());
+    for (i, (critic, answer)) in critics.iter().zip(&answers).enumerate() {
+        let (found_titles, found_rows) = table(&names, &states, &evaluation(answer));
+        // The states stand before the answer of the first critic alone.
+        let skipped = if i == 0 { 0 } else { dim };
+        let title = |title: &String| {
+            if critics.len() == 1 || title.is_empty() { title.clone() } else { format!("{critic} {title}") }
+        };
+        titles.extend(found_titles[dim..].iter().map(title));
+        rows.iter_mut().zip(&found_rows).for_each(|(row, found)| row.extend_from_slice(&found[skipped..]));
+    }
+    print(&columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
+}
+
+fn by_name(critics: &[String], answers: Vec<Json>) -> Json {
+    Json::Object(critics.iter().cloned().zip(answers).collect())
+}
+
+/// The answers of the critics, in their order: the keys of a model's document.
+fn ask(
+    requester: &mut Requester,
+    connection: &Connection,
+    critics: &[String],
+    states: &[f64],
+    dim: usize,
+) -> Result<Vec<Json>, Failure> {
+    let mut answers = vec![Map::new(); critics.len()];
+    for part in states.chunks((VALUES_PER_REQUEST / critics.len()).max(1) * dim) {
+        let rows: Vec<&[f64]> = part.chunks_exact(dim).collect();
+        let mut fields = json!({"states": rows, "variance": true, "returns": true, "known": true, "arrays": "list"});
+        match critics {
+            [critic] => fields["critic"] = json!(critic),
+            _ => fields["critics"] = json!(critics),
+        }
+        let reply = requester.ask("value", fields, connection.timeout())?;
+        for (critic, whole) in critics.iter().zip(&mut answers) {
+            let answer = if critics.len() == 1 { &reply } else { &reply["critics"][critic] };
+            for key in ANSWERS {
+                let Some(values) = answer[key].as_array() else { continue };
+                let place = whole.entry(key).or_insert_with(|| json!([]));
+                place.as_array_mut().into_iter().for_each(|place| place.extend_from_slice(values));
+            }
+        }
+    }
+    Ok(answers.into_iter().map(Json::Object).collect())
+}
+
+/// An answer as numbers.
+fn evaluation(answer: &Json) -> Evaluation {
+    let rows = |key: &str| answer[key].as_array().map(Vec::as_slice);
+    let numbers = |value: &Json| match value {
+        Json::Array(row) => row.iter().filter_map(Json::as_f64).collect::<Vec<_>>(),
+        one => one.as_f64().into_iter().collect(),
+    };
+    let matrix = |rows: &[Json]| {
+        let width = rows.first().map_or(1, |row| numbers(row).len());
+        DMatrix::from_row_iterator(rows.len(), width, rows.iter().flat_map(numbers))
+    };
+    let vector = |rows: &[Json]| rows.iter().filter_map(Json::as_f64).collect();
+    Evaluation {
+        mean: matrix(rows("mean").unwrap_or_default()),
+        variance: rows("variance").map(vector),
+        return_variance: rows("return_variance").map(matrix),
+        known: rows("known").map(vector),
+        extrapolates: rows("extrapolates").map(|flags| flags.iter().map(|flag| flag == &json!(true)).collect()),
+    }
+}

@@ -1,0 +1,433 @@
+//! What leaves a data directory and comes back: its rows, and a copy of all that a daemon needs to continue.
+//!
+//! Groups are read beside a running daemon, a few at a time, so that no append waits for a reader. Each group is checked
+//! before it is used, also in a backup.
+
+use super::recovery::RecoverError;
+use super::replace::{self, Plan};
+use super::survey::{Survey, good_groups, survey};
+use crate::journal::checkpoint::{Checkpoint, Checkpoints as _, Directory};
+use crate::journal::store::{DATABASE, Mark, SqliteStorage, Storage as _, StoreError, read_mark};
+use crate::journal::{Record, TakenRows};
+use crate::table::{Placed, RowColumns, RowWriter, TableError};
+use crate::whole_file;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// File of a backup that says what is in it.
+pub const MANIFEST: &str = "backup.json";
+/// The table that was learned first, so that it is not learned again.
+const WARM_START: &str = "warm-start.json";
+/// Times that a backup begins again because the daemon has dropped what it was about to copy.
+const ATTEMPTS: usize = 5;
+
+/// Why rows or a directory could not be copied.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ArchiveError {
+    /// The journal cannot be read, or the copy not be written.
+    Store(StoreError),
+    /// The table cannot be written.
+    Table(TableError),
+    /// Rows that do not fit into one table.
+    Columns(String),
+    /// A file cannot be read or written.
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What is to be copied is damaged.
+    Damaged(String),
+    /// There is something already where the copy is to go.
+    Occupied(PathBuf),
+    /// There is nothing to copy.
+    Empty(&'static str),
+}
+
+impl fmt::Display for ArchiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(e) => write!(f, "{e}"),
+            Self::Table(e) => write!(f, "{e}"),
+            Self::Columns(why) => f.write_str(why),
+            Self::File { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Damaged(why) => f.write_str(why),
+            Self::Occupied(path) => {
+                write!(f, "{} is there already, and is not empty; choose another directory", path.display())
+            }
+            Self::Empty(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for ArchiveError {}
+
+impl From<StoreError> for ArchiveError {
+    fn from(e: StoreError) -> Self {
+        Self::Store(e)
+    }
+}
+
+impl From<TableError> for ArchiveError {
+    fn from(e: TableError) -> Self {
+        Self::Table(e)
+    }
+}
+
+fn in_file(path: &Path) -> impl Fn(io::Error) -> ArchiveError + use<> {
+    let path = path.to_owned();
+    move |source| ArchiveError::File { path: path.clone(), source }
+}
+
+/// Which rows are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Of streams with these names; empty: of all.
+    pub streams: Vec<String>,
+    /// From this offset on.
+    pub from: u64,
+    /// Before this offset.
+    pub to: u64,
+}
+
+impl Chosen {
+    /// The rows of `taken` that are wanted, the first of which has offset `offset`.
+    fn of(&self, taken: &TakenRows, offset: u64) -> std::ops::Range<usize> {
+        let rows = taken.batch.len();
+        if !self.streams.is_empty() && !self.streams.iter().any(|name| name == taken.batch.stream()) {
+            return 0..0;
+        }
+        let within = |bound: u64| usize::try_from(bound.saturating_sub(offset)).unwrap_or(usize::MAX).min(rows);
+        let range = within(self.from)..within(self.to);
+        if range.is_empty() { 0..0 } else { range }
+    }
+}
+
+/// What was written of a journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Rows in the table.
+    pub rows: u64,
+    /// Offsets of the first row of the journal, and behind the last one that can be read.
+    pub journal: (u64, u64),
+    /// Why what lies behind that could not be read; none if everything was.
+    pub fault: Option<String>,
+    /// Acknowledged rows behind the last one that can be read, as far as known.
+    pub missing: u64,
+}
+
+/// Write the rows of the journal in `directory` into a table. A damaged journal is read up to its damage, unless
+/// `chosen.from` lies behind it. `progress` is called with the offset reached and that of the end.
+///
+/// # Errors
+/// If there is no journal, no chosen row, or the table cannot be written.
+pub fn export(
+    directory: &Path,
+    chosen: &Chosen,
+    out: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Exported, ArchiveError> {
+    let known = read_mark(directory).unwrap_or(None).unwrap_or_default();
+    let mut storage = SqliteStorage::open_beside(directory)?;
+    let Some((first, last)) = storage.bounds()? else { return Err(ArchiveError::Empty("the journal has no rows")) };
+    let from = if chosen.from == 0 { first } else { super::recovery::group_of(&mut storage, chosen.from)? };
+    let (mut columns, mut exported, mut wrong) = (RowColumns::default(), Exported::default(), None);
+    let mut groups = None;
+    let read = visit(&mut storage, from, last, &mut |id, offset, _, taken| {
+        let (first, _) = groups.get_or_insert((id, id));
+        groups = Some((*first, id));
+        if exported.journal.1 == 0 {
+            exported.journal = (offset, offset);
+        }
+        exported.journal.1 = offset + taken.batch.len() as u64;
+        if !chosen.of(taken, offset).is_empty() {
+            wrong = columns.include(&taken.batch).err();
+        }
+        progress(exported.journal.1 / 2, known.offset.max(exported.journal.1));
+        wrong.is_none() && exported.journal.1 < chosen.to
+    });
+    if let Some(why) = wrong {
+        return Err(ArchiveError::Columns(why));
+    }
+    exported.fault = read.err().map(|e| e.to_string());
+    exported.missing = known.offset.min(chosen.to).saturating_sub(exported.journal.1);
+    if exported.fault.is_none() && exported.missing > 0 {
+        exported.fault = Some("the journal ends before rows that were acknowledged".to_owned());
+    }
+    let Some((first, last)) = groups.filter(|_| columns != RowColumns::default()) else {
+        let why = exported.fault.map_or("no row of the journal is chosen", |_| "no row of the journal can be read");
+        return Err(ArchiveError::Empty(why));
+    };
+    let mut writer = RowWriter::create(out, &columns)?;
+    let (mut failed, end) = (None, exported.journal.1);
+    let again = visit(&mut storage, first, last, &mut |_, offset, received, taken| {
+        for i in chosen.of(taken, offset) {
+            let placed = Placed { offset: offset + i as u64, received, starts_chain: taken.starts_chain[i] };
+            if let Err(e) = writer.push(&taken.batch, i, &placed) {
+                failed = Some(e);
+                return false;
+            }
+        }
+        progress((end + offset) / 2, end);
+        true
+    });
+    if let Some(e) = failed {
+        return Err(e.into());
+    }
+    again.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
+    exported.rows = writer.finish()?;
+    Ok(exported)
+}
+
+/// Visit the rows of groups `from` to `last` in order: number of the group, offset of the first row, Unix seconds when they
+/// were stored. It ends where `take` returns false.
+fn visit(
+    storage: &mut SqliteStorage,
+    from: u64,
+    last: u64,
+    take: &mut dyn FnMut(u64, u64, f64, &TakenRows) -> bool,
+) -> Result<(), RecoverError> {
+    good_groups(storage, from, |group, time, records| {
+        let mut offset = group.first_offset;
+        for record in records {
+            if let Record::Rows(taken) = record {
+                if !take(group.id, offset, time, &taken) {
+                    return false;
+                }
+                offset += taken.batch.len() as u64;
+            }
+        }
+        group.id < last
+    })
+}
+
+/// What a backup has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of this file: 1.
+    pub version: u32,
+    /// Version of the program that made it.
+    pub program: String,
+    /// Unix seconds when it was begun.
+    pub time: f64,
+    /// Offset of its first row.
+    pub first_offset: u64,
+    /// Offset behind its last row: every row that was acknowledged before the backup began lies before it.
+    pub offset: u64,
+    /// Number of its last group.
+    pub group: u64,
+    /// Checksum of that group, which follows from all groups.
+    pub crc: u32,
+    /// Groups behind which there are checkpoints, newest first.
+    pub checkpoints: Vec<u64>,
+}
+
+/// Copy the data directory of a daemon, running or not, to the new directory `out`: the checkpoints, then the journal up to its
+/// end at this moment, and the note about the table that was learned first. `unix` is the time, `progress` as in [`export`].
+///
+/// # Errors
+/// If `out` is there and not empty, the journal is damaged, or something cannot be written. Then there is no `out`.
+pub fn backup(
+    directory: &Path,
+    out: &Path,
+    unix: f64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Manifest, ArchiveError> {
+    check_vacant(out)?;
+    let name = out.file_name().ok_or(ArchiveError::Empty("the backup needs the name of a directory"))?;
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let part_name = format!(".{}.part", name.to_string_lossy());
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let part = replace::stage(parent, &part_name).map_err(in_file(parent))?;
+        let copied = copy(directory, &part, unix, progress);
+        match copied {
+            // The daemon drops old rows as new ones come; those that are left are copied.
+            Err(ArchiveError::Damaged(_)) if attempt < ATTEMPTS && is_running(directory) => {}
+            Err(e) => {
+                drop(fs::remove_dir_all(&part));
+                return Err(e);
+            }
+            Ok(manifest) => {
+                fs::rename(&part, out).map_err(in_file(out))?;
+                replace::sync(parent).map_err(in_file(parent))?;
+                return Ok(manifest);
+            }
+        }
+    }
+}
+
+fn is_running(directory: &Path) -> bool {
+    super::owner(directory).is_some()
+}
+
+fn check_vacant(path: &Path) -> Result<(), ArchiveError> {
+    match fs::read_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(in_file(path)(e)),
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(ArchiveError::Occupied(path.to_owned())),
+        },
+    }
+}
+
+fn copy(
+    directory: &Path,
+    part: &Path,
+    unix: f64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Manifest, ArchiveError> {
+    // First, so that no checkpoint has seen more than the journal that is copied after them.
+    let checkpoints = readable_checkpoints(directory)?;
+    let mut storage = SqliteStorage::open_beside(directory)?;
+    let (first, last) =
+        storage.bounds()?.ok_or(ArchiveError::Empty("the journal is empty: there is nothing to back up"))?;
+    let mut ends = (u64::MAX, Mark::default());
+    let mut copy = SqliteStorage::open(part)?;
+    let of = storage.headers(last, 1)?.first().map_or(0, |head| head.first_offset + head.rows);
+    let mut failed = None;
+    let read = good_groups(&mut storage, first, |group, _, _| {
+        failed = copy.append(group, 0, false).err();
+        ends = (ends.0.min(group.first_offset), group.mark());
+        progress(group.end(), of);
+        failed.is_none() && group.id < last
+    });
+    if let Some(e) = failed {
+        return Err(e.into());
+    }
+    read.map_err(|e| ArchiveError::Damaged(e.to_string()))?;
+    let (first_offset, end) = ends;
+    if end.id < last {
+        return Err(ArchiveError::Damaged(format!("the journal ends at group {} instead of {last}", end.id)));
+    }
+    let needed = checkpoints.first().map(|(checkpoint, _)| checkpoint.replay_from);
+    if first > 1 && needed.is_none_or(|needed| needed < first_offset) {
+        return Err(ArchiveError::Damaged("rows that the newest checkpoint needs are gone".to_owned()));
+    }
+    copy.sync()?;
+    copy.set_mark(end)?;
+    copy.reopen()?;
+    drop(copy);
+    let fresh = Directory::new(part);
+    // The oldest first: more than two are never kept.
+    for (checkpoint, bytes) in checkpoints.iter().rev() {
+        fresh.write(checkpoint.group, bytes).map_err(in_file(part))?;
+    }
+    match fs::read(directory.join(WARM_START)) {
+        Ok(bytes) => write_file(part, WARM_START, &bytes)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(in_file(&directory.join(WARM_START))(e)),
+    }
+    let manifest = Manifest {
+        version: 1,
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        time: unix,
+        first_offset,
+        offset: end.offset,
+        group: end.id,
+        crc: end.crc,
+        checkpoints: checkpoints.iter().map(|(checkpoint, _)| checkpoint.group).collect(),
+    };
+    let text = serde_json::to_vec_pretty(&manifest).map_err(|e| in_file(part)(e.into()))?;
+    write_file(part, MANIFEST, &text)?;
+    Ok(manifest)
+}
+
+fn write_file(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), ArchiveError> {
+    let path = directory.join(name);
+    whole_file::write(&path, &directory.join(format!("{name}.new")), 0o600, bytes).map_err(in_file(&path))
+}
+
+/// The checkpoints that can be read, newest first, with their bytes. A daemon may drop one meanwhile, for a newer one.
+fn readable_checkpoints(directory: &Path) -> Result<Vec<(Checkpoint, Vec<u8>)>, ArchiveError> {
+    let files = Directory::new(directory);
+    let listed = files.list().map_err(in_file(directory))?;
+    let read = |group| {
+        let bytes = files.read(group).ok()?;
+        Some((Checkpoint::decode(&bytes).ok()?, bytes))
+    };
+    Ok(listed.into_iter().filter_map(read).collect())
+}
+
+/// The manifest of a backup, after its journal and checkpoints were read and found to be what it says.
+///
+/// # Errors
+/// What differs.
+pub fn verify(backup: &Path) -> Result<(Manifest, Survey), ArchiveError> {
+    let path = backup.join(MANIFEST);
+    let bytes = fs::read(&path).map_err(in_file(&path))?;
+    let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|e| in_file(&path)(e.into()))?;
+    if manifest.version > 1 {
+        let why = format!("{}: made by a newer criticd ({})", path.display(), manifest.program);
+        return Err(ArchiveError::Damaged(why));
+    }
+    let found = survey(backup)?;
+    let end = Mark { id: manifest.group, offset: manifest.offset, crc: manifest.crc };
+    match &found.fault {
+        Some(why) => Err(ArchiveError::Damaged(why.clone())),
+        None if found.end != end => {
+            let why = format!("its journal ends at offset {}, and {MANIFEST} says {}", found.end.offset, end.offset);
+            Err(ArchiveError::Damaged(why))
+        }
+        None => Ok((manifest, found)),
+    }
+}
+
+/// Put a backup into `directory`, which is empty or not there. The copy is verified before any of it is in place.
+///
+/// # Errors
+/// If the directory is not empty, the backup is damaged, or something cannot be written.
+pub fn restore(backup: &Path, directory: &Path) -> Result<Manifest, ArchiveError> {
+    const FRESH: &str = "restored.new";
+    // What was set aside here stays beside what comes.
+    let stays = |name: &str| ["before-", "damaged-"].iter().any(|start| name.starts_with(start));
+    let vacant = |name: &str, is_directory: bool| [FRESH, "lock"].contains(&name) || (is_directory && stays(name));
+    match fs::read_dir(directory) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(in_file(directory)(e)),
+        Ok(entries) => {
+            for entry in entries {
+                let entry = entry.map_err(in_file(directory))?;
+                let is_directory = entry.file_type().map_err(in_file(directory))?.is_dir();
+                if !vacant(&entry.file_name().to_string_lossy(), is_directory) {
+                    return Err(ArchiveError::Occupied(directory.to_owned()));
+                }
+            }
+        }
+    }
+    let path = backup.join(MANIFEST);
+    if !path.exists() {
+        let why = format!("{} is no backup of criticd: it has no {MANIFEST}", backup.display());
+        return Err(ArchiveError::Damaged(why));
+    }
+    {
+        use std::os::unix::fs::DirBuilderExt as _;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(in_file(directory))?;
+    }
+    let fresh = replace::stage(directory, FRESH).map_err(in_file(directory))?;
+    for entry in fs::read_dir(backup).map_err(in_file(backup))? {
+        let entry = entry.map_err(in_file(backup))?;
+        let (name, to) = (entry.file_name(), fresh.join(entry.file_name()));
+        // The index of a log belongs to those who have it open.
+        if name.to_str() == Some(&format!("{DATABASE}-shm")) {
+            continue;
+        }
+        fs::copy(entry.path(), &to).map_err(in_file(&entry.path()))?;
+        fs::File::open(&to).and_then(|file| file.sync_all()).map_err(in_file(&to))?;
+    }
+    let (manifest, _) = verify(&fresh).inspect_err(|_| drop(fs::remove_dir_all(&fresh)))?;
+    drop(fs::remove_file(fresh.join(format!("{DATABASE}-shm"))));
+    // A later restart is no restore: the note would only say what was true.
+    fs::remove_file(fresh.join(MANIFEST)).map_err(in_file(&fresh))?;
+    replace::sync(&fresh).map_err(in_file(&fresh))?;
+    let plan = Plan { fresh: Some(FRESH.to_owned()), ..Plan::default() };
+    replace::carry_out(directory, &plan).map_err(in_file(directory))?;
+    Ok(manifest)
+}

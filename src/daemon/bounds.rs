@@ -1,0 +1,14 @@
+//! Bounds of the daemon's queues. The queues keep to them, and [`super::memory`] adds them up.
+
+use crate::transport::turns::Share;
+
+/// Requests that may wait for the core.
+pub(super) const CALLS: Share = Share { peer_bytes: 8 << 20, total_bytes: 64 << 20 };
+/// Queries that may wait for rows to be learned, in bytes as they came.
+pub(super) const WAITING: Share = Share { peer_bytes: 4 << 20, total_bytes: 32 << 20 };
+/// Queries of many states that may be under way at a time, one of each peer.
+pub(super) const LARGE_QUERIES: usize = 8;
+/// Encoded snapshots kept for clients that fetch them page by page.
+pub(super) const PAGED_MAX: usize = 4;
+/// Bytes that are written to the journal at a time, at most, unless one message has more.
+pub(super) const GROUP_BYTES: usize = 4 << 20;

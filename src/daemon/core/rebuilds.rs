@@ -1,0 +1,182 @@
+//! Rebuilds: which critic is learned again from the journal, what came back, who waits for it. What is decided here is recorded
+//! before it holds.
+
+use super::caller::Caller;
+use super::ports::{Now, Output, event, map};
+use crate::daemon::rebuild::{RebuildDone, RebuildJob, RebuildProgress, Rebuilt};
+use crate::learner::Learner;
+use crate::state::State;
+use crate::state::record::Record;
+use crate::wire::status::RebuildStatus;
+use crate::wire::{self, RefitOutcome, WireError};
+use serde_json::json;
+use std::sync::Arc;
+
+/// Rows that may be missing and are learned by the core, between two groups.
+const TAIL_ROWS: u64 = 256;
+/// Rounds of following the journal. After these the rows that are missing still are left out, as if they had been lost.
+const ROUNDS: u32 = 8;
+/// Requests that may wait.
+const WAITERS_MAX: usize = 64;
+/// Largest critic that is recorded: the database takes values of less than a gigabyte.
+const BYTES_MAX: usize = 768 << 20;
+
+/// A rebuild that was asked for.
+#[derive(Debug)]
+struct Wanted {
+    critic: String,
+    waiting: Vec<Caller>,
+}
+
+/// What a rebuild has come to that is being stored.
+#[derive(Debug)]
+struct Adopting {
+    critic: String,
+    rows: u64,
+}
+
+/// The rebuilds of all critics. One runs at a time.
+#[derive(Debug, Default)]
+pub(super) struct RebuildDesk {
+    /// In the order in which they run.
+    wanted: Vec<Wanted>,
+    /// The one that runs; it stays among those that are wanted until it is over.
+    running: Option<(String, Arc<RebuildProgress>)>,
+    returned: Option<RebuildDone>,
+    adopting: Option<Adopting>,
+    seconds: f64,
+    /// Of each critic whose last rebuild failed, why.
+    failures: Vec<(String, String)>,
+}
+
+impl RebuildDesk {
+    /// A critic is to be rebuilt; `caller` is answered when that is over.
+    ///
+    /// # Errors
+    /// `overloaded`, if too many wait.
+    pub(super) fn want(&mut self, critic: &str, caller: Option<Caller>) -> Result<(), WireError> {
+        if self.wanted.iter().map(|wanted| wanted.waiting.len()).sum::<usize>() >= WAITERS_MAX {
+            return Err(WireError::overloaded(1000));
+        }
+        match self.wanted.iter_mut().find(|wanted| wanted.critic == critic) {
+            Some(wanted) => wanted.waiting.extend(caller),
+            None => self.wanted.push(Wanted { critic: critic.to_owned(), waiting: caller.into_iter().collect() }),
+        }
+        Ok(())
+    }
+
+    /// A rebuild has come back; [`RebuildDesk::judge`] looks at it.
+    pub(super) fn came_back(&mut self, done: RebuildDone) {
+        self.returned = Some(done);
+    }
+
+    /// Start the next one, if one is wanted and none runs.
+    pub(super) fn start(&mut self, state: &State, now: Now, out: &mut Vec<Output>) {
+        let (Some(wanted), Some(window)) = (self.wanted.first(), state.window()) else { return };
+        if self.running.is_some() || self.adopting.is_some() || window.is_empty() {
+            return;
+        }
+        let critic = wanted.critic.clone();
+        let learner = state.critics().iter().find(|learner| learner.settings().name == critic);
+        let settings = learner.expect("only critics are wanted").settings().clone();
+        let progress: Arc<RebuildProgress> = Arc::default();
+        let names = state.configured().and_then(|configured| configured.names.clone());
+        let job = RebuildJob { settings, names, window: window.clone(), progress: Arc::clone(&progress) };
+        log::info!("event=rebuild_started critic={critic} rows={}", state.end().offset);
+        out.push(event("rebuild_started", now, &map(json!({"critic": critic}))));
+        (self.running, self.seconds) = (Some((critic, progress)), 0.0);
+        out.push(Output::Rebuild(Box::new(job)));
+    }
+
+    /// Judge what has come back, if it has. Returns what is to be recorded. `window_rows` are those that a start finds again.
+    pub(super) fn judge(
+        &mut self,
+        state: &State,
+        window_rows: usize,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) -> Option<Record> {
+        let RebuildDone { critic, result, seconds } = self.returned.take()?;
+        self.seconds += seconds;
+        let before = state.critics().iter().find(|learner| learner.settings().name == critic);
+        let before = before.expect("critics change at a start alone");
+        let mut rebuilt = match result.and_then(small_enough) {
+            Ok(rebuilt) => rebuilt,
+            Err(why) => {
+                self.failed(before, why, now, out);
+                return None;
+            }
+        };
+        let end = state.end().offset;
+        let missing = end.saturating_sub(rebuilt.learner.learned());
+        if missing > TAIL_ROWS.min(window_rows as u64) && rebuilt.rounds < ROUNDS {
+            out.push(Output::FollowRebuild(rebuilt));
+            return None;
+        }
+        let Rebuilt { learner, first_row, .. } = &mut *rebuilt;
+        let from = end.saturating_sub(window_rows as u64);
+        if missing > TAIL_ROWS.min(window_rows as u64) {
+            learner.skip_to(end);
+        }
+        learner.set_settings(before.settings().clone());
+        learner.succeed(before, *first_row, from);
+        let rows = end - *first_row;
+        if learner.replay_from() < from {
+            self.failed(before, "it has learned too few rows for a model".to_owned(), now, out);
+            return None;
+        }
+        self.running = None;
+        self.adopting = Some(Adopting { critic, rows });
+        Some(Record::Rebuilt(Box::new(rebuilt.learner)))
+    }
+
+    fn failed(&mut self, before: &Learner, why: String, now: Now, out: &mut Vec<Output>) {
+        let (critic, generation) = (before.settings().name.clone(), before.generation());
+        log::warn!("event=rebuild_failed critic={critic} why={why:?}");
+        out.push(event("rebuild_failed", now, &map(json!({"critic": critic, "reason": why}))));
+        self.running = None;
+        let outcome = RefitOutcome::Rejected { generation, reason: why.clone() };
+        self.over(&critic, &outcome, out);
+        self.failures.push((critic, why));
+    }
+
+    fn over(&mut self, critic: &str, outcome: &RefitOutcome, out: &mut Vec<Output>) {
+        self.failures.retain(|(failed, _)| failed != critic);
+        let reply = wire::Reply::Refit(outcome);
+        for wanted in self.wanted.extract_if(.., |wanted| wanted.critic == critic) {
+            out.extend(wanted.waiting.iter().map(|caller| Output::Reply(caller.reply(&reply))));
+        }
+    }
+
+    /// What was to be stored has been applied to `state`. Returns the critic that has been rebuilt, if one was.
+    pub(super) fn applied(&mut self, state: &State, now: Now, out: &mut Vec<Output>) -> Option<usize> {
+        let Adopting { critic, rows } = self.adopting.take()?;
+        let index = state.critics().iter().position(|learner| learner.settings().name == critic)?;
+        let learner = &state.critics()[index];
+        let (generation, offset, seconds) = (learner.generation(), learner.learned(), self.seconds);
+        log::info!(
+            "event=rebuilt critic={critic} generation={generation} offset={offset} rows={rows} seconds={seconds:.2}"
+        );
+        let details =
+            json!({"critic": critic, "generation": generation, "offset": offset, "rows": rows, "seconds": seconds});
+        out.push(event("rebuilt", now, &map(details)));
+        self.over(&critic, &RefitOutcome::Adopted { generation }, out);
+        Some(index)
+    }
+
+    /// What `status` says of the rebuild of a critic; none if none is wanted and the last one did not fail.
+    pub(super) fn status(&self, critic: &str) -> Option<RebuildStatus> {
+        let (rows, of) = match &self.running {
+            Some((running, progress)) if running == critic => progress.get(),
+            _ => (0, 0),
+        };
+        let failed = self.failures.iter().find(|(failed, _)| failed == critic).map(|(_, why)| why.clone());
+        let is_wanted = self.wanted.iter().any(|wanted| wanted.critic == critic);
+        (is_wanted || failed.is_some()).then_some(RebuildStatus { rows, of, failed })
+    }
+}
+
+fn small_enough(rebuilt: Box<Rebuilt>) -> Result<Box<Rebuilt>, String> {
+    let bytes = rebuilt.learner.bytes();
+    if bytes > BYTES_MAX { Err(format!("a critic of {bytes} bytes is too large for the journal")) } else { Ok(rebuilt) }
+}

@@ -1,0 +1,158 @@
+// Which variables are shown, and where the others stand.
+
+import { $, el, remembered, say } from '/dom.js';
+import { axesNow, chosen, critic, dim, known, variable } from '/known.js';
+import { ranked, shares, withoutShares } from '/relevance.js';
+import { format, round } from '/words.js';
+
+/** Called when the reader has chosen something else to see. */
+let changed = () => {};
+
+/** What there is to choose from, when a daemon is met or the critic changes. @param {() => void} seeing */
+export function choices(seeing) {
+  const critics = known.status?.critics ?? [];
+  if (chosen.critic >= critics.length) chosen.critic = 0;
+  const option = (/** @type {number} */ k) => el('option', { value: k, textContent: critics[k].name });
+  const all = critics.map((_, k) => option(k));
+  const first = critics.length > MANY ? leastCovered().map(option) : [];
+  $('critic').replaceChildren(
+    ...(first.length
+      ? [el('optgroup', { label: 'fewest returns in their interval' }, ...first), el('optgroup', { label: 'all' }, ...all)]
+      : all),
+  );
+  $('critic').value = chosen.critic;
+  $('critic-choice').hidden = critics.length < 2;
+  Object.assign(chosen, { x: null, y: null, head: 0, at: {} });
+  ranges.clear();
+  chosenBy = -1;
+  changed = seeing;
+}
+
+/** Critics from which on the list begins with the worst. */
+const MANY = 12;
+/** How many of those. */
+const WORST = 10;
+
+/** Numbers of the critics whose intervals hold the fewest returns, the worst first. */
+function leastCovered() {
+  const critics = known.status?.critics ?? [];
+  /** @type {[number, number][]} */
+  const covered = critics.flatMap(({ name }, k) => {
+    const last = known.history[`${name}.coverage`]?.at(-1);
+    return typeof last === 'number' ? [[last, k]] : [];
+  });
+  return covered
+    .sort((a, b) => a[0] - b[0])
+    .slice(0, WORST)
+    .map(([, k]) => k);
+}
+
+/** The generation whose shares chose the axes. */
+let chosenBy = -1;
+
+/** Axes and sliders, once there is a model: those chosen before, or the two variables on which most of the value hangs. */
+export function axes() {
+  const { name, kernel, generation } = critic();
+  if (!kernel || !known.states?.median.length) return;
+  const kept = remembered.get(`axes.${name}.${dim()}`);
+  const own = kept?.every((k) => k === null || k < dim());
+  if (chosen.x !== null && (own || !shares() || chosenBy === generation)) return;
+  if (!own && dim() > 2 && !shares() && !withoutShares()) return;
+  const best = ranked().slice(0, 2);
+  const [x, y] = own ? kept : best.sort((i, j) => i - j);
+  chosenBy = shares() ? generation : -1;
+  if (x === chosen.x && y === chosen.y) return;
+  chosen.x = x;
+  chosen.y = dim() > 1 ? (y ?? null) : null;
+  for (const id of ['axis-x', 'axis-y']) {
+    /** @type {any[]} */
+    const options = Array.from({ length: dim() }, (_, k) => el('option', { value: k, textContent: variable(k) }));
+    if (id === 'axis-y') options.push(el('option', { value: '', textContent: 'nothing: a curve' }));
+    $(id).replaceChildren(...options);
+  }
+  $('axis-x').parentElement.hidden = dim() < 2;
+  $('swap').hidden = dim() < 2;
+  $('axis-y-label').hidden = dim() < 2;
+  medians();
+}
+
+/** Put all variables where most states are: at their medians. */
+export function medians() {
+  chosen.at = {};
+  known.states.median.forEach((v, k) => {
+    chosen.at[k] = v;
+  });
+  sliders();
+}
+
+/** Show these variables; a curve without y. @param {?number} x @param {?number} y */
+export function chooseAxes(x, y) {
+  Object.assign(chosen, { x, y });
+  remembered.set(`axes.${critic().name}.${dim()}`, [x, y]);
+  sliders();
+  changed();
+}
+
+/** Put all variables where a state has them. @param {number[]} state */
+export function standAt(state) {
+  state.forEach((v, k) => {
+    chosen.at[k] = v;
+  });
+  sliders();
+  changed();
+}
+
+/** The shown slice in words: where the variables stand that are on neither axis. */
+export function sliceWords() {
+  const used = axesNow();
+  const others = ranked().filter((k) => !used.includes(k));
+  if (!others.length) return '';
+  const shown = others.slice(0, SLICE).map((k) => `${variable(k)} = ${format(chosen.at[k], 3)}`);
+  const more = others.length - shown.length;
+  return `at ${shown.join(', ')}${more > 0 ? ` and ${more} more as set below` : ''}`;
+}
+
+/** Variables that the words of a slice name. */
+const SLICE = 6;
+const SLIDERS = 12;
+
+/** A slider for each variable that is on neither axis, the most relevant first. */
+function sliders() {
+  $('axis-x').value = chosen.x;
+  $('axis-y').value = chosen.y ?? '';
+  $('swap').disabled = chosen.y === null;
+  const others = ranked()
+    .filter((k) => k !== chosen.x && k !== chosen.y)
+    .slice(0, SLIDERS);
+  $('others').hidden = others.length === 0;
+  const summary = () =>
+    say($('others-summary'), others.map((k) => `${variable(k)} ${format(chosen.at[k], 3)}`).join(', '));
+  $('sliders').replaceChildren(
+    ...others.map((k) => {
+      const [low, high] = rangeOf(k);
+      const out = el('output', { textContent: format(chosen.at[k], 3) });
+      const input = el('input', { type: 'range', min: low, max: high, step: (high - low) / 200, value: chosen.at[k] });
+      input.addEventListener('input', () => {
+        chosen.at[k] = Number(input.value);
+        say(out, format(chosen.at[k], 3));
+        summary();
+        changed();
+      });
+      return el('label', {}, variable(k), out, input);
+    }),
+  );
+  summary();
+}
+
+const ranges = new Map();
+
+/** From where to where a variable is shown: round numbers around what was visited, which only ever widen. */
+export function rangeOf(k) {
+  const [low, high] = [known.states.low[k], known.states.high[k]];
+  const now = ranges.get(k);
+  if (now && now[0] <= low && high <= now[1]) return now;
+  const margin = 0.02 * (high - low);
+  const wanted = [Math.min(low - margin, now?.[0] ?? Infinity), Math.max(high + margin, now?.[1] ?? -Infinity)];
+  ranges.set(k, round(wanted, 30));
+  return ranges.get(k);
+}

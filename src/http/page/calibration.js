@@ -1,0 +1,105 @@
+// Predictions against the returns that came: each of them, by the size of what was predicted, and by the length of returns.
+
+import { $, el, list, say } from '/dom.js';
+import { chosen, known } from '/known.js';
+import { Scatter } from '/scatter.js';
+import { scaleOf } from '/value.js';
+import { format, grouped } from '/words.js';
+
+/** Deviations of a normal variable that hold nine tenths of it. */
+export const NINETY = 1.644854;
+/** Pairs of a group below which it says nothing. */
+const GROUP_MIN = 8;
+
+/** @typedef {import('/known.js').Pair} Pair */
+/** @typedef {{from: number, to: number, count: number, bias: number, rms: number, within: number}} Group */
+
+/** Error, bias and coverage of some pairs. @param {Pair[]} pairs */
+export function quality(pairs) {
+  const mean = (/** @type {(pair: Pair) => number} */ f) => pairs.reduce((sum, pair) => sum + f(pair), 0) / pairs.length;
+  return {
+    count: pairs.length,
+    bias: mean(([p, r]) => r - p),
+    rms: Math.sqrt(mean(([p, r]) => (r - p) ** 2)),
+    within: mean(([p, r, s]) => Number(Math.abs(r - p) <= NINETY * s)),
+  };
+}
+
+/**
+ * The pairs in groups of equal size, in the order of `key`. They are grouped by what was predicted and not by what came: a
+ * high return is a lucky one, and would look underestimated under a perfect model.
+ * @param {Pair[]} pairs
+ * @param {(pair: Pair) => number} key
+ * @param {number} most
+ * @returns {Group[]}
+ */
+export function groups(pairs, key, most) {
+  const sorted = [...pairs].sort((a, b) => key(a) - key(b));
+  const count = Math.min(most, Math.floor(sorted.length / GROUP_MIN));
+  return Array.from({ length: count }, (_, k) => {
+    const own = sorted.slice((k * sorted.length) / count, ((k + 1) * sorted.length) / count);
+    return { from: key(own[0]), to: key(own[own.length - 1]), ...quality(own) };
+  });
+}
+
+const scatter = new Scatter($('calibration'), (pair) => {
+  $('calibration-out').replaceChildren(
+    ...(pair
+      ? [
+          `predicted ${format(pair[0])} ± ${format(NINETY * pair[2], 3)} (90 %): `,
+          el('b', { textContent: `realised ${format(pair[1])}` }),
+        ]
+      : []),
+  );
+});
+
+/** Rows of a table of groups. @param {string} what @param {Group[]} found @param {number} digits */
+function table(what, found, digits) {
+  const head = [what, 'returns', 'bias', 'error', 'in 90 %'].map((words) => el('th', { textContent: words, scope: 'col' }));
+  const rows = found.map((group) => {
+    const span =
+      format(group.from, digits) === format(group.to, digits)
+        ? format(group.from, digits)
+        : `${format(group.from, digits)} to ${format(group.to, digits)}`;
+    const bias = `${group.bias > 0 ? '+' : ''}${format(group.bias, 2)}`;
+    const cells = [span, grouped(group.count), bias, format(group.rms, 2), `${Math.round(100 * group.within)} %`];
+    return el('tr', {}, ...cells.map((words) => el('td', { textContent: words })));
+  });
+  return [el('tr', {}, ...head), ...rows];
+}
+
+/** Show them. */
+export function calibrationCard() {
+  const { pairs, summary } = known.calibration[chosen.critic] ?? { pairs: [] };
+  $('groups').hidden = pairs.length < 2 * GROUP_MIN;
+  $('calibration-legend').hidden = !pairs.length;
+  if (!pairs.length) {
+    say(
+      $('calibration-text'),
+      'The predicted value of a state, against the return that followed. A point appears when an episode ' +
+        'terminates, or when later rewards no longer matter. Returns that a cut ends do not count.',
+    );
+    $('calibration').hidden = true;
+    return;
+  }
+  $('calibration').hidden = false;
+  say(
+    $('calibration-text'),
+    `${format(100 * (summary.within_90 ?? NaN), 3)} % of the last ${summary.count} returns lie within the ` +
+      `90 % interval · correlation ${format(summary.correlation, 3)} · bias ${format(summary.bias, 2)} · RMS error ` +
+      format(summary.rms, 3),
+  );
+  const all = pairs.flatMap(([p, r]) => [p, r]);
+  scatter.show({ pairs, range: scaleOf('calibration', [Math.min(...all), Math.max(...all)]) });
+  $('calibration').setAttribute('aria-label', $('calibration-text').textContent);
+  if ($('groups').hidden) return;
+  list($('by-value'), table('predicted', groups(pairs, ([p]) => p, 10), 3));
+  list($('by-length'), table('rows until known', groups(pairs, (pair) => pair[3], 4), 3));
+}
+
+/** The pairs as columns. */
+export function calibrationColumns() {
+  const pairs = known.calibration[chosen.critic]?.pairs ?? [];
+  const names = ['predicted', 'return', 'deviation', 'rows', 'generation'];
+  return Object.fromEntries(names.map((name, k) => [name, pairs.map((pair) => pair[k])]));
+}

@@ -1,0 +1,126 @@
+// The model, the streams, and the numbers in the bar.
+
+import { $, el, facts, list, say, small } from '/dom.js';
+import { critic, known } from '/known.js';
+import { kernelName } from '/marks.js';
+import { bytes, duration, format, grouped } from '/words.js';
+
+/** "from 431 verified pairs; 82 % were in the 90 % interval before" */
+function verified({ pairs, coverage }) {
+  if (!pairs) return 'not verified yet';
+  const before = typeof coverage === 'number' ? `; ${format(100 * coverage, 3)} % in the 90 % interval before the correction` : '';
+  return `from ${grouped(pairs)} verified pairs${before}`;
+}
+
+export function modelCard() {
+  const c = critic();
+  const { kernel, noise, refit, adoption_pause_ms: pause } = c;
+  $('provisional').hidden = !c.provisional;
+  const next = refit.running
+    ? 'running now'
+    : refit.next_at === null
+      ? 'on request'
+      : `at row ${grouped(refit.next_at)}`;
+  facts($('model'), [
+    [
+      'generation',
+      String(c.generation),
+      small(`${refit.adopted} adopted, ${refit.rejected} rejected` + (refit.failed ? `, ${refit.failed} failed` : '')),
+    ],
+    ['next selection', next],
+    ['dictionary', grouped(c.dictionary_size), small(`of at most ${grouped(c.dictionary_max)} states`)],
+    ['rows in the model', grouped(c.transitions)],
+    ['discount', format(c.discount), c.lambda === undefined ? null : small(`λ ${format(c.lambda, 3)}`)],
+    c.returns
+      ? [
+          'returns',
+          `sd × ${format(c.returns.factor, 3)}`,
+          small(verified(c.returns)),
+        ]
+      : null,
+    [
+      'kernel',
+      kernelName(kernel),
+      small(
+        `sd ${format(Math.sqrt(kernel.signal_variance), 3)}` +
+          (kernel.bias_variance > 0 ? ` · offset ${format(Math.sqrt(kernel.bias_variance), 3)}` : ''),
+      ),
+    ],
+    ['noise', `sd ${format(Math.sqrt(noise.variance), 3)}`, small(noise.model)],
+    typeof c.log_evidence === 'number'
+      ? ['log evidence', format(c.log_evidence), small('nats')]
+      : typeof c.held_out_error === 'number'
+        ? ['held-out error', format(c.held_out_error, 3), small('1 is that of a constant')]
+        : null,
+    ['log score', format(c.score_recent), small('nats per row, recent')],
+    ['running chains', grouped(c.running_chains)],
+    pause.count
+      ? ['adoption pause', `${format(pause.p50, 2)} ms`, small(`median, ${format(pause.max, 2)} ms at most`)]
+      : null,
+    ['memory', bytes(c.bytes), small(`model · ${bytes(known.history.resident_bytes.at(-1) ?? NaN)} process`)],
+  ]);
+}
+
+export function vitals() {
+  const s = /** @type {import('/known.js').Status} */ (known.status);
+  const list_ = [
+    ['rows', grouped(s.offset)],
+    ['rows/s', grouped(s.rows_per_second)],
+    [s.streams === 1 ? 'stream' : 'streams', grouped(s.streams)],
+    ['up', duration(s.uptime_s)],
+  ];
+  const refused = Object.values(s.rejected).reduce((sum, n) => sum + n, 0);
+  const due = s.critics.filter(({ refit }) => !refit.running && refit.next_at !== null && refit.next_at <= s.offset);
+  const running = s.critics.filter(({ refit }) => refit.running);
+  if (s.critics.length > 1 && running.length) {
+    list_.push(['refits wait', grouped(due.length)]);
+  }
+  if (refused) list_.push(['refused', grouped(refused)]);
+  list(
+    $('vitals'),
+    list_.map(([term, value]) => el('div', {}, el('dt', { textContent: term }), el('dd', { textContent: value }))),
+  );
+  say($('version'), `criticd ${s.version}`);
+}
+
+export function streams() {
+  const status = /** @type {import('/known.js').Status} */ (known.status);
+  const rows = Object.entries(status.recent_streams).sort(([a], [b]) => (a < b ? -1 : 1));
+  const ago = (seen) => {
+    const seconds = Math.max(0, status.time - seen);
+    return seconds < 1.5 ? 'now' : `${duration(seconds)} ago`;
+  };
+  const cells = rows.map(([name, s]) =>
+    el(
+      'tr',
+      {},
+      ...[name, grouped(s.next_seq - 1), grouped(s.rows), ago(s.last_seen)].map((words) =>
+        el('td', { textContent: words, title: words }),
+      ),
+    ),
+  );
+  const head = el(
+    'tr',
+    {},
+    ...['stream', 'last seq', 'rows', 'seen'].map((words) => el('th', { textContent: words, scope: 'col' })),
+  );
+  const more = status.streams - rows.length;
+  if (more > 0)
+    cells.push(el('tr', {}, el('td', { colSpan: 4, textContent: `and ${grouped(more)} idle streams` })));
+  list($('streams'), rows.length ? [head, ...cells] : [el('tr', {}, el('td', { textContent: 'none yet' }))]);
+  const refused = Object.entries(status.rejected);
+  list(
+    $('rejected'),
+    refused.length
+      ? [
+          el(
+            'table',
+            {},
+            ...refused.map(([code, n]) =>
+              el('tr', {}, el('td', { textContent: code }), el('td', { textContent: grouped(n) })),
+            ),
+          ),
+        ]
+      : [el('p', { className: 'hint', textContent: 'none' })],
+  );
+}

@@ -1,0 +1,62 @@
+// Elements of the page. Text from outside is only ever set as text.
+
+/** The element of this id, which the page has. @returns {any} */
+export const $ = (/** @type {string} */ id) => document.getElementById(id);
+
+/**
+ * An element with properties and children; strings become text.
+ * @param {string} tag
+ * @param {Record<string, any>} [properties]
+ * @param {...(Node | string | null | undefined)} children
+ * @returns {any}
+ */
+export function el(tag, properties = {}, ...children) {
+  /** @type {any} */
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === 'data') Object.assign(element.dataset, value);
+    else if (name.startsWith('aria-') || name === 'role') element.setAttribute(name, value);
+    else element[name] = value;
+  }
+  element.append(...children.flatMap((child) => child ?? []));
+  return element;
+}
+
+/** Set text only where it has changed: screen readers and selections stay undisturbed. */
+export function say(element, words) {
+  if (element.textContent !== words) element.textContent = words;
+}
+
+export const remembered = {
+  get(key) {
+    try {
+      return JSON.parse(localStorage.getItem(`criticd.${key}`) ?? 'null');
+    } catch {
+      return null;
+    }
+  },
+  set(key, value) {
+    try {
+      localStorage.setItem(`criticd.${key}`, JSON.stringify(value));
+    } catch {
+      /* a private window forgets */
+    }
+  },
+};
+
+/** Replace the children only if their text differs. */
+export function list(parent, children) {
+  const text = children.map((child) => child.textContent).join('\n');
+  if (parent.dataset.text === text) return;
+  parent.dataset.text = text;
+  parent.replaceChildren(...children);
+}
+
+
+export function facts(list, entries) {
+  list.replaceChildren(
+    ...entries.filter(Boolean).flatMap(([term, ...said]) => [el('dt', { textContent: term }), el('dd', {}, ...said)]),
+  );
+}
+
+export const small = (words) => el('small', { textContent: ` ${words}` });

@@ -1,0 +1,164 @@
+// What happened to the model: refits with their outcome, and changes of the world.
+
+import { $, el, list } from '/dom.js';
+import { critic, known, variable } from '/known.js';
+import { lengthscale } from '/kernel.js';
+import { format, grouped } from '/words.js';
+
+const KINDS = {
+  adopted: 'adopted',
+  swapped: 'adopted',
+  returned: 'adopted',
+  refit_rejected: 'rejected',
+  drift: 'drift',
+  new_policy: 'drift',
+};
+export const kindOf = (mark) => KINDS[mark.event] ?? 'other';
+const SHOWN_EVENTS = [
+  'adopted',
+  'refit_rejected',
+  'drift',
+  'forked',
+  'swapped',
+  'returned',
+  'dismissed',
+  'new_policy',
+  'dictionary_full',
+  'critic_failed',
+  'checkpoint',
+];
+
+/** Marks of the chosen critic, oldest first. */
+export function marks() {
+  const name = critic()?.name;
+  return [...known.marks.values()].filter((m) => SHOWN_EVENTS.includes(m.event) && (m.critic ?? name) === name);
+}
+
+const TRIGGERS = {
+  rows: 'enough new rows',
+  score_drop: 'predictions got worse',
+  dictionary_full: 'the dictionary was full',
+  requested: 'asked for',
+};
+
+export function title(mark) {
+  if (mark.event === 'adopted') return `Generation ${mark.generation} adopted`;
+  if (mark.event === 'refit_rejected') return `Generation ${mark.generation} stays`;
+  if (mark.event === 'drift') return 'The world has changed';
+  if (mark.event === 'forked') return 'A second model learns the rows since';
+  if (mark.event === 'swapped') return `Generation ${mark.generation}: the second model has taken over`;
+  if (mark.event === 'returned') return `Generation ${mark.generation}: a kept model has taken over again`;
+  if (mark.event === 'dismissed') return 'The second model predicts no better';
+  if (mark.event === 'new_policy') return `Another policy acts${mark.policy ? `: ${mark.policy}` : ''}`;
+  if (mark.event === 'dictionary_full') return `The dictionary is full with ${mark.size} states`;
+  return mark.event.replaceAll('_', ' ');
+}
+
+const UNLIKE = {
+  higher: 'rewards and values are higher than predicted',
+  lower: 'rewards and values are lower than predicted',
+  wider: 'prediction errors scatter more',
+};
+
+/** What an alarm says: what differs, since when, in which streams, and which state variables moved. */
+export function unlike({ statistic, since, streams, variables }) {
+  const where = streams?.length ? ` in ${streams.join(', ')}` : '';
+  const moved = variables?.length ? `; moved: ${variables.map((v) => v.name).join(', ')}` : '';
+  return `${UNLIKE[statistic] ?? statistic}${where}, probably since row ${grouped(since)}${moved}`;
+}
+
+/** "ard, matern52": form and profile. */
+export const kernelName = ({ kind, profile }) => `${kind}, ${profile ?? 'gaussian'}`;
+
+/** What an adoption changed in the kernel: "angle 0.42 → 0.38, noise sd 0.31 → 0.28". */
+export function changes({ kernel_before: before, kernel_after: after }) {
+  if (!before || !after) return null;
+  /** @type {[string, number, number][]} */
+  const pairs = after.scale
+    .map((_, k) => [`lengthscale of ${variable(k)}`, lengthscale(before, k), lengthscale(after, k)])
+    .filter(([, from, to]) => from !== null && to !== null);
+  pairs.push(['noise sd', Math.sqrt(before.noise.variance), Math.sqrt(after.noise.variance)]);
+  pairs.push(['signal sd', Math.sqrt(before.kernel.signal_variance), Math.sqrt(after.kernel.signal_variance)]);
+  const short = (v) => (v > 1e4 ? '∞' : format(v, 3));
+  const moved = pairs
+    .filter(([, a, b]) => Math.abs(Math.log(b / a)) > 0.05 && short(a) !== short(b))
+    .slice(0, 6)
+    .map(([name, a, b]) => `${name} ${short(a)} → ${short(b)}`);
+  const [from, to] = [kernelName(before.kernel), kernelName(after.kernel)];
+  if (from !== to) moved.unshift(`kernel ${from} → ${to}`);
+  moved.push(`dictionary ${before.dictionary_size} → ${after.dictionary_size}`);
+  return moved.join(', ');
+}
+
+/** How held-out returns chose: what other lambdas lose, the kernels compared, and why the present model stayed or went. */
+function selection({ selection: s }) {
+  if (!s) return [];
+  const loss = ({ lambda, score }) => `${lambda} ${score === 1 ? 'best' : `+${format(100 * (score - 1), 2)} %`}`;
+  const kernels = s.candidates.map((c) => `${c.name} ${format(c.score, 4)} (λ ${c.lambda}, ${c.elements} states)`);
+  const present =
+    typeof s.gain === 'number'
+      ? `the current model ${s.present_stays ? 'stays' : 'is replaced'}: the best error is lower by ` +
+        `${format(s.gain, 2)}, with a standard error of ${format(s.standard_error, 2)}`
+      : null;
+  return [`λ ${s.lambdas.map(loss).join(', ')}`, `held-out errors: ${kernels.join(', ')}`, present];
+}
+
+export function gain(mark) {
+  if (typeof mark.evidence_after !== 'number' || typeof mark.evidence_before !== 'number') return null;
+  const nats = mark.evidence_after - mark.evidence_before;
+  const className = mark.event !== 'adopted' ? 'hint' : nats >= 0 ? 'gain' : 'loss';
+  return el('span', { className, textContent: `${nats >= 0 ? '+' : ''}${format(nats, 3)} nats` });
+}
+
+export function markList() {
+  const items = marks()
+    .reverse()
+    .map((mark) => {
+      // What it changed, or why it did not; how it came about; what was found on the way.
+      /** @type {any[]} */
+      const lines = [mark.event === 'drift' ? unlike(mark) : (changes(mark) ?? mark.reason)];
+      if (mark.trigger) {
+        const parts = [
+          TRIGGERS[mark.trigger] ?? mark.trigger,
+          mark.selection
+            ? `held-out returns of ${grouped(mark.selection.rows)} rows`
+            : `evidence on ${grouped(mark.evidence_rows)} rows`,
+          `${grouped(mark.evaluations)} evaluations`,
+          `${format(mark.seconds, 2)} s${mark.out_of_time ? ', out of time' : ''}`,
+        ];
+        if (mark.active_bounds?.length) parts.push(`at a bound: ${mark.active_bounds.join(', ')}`);
+        if (mark.rows_left_out) parts.push(`${grouped(mark.rows_left_out)} rows left out`);
+        lines.push(parts.join(' · '), ...selection(mark));
+      }
+      if (mark.event === 'adopted') lines.push((mark.findings ?? []).join(' · '));
+      const when = new Date(1000 * mark.time);
+      return el(
+        'li',
+        { data: { kind: kindOf(mark), number: mark.number } },
+        el('i', { 'aria-hidden': 'true' }),
+        el('span', {}, el('b', { textContent: title(mark) }), ' ', gain(mark)),
+        el('time', { dateTime: when.toISOString(), textContent: when.toLocaleTimeString([], { hour12: false }) }),
+        ...lines.filter(Boolean).map((words) => el('span', { className: 'details', textContent: words })),
+      );
+    });
+  list(
+    $('marks'),
+    items.length
+      ? items
+      : [
+          el('li', {
+            className: 'empty-row',
+            textContent:
+              'No refit has selected a model yet. The first one is due after refit_first_rows rows. To start it ' +
+                'now: criticd refit',
+          }),
+        ],
+  );
+}
+
+/** What was said of the model in use when it was adopted; the last selection may have been of another one. */
+export function adoption() {
+  const { generation, refit } = critic();
+  const said = marks().findLast((m) => m.event === 'adopted' && m.generation === generation);
+  return said ?? (refit.last?.outcome === 'adopted' ? refit.last : null);
+}

@@ -1,0 +1,106 @@
+// How much of the value hangs on each state variable: its share of the variance of V over visited states.
+
+import { $, el, list, say } from '/dom.js';
+import { lengthscale, relevances } from '/kernel.js';
+import { chosen, critic, dim, variable } from '/known.js';
+import { adoption } from '/marks.js';
+import { format } from '/words.js';
+
+/** Milliseconds after which shares are asked for again under the same model. */
+const AGE_MS = 60_000;
+/** Variables that are shown. */
+const ROWS_SHOWN = 12;
+/** A share below which a variable counts as without influence. */
+const NOTHING = 0.001;
+
+/** The last answer, and what it was about. @type {{key: string, at: number, shares: ?(?number)[], tried: number}} */
+let answer = { key: '', at: 0, shares: null, tried: 0 };
+let asking = false;
+
+/** The shares of the chosen critic, null for variables that were not examined; null before they are known. */
+export const shares = () => (answer.key.startsWith(`${critic()?.name} ${chosen.head} `) ? answer.shares : null);
+/** Whether to go on without them: the daemon is too busy to give them. */
+export const withoutShares = () => answer.tried > 3;
+
+/** Ask for the shares where the model has changed. */
+export async function learnShares() {
+  const { name, generation } = critic();
+  const key = `${name} ${chosen.head} ${generation}`;
+  if (asking || document.hidden || (answer.key === key && answer.shares && Date.now() - answer.at < AGE_MS)) return;
+  asking = true;
+  try {
+    const query = new URLSearchParams({ critic: name, head: String(chosen.head) });
+    const reply = await fetch(`/api/relevance?${query}`);
+    if (reply.ok) answer = { key, at: Date.now(), shares: (await reply.json()).shares, tried: 0 };
+    else answer.tried += 1;
+  } catch {
+    /* the event stream says that the daemon is away */
+  }
+  asking = false;
+}
+
+/** State variables, the most relevant first: by their shares, or by the kernel before those are known. */
+export function ranked() {
+  const a = relevances();
+  const s = shares();
+  const share = (k) => s?.[k] ?? -1;
+  return a.map((_, k) => k).sort((i, j) => share(j) - share(i) || a[j] - a[i] || i - j);
+}
+
+/** A bar for each variable, and what the last refit found. */
+export function relevanceCard() {
+  const a = relevances();
+  const share = shares();
+  const { inputs, kernel } = critic();
+  const report = adoption() ?? {};
+  const support = report.evidence_drop ?? [];
+  // In the order of the state, so that nothing changes places; where there are many, the most relevant.
+  const shown = ranked()
+    .slice(0, ROWS_SHOWN)
+    .sort((i, j) => i - j);
+  const box = $('relevance');
+  if (box.childElementCount !== shown.length || box.dataset.shown !== shown.join()) {
+    box.dataset.shown = shown.join();
+    box.replaceChildren(
+      ...shown.map(() =>
+        el(
+          'div',
+          { className: 'relevance-row' },
+          el('b'),
+          el('span', { className: 'numbers' }),
+          el('span', { className: 'track' }, el('i')),
+        ),
+      ),
+    );
+  }
+  shown.forEach((k, row) => {
+    const [name, numbers, track] = box.children[row].children;
+    say(name, variable(k));
+    const length = lengthscale({ kernel, scale: inputs.scale }, k);
+    const nats = typeof support[k] === 'number' ? ` · ${format(support[k], 3)} nats` : '';
+    box.children[row].title = nats ? 'nats: evidence that the model would lose without this variable' : '';
+    const scale = length === null ? 'category' : `lengthscale ${format(length, 3)}`;
+    const part = share?.[k];
+    const none = typeof part === 'number' ? part < NOTHING : a[k] < 1e-6;
+    const told = typeof part === 'number' ? `${none ? 'no influence' : `${Math.round(100 * part)} %`}` : 'not examined';
+    numbers.replaceChildren(el('b', { textContent: share ? told : '' }), el('small', { textContent: ` ${scale}${nats}` }));
+    box.children[row].classList.toggle('off', none);
+    track.firstChild.style.width = `${100 * (part ?? 0)}%`;
+  });
+  const sentences = report.relevance_report ?? [];
+  // Shares say what matters; the sentences of a refit stand with the model.
+  const words = [...(report.findings ?? []), ...sentences.slice(0, ROWS_SHOWN)];
+  (sentences.length ? [] : (kernel.factors ?? [])).forEach((factor, j) => {
+    const parts = factor
+      .map((f, k) => [f, k])
+      .sort((x, y) => Math.abs(y[0]) - Math.abs(x[0]))
+      .slice(0, 4);
+    words.push(`direction ${j + 1}: ${parts.map(([f, k]) => `${format(f, 2)} ${variable(k)}`).join(', ')}`);
+  });
+  const more = dim() - shown.length;
+  say($('relevance-more'), more > 0 ? `${more} variables with smaller shares are not shown.` : '');
+  list(
+    $('findings'),
+    words.map((each) => el('li', { textContent: each })),
+  );
+}

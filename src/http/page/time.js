@@ -1,0 +1,224 @@
+// The numbers of the past: quality first, the machinery behind "details".
+
+import { $, el, remembered, say } from '/dom.js';
+import { chosen, critic, known, series } from '/known.js';
+import { timeAt, timeline } from '/lines.js';
+import { changes, gain, kindOf, marks, title } from '/marks.js';
+import { bytes, duration, format } from '/words.js';
+
+/** @type {[number, string][]} */
+const SPANS = [
+  [120, '2 min'],
+  [600, '10 min'],
+  [7200, '2 h'],
+  [43200, '12 h'],
+];
+/** What is shown over time; `main` says whether a reader needs it to trust the model. @type {any[]} */
+const LINES = [
+  {
+    title: 'Error',
+    hint: 'root mean square of return minus prediction, over the last 100 returns',
+    unit: '',
+    main: true,
+    zero: true,
+    of: () => [{ values: series('error'), colour: 'accent' }],
+  },
+  {
+    title: 'Bias',
+    hint: 'mean of return minus prediction; above zero the values are too low',
+    unit: '',
+    main: true,
+    limit: () => 0,
+    around: true,
+    of: () => [{ values: series('bias'), colour: 'accent' }],
+  },
+  {
+    title: 'Returns in their 90 % interval',
+    hint: 'of the last 100; the grey line is 90 %',
+    unit: '%',
+    main: true,
+    limit: () => 90,
+    around: true,
+    of: () => [{ values: series('coverage').map((v) => (v === null ? null : 100 * v)), colour: 'accent' }],
+  },
+  {
+    title: 'Log evidence',
+    unit: 'nats',
+    // Where held-out returns select there is none, and their error is shown in its place.
+    wanted: () => series('log_evidence').some((v) => v !== null),
+    of: () => [{ values: series('log_evidence'), colour: 'accent' }],
+  },
+  {
+    title: 'Held-out error',
+    hint: 'of the model in use, at its selection; 1 is the error of a constant',
+    unit: '',
+    zero: true,
+    wanted: () => series('held_out_error').some((v) => v !== null),
+    of: () => [{ values: series('held_out_error'), colour: 'accent' }],
+  },
+  {
+    title: 'Log score',
+    hint: 'recent average; grey: since the adoption',
+    unit: 'nats/row',
+    of: () => [
+      { values: series('score'), colour: 'soft', thin: true },
+      { values: series('score_recent'), colour: 'accent' },
+    ],
+  },
+  {
+    title: 'Dictionary',
+    hint: 'grey: the most it may hold',
+    unit: 'states',
+    zero: true,
+    limit: () => critic()?.dictionary_max,
+    of: () => [{ values: series('dictionary_size'), colour: 'accent' }],
+  },
+  { title: 'Running chains', unit: '', zero: true, of: () => [{ values: series('running_chains'), colour: 'accent' }] },
+  {
+    title: 'Rows per second',
+    main: true,
+    unit: '',
+    zero: true,
+    of: () => [{ values: known.history.rows_per_second, colour: 'accent' }],
+  },
+  { title: 'Rows taken in', unit: '', zero: true, of: () => [{ values: known.history.offset, colour: 'accent' }] },
+  {
+    title: 'Messages waiting',
+    hint: 'on ingest; orange: calls',
+    unit: '',
+    zero: true,
+    of: () => [
+      { values: known.history.queue_calls, colour: 'second', thin: true },
+      { values: known.history.queue_ingest, colour: 'accent' },
+    ],
+  },
+  {
+    title: 'Memory',
+    hint: 'of the process; grey: the rows kept',
+    unit: 'bytes',
+    zero: true,
+    mebibytes: true,
+    of: () => [
+      { values: known.history.window_bytes, colour: 'soft', thin: true },
+      { values: known.history.resident_bytes, colour: 'accent' },
+    ],
+  },
+];
+/** The time under the pointer. @type {?number} */
+let pointed = null;
+
+/** The time lines, once. */
+export function buildLines() {
+  $('spans').replaceChildren(
+    ...SPANS.map(([seconds, words]) => {
+      const button = el('button', {
+        type: 'button',
+        textContent: words,
+        'aria-pressed': String(seconds === chosen.span),
+      });
+      button.addEventListener('click', () => {
+        chosen.span = seconds;
+        remembered.set('span', seconds);
+        for (const [k, [each]] of SPANS.entries())
+          $('spans').children[k].setAttribute('aria-pressed', String(each === seconds));
+        timelines();
+      });
+      return button;
+    }),
+  );
+  for (const line of LINES) {
+      line.value = el('b');
+      const label = [line.title, line.hint].filter(Boolean).join(', ');
+      line.canvas = el('canvas', {
+        className: 'plot',
+        tabIndex: 0,
+        role: 'img',
+        'aria-label': label,
+        title: line.hint ?? '',
+      });
+      const point = (offset) => {
+        pointed = offset === null ? null : timeAt(line.canvas, offset, spanNow());
+        timelines();
+      };
+      line.canvas.addEventListener('pointermove', (e) => point(e.offsetX));
+      line.canvas.addEventListener('pointerdown', (e) => point(e.offsetX));
+      line.canvas.addEventListener('pointerleave', () => point(null));
+      line.canvas.addEventListener('blur', () => point(null));
+      line.canvas.addEventListener('keydown', (e) => {
+        const by = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+        if (!by) return;
+        e.preventDefault();
+        const [from, to] = spanNow();
+        pointed = Math.min(Math.max((pointed ?? to) + (by * chosen.span) / 60, from), to);
+        timelines();
+      });
+      new ResizeObserver(() => timelines()).observe(line.canvas);
+      line.card = el('div', { className: 'card line' }, el('h3', {}, line.title, line.value), line.canvas);
+    line.card.hidden = Boolean(line.wanted);
+    $(line.main ? 'lines' : 'lines-more').append(line.card);
+  }
+  $('time-more').addEventListener('toggle', timelines);
+}
+
+/**
+ * From when to when is shown: the whole span, or as long as there is something to show, but at least a minute.
+ * @returns {[number, number]}
+ */
+function spanNow() {
+  const to = known.history.time?.at(-1) ?? 0;
+  const oldest = known.history.time?.[0] ?? to;
+  return [Math.max(to - chosen.span, Math.min(oldest, to - 60)), to];
+}
+
+let timelinePending = 0;
+
+/** Draw them as they are now. */
+export function timelines() {
+  timelinePending ||= requestAnimationFrame(() => {
+    timelinePending = 0;
+    if (!known.columns.length || $('time').hidden) return;
+    const times = /** @type {number[]} */ (known.history.time);
+    const span = spanNow();
+    const at = pointed !== null && pointed >= span[0] ? pointed : null;
+    let k = times.length - 1;
+    if (at !== null) while (k > 0 && times[k] > at) k -= 1;
+    const shown = marks()
+      .filter((m) => kindOf(m) !== 'other')
+      .map((m) => ({ time: m.time, kind: kindOf(m) }));
+    for (const line of LINES) {
+      if (line.wanted) line.card.hidden = !line.wanted();
+      if (line.card.hidden || !(line.main || $('time-more').open)) continue;
+      const lines = line
+        .of()
+        .map((each) =>
+          line.mebibytes ? { ...each, values: each.values.map((v) => (v === null ? null : v / 1048576)) } : each,
+        );
+      timeline(line.canvas, { lines, times, span, marks: shown, at, zero: line.zero, limit: line.limit?.(), around: line.around });
+      const value = line.of().at(-1).values[k] ?? null;
+      say(line.value, line.mebibytes ? bytes(value ?? NaN) : `${format(value)} ${line.unit}`);
+    }
+    const near =
+      at === null
+        ? null
+        : marks()
+            .filter((m) => Math.abs(m.time - at) < (span[1] - span[0]) / 80)
+            .at(-1);
+    const ago = at === null ? '' : `${duration(span[1] - at)} ago`;
+    $('time-out').replaceChildren(
+      ...(at === null
+        ? []
+        : [
+            ago,
+            ...(near
+              ? [
+                  ': ',
+                  el('b', { textContent: title(near) }),
+                  ' ',
+                  gain(near),
+                  ` ${near.reason ?? changes(near) ?? ''}`,
+                ].filter((x) => x !== null)
+              : []),
+          ]),
+    );
+  });
+}

@@ -1,0 +1,236 @@
+//! The last rows and the returns that followed them.
+//!
+//! ```text
+//! G_i = r_i + gamma_i G_(i+1)        known once what is left weighs less than REST: then G_i = g_i + w_i V(x_end)
+//! ```
+//! A row whose chain is cut before has no return: closed by the model's value it would compare the model with itself.
+
+use crate::learner::window::Window;
+use crate::transition::Rows;
+use std::collections::HashMap;
+
+/// A return is known when what is still to come counts for less than this.
+const REST: f64 = 0.01;
+/// Rows kept, and the bytes that they may take about.
+const ROWS: usize = 20_000;
+const BYTES: usize = 8 << 20;
+/// Rows kept of states of any dimension.
+const ROWS_MIN: usize = 256;
+
+/// Rows of the last seconds or minutes, in the order of the stream of rows.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    rows: Option<Rows>,
+    /// Offset behind the last of them.
+    end: u64,
+    /// Names of the streams that sent something last, by number.
+    names: HashMap<u32, String>,
+}
+
+/// What the returns of a critic are made of.
+#[derive(Clone, Debug)]
+pub(super) struct Rewards {
+    /// Of rows that carry none.
+    pub(super) discount: f64,
+    /// Column of the reward of each value function.
+    pub(super) columns: Vec<usize>,
+}
+
+impl Rewards {
+    /// The column of value function `head`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn column(&self, head: usize) -> Result<usize, String> {
+        self.columns.get(head).copied().ok_or_else(|| format!("head must be below {}", self.columns.len()))
+    }
+}
+
+/// What followed a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Followed {
+    /// Rewards, discounted.
+    gathered: f64,
+    /// Weight of what is still to come; infinite where an importance ratio other than 1 follows.
+    rest: f64,
+    /// Row whose next state stands for it.
+    tail: usize,
+}
+
+impl Followed {
+    /// The return, once it is known. `value` gives V of the next state of a row.
+    pub(super) fn known(self, value: impl FnOnce(usize) -> f64) -> Option<f64> {
+        if self.rest == 0.0 {
+            return Some(self.gathered);
+        }
+        (self.rest < REST).then(|| self.gathered + self.rest * value(self.tail))
+    }
+
+    /// The row at whose next state V is needed for the return.
+    pub(super) fn tail(self) -> Option<usize> {
+        (self.rest > 0.0 && self.rest < REST).then_some(self.tail)
+    }
+}
+
+impl Recent {
+    /// Keep the new rows of `window`, as many of them as there is room for.
+    pub(super) fn take(&mut self, window: &Window, names: &[(u32, String)]) {
+        self.names.clear();
+        self.names.extend(names.iter().cloned());
+        let most = (BYTES / Rows::bytes_per_row(window.dim(), window.rewards_per_row())).clamp(ROWS_MIN, ROWS);
+        let alike = |rows: &Rows| (rows.dim, rows.rewards_per_row) == (window.dim(), window.rewards_per_row());
+        if self.end < window.start() || !self.rows.as_ref().is_some_and(alike) {
+            // Rows are missing: what followed those before is unknown.
+            self.rows = None;
+        }
+        let from = self.end.max(window.start()).max(window.end().saturating_sub(most as u64));
+        if from > self.end {
+            self.rows = None;
+        }
+        for (rows, range, _) in window.since(from) {
+            self.rows.get_or_insert_with(|| rows.without_rows()).extend(rows, range);
+        }
+        self.end = window.end();
+        // Half is forgotten at a time, so that a row is moved once on average.
+        if let Some(rows) = self.rows.as_mut().filter(|rows| rows.len() > 2 * most) {
+            let mut kept = rows.without_rows();
+            kept.extend(rows, rows.len() - most..rows.len());
+            *rows = kept;
+        }
+    }
+
+    /// The rows, once there are any.
+    pub(super) fn rows(&self) -> Option<&Rows> {
+        self.rows.as_ref()
+    }
+
+    /// Offset behind the last row.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Offset of row i.
+    pub(super) fn offset(&self, i: usize) -> u64 {
+        self.end - (self.rows.as_ref().map_or(0, Rows::len) - i) as u64
+    }
+
+    /// Name of a stream, if it is one of those that sent something last.
+    pub(super) fn name(&self, stream: u32) -> Option<&str> {
+        self.names.get(&stream).map(String::as_str)
+    }
+
+    /// Number of the stream of this name.
+    pub(super) fn number(&self, name: &str) -> Option<u32> {
+        self.names.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
+    }
+
+    /// What followed each row (n,) of reward column `column` under `discount`.
+    pub(super) fn followed(&self, column: usize, discount: f64) -> Vec<Followed> {
+        let Some(rows) = &self.rows else { return Vec::new() };
+        let mut next: HashMap<u32, Followed> = HashMap::new();
+        let mut out = Vec::with_capacity(rows.len());
+        for i in (0..rows.len()).rev() {
+            let (stream, reward, discount) = (rows.streams[i], rows.reward(i)[column], rows.discount(i, discount));
+            let later = next.get(&stream).filter(|_| !rows.truncated[i]);
+            let mut followed = match later {
+                _ if rows.terminated[i] => Followed { gathered: reward, rest: 0.0, tail: i },
+                Some(later) => Followed {
+                    gathered: reward + discount * later.gathered,
+                    rest: if discount == 0.0 { 0.0 } else { discount * later.rest },
+                    tail: later.tail,
+                },
+                None => Followed { gathered: reward, rest: discount, tail: i },
+            };
+            if rows.ratios[i] != 1.0 {
+                followed.rest = f64::INFINITY;
+            }
+            if rows.starts_chain[i] {
+                next.remove(&stream);
+            } else {
+                next.insert(stream, followed);
+            }
+            out.push(followed);
+        }
+        out.reverse();
+        out
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::transition::{Batch, BatchParts};
+
+    /// A row of one-dimensional states.
+    pub(in crate::http) struct Row {
+        pub(in crate::http) stream: u32,
+        pub(in crate::http) starts: bool,
+        pub(in crate::http) state: f64,
+        pub(in crate::http) reward: f64,
+        pub(in crate::http) terminated: bool,
+    }
+
+    pub(in crate::http) fn push(window: &mut Window, row: &Row) {
+        let batch = Batch::new(BatchParts {
+            stream: "s".into(),
+            dim: 1,
+            rewards_per_row: 1,
+            states: vec![row.state],
+            next_states: Some(vec![row.state]),
+            rewards: vec![row.reward],
+            terminated: Some(vec![row.terminated]),
+            ..BatchParts::default()
+        });
+        window.push(row.stream, row.starts, &batch.unwrap(), 0);
+    }
+
+    fn row(stream: u32, starts: bool, reward: f64, terminated: bool) -> Row {
+        Row { stream, starts, state: 0.0, reward, terminated }
+    }
+
+    #[test]
+    fn returns_are_those_of_each_stream_and_known_only_where_enough_followed() {
+        let mut window = Window::new(1, 1, 1000);
+        // Two streams, interleaved: stream 0 terminates, begins again and is cut by a new chain; stream 1 goes on.
+        let rows = [
+            row(0, true, 1.0, false),
+            row(1, true, 8.0, false),
+            row(0, false, 2.0, true),
+            row(0, true, 5.0, false),
+            row(0, true, 7.0, false),
+            row(1, false, 4.0, false),
+        ];
+        rows.iter().for_each(|row| push(&mut window, row));
+        let mut recent = Recent::default();
+        recent.take(&window, &[(0, "a".into()), (1, "b".into())]);
+        let followed = recent.followed(0, 0.5);
+        let known: Vec<Option<f64>> = followed.iter().map(|f| f.known(|_| 100.0)).collect();
+        assert_eq!(known, [Some(2.0), None, Some(2.0), None, None, None]);
+        assert_eq!(followed[1], Followed { gathered: 10.0, rest: 0.25, tail: 5 });
+        assert_eq!(followed[3], Followed { gathered: 5.0, rest: 0.5, tail: 3 });
+        assert_eq!((recent.offset(0), recent.offset(5), recent.number("b")), (0, 5, Some(1)));
+
+        // Seven rows later what is left of stream 1 counts for less than a hundredth.
+        (0..5).for_each(|_| push(&mut window, &row(1, false, 0.0, false)));
+        recent.take(&window, &[]);
+        let first = recent.followed(0, 0.5)[1];
+        assert_eq!((first.known(|tail| tail as f64), first.tail()), (Some(10.0 + 10.0 / 128.0), Some(10)));
+    }
+
+    #[test]
+    fn rows_are_kept_in_bounded_memory_and_gaps_begin_anew() {
+        let mut recent = Recent::default();
+        let mut window = Window::new(1, 1, 100_000);
+        for round in 0..30 {
+            (0..4096).for_each(|_| push(&mut window, &row(0, false, f64::from(round), false)));
+            recent.take(&window.from_offset(recent.end()), &[]);
+            let rows = recent.rows().unwrap();
+            assert!(rows.len() <= 2 * ROWS && rows.reward(rows.len() - 1)[0] == f64::from(round));
+        }
+        assert!(recent.rows().unwrap().len() >= ROWS);
+        let mut later = Window::starting_at(1, 1, 100, 1_000_000);
+        push(&mut later, &row(0, false, 9.0, false));
+        recent.take(&later, &[]);
+        assert_eq!((recent.rows().unwrap().len(), recent.offset(0)), (1, 1_000_000));
+    }
+}

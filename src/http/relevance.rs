@@ -1,0 +1,91 @@
+//! How much of the value hangs on each state variable: shares of the variance of V over visited states.
+
+use super::history::number;
+use crate::math::sensitivity::total_indices;
+use crate::snapshot::{Ask, Evaluator};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// States at which V is evaluated, and products for all of them, about.
+const SAMPLES: usize = 2000;
+const SAMPLES_MIN: usize = 100;
+const PRODUCTS: usize = 20_000_000;
+/// Of more variables those are examined whose kernel relevance is largest: each costs an evaluation of all states.
+const EXAMINED: usize = 40;
+/// Seed of what is random: the same states give the same shares.
+const SEED: u64 = 1;
+
+/// Of which value function, as the page asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub(super) struct RelevanceQuery {
+    /// Name of the critic; the first if left out.
+    pub(super) critic: Option<String>,
+    /// Which of its value functions, counted from 0.
+    #[serde(default)]
+    pub(super) head: usize,
+}
+
+/// The answer: a JSON document with the total Sobol index of each state variable, null for those that were not examined.
+/// `visited` are states (n, D).
+///
+/// # Errors
+/// A sentence that names what is wrong.
+pub(super) fn relevance(query: &RelevanceQuery, visited: &[&[f64]], model: &Evaluator) -> Result<String, String> {
+    let snapshot = model.snapshot();
+    let (dim, heads) = (snapshot.dim(), snapshot.weights.ncols());
+    if query.head >= heads {
+        return Err(format!("head must be below {heads}"));
+    }
+    let of_kernel = snapshot.hyperparameters.kernel.metric.relevance(dim);
+    let mut examined: Vec<usize> = (0..dim).collect();
+    examined.sort_by(|&a, &b| of_kernel[b].total_cmp(&of_kernel[a]).then(a.cmp(&b)));
+    examined.truncate(EXAMINED);
+    let m = snapshot.dictionary.nrows().max(1);
+    let most = (PRODUCTS / ((examined.len() + 1) * m * dim)).clamp(SAMPLES_MIN, SAMPLES);
+    let n = visited.len().min(most);
+    let chosen: Vec<&[f64]> = (0..n).map(|s| visited[s * visited.len() / n]).collect();
+    let reduced: Vec<f64> = chosen.iter().flat_map(|state| examined.iter().map(|&d| state[d])).collect();
+    // State s with its examined variables replaced: the others stay those of the s-th visited state.
+    let mut value = |states: &[f64]| -> Vec<f64> {
+        let moved = states.chunks_exact(examined.len()).zip(&chosen).flat_map(|(numbers, state)| {
+            let mut whole = state.to_vec();
+            examined.iter().zip(numbers).for_each(|(&d, v)| whole[d] = *v);
+            whole
+        });
+        match model.evaluate(&moved.collect::<Vec<f64>>(), Ask::MEAN) {
+            Ok(found) => found.mean.column(query.head).iter().copied().collect(),
+            // Each number was one of a state that has been learned from.
+            Err(_) => vec![0.0; n],
+        }
+    };
+    let indices = total_indices(&reduced, examined.len(), n, SEED, &mut value);
+    let mut shares = vec![Value::Null; dim];
+    examined.iter().zip(indices).for_each(|(&d, share)| shares[d] = number(share));
+    Ok(json!({"critic": snapshot.critic, "generation": snapshot.generation, "states": n, "shares": shares}).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map::tests::model;
+    use super::*;
+
+    #[test]
+    fn shares_follow_what_the_value_depends_on() {
+        // The dictionary lies on a diagonal; variable 2 has a tenth of the relevance of variable 0.
+        let visited: Vec<Vec<f64>> = (0..1500)
+            .map(|i| [7, 11, 13].map(|k| f64::from(i * k % 101) / 25.0 - 2.0))
+            .map(|z| vec![1.0 + 2.0 * z[0], z[1], z[2]])
+            .collect();
+        let visited: Vec<&[f64]> = visited.iter().map(Vec::as_slice).collect();
+        let ask = |head| {
+            relevance(&RelevanceQuery { head, ..RelevanceQuery::default() }, &visited, &Evaluator::new(model(20)))
+        };
+        let answer: Value = serde_json::from_str(&ask(1).unwrap()).unwrap();
+        let shares: Vec<f64> = answer["shares"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+        assert!(shares[0] > shares[1] && shares[1] > shares[2] && shares[2] > 0.0, "{shares:?}");
+        assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
+        assert!(ask(2).unwrap_err().starts_with("head"));
+        let none = relevance(&RelevanceQuery::default(), &[], &Evaluator::new(model(20))).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&none).unwrap()["shares"], json!([0.0, 0.0, 0.0]));
+    }
+}

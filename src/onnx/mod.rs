@@ -1,0 +1,212 @@
+//! A value function as an ONNX graph, for runtimes that know nothing of `criticd`.
+//!
+//! The input is `states` (n, D), 64-bit floats in the units of the rows; the graph normalises them. The outputs are `mean`,
+//! and `std` and `return_std` where the snapshot has them: value, its standard deviation, and that of a single return. Each is
+//! (n,), or (n, H) with several rewards, but `std` is always (n,). The Python client's `Snapshot.to_onnx` writes the same graph.
+
+mod graph;
+mod proto;
+
+use crate::math::embedding::StateKind;
+use crate::math::kernel::{Kernel, Profile};
+use crate::snapshot::Snapshot;
+use graph::{Array, Graph};
+use nalgebra::DMatrix;
+use proto::Message;
+use std::f64::consts::TAU;
+
+/// Version of the operators: of 2021, which has all that is needed.
+const OPSET: i64 = 17;
+/// Version of the file format: of 2022, which runtimes of today and most on devices read.
+const IR_VERSION: i64 = 8;
+/// Scaled distances are cut off here: exp(-r) is 0 long before, and 0 times infinity is no number.
+const DISTANCE_MAX: f64 = 1e3;
+
+/// The bytes of an ONNX file that evaluates `snapshot`: the mean of (P9), and the deviations of (V1) and (T4) in
+/// `docs/mathematics.md`. Heads are left out.
+pub fn encode(snapshot: &Snapshot) -> Vec<u8> {
+    let mut graph = Graph::default();
+    values(&mut graph, snapshot);
+    let graph = graph.finish("value", "states", snapshot.dim());
+    let operators = Message::default().text(1, "").int(2, OPSET);
+    let fact = |(key, value): (&str, String)| Message::default().text(1, key).text(2, &value);
+    let facts = facts(snapshot).map(fact);
+    // A `ModelProto`.
+    let model = Message::default().int(1, IR_VERSION).text(2, "criticd").text(3, env!("CARGO_PKG_VERSION"));
+    let described =
+        model.text(6, "Value function learned by criticd: expected discounted sum of rewards from a state on.");
+    described.message(7, &graph).message(8, &operators).messages(14, &facts).into_bytes()
+}
+
+/// What the file says of its model, besides the graph.
+fn facts(snapshot: &Snapshot) -> [(&'static str, String); 10] {
+    [
+        ("critic", snapshot.critic.clone()),
+        ("generation", snapshot.generation.to_string()),
+        ("revision", snapshot.revision.to_string()),
+        ("offset", snapshot.offset.to_string()),
+        ("transitions", snapshot.transitions.to_string()),
+        ("time", format!("{:?}", snapshot.time)),
+        ("discount", format!("{:?}", snapshot.discount)),
+        ("lambda", format!("{:?}", snapshot.lambda)),
+        ("provisional", snapshot.provisional.to_string()),
+        ("state_names", snapshot.inputs.names.as_deref().unwrap_or_default().join(",")),
+    ]
+}
+
+/// The outputs, from the input `states`.
+fn values(graph: &mut Graph, snapshot: &Snapshot) {
+    let (kernel, rewards) = (&snapshot.hyperparameters.kernel, snapshot.weights.ncols());
+    let shift = graph.constant(Array::row(&snapshot.inputs.shift));
+    let scale = graph.constant(Array::row(&snapshot.inputs.scale));
+    let moved = graph.node("Sub", &["states", &shift]);
+    let normalised = graph.node("Div", &[&moved, &scale]);
+    let k = kernel_rows(graph, kernel, &normalised, snapshot);
+    let last = graph.constant(Array::indices(&[1]));
+    let each = |graph: &mut Graph, name: &str, source: &str| {
+        if rewards == 1 {
+            let flat = graph.node("Squeeze", &[source, &last]);
+            graph.output(name, &flat, None);
+        } else {
+            graph.output(name, source, Some(rewards));
+        }
+    };
+    let weights = graph.constant(Array::matrix(&snapshot.weights));
+    let mean = graph.node("MatMul", &[&k, &weights]);
+    each(graph, "mean", &mean);
+    let Some(covariance) = &snapshot.variance else { return };
+    let covariance = graph.constant(Array::matrix(covariance));
+    let half = graph.node("MatMul", &[&k, &covariance]);
+    let product = graph.node("Mul", &[&half, &k]);
+    let explained = graph.sum(&product, &last, true);
+    let (diagonal, zero) = (graph.number(kernel.diagonal()), graph.number(0.0));
+    let left = graph.node("Sub", &[&diagonal, &explained]);
+    let variance = graph.node("Max", &[&left, &zero]);
+    let deviation = graph.node("Sqrt", &[&variance]);
+    let deviation = graph.node("Squeeze", &[&deviation, &last]);
+    graph.output("std", &deviation, None);
+    let Some(spread) = &snapshot.returns else { return };
+    let weights = graph.constant(Array::matrix(&spread.weights));
+    let (level, floor) = (graph.constant(Array::row(&spread.level)), graph.constant(Array::row(&spread.floor)));
+    let factor = graph.number(spread.factor);
+    let scatter = graph.node("MatMul", &[&k, &weights]);
+    let scatter = graph.node("Add", &[&scatter, &level]);
+    let scatter = graph.node("Max", &[&scatter, &floor]);
+    let whole = graph.node("Add", &[&scatter, &variance]);
+    let deviation = graph.node("Sqrt", &[&whole]);
+    let deviation = graph.node("Mul", &[&deviation, &factor]);
+    each(graph, "return_std", &deviation);
+}
+
+/// k_m(z) (n, m). Differences are squared one by one, as the daemon does: no cancellation.
+fn kernel_rows(graph: &mut Graph, kernel: &Kernel, normalised: &str, snapshot: &Snapshot) -> String {
+    let (dim, m) = (snapshot.dim(), snapshot.dictionary.nrows());
+    let (middle, last) = (graph.constant(Array::indices(&[1])), graph.constant(Array::indices(&[2])));
+    let categories: Vec<usize> = (0..dim).filter(|&d| kernel.kind_of(d) == StateKind::Category).collect();
+    let (points, width) = projected(graph, kernel, normalised, dim);
+    // What the kernel itself makes of the dictionary, without the categories, which stand last.
+    let whole = kernel.project(dim, snapshot.dictionary.transpose().as_slice());
+    let points_of_basis = whole.chunks_exact(kernel.projected_dim(dim));
+    let basis = if width == 0 {
+        Array::new([1, m, 1], std::iter::repeat_n(0.0, m))
+    } else {
+        Array::new([1, m, width], points_of_basis.flat_map(|point| &point[..width]).copied())
+    };
+    let basis = graph.constant(basis);
+    let points = graph.node("Unsqueeze", &[&points, &middle]);
+    let apart = graph.node("Sub", &[&points, &basis]);
+    let squares = graph.node("Mul", &[&apart, &apart]);
+    let mut squared = graph.sum(&squares, &last, false);
+    if !categories.is_empty() {
+        let chosen = graph.columns(normalised, &categories);
+        let chosen = graph.node("Unsqueeze", &[&chosen, &middle]);
+        let known = snapshot.dictionary.row_iter().flat_map(|row| categories.iter().map(move |&d| row[d]));
+        let known = graph.constant(Array::new([1, m, categories.len()], known));
+        let same = graph.node("Equal", &[&chosen, &known]);
+        let differ = graph.node("Not", &[&same]);
+        let differ = graph.cast(&differ);
+        let relevance = kernel.metric.relevance(dim);
+        let doubled: Vec<f64> = categories.iter().map(|&d| 2.0 * relevance[d]).collect();
+        let doubled = graph.constant(Array::row(&doubled));
+        let weighted = graph.node("Mul", &[&differ, &doubled]);
+        let between = graph.sum(&weighted, &last, false);
+        squared = graph.node("Add", &[&squared, &between]);
+    }
+    let shape = match kernel.profile {
+        Profile::Gaussian => {
+            let half = graph.number(-0.5);
+            let exponent = graph.node("Mul", &[&squared, &half]);
+            graph.node("Exp", &[&exponent])
+        }
+        Profile::Matern52 => matern52(graph, &squared),
+    };
+    let (signal, bias) = (graph.number(kernel.signal_variance), graph.number(kernel.bias_variance));
+    let scaled = graph.node("Mul", &[&shape, &signal]);
+    graph.node("Add", &[&scaled, &bias])
+}
+
+/// (1 + a + a^2 / 3) exp(-a), a = sqrt(5 r^2).
+fn matern52(graph: &mut Graph, squared: &str) -> String {
+    let [five, most, three, one] = [5.0, DISTANCE_MAX, 3.0, 1.0].map(|number| graph.number(number));
+    let a = graph.node("Mul", &[squared, &five]);
+    let a = graph.node("Sqrt", &[&a]);
+    let a = graph.node("Min", &[&a, &most]);
+    let square = graph.node("Mul", &[&a, &a]);
+    let third = graph.node("Div", &[&square, &three]);
+    let polynomial = graph.node("Add", &[&a, &third]);
+    let polynomial = graph.node("Add", &[&polynomial, &one]);
+    let exponent = graph.node("Neg", &[&a]);
+    let decay = graph.node("Exp", &[&exponent]);
+    graph.node("Mul", &[&polynomial, &decay])
+}
+
+/// `Kernel::project` as a graph, without categories: the points, and the number of their coordinates. If that is 0, the points
+/// are a column of zeros.
+fn projected(graph: &mut Graph, kernel: &Kernel, normalised: &str, dim: usize) -> (String, usize) {
+    let roots: Vec<f64> = kernel.metric.relevance(dim).iter().map(|a| a.sqrt()).collect();
+    let (mut parts, mut width) = (Vec::new(), 0);
+    if kernel.kinds.is_empty() {
+        let roots = graph.constant(Array::row(&roots));
+        parts.push(graph.node("Mul", &[normalised, &roots]));
+        width = dim;
+    }
+    for (d, kind) in kernel.kinds.iter().enumerate() {
+        let period = match *kind {
+            StateKind::Category => continue,
+            StateKind::Real => None,
+            StateKind::Periodic(period) => Some(period),
+        };
+        let (x, root) = (graph.columns(normalised, &[d]), graph.number(roots[d]));
+        let Some(period) = period else {
+            parts.push(graph.node("Mul", &[&x, &root]));
+            width += 1;
+            continue;
+        };
+        let (period, turn) = (graph.number(period), graph.number(TAU));
+        let turns = graph.node("Div", &[&x, &period]);
+        let whole = graph.node("Round", &[&turns]);
+        let rest = graph.node("Sub", &[&turns, &whole]);
+        let angle = graph.node("Mul", &[&rest, &turn]);
+        for side in ["Cos", "Sin"] {
+            let coordinate = graph.node(side, &[&angle]);
+            parts.push(graph.node("Mul", &[&coordinate, &root]));
+        }
+        width += 2;
+    }
+    let factors = kernel.metric.factors();
+    if !factors.is_empty() {
+        let along = |d: usize, k: usize| if kernel.kind_of(d) == StateKind::Real { factors[k][d] } else { 0.0 };
+        let matrix = graph.constant(Array::matrix(&DMatrix::from_fn(dim, factors.len(), along)));
+        parts.push(graph.node("MatMul", &[normalised, &matrix]));
+        width += factors.len();
+    }
+    match &parts[..] {
+        // Categories alone: all points are one, 0, and what keeps them apart is added later.
+        [] => {
+            let nothing = graph.constant(Array::matrix(&DMatrix::zeros(dim, 1)));
+            (graph.node("MatMul", &[normalised, &nothing]), 0)
+        }
+        [part] => (part.clone(), width),
+        _ => (graph.concat(&parts), width),
+    }
+}

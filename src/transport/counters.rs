@@ -1,0 +1,157 @@
+//! What happened on the sockets since the start, for metrics.
+
+use super::SocketName;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only rises, or a level, written by the transport's threads.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn subtract(&self, n: u64) {
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
+        /// Why the gate refused or cut a peer.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Reason { $($(#[$doc])* $variant,)* }
+
+        impl Reason {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The reason as a word for log lines and metrics.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// There are as many connections as there may be.
+    TooManyConnections => "too_many_connections",
+    /// There are as many from its address as there may be.
+    TooManyFromAddress => "too_many_from_address",
+    /// Its address, or its key, gives it no right to be there.
+    Unauthorised => "unauthorised",
+    /// Its handshake took too long.
+    HandshakeTimeout => "handshake_timeout",
+    /// Its handshake was too long.
+    HandshakeTooLong => "handshake_too_long",
+    /// It speaks another protocol.
+    BadGreeting => "bad_greeting",
+    /// It speaks a version before ZMTP 3.0.
+    UnsupportedVersion => "unsupported_version",
+    /// It wants another mechanism than NULL.
+    UnsupportedMechanism => "unsupported_mechanism",
+    /// Its READY is none.
+    BadReady => "bad_ready",
+    /// Its socket is of a type that does not go with ours.
+    WrongSocketType => "wrong_socket_type",
+    /// The identity it gave itself is too long.
+    IdentityTooLong => "identity_too_long",
+    /// A connected peer has that identity.
+    IdentityInUse => "identity_in_use",
+    /// It gave itself an identity on the encrypted control socket, where libzmq could not keep it from being taken over.
+    NamedItself => "named_itself",
+    /// A frame is, or announces itself as, too long.
+    FrameTooLarge => "frame_too_large",
+    /// The frames of a message are too long together.
+    MessageTooLarge => "message_too_large",
+    /// A message has too many frames.
+    TooManyParts => "too_many_parts",
+    /// A frame's flags have bits that no version has.
+    ReservedFlags => "reserved_flags",
+    /// A command is malformed.
+    BadCommand => "bad_command",
+    /// A subscriber sent what is no subscription.
+    BadSubscription => "bad_subscription",
+    /// A subscriber has as many topics as it may have.
+    TooManySubscriptions => "too_many_subscriptions",
+    /// It accepted no byte for too long, or left a long message unfinished while others waited to begin one.
+    Stalled => "stalled",
+    /// It was behind for too long.
+    Saturated => "saturated",
+    /// Nothing came from it and nothing went to it for too long.
+    Idle => "idle",
+    /// The socket behind the gate could not be reached or gave the connection up.
+    Internal => "internal",
+}
+
+/// What happened on one socket since the start.
+#[derive(Debug, Default)]
+pub struct SocketCounters {
+    /// Connections now, those in their handshake included.
+    pub connections: Count,
+    /// Connections accepted.
+    pub accepted: Count,
+    /// Bytes read from peers.
+    pub bytes_in: Count,
+    /// Bytes written to peers.
+    pub bytes_out: Count,
+    /// Bytes that wait for peers now, those of a message that has begun to come included.
+    pub backlog_bytes: Count,
+    /// Messages that were meant for a peer and dropped because its backlog was full.
+    pub backlog_dropped: Count,
+    pub(super) cut: [Count; Reason::ALL.len()],
+}
+
+impl SocketCounters {
+    /// Peers refused or cut for `reason`.
+    pub fn cut(&self, reason: Reason) -> u64 {
+        self.cut[reason as usize].get()
+    }
+}
+
+/// What happened since the start; read it at any time.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// At the gate, towards producers.
+    pub ingest: SocketCounters,
+    /// At the gate, towards clients.
+    pub control: SocketCounters,
+    /// At the gate, towards subscribers.
+    pub publish: SocketCounters,
+    /// Messages handed to [`super::Transport::ingest`].
+    pub ingest_messages: Count,
+    /// Messages on ingest that were dropped because they had more than one frame.
+    pub ingest_malformed: Count,
+    /// Requests answered at once, or handed to [`super::Transport::control`].
+    pub requests: Count,
+    /// Messages on control that were dropped because their frames were not a request.
+    pub control_malformed: Count,
+    /// Replies handed on towards their client.
+    pub replies_sent: Count,
+    /// Replies dropped because their client had left or its queue was full. Those that the gate dropped later are in
+    /// `control.backlog_dropped`.
+    pub replies_dropped: Count,
+    /// Publications handed on towards the subscribers.
+    pub publications_sent: Count,
+    /// Failures to accept a connection, for want of descriptors mostly.
+    pub accept_failed: Count,
+}
+
+impl Counters {
+    /// Those of one socket.
+    pub fn socket(&self, name: SocketName) -> &SocketCounters {
+        match name {
+            SocketName::Ingest => &self.ingest,
+            SocketName::Control => &self.control,
+            SocketName::Publish => &self.publish,
+        }
+    }
+}

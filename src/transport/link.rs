@@ -1,0 +1,437 @@
+//! One connection after its handshake: a small state machine over four halves of streams.
+//!
+//! ```text
+//! peer -- read --> Scanner -- up -----> write --> socket behind        read only when `up` is empty: back-pressure
+//! peer <- write -- down <---- Filter <- read  --- socket behind        always read: the queue behind stays short
+//! ```
+
+use super::permit::{ConnectionPermit, Reader, Writer};
+use super::zmq::connection_identity;
+use super::zmtp::{self, Filter, Scanner};
+use super::{Phase, Reason, SHORT_BYTES, SocketName};
+use bytes::{Buf, BytesMut};
+use std::future::poll_fn;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::Sleep;
+
+/// Bytes taken from a stream at once; on the stack, so an idle connection holds none.
+const CHUNK: usize = 64 << 10;
+
+/// Bytes that a link moves before others have their turn.
+const TURN_BYTES: usize = CHUNK;
+
+/// Commands that a peer may send in a second; beyond that it is read no further until the second is over.
+const COMMANDS_PER_SECOND: u32 = 50_000;
+
+/// A buffer that is empty gives memory beyond this back, in bytes.
+const IDLE_CAPACITY: usize = 16 << 10;
+
+/// How often a link with bytes waiting looks at the time.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a socket behind the gate is called, what the gate calls itself towards it, and which peers may come.
+pub(super) fn socket_types(socket: SocketName) -> (&'static str, &'static str, &'static [&'static [u8]]) {
+    match socket {
+        SocketName::Ingest => ("PULL", "PUSH", &[b"PUSH"]),
+        SocketName::Control => ("ROUTER", "DEALER", &[b"DEALER", b"REQ"]),
+        SocketName::Publish => ("PUB", "SUB", &[b"SUB"]),
+    }
+}
+
+/// The stream to the socket behind the gate.
+struct Inner {
+    reader: Reader,
+    writer: Writer,
+    /// Whether the socket behind has been shown the end.
+    is_shut: bool,
+    is_gone: bool,
+}
+
+/// A connection after its handshake. It outlives its peer until the socket behind has read all that the peer sent.
+pub(super) struct Link {
+    seat: ConnectionPermit,
+    phase: watch::Receiver<Phase>,
+    /// `None` once the peer sends nothing more, or is cut.
+    reader: Option<Reader>,
+    /// `None` once the peer takes nothing more, or is cut.
+    writer: Option<Writer>,
+    inner: Inner,
+    scanner: Scanner,
+    filter: Filter,
+    /// Checked bytes for the socket behind; the peer is read only while there are none.
+    up: BytesMut,
+    /// Bytes for the peer.
+    down: BytesMut,
+    /// As much of `down`, and of what has begun to come for it, as is in the counters.
+    down_counted: u64,
+    /// When `down` last stopped being empty, if it is not.
+    behind_since: Option<Instant>,
+    /// When the peer last accepted a byte, or `down` last stopped being empty.
+    last_progress: Instant,
+    /// Runs while there is something to watch.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// When the peer last sent or accepted a byte.
+    last_sign: Instant,
+    /// Runs always, and looks at `last_sign`.
+    idle_timer: Pin<Box<Sleep>>,
+    /// Bytes read from the peer and from the socket behind since others had their turn.
+    moved: usize,
+    /// Bytes counted for a long message that has been begun, and since when it has been under way.
+    begun: u64,
+    begun_since: Instant,
+    /// Whether the client is so far behind that it gets no turn.
+    is_paused: bool,
+    /// When the second began in which commands are counted, and how many there were before it.
+    second: (Instant, u32),
+}
+
+impl Link {
+    pub(super) fn new(
+        seat: ConnectionPermit,
+        reader: Reader,
+        writer: Writer,
+        inner: UnixStream,
+        phase: watch::Receiver<Phase>,
+        knows_pong: bool,
+    ) -> Self {
+        let (_, own_type, _) = socket_types(seat.socket);
+        let (inner_reader, inner_writer) = inner.into_split();
+        let inner =
+            Inner { reader: Box::new(inner_reader), writer: Box::new(inner_writer), is_shut: false, is_gone: false };
+        let mut up = BytesMut::from(&zmtp::greeting(0)[..]);
+        let identity = connection_identity(seat.number());
+        up.extend_from_slice(&zmtp::ready(own_type, &identity));
+        let scanner = Scanner::new(&seat.gate.limits, seat.socket == SocketName::Publish, knows_pong);
+        let idle_timer = Box::pin(tokio::time::sleep(seat.gate.limits.idle_timeout));
+        Self {
+            seat,
+            phase,
+            reader: Some(reader),
+            writer: Some(writer),
+            inner,
+            scanner,
+            filter: Filter::new(),
+            up,
+            down: BytesMut::new(),
+            down_counted: 0,
+            behind_since: None,
+            last_progress: Instant::now(),
+            timer: None,
+            last_sign: Instant::now(),
+            idle_timer,
+            moved: 0,
+            begun: 0,
+            begun_since: Instant::now(),
+            is_paused: false,
+            second: (Instant::now(), 0),
+        }
+    }
+
+    /// Pipe until both sides are done, beginning with what the peer sent behind its handshake.
+    pub(super) async fn run(mut self, read_ahead: &[u8]) {
+        self.pass_up(read_ahead);
+        while !self.is_over() {
+            poll_fn(|cx| self.poll_step(cx)).await;
+            if self.moved >= TURN_BYTES {
+                self.moved = 0;
+                // A peer that always has something for us is not the only one.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Whether nothing is left to do: the socket behind is gone, and what it sent has been written or cannot be.
+    fn is_over(&self) -> bool {
+        self.inner.is_gone && (self.down.is_empty() || self.writer.is_none())
+    }
+
+    /// Move bytes in any direction; ready when something changed.
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.place_pongs();
+        let mut changed = self.poll_inner_write(cx).is_ready();
+        changed |= self.poll_peer_read(cx).is_ready();
+        changed |= self.poll_inner_read(cx).is_ready();
+        self.place_pongs();
+        self.note_backlog();
+        changed |= self.poll_peer_write(cx).is_ready();
+        self.note_backlog();
+        changed |= self.poll_timer(cx).is_ready();
+        changed |= self.poll_idle_timer(cx).is_ready();
+        if changed { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Check bytes of the peer and pass them on, or cut it.
+    fn pass_up(&mut self, bytes: &[u8]) {
+        if let Err(reason) = self.scanner.scan(bytes, &mut self.up) {
+            self.cut(reason);
+        }
+        self.count_begun();
+    }
+
+    /// Keep the bytes of long messages that have been begun in step with the one that is under way here. Whether there is room
+    /// for it.
+    fn count_begun(&mut self) -> bool {
+        let wanted = match self.scanner.unfinished() {
+            bytes if bytes > SHORT_BYTES as u64 && self.reader.is_some() => bytes,
+            _ => 0,
+        };
+        if wanted < self.begun {
+            self.seat.gate.end(self.begun - wanted);
+            self.begun = wanted;
+        } else if wanted > self.begun && self.seat.gate.begin(wanted - self.begun) {
+            if self.begun == 0 {
+                self.begun_since = Instant::now();
+            }
+            self.begun = wanted;
+        }
+        wanted == self.begun
+    }
+
+    /// Close the peer's connection. What it sent before still goes to the socket behind.
+    fn cut(&mut self, reason: Reason) {
+        self.seat.count_cut(reason);
+        self.reader = None;
+        self.lose_writer();
+    }
+
+    fn lose_writer(&mut self) {
+        self.writer = None;
+        self.down = BytesMut::new();
+        self.seat.release_identity();
+        self.leave();
+    }
+
+    /// The peer takes no more answers: drop its requests.
+    fn leave(&mut self) {
+        if self.seat.socket == SocketName::Control {
+            self.reader = None;
+            self.seat.gate.requests.leave(self.seat.number());
+        }
+    }
+
+    /// Whether the peer must wait before more is read from it.
+    fn is_held(&self) -> bool {
+        let asks_too_much = self.seat.socket == SocketName::Control
+            && (self.is_behind() || !self.seat.gate.requests.has_room(self.seat.number()));
+        let commands = self.scanner.commands.wrapping_sub(self.second.1);
+        let is_noise = commands > COMMANDS_PER_SECOND && self.second.0.elapsed() < Duration::from_secs(1);
+        let has_no_room = self.scanner.unfinished() > self.begun.max(SHORT_BYTES as u64);
+        !self.up.is_empty() || asks_too_much || is_noise || has_no_room
+    }
+
+    /// Whether a client has as many answers waiting that it should read some first.
+    fn is_behind(&self) -> bool {
+        self.down.len() >= self.seat.gate.limits.backlog_bytes_max / 2
+    }
+
+    fn poll_peer_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.count_begun() || self.is_held() {
+            if self.seat.socket == SocketName::Control {
+                // Woken when there is room for more of its requests.
+                let _ = self.seat.gate.requests.poll_room(self.seat.number(), cx);
+            }
+            return Poll::Pending;
+        }
+        if self.second.0.elapsed() >= Duration::from_secs(1) {
+            self.second = (Instant::now(), self.scanner.commands);
+        }
+        let Some(reader) = &mut self.reader else { return Poll::Pending };
+        let mut storage = [MaybeUninit::uninit(); CHUNK];
+        let mut chunk = ReadBuf::uninit(&mut storage);
+        let read = ready!(Pin::new(reader).poll_read(cx, &mut chunk));
+        if read.is_err() {
+            self.lose_writer();
+        }
+        if read.is_err() || chunk.filled().is_empty() {
+            self.reader = None;
+            self.seat.release_identity();
+        } else {
+            self.seat.gate.counters.socket(self.seat.socket).bytes_in.add(chunk.filled().len() as u64);
+            self.last_sign = Instant::now();
+            self.moved += chunk.filled().len();
+            self.pass_up(chunk.filled());
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_inner_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.inner.is_gone {
+            return Poll::Pending;
+        }
+        if !self.up.is_empty() {
+            match ready!(Pin::new(&mut self.inner.writer).poll_write(cx, &self.up)) {
+                Ok(n) if n > 0 => consume(&mut self.up, n),
+                _ => self.lose_inner(),
+            }
+            return Poll::Ready(());
+        }
+        if self.reader.is_some() || self.inner.is_shut {
+            return Poll::Pending;
+        }
+        // The peer sends nothing more and all of it is passed on: the socket behind may find the end.
+        self.inner.is_shut = ready!(Pin::new(&mut self.inner.writer).poll_shutdown(cx)).is_ok();
+        if !self.inner.is_shut {
+            self.lose_inner();
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_inner_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.inner.is_gone {
+            return Poll::Pending;
+        }
+        let mut storage = [MaybeUninit::uninit(); CHUNK];
+        let mut chunk = ReadBuf::uninit(&mut storage);
+        let read = ready!(Pin::new(&mut self.inner.reader).poll_read(cx, &mut chunk));
+        if read.is_err() || chunk.filled().is_empty() {
+            self.lose_inner();
+            return Poll::Ready(());
+        }
+        self.moved += chunk.filled().len();
+        if self.writer.is_none() {
+            return Poll::Ready(());
+        }
+        match self.filter.pass(chunk.filled(), self.seat.gate.room(), &mut self.down) {
+            Ok(dropped) => self.seat.gate.counters.socket(self.seat.socket).backlog_dropped.add(dropped),
+            Err(_) => self.lose_inner(),
+        }
+        Poll::Ready(())
+    }
+
+    /// The socket behind has closed: because the peer has, because the transport stops, or else by a fault.
+    fn lose_inner(&mut self) {
+        self.inner.is_gone = true;
+        self.up = BytesMut::new();
+        if self.reader.take().is_some() && *self.phase.borrow() == Phase::Running {
+            self.seat.count_cut(Reason::Internal);
+        }
+    }
+
+    fn poll_peer_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.down.is_empty() {
+            return Poll::Pending;
+        }
+        let Some(writer) = &mut self.writer else { return Poll::Pending };
+        match ready!(Pin::new(writer).poll_write(cx, &self.down)) {
+            Ok(n) if n > 0 => {
+                consume(&mut self.down, n);
+                self.last_progress = Instant::now();
+                self.last_sign = self.last_progress;
+                self.seat.gate.counters.socket(self.seat.socket).bytes_out.add(n as u64);
+            }
+            _ => self.lose_writer(),
+        }
+        Poll::Ready(())
+    }
+
+    /// Put waiting PONGs between two messages. To a peer far behind they are of no use.
+    fn place_pongs(&mut self) {
+        if self.scanner.pongs.is_empty() || !self.filter.is_between_messages() {
+            return;
+        }
+        if self.writer.is_some() && self.down.len() < SHORT_BYTES {
+            self.down.extend_from_slice(&self.scanner.pongs);
+        }
+        self.scanner.pongs.clear();
+    }
+
+    /// Keep the counter, and the time since when the peer is behind, in step with `down`.
+    fn note_backlog(&mut self) {
+        let backlog = &self.seat.gate.counters.socket(self.seat.socket).backlog_bytes;
+        // What has begun to come is counted as a whole: there must be room for it.
+        let promised = if self.writer.is_some() { self.filter.promised() } else { 0 };
+        let waiting = self.down.len() as u64 + promised;
+        backlog.add(waiting);
+        backlog.subtract(self.down_counted);
+        self.down_counted = waiting;
+        if self.seat.socket == SocketName::Control && self.is_paused != self.is_behind() {
+            self.is_paused = self.is_behind();
+            self.seat.gate.requests.pause(self.seat.number(), self.is_paused);
+        }
+        if self.down.is_empty() {
+            self.behind_since = None;
+        } else if self.behind_since.is_none() {
+            let now = Instant::now();
+            self.behind_since = Some(now);
+            self.last_progress = now;
+        }
+    }
+
+    /// While bytes wait, look now and then whether they wait too long.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_kept_waiting = self.is_held() && self.writer.is_some();
+        if self.behind_since.is_none() && !is_kept_waiting && self.begun == 0 {
+            return Poll::Pending;
+        }
+        let interval = WATCH_INTERVAL.min(self.seat.gate.limits.stall_timeout / 4).max(Duration::from_millis(1));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(interval)));
+        ready!(timer.as_mut().poll(cx));
+        self.timer = None;
+        self.look_at_the_time();
+        Poll::Ready(())
+    }
+
+    /// Cut a peer that has given no sign of life for too long, else look again when it would have.
+    fn poll_idle_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.reader.is_none() {
+            return Poll::Pending;
+        }
+        ready!(self.idle_timer.as_mut().poll(cx));
+        let limit = self.seat.gate.limits.idle_timeout;
+        // One that we keep waiting is not to blame for its silence.
+        if self.last_sign.elapsed() >= limit && !self.is_held() {
+            self.cut(Reason::Idle);
+        } else {
+            let wait = limit.saturating_sub(self.last_sign.elapsed()).max(WATCH_INTERVAL);
+            self.idle_timer.as_mut().reset(tokio::time::Instant::now() + wait);
+        }
+        Poll::Ready(())
+    }
+
+    fn look_at_the_time(&mut self) {
+        let limits = &self.seat.gate.limits;
+        match self.behind_since {
+            Some(_) if self.last_progress.elapsed() >= limits.stall_timeout => self.cut(Reason::Stalled),
+            Some(since) if since.elapsed() >= limits.saturated_timeout => self.cut(Reason::Saturated),
+            _ if self.has_stopped_short() => self.cut(Reason::Stalled),
+            Some(_) => {}
+            // A PING may wait behind messages that cannot be read yet. Unanswered, libzmq gives the connection up and
+            // with it what is under way; any sign of life prevents that.
+            None if self.scanner.knows_pong && self.is_held() => {
+                self.scanner.pongs.extend_from_slice(&zmtp::pong(b""));
+            }
+            None => {}
+        }
+    }
+
+    /// Whether it has not finished a long message for so long that others who wait to begin one go first.
+    fn has_stopped_short(&self) -> bool {
+        let gate = &self.seat.gate;
+        gate.is_half_begun()
+            && self.begun > 0
+            && self.up.is_empty()
+            && self.begun_since.elapsed() >= gate.limits.stall_timeout
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.seat.gate.end(self.begun);
+        self.leave();
+        self.seat.gate.counters.socket(self.seat.socket).backlog_bytes.subtract(self.down_counted);
+    }
+}
+
+/// Remove `n` bytes from the front; a buffer that was large and is empty is given back.
+fn consume(buffer: &mut BytesMut, n: usize) {
+    buffer.advance(n);
+    if buffer.is_empty() && buffer.capacity() > IDLE_CAPACITY {
+        *buffer = BytesMut::new();
+    }
+}

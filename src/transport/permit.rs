@@ -1,0 +1,238 @@
+//! What connections may cost all together: their number, their addresses and identities, and the bytes that they make us hold.
+
+use super::turns::Watch;
+use super::zmtp::Room;
+use super::{Counters, Limits, Reason, Request, SHORT_BYTES, SocketName, peer_number};
+use crate::access::{Access, Rights};
+use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub(super) type Reader = Box<dyn AsyncRead + Send + Unpin>;
+pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// A log line about peers at most this often.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Descriptors of one connection: the peer's stream, and both ends of the one behind the gate.
+const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+
+/// Descriptors left for everything else in the process.
+const DESCRIPTORS_RESERVED: u64 = 128;
+
+/// What all connections share.
+pub(super) struct Gate {
+    pub(super) access: Access,
+    pub(super) limits: Limits,
+    pub(super) counters: Arc<Counters>,
+    /// What waits of clients.
+    pub(super) requests: Watch<Request>,
+    register: Mutex<Register>,
+    /// Bytes of long messages that have been begun.
+    unfinished: AtomicU64,
+    next_connection: AtomicU64,
+}
+
+#[derive(Default)]
+struct Register {
+    connections: usize,
+    by_address: HashMap<IpAddr, usize>,
+    /// Identities that connected peers gave themselves, by socket.
+    identities: HashSet<(SocketName, Vec<u8>)>,
+    last_log: Option<Instant>,
+    unlogged: u64,
+}
+
+impl Gate {
+    /// A gate with no connections. The limit on them is lowered to what the process's descriptors allow.
+    pub(super) fn new(access: Access, mut limits: Limits, requests: Watch<Request>, counters: Arc<Counters>) -> Self {
+        limits.connections_max = affordable_connections(limits.connections_max);
+        Self {
+            access,
+            limits,
+            counters,
+            requests,
+            register: Mutex::new(Register::default()),
+            unfinished: AtomicU64::new(0),
+            next_connection: AtomicU64::new(1),
+        }
+    }
+
+    /// Count a peer that is refused or cut, and say so at a bounded rate.
+    pub(super) fn count_cut(&self, socket: SocketName, connection: u64, address: Option<IpAddr>, reason: Reason) {
+        self.counters.socket(socket).cut[reason as usize].add(1);
+        let Some(unlogged) = self.may_log() else { return };
+        let address = address.map_or_else(|| "ipc".to_owned(), |a| a.to_string());
+        let reason = reason.name();
+        log::warn!(
+            "event=peer_disconnected socket={socket} reason={reason} connection={connection} peer={address} unlogged={unlogged}"
+        );
+    }
+
+    /// Count a connection that could not be accepted, and say so at a bounded rate.
+    pub(super) fn count_accept_failed(&self, socket: SocketName, error: &io::Error) {
+        self.counters.accept_failed.add(1);
+        if let Some(unlogged) = self.may_log() {
+            log::warn!("event=accept_failed socket={socket} error={error:?} unlogged={unlogged}");
+        }
+    }
+
+    /// Whether a line about peers may be logged now, and if so how many were left out since the last.
+    fn may_log(&self) -> Option<u64> {
+        let mut register = self.register.lock();
+        if register.last_log.is_some_and(|last| last.elapsed() < LOG_INTERVAL) {
+            register.unlogged += 1;
+            return None;
+        }
+        register.last_log = Some(Instant::now());
+        Some(std::mem::take(&mut register.unlogged))
+    }
+
+    /// What may wait for one peer now, beside what waits for others.
+    pub(super) fn room(&self) -> Room {
+        let sockets = [&self.counters.ingest, &self.counters.control, &self.counters.publish];
+        let total: u64 = sockets.iter().map(|s| s.backlog_bytes.get()).sum();
+        let left = (self.limits.backlog_bytes_total_max as u64).saturating_sub(total);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        Room { backlog: self.limits.backlog_bytes_max, long: left, short: SHORT_BYTES }
+    }
+
+    /// Whether so many bytes more of long messages may be begun; they are counted then. One may always be, however long.
+    pub(super) fn begin(&self, bytes: u64) -> bool {
+        let before = self.unfinished.load(Ordering::Relaxed);
+        let fits = before == 0 || before + bytes <= self.limits.unfinished_bytes_max as u64;
+        let begins = fits && (before == 0 || !self.requests.is_full());
+        if begins {
+            self.unfinished.fetch_add(bytes, Ordering::Relaxed);
+        }
+        begins
+    }
+
+    /// So many bytes of long messages that were begun are whole, or come no more.
+    pub(super) fn end(&self, bytes: u64) {
+        self.unfinished.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether more than half of what may be begun is.
+    pub(super) fn is_half_begun(&self) -> bool {
+        2 * self.unfinished.load(Ordering::Relaxed) > self.limits.unfinished_bytes_max as u64
+    }
+}
+
+/// A connection's place among the limited ones; given back when this is dropped.
+pub(super) struct ConnectionPermit {
+    pub(super) gate: Arc<Gate>,
+    pub(super) socket: SocketName,
+    connection: u64,
+    address: Option<IpAddr>,
+    rights: Rights,
+    identity: Option<Vec<u8>>,
+}
+
+impl ConnectionPermit {
+    pub(super) fn take(
+        gate: &Arc<Gate>,
+        socket: SocketName,
+        address: Option<IpAddr>,
+        rights: Rights,
+    ) -> Result<Self, Reason> {
+        if !rights.has_any(socket.needs()) {
+            return Err(Reason::Unauthorised);
+        }
+        let mut register = gate.register.lock();
+        if register.connections >= gate.limits.connections_max {
+            return Err(Reason::TooManyConnections);
+        }
+        if let Some(address) = address {
+            let from_address = register.by_address.entry(address).or_insert(0);
+            if *from_address >= gate.limits.connections_per_address_max {
+                return Err(Reason::TooManyFromAddress);
+            }
+            *from_address += 1;
+        }
+        register.connections += 1;
+        drop(register);
+        gate.counters.socket(socket).connections.add(1);
+        gate.counters.socket(socket).accepted.add(1);
+        let connection = gate.next_connection.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { gate: Arc::clone(gate), socket, connection, address, rights, identity: None })
+    }
+
+    /// What the connection is called behind the gate.
+    pub(super) fn number(&self) -> u64 {
+        peer_number(self.connection, self.rights)
+    }
+
+    /// The number of the connection.
+    #[cfg(feature = "curve")]
+    pub(super) fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// Reserve the identity that the peer gave itself; an empty one is none.
+    pub(super) fn claim(&mut self, identity: Vec<u8>) -> Result<(), Reason> {
+        if identity.is_empty() {
+            return Ok(());
+        }
+        if identity.len() > self.gate.limits.identity_bytes_max {
+            return Err(Reason::IdentityTooLong);
+        }
+        if !self.gate.register.lock().identities.insert((self.socket, identity.clone())) {
+            return Err(Reason::IdentityInUse);
+        }
+        self.identity = Some(identity);
+        Ok(())
+    }
+
+    /// The peer has left or was cut: it, or another, may come again under its identity.
+    pub(super) fn release_identity(&mut self) {
+        if let Some(identity) = self.identity.take() {
+            self.gate.register.lock().identities.remove(&(self.socket, identity));
+        }
+    }
+
+    pub(super) fn count_cut(&self, reason: Reason) {
+        self.gate.count_cut(self.socket, self.connection, self.address, reason);
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.release_identity();
+        self.gate.counters.socket(self.socket).connections.subtract(1);
+        let mut register = self.gate.register.lock();
+        register.connections -= 1;
+        let Some(address) = self.address else { return };
+        if let Some(from_address) = register.by_address.get_mut(&address) {
+            *from_address -= 1;
+            if *from_address == 0 {
+                register.by_address.remove(&address);
+            }
+        }
+    }
+}
+
+/// Raise the limit on open descriptors to what `wanted` connections need, or give the number that it allows.
+fn affordable_connections(wanted: usize) -> usize {
+    let needed = DESCRIPTORS_RESERVED + wanted as u64 * DESCRIPTORS_PER_CONNECTION;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let Some(mut allowed) = current.filter(|&current| current < needed) else {
+        return wanted;
+    };
+    let raised = maximum.map_or(needed, |maximum| needed.min(maximum));
+    if setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).is_ok() {
+        allowed = raised;
+    }
+    let affordable = allowed.saturating_sub(DESCRIPTORS_RESERVED) / DESCRIPTORS_PER_CONNECTION;
+    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).clamp(1, wanted.max(1));
+    if affordable < wanted {
+        log::warn!("event=few_descriptors allowed={allowed} connections_max={affordable} wanted={wanted}");
+    }
+    affordable
+}

@@ -1,0 +1,240 @@
+"""Three people on their first day: each path from an empty environment to an answer, by what the documents say.
+
+Each step prints its time. What they install is the wheel of the program under test, and nothing else of this checkout.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from client import BINARY, PATIENCE_S, ROOT, Control, pack
+from test_packaging import PACKAGING, build
+from test_site import record, snippets
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    """Print how long it takes."""
+    began = time.monotonic()
+    yield
+    print(f"{time.monotonic() - began:6.1f} s  {what}")
+
+
+class Desk:
+    """A person's directory and environment, into which the wheel has been installed."""
+
+    def __init__(self, folder: Path, *packages: str) -> None:
+        self.folder, self.home = folder, folder / "venv"
+        self.environment = {"PATH": f"{self.home / 'bin'}:/usr/bin:/bin", "HOME": str(folder), "MPLBACKEND": "Agg"}
+        build(folder / "dist", "wheel")
+        (wheel,) = (folder / "dist").glob("*.whl")
+        with step("install"):
+            subprocess.run([sys.executable, "-m", "venv", self.home], check=True, timeout=PATIENCE_S)
+            install = [self.home / "bin" / "python", "-m", "pip", "--quiet", "install", wheel, *packages]
+            subprocess.run(install, check=True, timeout=5 * PATIENCE_S)
+
+    def run(self, command: str) -> str:
+        """What a line of a shell prints."""
+        done = subprocess.run(
+            ["bash", "-eu", "-o", "pipefail", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=5 * PATIENCE_S,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def python(self, name: str, code: str) -> str:
+        """What a program of theirs prints."""
+        (self.folder / name).write_text(code)
+        return self.run(f"python {name}")
+
+
+def test_an_engineer_with_a_robots_log_gets_a_value_that_holds(tmp_path: Path) -> None:
+    began = time.monotonic()
+    desk = Desk(tmp_path, "mcap")
+    with step("rows out of a recording"):
+        record(tmp_path / "run.mcap")
+        (recipe, *_) = [
+            found for found in snippets(ROOT / "docs" / "recipes" / "ros2.md") if found.language == "python"
+        ]
+        desk.python("rows.py", recipe.code)
+        desk.run("criticd fit run.csv --state x,battery --reward=-cost --episode episode --time time "
+                 "--assume-terminated never --discount 0.95 --out run.model")  # fmt: skip
+    tutorial = snippets(ROOT / "docs" / "tutorial.md")
+    programs = {snippet.note: snippet.code for snippet in tutorial if snippet.note.endswith(".py")}
+    with step("a log with a cost and missions"):
+        desk.python("missions.py", programs["missions.py"])
+    columns = (
+        "--state x,battery --units m,V --action u --reward=-cost --episode mission --time second --terminated arrived"
+    )
+    with step("what is understood"):
+        said = desk.run(f"criticd fit missions.csv {columns} --dry-run")
+        assert "x" in said and "battery" in said and "80" in said
+    with step("fit"):
+        said = desk.run(f"criticd fit missions.csv {columns} --discount 0.95 --out missions.model")
+    found = re.match(r"predicts the returns of 8 held-out episodes: correlation ([0-9.]+).* holds (\d+) %", said)
+    assert found is not None and float(found[1]) > 0.9, said
+    with step("check against missions that were never seen"):
+        said += "\n" + desk.python("check.py", programs["check.py"])
+    (correlation,), (share,) = re.findall(r"^correlation (\S+)", said, re.M), re.findall(r"interval holds (\d+)%", said)
+    print(f"         held-out {found[1]}, {found[2]} %; fresh missions {correlation}, {share} %")
+    assert float(correlation) > 0.95 and int(share) > 75
+    with step("value, picture, labels, ONNX"):
+        (tmp_path / "states.csv").write_text("x,battery\n1,12\n4,12\n")
+        value = json.loads(desk.run("criticd value missions.model states.csv --json"))
+        # Nearer to the goal less is left to pay.
+        assert value["mean"][1] > value["mean"][0]
+        desk.run("criticd plot missions.model --out value.png")
+        desk.run(f"criticd label missions.csv {columns} --discount 0.95 --model missions.model --out labels.csv")
+        desk.run("criticd export missions.model --onnx --out missions.onnx")
+    assert (tmp_path / "value.png").read_bytes().startswith(b"\x89PNG")
+    header = (tmp_path / "labels.csv").read_text().split("\n", 1)[0].split(",")
+    assert {"mission", "episode"} & set(header) and {"value", "std", "advantage", "return", "td_error", "known"} <= set(
+        header
+    )
+    print(f"{time.monotonic() - began:6.1f} s  in all")
+
+
+# Stable-Baselines3 brings gigabytes that the gate does without: pip install 'criticd[sb3]' tensorboard.
+if importlib.util.find_spec("stable_baselines3"):
+
+    def test_a_researcher_sees_a_second_critic_beside_ppo(tmp_path: Path) -> None:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        began = time.monotonic()
+        (recipe,) = [found for found in snippets(ROOT / "docs" / "recipes" / "sb3.md") if found.language == "python"]
+        assert "agent.learn(20_000," in recipe.code
+        (tmp_path / "train.py").write_text(recipe.code.replace("20_000", "4_096"))
+        with step("4096 steps of PPO on four copies of CartPole"):
+            environment = {**os.environ, "CRITICD_BIN": BINARY}
+            command = [sys.executable, "train.py"]
+            done = subprocess.run(
+                command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=20 * PATIENCE_S
+            )
+            assert done.returncode == 0, done.stderr
+        (folder,) = {path.parent for path in (tmp_path / "runs").rglob("events*")}
+        events = EventAccumulator(str(folder)).Reload()
+        tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("criticd/")]
+        print(f"         {', '.join(tags)}")
+        for tag in tags:
+            print(f"         {tag}: {events.Scalars(tag)[-1].value:.3f}")
+        assert sum("explained_variance" in tag for tag in tags) >= 2
+        assert any("std" in tag for tag in tags)
+        print(f"{time.monotonic() - began:6.1f} s  in all")
+
+
+class Pod:
+    """The container of the StatefulSet as a process: its image's root, its user, its volume and its settings."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "rootfs"
+        documents = yaml.safe_load_all((PACKAGING / "kubernetes" / "criticd.yaml").read_text())
+        (found,) = [document["spec"]["template"]["spec"] for document in documents if document["kind"] == "StatefulSet"]
+        (self.container,) = found["containers"]
+        self.user = found["securityContext"]["runAsUser"]
+        self.grace_s = found.get("terminationGracePeriodSeconds", 30)
+        subprocess.run([PACKAGING / "rootfs", BINARY, self.root], check=True, timeout=PATIENCE_S)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        # On ports of its own: other tests may run beside this one.
+        words = ["/usr/bin/criticd", "serve", "--config", "/etc/criticd/criticd.toml", "--http", "127.0.0.1:0"]
+        for socket in ("ingest", "control", "publish"):
+            words += [f"--{socket}", "tcp://127.0.0.1:0"]
+        command = ["chroot", f"--userspec={self.user}:{self.user}", str(self.root), *words]
+        (self.data / "endpoints.json").unlink(missing_ok=True)
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self.data / "endpoints.json").exists() or self.probe("readinessProbe") != 200:
+            assert time.monotonic() < deadline and self.process.poll() is None
+            time.sleep(0.05)
+
+    @property
+    def data(self) -> Path:
+        return self.root / "var" / "lib" / "criticd"
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads((self.data / "endpoints.json").read_text())
+        return found
+
+    def get(self, path: str) -> tuple[int, str]:
+        with urllib.request.urlopen(f"http://{self.endpoints['http']}{path}", timeout=PATIENCE_S) as answer:
+            return answer.status, answer.read().decode()
+
+    def probe(self, name: str) -> int:
+        try:
+            return self.get(self.container[name]["httpGet"]["path"])[0]
+        except OSError:
+            return 0
+
+    def stop(self, how: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(timeout=self.grace_s)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root file system of a process")
+def test_an_operator_runs_stops_kills_and_watches_it(tmp_path: Path) -> None:
+    import zmq
+
+    began = time.monotonic()
+    with step("the image's root"):
+        pod = Pod(tmp_path)
+    with step("start until ready"):
+        pod.start()
+    try:
+        assert pod.probe("livenessProbe") == 200
+        states = np.random.default_rng(0).normal(size=(501, 2))
+        rows = {"stream": "robot", "session": "run", "states": states, "rewards": states[:-1].sum(axis=1)}
+        with step("500 rows, acknowledged"):
+            control = Control(pod.endpoints["control"])
+            assert control.ask("append", seq=0, **rows)["accepted"] == 500
+            assert control.ask("value", states=states[:3], min_offset=500)["offset"] == 500
+        with step("metrics, and what the alerts ask for"):
+            _, metrics = pod.get("/metrics")
+            measured = set(re.findall(r"^(criticd_\w+)", metrics, re.MULTILINE))
+            wanted = set(re.findall(r"\bcriticd_\w+", (ROOT / "examples" / "alerts.yml").read_text()))
+            # Refusals are counted from the first one on; scores and alarms are there after a refit.
+            later = {"criticd_rejected_total", "criticd_score_nats", "criticd_score_recent_nats"}
+            later.add("criticd_drift_alarms_total")
+            assert len(wanted) > 5 and wanted - later <= measured, wanted - measured
+        with step("kill -9, start, all rows are there"):
+            pod.stop(signal.SIGKILL)
+            pod.start()
+            control = Control(pod.endpoints["control"])
+            assert control.ask("status")["offset"] == 500
+            # A producer that sends again what it is not sure of does no harm.
+            assert control.ask("append", seq=0, **rows)["duplicates"] == 500
+        with step("stop as a cluster does, within the grace period"):
+            assert pod.stop(signal.SIGTERM) == 0
+        with step("start again, learn on"):
+            pod.start()
+            control, push = Control(pod.endpoints["control"]), zmq.Context.instance().socket(zmq.PUSH)
+            push.connect(pod.endpoints["ingest"])
+            push.send(pack({"stream": "other", "states": states, "rewards": np.ones(500)}))
+            assert control.wait_for_offset(1000)["critics"][0]["learned"] == 1000
+            push.close(linger=0)
+    finally:
+        if pod.process is not None and pod.process.poll() is None:
+            pod.stop(signal.SIGTERM)
+    print(f"{time.monotonic() - began:6.1f} s  in all")

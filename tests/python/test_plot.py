@@ -1,0 +1,89 @@
+"""What a plotting program subscribes to: numbers of the newest row, as flat JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+import zmq
+from client import PATIENCE_S, pack
+from conftest import Start
+
+CONFIG = """state_dim = 2
+state_names = ["x", "battery"]
+[[critic]]
+name = "far"
+discount = 0.9
+[[critic]]
+name = "near"
+discount = 0.5
+"""
+
+
+def test_numbers_of_the_newest_row_come_as_json_at_a_bounded_rate(start: Start) -> None:
+    calm = ("critic.refit_first_rows=0", "critic.refit_score_drop=0")
+    daemon = start("plot_interval_ms=200", "snapshot_interval_ms=50", *calm, config=CONFIG)
+    # As PlotJuggler's subscriber: raw frames, of which it reads every one that is JSON.
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.connect(daemon.endpoints["publish"])
+    socket.subscribe(b"plot.")
+    push, control = daemon.push(), daemon.control()
+    generator = np.random.default_rng(0)
+    seen: dict[str, list[dict[str, float]]] = {"far": [], "near": []}
+    deadline, sent = time.monotonic() + PATIENCE_S, 0
+    while min(map(len, seen.values())) < 4 and time.monotonic() < deadline:
+        states = generator.normal(size=(21, 2))
+        push.send(pack({"states": states, "rewards": states[:-1].sum(axis=1)}))
+        sent += 20
+        while socket.poll(20):
+            topic, payload = socket.recv_multipart()
+            with pytest.raises(ValueError):
+                json.loads(topic)
+            seen[topic.decode().removeprefix("plot.")].append(json.loads(payload))
+    # After a pause the next row has a point of its own.
+    control.wait_for_offset(sent)
+    time.sleep(0.25)
+    push.send(pack({"state": [0.5, 0.25], "next_state": [0.25, -0.5], "reward": 3.0}))
+    while seen["far"][-1]["far/offset"] <= sent and socket.poll(round(1000 * PATIENCE_S)):
+        topic, payload = socket.recv_multipart()
+        seen[topic.decode().removeprefix("plot.")].append(json.loads(payload))
+    socket.close()
+    assert min(map(len, seen.values())) >= 4
+    for critic, messages in seen.items():
+        keys = ["state/x", "state/battery", "reward", "value", "value_sd", "known", "td_error", "offset", "generation"]
+        for message in messages:
+            assert {"timestamp", *(f"{critic}/{key}" for key in keys)} <= message.keys()
+            assert all(isinstance(number, float | int) and np.isfinite(number) for number in message.values())
+            assert all(key == "timestamp" or key.startswith(f"{critic}/") for key in message)
+        times = [message["timestamp"] for message in messages]
+        assert np.diff(times).min() >= 0.199
+        assert abs(times[-1] - time.time()) < PATIENCE_S
+
+    message = seen["far"][-1]
+    assert [message[f"far/{key}"] for key in ("offset", "state/x", "state/battery", "reward")] == [
+        sent + 1,
+        0.25,
+        -0.5,
+        3,
+    ]
+    answer = control.ask("value", states=[[0.25, -0.5], [0.5, 0.25]], critic="far", variance=True)
+    assert answer["mean"][0] == pytest.approx(message["far/value"], rel=1e-9)
+    assert answer["variance"][0] == pytest.approx(message["far/value_sd"] ** 2, rel=1e-9)
+    error = 3 + 0.9 * answer["mean"][0] - answer["mean"][1]
+    assert message["far/td_error"] == pytest.approx(error, rel=1e-9)
+
+
+def test_there_are_no_plots_unless_the_settings_ask_for_them(start: Start) -> None:
+    daemon = start()
+    subscriber, push = daemon.subscribe(""), daemon.push()
+    states = np.random.default_rng(0).normal(size=(401, 1))
+    push.send(pack({"states": states, "rewards": np.ones(400)}))
+    topics = set()
+    deadline = time.monotonic() + PATIENCE_S
+    while "snapshot.default" not in topics and time.monotonic() < deadline:
+        if subscriber.poll(100):
+            topics.add(subscriber.recv_multipart()[0].decode())
+    assert "snapshot.default" in topics and not any(topic.startswith("plot") for topic in topics)
