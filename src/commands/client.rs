@@ -91,6 +91,12 @@ impl Connection {
         }
         Ok(reply)
     }
+
+    /// The reply to a request for long work on a critic, which may take `longest` if `wait` asks for its end.
+    fn ask_to_work(&self, op: &str, critic: Option<&str>, wait: bool, longest: Duration) -> Result<Value, ClientError> {
+        let patience = if wait { longest } else { self.timeout() };
+        self.connect()?.ask(op, with_critic(json!({"wait": wait}), critic), patience)
+    }
 }
 
 /// A daemon that may or may not run: by its data directory, or by its control endpoint if it runs on this machine.
@@ -198,26 +204,13 @@ pub(crate) struct Refit {
 
 impl Refit {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let patience = if self.wait { REFIT } else { self.connection.timeout() };
-        let fields = with_critic(json!({"wait": self.wait}), self.critic.as_deref());
-        let reply = self.connection.connect()?.ask("refit", fields, patience)?;
+        let reply = self.connection.ask_to_work("refit", self.critic.as_deref(), self.wait, REFIT)?;
         let generation = &reply["generation"];
         let why = || reply["reason"].as_str().unwrap_or("no reason given");
         match reply["outcome"].as_str() {
-            Some("adopted") => print(&format!(
-                "adopted: generation {generation} is in use
-"
-            )),
-            Some("rejected") => print(&format!(
-                "rejected, generation {generation} stays: {}
-",
-                why()
-            )),
-            other => print(&format!(
-                "{}
-",
-                other.unwrap_or("done")
-            )),
+            Some("adopted") => print(&format!("adopted: generation {generation} is in use\n")),
+            Some("rejected") => print(&format!("rejected, generation {generation} stays: {}\n", why())),
+            other => print(&format!("{}\n", other.unwrap_or("done"))),
         }
     }
 }
@@ -242,9 +235,7 @@ pub(crate) struct Rebuild {
 
 impl Rebuild {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let patience = if self.wait { REBUILD } else { self.connection.timeout() };
-        let fields = with_critic(json!({"wait": self.wait}), self.critic.as_deref());
-        let reply = self.connection.connect()?.ask("rebuild", fields, patience)?;
+        let reply = self.connection.ask_to_work("rebuild", self.critic.as_deref(), self.wait, REBUILD)?;
         match reply["outcome"].as_str() {
             Some("adopted") => print(&format!("rebuilt: generation {} is in use\n", reply["generation"])),
             Some("rejected") => Err(Failure::new(reply["reason"].as_str().unwrap_or("the rebuild failed"))),

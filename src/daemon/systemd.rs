@@ -1,4 +1,4 @@
-//! What systemd is told, if it started the daemon with `Type=notify`.
+//! The daemon's messages to systemd, if systemd started it with `Type=notify`.
 
 use sd_notify::NotifyState;
 use std::ffi::OsStr;

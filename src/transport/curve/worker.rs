@@ -247,7 +247,7 @@ impl Worker {
                 if sent { &counters.replies_sent } else { &counters.replies_dropped }.add(1);
             }
             Outgoing::Publication(Publication { topic, payload }) => {
-                // A subscriber that is too far behind is left out by libzmq.
+                // libzmq leaves out a subscriber that is too far behind.
                 let _ = self.libzmq.send_multipart([topic.as_bytes(), &payload[..]], zmq::DONTWAIT);
             }
         }

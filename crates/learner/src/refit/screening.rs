@@ -112,8 +112,8 @@ impl Dependence {
 }
 
 /// Shift and scale of state variable `d`, and whether outliers decided how they were taken: mean and standard deviation over the
-/// rows, or, where the outermost hundredth has blown those up, median and the spread of the others. What stands still most of the
-/// time and then moves has no outliers: its quartiles may coincide, and its standard deviation is the scale of the movement. A
+/// rows, or, where the outermost hundredth has blown those up, median and the spread of the others. A variable that is constant most
+/// of the time and then moves has no outliers: its quartiles may coincide, and its standard deviation is the scale of the movement. A
 /// constant keeps its unit, and so does what varies by less than [`SMALLEST_SCALE`].
 pub(super) fn scale_of(rows: &Rows, d: usize) -> (f64, f64, bool) {
     let n = rows.len().max(1) as f64;

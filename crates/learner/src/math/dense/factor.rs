@@ -81,8 +81,8 @@ impl Cholesky {
     /// Become the factor of the matrix plus `x` x', and `x` <- L^-1 `x` with that factor: O(m^2).
     ///
     /// # Errors
-    /// If the determinant is not finite (the pivot named is the first that is not, or else the first of all); what is left
-    /// then means nothing.
+    /// If the determinant is not finite (the pivot named is the first that is not, or else the first of all); the caller
+    /// must then discard the factor.
     ///
     /// # Panics
     /// If `x` is of another length.

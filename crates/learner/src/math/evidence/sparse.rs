@@ -446,8 +446,8 @@ impl CrossWeights {
         }
     }
 
-    /// `weights` (m, B) of `len` rows from `start` on against the dictionary, whose kernel values are in `block`. What is left
-    /// of the weights means nothing.
+    /// `weights` (m, B) of `len` rows from `start` on against the dictionary, whose kernel values are in `block`. It uses
+    /// the weights up.
     fn add(
         &mut self,
         pull: &mut GradientAccumulator,
