@@ -1,19 +1,52 @@
 //! The snapshots that queries, the dashboard and publications are answered from.
 
+use crate::learner::act::Actor;
 use crate::snapshot::{Evaluator, Snapshot};
 use crate::wire::{ErrorCode, WireError};
 use parking_lot::RwLock;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-/// The snapshots that queries are answered from, laid out for that: one slot per critic, replaced whole.
+/// Heads that are not ready to answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LearningHeads {
+    /// Their names.
+    pub names: Vec<String>,
+    /// Share of the rows that they have learned, 0 to 1.
+    pub share: f64,
+}
+
+/// The snapshots that queries are answered from, laid out for that: one slot per critic, replaced whole. Beside them the shape
+/// of rows, which clients have to know before there is a model.
 #[derive(Debug, Default)]
 pub struct Board {
-    slots: Vec<(String, RwLock<Option<Arc<Evaluator>>>)>,
+    slots: Vec<(String, RwLock<Option<Slot>>)>,
+    /// Of each critic.
+    learning: Vec<RwLock<Arc<LearningHeads>>>,
+    shape: OnceLock<(usize, usize)>,
+}
+
+/// A snapshot, laid out.
+#[derive(Debug)]
+struct Slot {
+    evaluator: Arc<Evaluator>,
+    /// Where it is the value of actions.
+    actor: Option<Arc<Actor>>,
 }
 
 impl Board {
     pub(crate) fn new(names: impl Iterator<Item = String>) -> Self {
-        Self { slots: names.map(|name| (name, RwLock::new(None))).collect() }
+        let slots: Vec<_> = names.map(|name| (name, RwLock::new(None))).collect();
+        Self { learning: slots.iter().map(|_| RwLock::default()).collect(), slots, shape: OnceLock::new() }
+    }
+
+    /// State dimension D and rewards H of a row, once a row has come.
+    pub fn shape(&self) -> Option<(usize, usize)> {
+        self.shape.get().copied()
+    }
+
+    /// Set the shape of rows, which does not change afterwards.
+    pub(crate) fn settle(&self, shape: (usize, usize)) {
+        self.shape.get_or_init(|| shape);
     }
 
     /// Index of the critic called `name`; the first one if no name is given.
@@ -31,20 +64,38 @@ impl Board {
 
     /// The present snapshot of a critic, if it has one.
     pub fn get(&self, critic: usize) -> Option<Arc<Snapshot>> {
-        self.slots[critic].1.read().as_ref().map(|evaluator| Arc::clone(evaluator.snapshot()))
+        self.slots[critic].1.read().as_ref().map(|slot| Arc::clone(slot.evaluator.snapshot()))
     }
 
     /// What evaluates it.
     pub fn evaluator(&self, critic: usize) -> Option<Arc<Evaluator>> {
-        self.slots[critic].1.read().clone()
+        self.slots[critic].1.read().as_ref().map(|slot| Arc::clone(&slot.evaluator))
+    }
+
+    /// The actor that decides by the critic's model; none for values of states.
+    pub fn actor(&self, critic: usize) -> Option<Arc<Actor>> {
+        self.slots[critic].1.read().as_ref().and_then(|slot| slot.actor.clone())
+    }
+
+    /// The heads of a critic that are not ready to answer.
+    pub fn learning(&self, critic: usize) -> Arc<LearningHeads> {
+        Arc::clone(&self.learning[critic].read())
+    }
+
+    /// Replace the heads of a critic that are not ready.
+    pub(crate) fn set_learning(&self, critic: usize, learning: LearningHeads) {
+        if **self.learning[critic].read() != learning {
+            *self.learning[critic].write() = Arc::new(learning);
+        }
     }
 
     /// Replace it.
     pub(crate) fn set(&self, critic: usize, snapshot: Snapshot) {
         // Laid out here, once, and not by the first who asks: that one would wait for it.
         let evaluator = Arc::new(Evaluator::new(snapshot));
+        let actor = Actor::new(Arc::clone(&evaluator)).ok().map(Arc::new);
         // The old one is dropped after the lock is given back.
-        let old = self.slots[critic].1.write().replace(evaluator);
+        let old = self.slots[critic].1.write().replace(Slot { evaluator, actor });
         drop(old);
     }
 }

@@ -4,15 +4,21 @@
 //! whether it may change while the daemon runs. Reading, checking, printing and reloading all go by these tables, so
 //! that they cannot disagree.
 
+mod actions;
+mod curve;
 mod error;
+mod heads;
+mod setting;
 mod tables;
 
 pub use error::ConfigError;
+pub(crate) use heads::HEADS_MAX;
 
 use crate::access::{Access, Allow, KnownClient};
 use crate::journal::retention::{LedgerSettings, SyncMode};
 use crate::learner::Settings;
 use crate::wire;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -56,7 +62,7 @@ pub struct ConfigParts {
     pub log_format: LogFormat,
     /// State dimension D; none takes that of the first row.
     pub state_dim: Option<usize>,
-    /// Names of the D state variables, for people.
+    /// Names of the D state variables, for people; a unit stands in brackets at the end: `speed [rad/s]`.
     pub state_names: Option<Vec<String>>,
     /// Time between two whole snapshots while rows arrive.
     pub snapshot_interval_ms: u64,
@@ -297,7 +303,7 @@ impl Config {
 
     /// Endpoints that speak CURVE, as the settings that name them.
     pub fn curve_endpoints(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        curve_endpoints(&self.parts)
+        curve::endpoints(&self.parts)
     }
 
     /// How the journal is kept.
@@ -339,7 +345,13 @@ impl Config {
     /// As [`Config::load`], or if a variable is not UTF-8.
     pub fn load_in(environment: Environment<'_>, options: &Options) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let file = options.config.clone().or_else(|| config_file(environment));
-        Self::read(file.clone(), options, environment).map(|config| (config, file))
+        match Self::read(file.clone(), options, environment) {
+            Ok(config) => Ok((config, file)),
+            Err(fault) => Err(match file.filter(|_| fault.line().is_some()) {
+                Some(path) => ConfigError::InFile { path, fault: Box::new(fault) },
+                None => fault,
+            }),
+        }
     }
 
     fn read(file: Option<PathBuf>, options: &Options, environment: Environment<'_>) -> Result<Self, ConfigError> {
@@ -473,7 +485,8 @@ impl Lines {
 
 /// Read all tables of a document; what it does not mention stays as it is.
 fn read_document(text: &str, parts: &mut ConfigParts) -> Result<Lines, ConfigError> {
-    let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    let line_of = |at: usize| ends.partition_point(|&end| end < at) + 1;
     let document = DeTable::parse(text).map_err(|e| {
         let line = e.span().map(|span| line_of(span.start));
         ConfigError::Syntax { line, message: e.message().to_owned() }
@@ -527,7 +540,7 @@ fn read_table<T>(
     lines: &mut Lines,
 ) -> Result<(), ConfigError> {
     let mut entries: Vec<_> = table.into_iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
+    entries.sort_by_key(|(key, _)| (actions::LAST.contains(&&**key.get_ref()), key.span().start));
     for (key, value) in entries {
         let line = Some(line_of(key.span().start));
         let name = format!("{prefix}{}", key.get_ref());
@@ -669,15 +682,6 @@ fn assign_one<T>(
     Ok(())
 }
 
-fn curve_endpoints(parts: &ConfigParts) -> impl Iterator<Item = (&'static str, &str)> {
-    let all = [
-        ("curve_ingest", &parts.curve_ingest),
-        ("curve_control", &parts.curve_control),
-        ("curve_publish", &parts.curve_publish),
-    ];
-    all.into_iter().filter_map(|(key, endpoint)| Some((key, endpoint.as_deref()?)))
-}
-
 /// Whether only this machine reaches the endpoint.
 fn is_local(endpoint: &str) -> bool {
     let Ok(Some(host)) = host(endpoint) else { return true };
@@ -700,10 +704,13 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
     if parts.critics.is_empty() {
         return fault("critic", "must list at least one critic");
     }
+    let mut names = HashSet::new();
+    // The first of those that say how many state variables there are: the others agree with it.
+    let counted = parts.critics.iter().find(|critic| !critic.state_kinds.is_empty());
     for (i, critic) in parts.critics.iter().enumerate() {
         let prefix = critic_prefix(i);
         check_table(&CRITIC, &prefix, critic, lines)?;
-        if parts.critics[..i].iter().any(|other| other.name == critic.name) {
+        if !names.insert(&critic.name) {
             return fault(&format!("{prefix}name"), "must differ from the other critics' names");
         }
         if let Err(what) = parts.state_dim.map_or(Ok(()), |dim| critic.check_dim(dim)) {
@@ -713,11 +720,20 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
             );
         }
         if !critic.state_kinds.is_empty()
-            && let Some(other) =
-                parts.critics[..i].iter().find(|other| other.check_dim(critic.state_kinds.len()).is_err())
+            && let Some(other) = counted.filter(|other| other.check_dim(critic.state_kinds.len()).is_err())
         {
             let message = format!("must be as many as those of critic {}: all see the same states", other.name);
             return fault(&format!("{prefix}state_kinds"), &message);
+        }
+        if let Err(message) = heads::check(critic, parts.expected_dim().map(|(dim, _)| dim)) {
+            return fault(&format!("{prefix}heads"), &message);
+        }
+        let held = parts.window_rows.max(Settings::default().backfill_rows);
+        if critic.backfill_rows > held {
+            return fault(
+                &format!("{prefix}backfill_rows"),
+                &format!("must not exceed {held}, the rows of the window: memory for all of them is taken at once"),
+            );
         }
         if critic.warmup_rows > parts.window_rows {
             return fault(&format!("{prefix}warmup_rows"), "must not exceed window_rows");
@@ -740,14 +756,14 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
             return fault(key, "can be reached from other machines, but allow grants no right to any of them");
         }
     }
-    endpoints.extend(curve_endpoints(parts));
+    endpoints.extend(curve::endpoints(parts));
     for (i, (key, endpoint)) in endpoints.iter().enumerate() {
         let any_port = endpoint.starts_with("tcp://") && endpoint.ends_with(":0");
         if !any_port && endpoints[..i].iter().any(|(_, other)| other == endpoint) {
             return fault(key, "must differ from the other endpoints");
         }
     }
-    check_curve(parts, lines)?;
+    curve::check(parts, lines)?;
     if parts.limits.frame_bytes_max.is_some_and(|frame| frame > parts.limits.message_bytes_max) {
         return fault("limits.frame_bytes_max", "must not exceed limits.message_bytes_max");
     }
@@ -757,29 +773,6 @@ fn check(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
         }
         _ => Ok(()),
     }
-}
-
-/// CURVE endpoints need a secret key and known clients; keys without such endpoints protect nothing.
-fn check_curve(parts: &ConfigParts, lines: &Lines) -> Result<(), ConfigError> {
-    let fault = |key: &str, message: &str| Err(ConfigError::invalid(key, lines.of(key), message));
-    let Some((key, _)) = curve_endpoints(parts).next() else {
-        if !parts.clients.is_empty() {
-            let message = "names keys without an encrypted endpoint: set curve_ingest, curve_control or curve_publish, where they are \
-                           needed; the other sockets know no keys";
-            return fault("clients", message);
-        }
-        return Ok(());
-    };
-    if !cfg!(feature = "curve") {
-        return fault(key, "needs a criticd that was built with `--features curve`, which this one was not");
-    }
-    if parts.curve_secret_key.is_none() {
-        return fault(key, "needs curve_secret_key: make one with `criticd keys make`");
-    }
-    if parts.clients.is_empty() {
-        return fault(key, "needs clients: name at least one key that may connect");
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -1012,6 +1005,10 @@ mod tests {
                 "line 6: `critic[1].state_kinds` must be as many as those of critic a",
             ),
             ("[[critic]]\nsearch_starts = -1", "line 2: `critic[0].search_starts` cannot be read"),
+            (
+                "window_rows = 9000\n[[critic]]\nbackfill_rows = 1000000",
+                "line 3: `critic[0].backfill_rows` must not exceed 9000, the rows of the window",
+            ),
             ("a = \n", "line 1: "),
             ("log = \"info\"\nlog = \"warn\"", "line 2: duplicate key"),
         ];
@@ -1019,6 +1016,19 @@ mod tests {
             let found = error(text);
             assert!(found.starts_with(expected), "{text:?}: {found}");
         }
+    }
+
+    #[test]
+    fn many_critics_are_read_and_the_one_that_is_wrong_is_named() {
+        let count = 20_000;
+        let mut text: String = (0..count).map(|i| format!("[[critic]]\nname = \"c{i}\"\n")).collect();
+        assert_eq!(Config::from_toml(&text).unwrap().critics.len(), count);
+        text += "[[critic]]\nname = \"c7\"\n";
+        let line = 2 * count + 2;
+        assert_eq!(
+            Config::from_toml(&text).unwrap_err().to_string(),
+            format!("line {line}: `critic[{count}].name` must differ from the other critics' names")
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod keys;
 pub mod onnx;
 pub mod panics;
 pub mod picture;
+pub mod sealed;
 pub mod state;
 pub mod table;
 pub mod telemetry;

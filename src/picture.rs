@@ -1,7 +1,7 @@
 //! Pictures of value functions: heat maps, curves and bars side by side in one PNG or SVG file.
 //!
 //! Unvisited states show the prior mean, which for costs looks better than anything visited. So a heat map can fade where
-//! the standard deviation is high: pale means that no data are near.
+//! the standard deviation is high, and is hatched where next to nothing is known.
 //!
 //! ```no_run
 //! use criticd::picture::{Axis, Figure, Heatmap, Panel};
@@ -20,7 +20,7 @@ mod ticks;
 
 pub use colour::Colours;
 
-use colour::{ABSENT, Oklab, PALE};
+use colour::{ABSENT, HATCH, HATCHED, Oklab, PALE, is_hatch};
 use legend::Key;
 use std::io;
 use std::path::Path;
@@ -175,10 +175,11 @@ impl Heatmap {
     }
 }
 
-/// How much of its colour each cell of a heat map loses.
+/// How much of its colour each cell of a heat map loses. From 0.5 on it is hatched as well: a pale colour alone may be
+/// taken for a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fade {
-    /// What pale means, for the legend.
+    /// Meaning of the hatching, for the legend.
     pub label: String,
     /// As the values of the map: 0 full colour, 1 none; the standard deviation relative to the prior's, say.
     pub amount: Vec<f64>,
@@ -592,12 +593,16 @@ impl Heatmap {
         let bar = Frame { left: bar_right - bar_width, right: bar_right, ..panel };
 
         let share = |value: f64| (value - range[0]) / (range[1] - range[0]);
+        let size = (f64::from(frame.right - frame.left), f64::from(frame.bottom - frame.top));
         canvas.shade(frame, |across, up| {
             let value = self.sample(&self.values, rows, across, up);
             if value.is_nan() {
                 return ABSENT;
             }
             let pale = fade.map_or(0.0, |f| self.sample(f, rows, across, up).clamp(0.0, 1.0));
+            if pale >= HATCHED && is_hatch(across * size.0, up * size.1) {
+                return HATCH;
+            }
             self.colours.at(share(value)).towards(PALE, pale)
         });
         canvas.shade(bar, |_, up| self.colours.at(up));

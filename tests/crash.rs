@@ -1,4 +1,5 @@
-//! The real daemon, killed at any moment under clients that want acknowledgements and send again what they are not sure of.
+//! The real daemon, killed at any moment under clients that want acknowledgements and resend rows without one. Its
+//! settings change now and then from start to start.
 //!
 //! CRITICD_KILLS=500 makes more of it than the default.
 
@@ -26,8 +27,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CLIENTS: u64 = 3;
 const WINDOW_ROWS: usize = 2000;
 
-/// `criticd serve` on any ports; waits until it is ready.
-fn serve(directory: &Path) -> (Child, Value) {
+/// Settings that change at random, and values of each; the first one holds at first.
+const CHANGING: [(&str, &[&str]); 7] = [
+    ("discount", &["0.9", "0.5"]),
+    ("noise", &["correlated", "white"]),
+    ("variance", &["rows", "clustered", "model"]),
+    ("name", &["default", "other"]),
+    ("kernel", &["ard", "isotropic"]),
+    ("dictionary_max", &["15", "6"]),
+    ("lambda", &["auto", "0.5"]),
+];
+
+/// Which value each of [`CHANGING`] has.
+type Chosen = [usize; CHANGING.len()];
+
+/// `criticd serve` on any ports, with the settings of `chosen` and of `more`.
+fn command(directory: &Path, chosen: Chosen, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
     command.arg("serve").arg("--data-dir").arg(directory);
     for socket in ["--ingest", "--control", "--publish"] {
@@ -38,8 +53,6 @@ fn serve(directory: &Path) -> (Child, Value) {
         window.as_str(),
         "log=warn",
         "checkpoint_rows=700",
-        "critic.discount=0.9",
-        "critic.dictionary_max=15",
         "critic.backfill_rows=100",
         "critic.refresh_rows=64",
         "critic.evidence_rows=60",
@@ -50,10 +63,22 @@ fn serve(directory: &Path) -> (Child, Value) {
     ] {
         command.args(["--set", setting]);
     }
+    for ((key, values), value) in CHANGING.iter().zip(chosen) {
+        command.args(["--set", &format!("critic.{key}={}", values[value])]);
+    }
+    for setting in more {
+        command.args(["--set", setting]);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Start it, and wait until it is ready.
+fn serve(directory: &Path, chosen: Chosen) -> (Child, Value) {
     let file = directory.join("endpoints.json");
     // That of the daemon before is still there: it was killed.
     drop(std::fs::remove_file(&file));
-    let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+    let mut child = command(directory, chosen, &[]).spawn().unwrap();
     let deadline = Instant::now() + PATIENCE;
     loop {
         assert!(child.try_wait().unwrap().is_none(), "the daemon did not start");
@@ -221,6 +246,7 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
     let path = directory.path().join("data");
     let shared = Arc::new(Shared::default());
     let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let (mut chosen, mut changes, mut refused): (Chosen, _, _) = (Default::default(), 0, 0);
     let acknowledged = thread::scope(|scope| {
         for number in 0..CLIENTS {
             let shared = Arc::clone(&shared);
@@ -229,7 +255,19 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
         let pushing = Arc::clone(&shared);
         scope.spawn(move || pusher(&pushing));
         for start in 1..=kills + 1 {
-            let (mut daemon, endpoints) = serve(&path);
+            if start > 1 && rng.random::<f64>() < 0.2 {
+                let which = rng.random_range(0..CHANGING.len());
+                chosen[which] = (chosen[which] + 1) % CHANGING[which].1.len();
+                changes += 1;
+            }
+            if start > 1 && rng.random::<f64>() < 0.1 {
+                // The rows contradict it.
+                let output = command(&path, chosen, &["critic.rewards=[1]"]).output().unwrap();
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(output.status.code() == Some(1) && said.contains("learns reward 1"), "{said}");
+                refused += 1;
+            }
+            let (mut daemon, endpoints) = serve(&path, chosen);
             let mut state = shared.state.lock();
             state.endpoints = Some((start, endpoints));
             shared.changed.notify_all();
@@ -312,6 +350,8 @@ fn a_daemon_killed_at_any_moment_loses_and_repeats_nothing() {
         bytes(from_checkpoint.state.critics()) == bytes(undisturbed.state.critics()),
         "another model after {kills} kills"
     );
-    println!("{kills} kills, {rows} rows, {adopted} adoptions");
+    println!(
+        "{kills} kills, {changes} changes of settings, {refused} starts refused, {rows} rows, {adopted} adoptions"
+    );
     assert!(adopted > 0);
 }

@@ -162,11 +162,12 @@ fn hello_tells_a_client_what_it_has_to_know() {
     assert_eq!((&hello["version"], &hello["critics"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(["main", "other"])));
     assert_eq!((&hello["limits"]["rows_per_batch"], &hello["limits"]["page_bytes"]), (&json!(50), &json!(512 << 10)));
     assert!(hello["features"].as_array().unwrap().contains(&json!("pages")));
-    // Nobody has sent a state yet.
-    assert_eq!(hello.get("state_dim"), None);
-    let offset = append_walk(&mut requester, "walk", &walk(0, 45));
-    ask(&mut requester, "value", json!({"states": [[0.0]], "min_offset": offset}));
-    assert_eq!(ask(&mut requester, "hello", json!({}))["state_dim"], 1);
+    // No state has come yet.
+    assert_eq!((hello.get("state_dim"), hello.get("rewards")), (None, None));
+    // Too few rows for a model.
+    append_walk(&mut requester, "walk", &walk(0, 5));
+    let hello = ask(&mut requester, "hello", json!({}));
+    assert_eq!((&hello["state_dim"], &hello["rewards"]), (&json!(1), &json!(1)));
     running.daemon.stop();
 }
 
@@ -636,6 +637,8 @@ fn a_restart_goes_on_where_the_last_run_ended() {
 
     let daemon = start().unwrap();
     let mut requester = connect(&daemon);
+    // It answers the first question that can be asked.
+    assert_eq!(ask(&mut requester, "value", json!({"states": [[0.5]]}))["offset"], 500);
     let after = ask(&mut requester, "value", question);
     for key in ["mean", "variance", "generation", "offset"] {
         assert_eq!(after[key], before[key], "{key}");

@@ -201,3 +201,45 @@ fn a_target_column_is_regression() {
     }
     assert!(bench.failure(&format!("{fit} --discount 0.9")).1.contains("--discount"));
 }
+
+/// A wave that six elements cannot follow, and how each rule's dictionary does on the last fifth of it.
+#[test]
+fn rules_for_the_dictionary_are_compared_by_later_returns() {
+    let bench = Bench::new();
+    let x: Vec<f64> = (0..200).map(|i| f64::from(i * 83 % 200) / 199.0).collect();
+    let y: Vec<f64> = x.iter().map(|x| (20.0 * x).sin() * if *x < 0.5 { 1.0 } else { 0.05 }).collect();
+    let lines: Vec<String> = x.iter().zip(&y).map(|(x, y)| format!("{x},{y}")).collect();
+    bench.file("points.csv", &format!("place,height\n{}\n", lines.join("\n")));
+    bench.file("taught.csv", &format!("place,height\n{}\n", lines[..160].join("\n")));
+    let later: Vec<String> = x[160..].iter().map(f64::to_string).collect();
+    bench.file("later.csv", &format!("place\n{}\n", later.join("\n")));
+    let hyperparameters = json!({
+        "kernel": {"kind": "isotropic", "profile": "gaussian", "signal_variance": 1.0, "bias_variance": 0.0, "relevance": 200.0},
+        "noise": {"model": "correlated", "variance": 0.01},
+    });
+    bench.file("h.json", &hyperparameters.to_string());
+    let options = "--state place --target height --hyperparameters h.json --no-optimise --out model.msgpack";
+    let fit = |more: &str| bench.json(&format!("fit points.csv {options} {more}"));
+    let rules = |fitted: &Value| -> Vec<String> {
+        let compared = fitted["dictionaries"].as_array().cloned().unwrap_or_default();
+        compared.iter().map(|one| one["rule"].as_str().unwrap().to_owned()).collect()
+    };
+    let fitted = fit("--dictionary-max 6 --dictionary-by auto");
+    assert_eq!(rules(&fitted), ["icd", "returns", "omp-td", "omp-brm"]);
+    let error = |rule: usize| fitted["dictionaries"][rule]["relative_squared_error"].as_f64().unwrap();
+    assert!(error(1) < error(0), "returns find where the wave is: {}", fitted["dictionaries"]);
+    // Discount 0 makes both pursuits the same one, of the wave itself.
+    assert_eq!(error(2), error(3));
+    // The error of ICD is that of a model which has learned the first part alone.
+    bench.json(&format!("fit taught.csv {options} --dictionary-max 6"));
+    let found = numbers(&bench.json("value model.msgpack later.csv")["mean"]);
+    let mean = y[160..].iter().sum::<f64>() / 40.0;
+    let sum = |of: &dyn Fn(usize) -> f64| (0..40).map(|i| of(i).powi(2)).sum::<f64>();
+    let expected = sum(&|i| y[160 + i] - found[i]) / sum(&|i| y[160 + i] - mean);
+    assert!((error(0) - expected).abs() < 1e-6 * expected, "{} {expected}", error(0));
+    assert_eq!(rules(&fit("--dictionary-max 6 --dictionary-by omp-td")), ["icd", "omp-td"]);
+    // There is nothing to choose where ICD covers the states.
+    assert!(rules(&fit("--dictionary-max 100 --dictionary-by auto")).is_empty());
+    let (_, message) = bench.failure(&format!("fit points.csv {options} --dictionary-by auto --dictionary later.csv"));
+    assert!(message.contains("--dictionary"), "{message}");
+}

@@ -308,8 +308,19 @@ fn the_example_alerts_are_sound() {
         names.sort_unstable();
         names.dedup();
         assert!(names.len() > 5, "{file}: {names:?}");
-        // Rejections are counted from the first one on. Evidence there is only where it selects, held-out errors where returns do.
-        let later = ["criticd_rejected_total", "criticd_log_evidence_nats", "criticd_held_out_error"];
+        // Evidence there is only where it selects, held-out errors where returns do. What returns say is there with the first ones,
+        // the detector's numbers once it knows the errors, the age of a checkpoint with the first one: the unit test of the metrics has
+        // them.
+        let later = [
+            "criticd_log_evidence_nats",
+            "criticd_held_out_error",
+            "criticd_coverage_ratio",
+            "criticd_return_error",
+            "criticd_return_bias",
+            "criticd_drift_level",
+            "criticd_drift_threshold",
+            "criticd_checkpoint_age_seconds",
+        ];
         for name in names.into_iter().filter(|name| !later.contains(name)) {
             assert!(known(name), "{file} refers to {name}, which is not there");
         }
@@ -413,6 +424,74 @@ fn predictions_are_compared_with_what_came() {
 }
 
 #[test]
+fn a_restart_keeps_the_past_and_ignores_a_damaged_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = || {
+        let daemon = Daemon::start(Config::new(parts(&directory)).unwrap()).unwrap();
+        let address = daemon.http_address().unwrap();
+        wait("a first status", || (get(address, "/api/status").status == 200).then_some(()));
+        (daemon, address)
+    };
+    let (daemon, address) = run();
+    let sender = Sender::connect(&daemon.endpoints.ingest.to_string(), PATIENCE).unwrap();
+    let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE).unwrap();
+    sender.send(vec![1, 2, 3]).unwrap();
+    let mut pendulum = Pendulum::new(5, 0.3);
+    let before = wait("pairs", || {
+        let steps: Vec<_> = (0..300).map(|_| pendulum.step()).collect();
+        for batch in batches("robot", &pendulum.step().reward.to_string(), &steps) {
+            sender.send(wire::encode_ingest(&batch)).unwrap();
+        }
+        let history = get(address, "/api/history").json();
+        (history["calibration"][0]["summary"]["count"].as_u64() >= Some(30)).then_some(history)
+    });
+    requester.ask("refit", json!({"wait": true}), PATIENCE).unwrap();
+    requester.ask("checkpoint", json!({}), PATIENCE).unwrap();
+    sender.close(PATIENCE).unwrap();
+    drop(requester);
+    daemon.stop();
+
+    let (daemon, address) = run();
+    let after = get(address, "/api/history").json();
+    let marks = after["marks"].as_array().unwrap();
+    let adopted = marks.iter().find(|mark| mark["event"] == "adopted").expect("the adoption, with what was found");
+    assert!(adopted["findings"].is_array() && adopted["generation"] == 2, "{adopted}");
+    assert!(marks.iter().all(|mark| mark["event"] != "checkpoint"), "{marks:?}");
+    let (old, new) = (&before["calibration"][0]["pairs"], &after["calibration"][0]["pairs"]);
+    assert!(new.as_array().unwrap().contains(&old[20]), "{new}");
+    let times: Vec<f64> = after["history"]["time"].as_array().unwrap().iter().map(|t| t.as_f64().unwrap()).collect();
+    assert_eq!(times[0], before["history"]["time"][0].as_f64().unwrap());
+    let rates = after["history"]["rows_per_second"].as_array().unwrap();
+    assert_eq!(rates.iter().filter(|rate| rate.is_null()).count(), 1, "a gap between the runs");
+    let refused = after["history"]["refused"].as_array().unwrap();
+    assert_eq!(refused.last().unwrap().as_f64(), Some(1.0), "those of the run before");
+    let number = marks.last().unwrap()["number"].as_u64().unwrap();
+    let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE).unwrap();
+    requester.ask("refit", json!({"wait": true}), PATIENCE).unwrap();
+    wait("a new mark", || {
+        let marks = get(address, "/api/history").json()["marks"].clone();
+        (marks.as_array().unwrap().last().unwrap()["number"].as_u64() > Some(number)).then_some(())
+    });
+    drop(requester);
+    daemon.stop();
+
+    let file = directory.path().join("data/history");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let (daemon, address) = run();
+    let fresh = get(address, "/api/history").json();
+    assert_eq!((&fresh["marks"], &fresh["calibration"][0]["summary"]["count"]), (&json!([]), &json!(0)));
+    assert!(get(address, "/api/status").json()["critics"][0]["generation"].as_u64() >= Some(2), "the model is there");
+    daemon.stop();
+    // The file keeps the past of this run instead.
+    let (daemon, address) = run();
+    assert!(get(address, "/api/history").json()["history"]["time"][0].as_f64() > times.last().copied());
+    daemon.stop();
+}
+
+#[test]
 fn heat_maps_say_what_queries_say() {
     let running = start(|_| {});
     let view = "/api/map?critic=main&x=0&y=1&range=-3,3,-8,8&at=0,0";
@@ -449,6 +528,44 @@ fn heat_maps_say_what_queries_say() {
         assert!(answer.text().contains(word), "{query}: {}", answer.text());
     }
     running.daemon.stop();
+}
+
+#[test]
+fn earlier_models_can_be_compared_with_and_other_things_are_refused_by_name() {
+    let running = start(|_| {});
+    let mut requester = running.learn(400);
+    let picture = |of: &str| running.get(&format!("/api/map?x=0&y=1&range=-3,3,-8,8&at=0,0{of}"));
+    let values = |answer: &Answer| {
+        let length = u32::from_le_bytes(answer.body[..4].try_into().unwrap()) as usize;
+        let head: Value = serde_json::from_slice(&answer.body[4..4 + length]).unwrap();
+        (head["generation"].as_u64(), answer.body[4 + length..4 + length + 4 * 96 * 72].to_vec())
+    };
+    // The page knows of a generation when a status has come with it.
+    let kept = |generation: u64| {
+        let found = running.get("/api/history").json()["kept"]["generations"][0].clone();
+        found.as_array().unwrap().contains(&json!(generation)).then_some(())
+    };
+    wait("the first generation", || kept(1));
+    let first = values(&picture(""));
+    requester.ask("refit", json!({"wait": true}), PATIENCE).unwrap();
+    wait("the second generation", || kept(2));
+    wait("its picture", || (values(&picture("")).0 == Some(2)).then_some(()));
+    let again = values(&picture("&of=1"));
+    assert_eq!(first.0, Some(1));
+    assert_eq!(again, first, "the kept model says what it said");
+    assert_ne!(values(&picture("&of=2")).1, first.1);
+
+    let refused = |of: &str, words: &str| {
+        let answer = picture(of);
+        assert_eq!(answer.status, 400);
+        assert!(answer.text().contains(words), "{}", answer.text());
+    };
+    refused("&of=7", "generation 7 is not kept");
+    refused("&of=last", "of must be a generation, or truth");
+    refused("&of=truth", "no simulator in this process knows the truth");
+    running.daemon.show_truth(criticd::http::Truth::new(1, [[-3.0, 3.0], [-8.0, 8.0]], vec![1.5]));
+    assert!(values(&picture("&of=truth")).1.chunks_exact(4).all(|v| v == 1.5f32.to_le_bytes()));
+    assert_eq!(running.get("/api/history").json()["truth"], true);
 }
 
 #[test]

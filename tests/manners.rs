@@ -120,6 +120,14 @@ fn settings_come_from_options_the_environment_and_files_in_this_order() {
         (wrong.status.code(), said.contains("`CRITICD_CRITIC_DISCOUNT` must be from 0 to 1, is 2")),
         (Some(2), true)
     );
+    // So is an error in the file that was found.
+    let sound = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, "\nnonsense = 1\n").unwrap();
+    let wrong = run(directory.path(), "serve");
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    let expected = format!("{}: line 2: there is no setting `nonsense`", config.display());
+    assert!(wrong.status.code() == Some(2) && said.contains(&expected), "{said}");
+    std::fs::write(&config, sound).unwrap();
     // Without a name the file that would be found is checked, and where there is none that is said.
     let checked = run(directory.path(), "check-config");
     assert!(String::from_utf8(checked.stdout).unwrap().starts_with(&format!("{} is sound", config.display())));

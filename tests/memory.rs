@@ -3,6 +3,9 @@
 use criticd::config::{Config, ConfigParts};
 use criticd::daemon::core::{Core, Now};
 use criticd::daemon::memory::Footprint;
+use criticd::daemon::rebuild::RebuildJob;
+use criticd::journal::checkpoint::Checkpoints;
+use criticd::journal::memory::{MemoryCheckpoints, MemoryStorage};
 use criticd::learner::{DriftSensitivity, Settings};
 use criticd::snapshot::{Ask, Evaluation, Scratch};
 use criticd::transition::{Batch, BatchParts};
@@ -41,7 +44,13 @@ impl Producer {
 
     fn message(&mut self, stream: &str, rows: usize) -> Vec<u8> {
         let states: Vec<f64> = (0..(rows + 1) * DIM).map(|_| 2.0 * self.rng.random::<f64>() - 1.0).collect();
-        message(stream, states, None)
+        message((stream, ""), states, None)
+    }
+
+    /// Two rows of a session of a stream.
+    fn session(&mut self, stream: &str, session: &str) -> Vec<u8> {
+        let states: Vec<f64> = (0..3 * DIM).map(|_| 2.0 * self.rng.random::<f64>() - 1.0).collect();
+        message((stream, session), states, None)
     }
 
     /// Rows between these states (k, D) alone, a chain cut behind each of them.
@@ -50,17 +59,18 @@ impl Producer {
             let k = self.rng.random_range(0..points.len() / DIM);
             points[k * DIM..(k + 1) * DIM].to_vec()
         };
-        message("robot", (0..=rows).flat_map(|_| point()).collect(), Some(vec![true; rows]))
+        message(("robot", ""), (0..=rows).flat_map(|_| point()).collect(), Some(vec![true; rows]))
     }
 }
 
 /// Of rows through `states` (n + 1, D).
-fn message(stream: &str, mut states: Vec<f64>, truncated: Option<Vec<bool>>) -> Vec<u8> {
+fn message((stream, session): (&str, &str), mut states: Vec<f64>, truncated: Option<Vec<bool>>) -> Vec<u8> {
     let next_states = states.split_off(states.len() - DIM);
     let next_states = states.iter().skip(DIM).copied().chain(next_states).collect();
     let rewards = states.chunks_exact(DIM).map(|s| s[0].sin() + s[1]).collect();
     let parts = BatchParts {
         stream: stream.to_owned(),
+        session: session.to_owned(),
         dim: DIM,
         rewards_per_row: 1,
         states,
@@ -127,8 +137,11 @@ fn a_stream_takes_what_was_said() {
     // The window is full, and rows of further streams push out as many others.
     feed(&mut core, (0..100).map(|_| producer.message("robot", 250)), &mut uptime);
     let before = allocated();
-    let count = 3000;
-    feed(&mut core, (0..count).map(|k| producer.message(&format!("robot-{k}"), 2)), &mut uptime);
+    let count = 1000;
+    // Names have 256 bytes, the most that the protocol allows, and each stream has had more sessions than are remembered.
+    let sessions = (0..count).flat_map(|k| (0..18).map(move |session| (k, session)));
+    let messages = sessions.map(|(k, session)| producer.session(&format!("{k:0256}"), &format!("{session:0256}")));
+    feed(&mut core, messages, &mut uptime);
     let each = (allocated() - before) / count;
     assert!(
         each <= said.stream && 2 * each >= said.stream,
@@ -156,6 +169,31 @@ fn rows_without_end_take_no_more_memory() {
 }
 
 #[test]
+fn a_rebuild_takes_what_was_said() {
+    let _alone = ALONE.lock();
+    let config = config(|parts| (parts.journal, parts.streams_max) = (true, 16));
+    let said = Footprint::of(&config, DIM, 1).rebuild;
+    let storage = MemoryStorage::on(Arc::default());
+    let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+    let now = Now { uptime: 0.0, unix: 1e9 };
+    let mut core =
+        Core::open(Arc::clone(&config), Box::new(storage.clone()), checkpoints, now, &mut |_, _| {}).unwrap();
+    let mut producer = Producer::new();
+    feed(&mut core, (0..200).map(|_| producer.message("robot", 250)), &mut 0.0);
+    let (settings, window) = (config.critics[0].clone(), core.window().unwrap().clone());
+    let job = RebuildJob { settings, names: None, like: None, window, progress: Arc::default() };
+    ALLOCATED.reset_peak_usage();
+    let before = ALLOCATED.peak_usage();
+    let rebuilt = job.run(&mut storage.clone(), &|| true, &|| true).unwrap();
+    assert_eq!((rebuilt.first_row, rebuilt.learner.learned()), (0, 50_000));
+    let record = rmp_serde::to_vec_named(&rebuilt.learner).unwrap();
+    let rise = ALLOCATED.peak_usage() - before;
+    assert!(rise <= said && record.len() * 3 <= said, "a rebuild takes {rise} bytes, {said} were said");
+    assert!(20 * rise >= said, "{said} were said for {rise} bytes");
+    assert_eq!(core.status(now).memory.unwrap().rebuild_bytes_max, said as u64);
+}
+
+#[test]
 fn queries_work_in_memory_that_is_kept() {
     let _alone = ALONE.lock();
     let mut core = Core::new(config(|_| {}));
@@ -175,4 +213,11 @@ fn queries_work_in_memory_that_is_kept() {
     // What the harness writes meanwhile is small beside the kernel rows of one block of states.
     let (first, later) = (rise(), rise());
     assert!(first > 30_000 && later < 8_000, "{first} bytes at first, {later} later");
+}
+
+#[test]
+fn the_streams_of_a_checkpoint_are_counted() {
+    let stream = |journal| Footprint::of(&config(|parts| parts.journal = journal), DIM, 1).stream;
+    let (without, with) = (stream(false), stream(true));
+    assert!(with > 2 * without, "{with} bytes with a journal, {without} without");
 }

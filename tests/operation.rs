@@ -4,10 +4,12 @@
 use criticd::client::Requester;
 use criticd::daemon::replace::{self, Plan};
 use criticd::daemon::survey::survey;
-use criticd::journal::store::DATABASE;
+use criticd::journal::store::{DATABASE, MARK};
 use criticd::sim::{self, Step, walk::Walk};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -365,6 +367,60 @@ fn a_damaged_group_that_a_checkpoint_has_seen_costs_no_model() {
     let daemon = Served::start(&data);
     assert_eq!(daemon.status().offset, 3072);
     assert!(daemon.model() == model);
+}
+
+#[test]
+fn a_start_says_what_is_in_its_way_before_it_reads_the_journal() {
+    let place = directory();
+    let data = place.path().join("data");
+    stopped(&data);
+    damage(&data, 4);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ports = |control: u16| {
+        let others = "--http off --ingest tcp://127.0.0.1:0 --publish tcp://127.0.0.1:0";
+        format!("serve {others} --control tcp://127.0.0.1:{control}")
+    };
+    let taken = ports(taken.local_addr().unwrap().port());
+    fails(&format!("{taken} --data-dir {}", show(&data)), "in use");
+    fails(&format!("{} --data-dir {}", ports(0), show(&data)), "group 4");
+    // Without a place for the data they are in the working directory, and the log says so.
+    let mut nowhere = Command::new(env!("CARGO_BIN_EXE_criticd"));
+    for name in ["HOME", "XDG_STATE_HOME", "CRITICD_DATA_DIR"] {
+        nowhere.env_remove(name);
+    }
+    let output = nowhere.args(taken.split_whitespace()).current_dir(place.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("event=relative_data_dir path=criticd") && said.contains("in use"), "{said}");
+}
+
+#[test]
+fn a_journal_without_its_mark_is_not_passed_over() {
+    let place = directory();
+    let data = place.path().join("data");
+    stopped(&data);
+    let log = place.path().join("log");
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_criticd"));
+        command.args(["serve", "--http", "off", "--set", "critic.discount=0.9", "--data-dir"]).arg(&data);
+        for socket in ["--ingest", "--control", "--publish"] {
+            command.args([socket, "tcp://127.0.0.1:0"]);
+        }
+        drop(std::fs::remove_file(data.join("endpoints.json")));
+        let mut child = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while !data.join("endpoints.json").exists() {
+            assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "the daemon did not start");
+            thread::sleep(Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        std::fs::read_to_string(&log).unwrap()
+    };
+    std::fs::remove_file(data.join(MARK)).unwrap();
+    let said = start();
+    assert!(said.contains("event=mark_missing"), "{said}");
+    let said = start();
+    assert!(!said.contains("event=mark_missing"), "{said}");
 }
 
 #[test]

@@ -34,6 +34,21 @@ fn written(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
+/// Readers that compare each column with all others would not come back from these.
+#[test]
+fn very_many_columns_are_read() {
+    let count = 400_000;
+    let joined = |cell: &dyn Fn(usize) -> String| (0..count).map(cell).collect::<Vec<_>>().join(",");
+    let (names, ones) = (joined(&|k| format!("state_{k}")), joined(&|_| "1".to_owned()));
+    let csv = format!("{names},reward,terminated\n{ones},0.5,true\n");
+    let jsonl = format!("{{\"state\": [{ones}], \"reward\": 0.5, \"terminated\": true}}\n");
+    for (name, text) in [("wide.csv", csv), ("wide.jsonl", jsonl)] {
+        let (_directory, path) = written(name, text.as_bytes());
+        let table = read(&path, STRICT).unwrap();
+        assert_eq!((table.rows().dim, table.rows().states.len()), (count, count), "{name}");
+    }
+}
+
 /// Discounts compared by their bits: NaN stands for the critic's own.
 fn same(a: &Table, b: &Table) -> bool {
     let (x, y) = (a.rows(), b.rows());

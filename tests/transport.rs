@@ -8,7 +8,7 @@ use criticd::transport::{
     self, Endpoint, Limits, Publication, Reason, Reply, Request, Settings, StartError, Transport,
 };
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -123,7 +123,11 @@ fn ready(socket_type: &str, identity: &[u8]) -> Vec<u8> {
 impl Client {
     /// Connect and greet, no more.
     fn greet(endpoint: &Endpoint) -> Self {
-        let mut client = Self { stream: Stream::connect(endpoint) };
+        Self::greet_over(Stream::connect(endpoint))
+    }
+
+    fn greet_over(stream: Stream) -> Self {
+        let mut client = Self { stream };
         client.write(&greeting());
         let mut theirs = [0; 64];
         client.stream.read_exact(&mut theirs).unwrap();
@@ -136,7 +140,20 @@ impl Client {
     }
 
     fn connect_as(endpoint: &Endpoint, socket_type: &str, identity: &[u8]) -> Self {
-        let mut client = Self::greet(endpoint);
+        Self::greet(endpoint).introduced(socket_type, identity)
+    }
+
+    /// From the address 127.0.0.2.
+    fn connect_from_another_address(endpoint: &Endpoint, socket_type: &str) -> Self {
+        let Endpoint::Tcp { port, .. } = endpoint else { panic!("{endpoint} has no address") };
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+        socket.connect(&SocketAddr::from(([127, 0, 0, 1], *port)).into()).unwrap();
+        Self::greet_over(Stream::Tcp(socket.into()).with_deadline()).introduced(socket_type, b"")
+    }
+
+    fn introduced(self, socket_type: &str, identity: &[u8]) -> Self {
+        let mut client = self;
         client.write(&ready(socket_type, identity));
         let (flags, body) = client.read_frame().unwrap();
         assert_eq!((flags, &body[..6]), (COMMAND, &b"\x05READY"[..]));
@@ -531,6 +548,20 @@ fn a_client_beyond_its_share_is_not_read_and_others_are() {
     }
     writer.join().unwrap();
     assert_eq!(written.load(Ordering::SeqCst), count);
+}
+
+#[test]
+fn many_connections_of_an_address_get_the_turns_of_one() {
+    let transport = start();
+    let control = &transport.endpoints.control;
+    let mut many: Vec<Client> = (0..20).map(|_| Client::connect_from_another_address(control, "DEALER")).collect();
+    many.iter_mut().for_each(|client| client.send(&[b"one of many"]));
+    until("all of them to wait", || transport.control.len() == 20);
+    let mut other = Client::connect(control, "DEALER");
+    (0..3).for_each(|_| other.send(&[b"other"]));
+    until("the others to wait", || transport.control.len() == 23);
+    let order: Vec<bool> = (0..6).map(|_| transport.control.next().unwrap().payload[..] == *b"other").collect();
+    assert_eq!(order, [false, true, false, true, false, true]);
 }
 
 #[test]

@@ -1,14 +1,21 @@
 """What one client's worst requests cost another client, the learner, and memory.
 
-    python benches/attacks/run.py [--binary PATH] [--seconds N] [--rows] [--only NAME] [--json FILE]
+    python benches/attacks/run.py [--binary PATH] [--seconds N] [--only NAME] [--json FILE]
+    python benches/attacks/run.py --floods [--dictionary M] [the same]
 
 Each attack meets a fresh daemon on loopback. Attackers run in processes of their own and never stop sending. Another
 process asks `ping`, `value` of one state and `append` of one row in turns every 10 ms, and measures how late it woke from its
 own sleep ("scheduler"), which a busy machine delays too. At the end the daemon gets a SIGTERM while the attack goes
-on. With `--rows` a producer pushes rows all the time as well, and the table has rows per second of processor time of the
-thread that learns, beside those without an attack.
+on.
 
-Needs pyzmq and msgpack.
+With `--floods` a producer pushes rows as fast as they are taken, and the table has, for each of the ten worst floods of
+valid requests, rows learned per second of processor time of the thread that learns, beside those of a daemon next to a
+process that computes and asks for nothing: caches and clock are shared in both cases (for two of them: that has as many
+streams, that multiplies matrices as a refit does). With a dictionary of `--dictionary`
+the thread learns about 50 000 rows a second. Exit status 1: a flood leaves less than 0.9 of them, takes more memory than
+the daemon states, or SIGTERM takes longer than 10 s.
+
+Needs pyzmq, msgpack and numpy.
 """
 
 from __future__ import annotations
@@ -29,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import numpy as np
 import zmq
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +45,8 @@ Attack = Callable[[Ends], None]
 
 DIM = 4
 STREAMS = 65_000
+# Of one `act` request: about as many as its bound on work allows with a dictionary of 260 elements.
+CANDIDATES = 500
 PATIENCE_S = 120.0
 
 
@@ -44,15 +54,16 @@ def pack(message: dict[str, Any]) -> bytes:
     return bytes(msgpack.packb({"v": 1, **message}))
 
 
-def dealer(ends: Ends, name: str = "control", kind: int = zmq.DEALER) -> zmq.Socket[bytes]:
+def dealer(ends: Ends, name: str = "control", kind: int = zmq.DEALER, source: str = "") -> zmq.Socket[bytes]:
+    """A socket that is connected, from the address `source` if that is given."""
     made = zmq.Context.instance().socket(kind)
     made.setsockopt(zmq.LINGER, 0)
-    made.connect(ends[name])
+    made.connect(ends[name].replace("tcp://", f"tcp://{source}:0;") if source else ends[name])
     return made
 
 
 def rows(seq: int, count: int) -> list[list[float]]:
-    return [[((seq + k) * (j + 3) % 97) / 97 for j in range(DIM)] for k in range(count + 1)]
+    return [[((seq + k) * (7919 * j + 3) % 10_007) / 10_007 for j in range(DIM)] for k in range(count + 1)]
 
 
 # ---- attacks: each runs until it is killed
@@ -100,6 +111,19 @@ def many_states(ends: Ends) -> None:
     ask_without_end(ends, again(pack({"id": 1, "op": "value", "states": states, "variance": True})), reads=True)
 
 
+def many_candidates(ends: Ends) -> None:
+    candidates = [k / CANDIDATES for k in range(CANDIDATES)]
+    fields = {"exploration": "ucb", "beta": 1.0, "states": [[0.5] * DIM], "candidates": candidates}
+    ask_without_end(ends, again(pack({"id": 1, "op": "act", **fields})), reads=True)
+
+
+def too_many_candidates(ends: Ends) -> None:
+    head = b"".join(listed(key, item) for key, item in (("v", 1), ("id", 1), ("op", "act"), ("beta", 1.0)))
+    head += listed("exploration", "ucb") + listed("states", [[0.5] * DIM]) + msgpack.packb("candidates")
+    count = 1_000_000
+    ask_without_end(ends, again(b"\x87" + head + b"\xdd" + struct.pack(">I", count) + b"\x01" * count), reads=True)
+
+
 def snapshots(ends: Ends) -> None:
     ask_without_end(ends, again(pack({"id": 1, "op": "snapshot", "variance": True, "arrays": "list"})), reads=True)
 
@@ -134,16 +158,47 @@ def long_appends(ends: Ends) -> None:
     ask_without_end(ends, requests(), reads=True)
 
 
-def streams(ends: Ends) -> None:
+def make_streams(ends: Ends) -> zmq.Socket[bytes]:
+    """Each is made by a message of one row. Keep the socket: waiting messages would go with it."""
     push = dealer(ends, "ingest", zmq.PUSH)
     for k in range(STREAMS):
         row = {"stream": f"{k:08d}" + "n" * 240, "session": "s" * 256, "seq": 0, "reward": 0.0}
         push.send(pack({**row, "state": [0.0] * DIM, "next_state": [1.0] * DIM}))
+    return push
+
+
+def streams(ends: Ends) -> None:
     ask_without_end(ends, again(pack({"id": 1, "op": "streams"})))
 
 
-def optimise(ends: Ends) -> None:
+def refit(ends: Ends) -> None:
     ask_without_end(ends, again(pack({"id": 1, "op": "refit", "wait": True})), reads=True)
+
+
+def many_connections(ends: Ends) -> None:
+    """A request that takes long, on 200 connections of another address."""
+    peers = [dealer(ends, source="127.0.0.2") for _ in range(200)]
+    payload = pack({"id": 1, "op": "ping", "what": [1] * 100_000})
+    poller = zmq.Poller()
+    for peer in peers:
+        poller.register(peer, zmq.POLLIN)
+        peer.send(payload)
+    while True:
+        for peer, _ in poller.poll():
+            while peer.poll(0):
+                peer.recv()
+                peer.send(payload)
+
+
+def compute(_: Ends) -> None:
+    while True:
+        pack({"id": 1, "op": "ping", "what": [1] * 10_000})
+
+
+def multiply(_: Ends) -> None:
+    matrix = np.ones((300, 300))
+    while True:
+        matrix = np.tanh(matrix @ matrix)
 
 
 def commands(name: str, kind: bytes) -> Attack:
@@ -167,6 +222,9 @@ def commands(name: str, kind: bytes) -> Attack:
                     at[number] = (at[number] + peer.send(noise[at[number] :])) % len(noise)
                 except BlockingIOError:
                     pass
+                except OSError:
+                    # The daemon stops.
+                    return
             time.sleep(0.001)
 
     return run
@@ -176,6 +234,7 @@ def nothing(_: Ends) -> None:
     time.sleep(1e6)
 
 
+UCB, UCB_REFUSED = "act, ucb among 500 candidates", "act, ucb among 1 000 000 candidates"
 ATTACKS: dict[str, Attack] = {
     "nothing": nothing,
     "value, 1 MiB, wrong dimension": wrong_dimension,
@@ -188,17 +247,52 @@ ATTACKS: dict[str, Attack] = {
     "min_offset, small": short_waiters,
     "append, 4000 x 254 one-byte numbers": long_appends,
     "streams, 65 000 of them, never read": streams,
-    "optimise with wait": optimise,
+    "refit with wait": refit,
+    UCB: many_candidates,
+    UCB_REFUSED: too_many_candidates,
+    "ping with an unknown key of 100 kB, 200 connections of another address": many_connections,
     "commands of 3 bytes, control, 10 connections": commands("control", b"DEALER"),
     "commands of 3 bytes, ingest, 10 connections": commands("ingest", b"PUSH"),
 }
+
+COMPUTES, MULTIPLIES = "a process that computes", "a process that multiplies matrices"
+KNOWS_STREAMS = "65 000 streams, a process that computes"
+STREAMS_FLOOD, REFITS = "streams, 65 000 of them, never read", "refit with wait"
+# The quiet load beside which a flood is judged, if it is not COMPUTES: rows take longer with many streams, and where searches
+# use the same units of the processor.
+BASELINES = {STREAMS_FLOOD: KNOWS_STREAMS, REFITS: MULTIPLIES}
+QUIET: dict[str, Attack] = {COMPUTES: compute, KNOWS_STREAMS: compute, MULTIPLIES: multiply}
+# The loads of `--floods`.
+FLOODS: dict[str, Attack] = QUIET | {
+    name: ATTACKS[name]
+    for name in (
+        "value, 1 MiB, wrong dimension",
+        "value, 65 000 states of bytes",
+        "value, 20 000 states with variance",
+        "ping with an unknown key of 1 MB",
+        "snapshot as lists",
+        "status, never read",
+        "min_offset, 1 MiB each, never read",
+        "append, 4000 x 254 one-byte numbers",
+        STREAMS_FLOOD,
+        REFITS,
+    )
+}
+SHARE_MIN, STOP_MAX_S = 0.9, 10.0
+# Settings of the daemons that these attacks meet; every row has an action then.
+CONTINUOUS = [
+    "critic.inputs=state_action",
+    "critic.actions={ low = [0.0], high = [1.0] }",
+    "critic.successor=sarsa",
+]
+ACTS = {UCB, UCB_REFUSED}
 
 
 # ---- the client that is measured
 
 
-def bystand(ends: Ends, seconds: float, results: Any) -> None:
-    """Ask in turns; lists of milliseconds, by what was asked."""
+def bystand(ends: Ends, seconds: float, acts: bool, results: Any) -> None:
+    """Ask in turns, with actions if rows have them; lists of milliseconds, by what was asked."""
     asking, found = dealer(ends), {"ping": [], "value": [], "append": [], "scheduler": []}
     seq, deadline = 0, time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -208,10 +302,11 @@ def bystand(ends: Ends, seconds: float, results: Any) -> None:
             found["scheduler"].append(1e3 * (time.monotonic() - before - 0.01))
             fields: dict[str, Any] = {}
             if op == "value":
-                fields = {"states": [[0.5] * DIM], "variance": True}
+                fields = {"states": [[0.5] * DIM], "variance": True} | ({"actions": [0.5]} if acts else {})
             elif op == "append":
                 state, successor = rows(seq, 1)
                 fields = {"stream": "bystander", "seq": seq, "state": state, "next_state": successor, "reward": 0.5}
+                fields |= {"action": 0.5} if acts else {}
             before = time.monotonic()
             asking.send(pack({"id": 1, "op": op, **fields}))
             if not asking.poll(1000 * PATIENCE_S):
@@ -224,11 +319,18 @@ def bystand(ends: Ends, seconds: float, results: Any) -> None:
     results.put(found)
 
 
+def listed(key: str, item: Any) -> bytes:
+    """A key and what is under it, as they stand in a map."""
+    return bytes(msgpack.packb(key) + msgpack.packb(item))
+
+
 def produce(ends: Ends) -> None:
+    """Push rows, 256 a message, as fast as they are taken."""
     push, seq = dealer(ends, "ingest", zmq.PUSH), 0
+    bodies = [listed("states", rows(256 * k, 256)) + listed("rewards", [0.5] * 256) for k in range(40)]
+    head = b"\x85" + listed("v", 1) + listed("stream", "producer") + msgpack.packb("seq") + b"\xcf"
     while True:
-        message = {"stream": "producer", "seq": seq, "states": rows(seq, 256), "rewards": [0.5] * 256}
-        push.send(pack(message))
+        push.send(head + struct.pack(">Q", seq) + bodies[seq // 256 % len(bodies)])
         seq += 256
 
 
@@ -237,8 +339,9 @@ def percentile(values: list[float], share: float) -> float:
 
 
 class Daemon:
-    def __init__(self, binary: str, directory: Path) -> None:
-        settings = ["critic.dictionary_max=100", "critic.refit_first_rows=0", "critic.refit_score_drop=0.0", "sync=os"]
+    def __init__(self, binary: str, directory: Path, dictionary: int, more: list[str]) -> None:
+        settings = [f"critic.dictionary_max={dictionary}", "critic.tolerance=1e-6", "critic.refit_first_rows=0"]
+        settings += ["critic.refit_score_drop=0.0", "sync=os", *more]
         command = [binary, "serve", "--data-dir", str(directory), "--http", "127.0.0.1:0"]
         for name in ("ingest", "control", "publish"):
             command += [f"--{name}", "tcp://127.0.0.1:0"]
@@ -274,17 +377,26 @@ class Daemon:
         return reply
 
 
-def run(binary: str, name: str, seconds: float, with_rows: bool) -> dict[str, Any]:
+def run(binary: str, name: str, seconds: float, dictionary: int, with_rows: bool) -> dict[str, Any]:
+    """Figures of an attack of so many seconds on a daemon with so large a dictionary, beside a producer if `with_rows`."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        daemon = Daemon(binary, Path(folder))
+        acts = name in ACTS
+        daemon = Daemon(binary, Path(folder), dictionary, CONTINUOUS if acts else [])
         made = []
         try:
+            itself = daemon.memory_mib("VmRSS")
             for k in range(8):
                 fields = {"states": rows(256 * k, 256), "rewards": [0.5] * 256}
+                fields |= {"actions": [(k * j % 7) / 7 for j in range(256)]} if acts else {}
                 daemon.ask("append", stream="first", seq=256 * k, **fields)
-            daemon.ask("value", states=[[0.5] * DIM], min_offset=2048)
-            said = daemon.ask("status").get("memory", {}).get("queues_bytes_max", 0) / 2**20
+            daemon.ask("value", states=[[0.5] * DIM], min_offset=2048, **({"actions": [0.5]} if acts else {}))
+            if name in (STREAMS_FLOOD, KNOWS_STREAMS):
+                _push = make_streams(daemon.ends)
+                while daemon.ask("status").get("streams", STREAMS) < STREAMS:
+                    time.sleep(0.5)
+            memory = daemon.ask("status").get("memory", {})
+            said = (memory.get("queues_bytes_max", 0) + memory.get("kept_bytes_max", 0)) / 2**20 + itself
             if with_rows:
                 made.append(context.Process(target=produce, args=(daemon.ends,), daemon=True))
                 made[-1].start()
@@ -293,12 +405,13 @@ def run(binary: str, name: str, seconds: float, with_rows: bool) -> dict[str, An
             attacker.start()
             made.append(attacker)
             time.sleep(2.0)
-            before = daemon.ask("status").get("offset", 0), daemon.core_seconds()
+            before = daemon.ask("status").get("offset", 0), daemon.core_seconds(), time.monotonic()
             results = context.Queue()
-            bystander = context.Process(target=bystand, args=(daemon.ends, seconds, results), daemon=True)
+            bystander = context.Process(target=bystand, args=(daemon.ends, seconds, acts, results), daemon=True)
             bystander.start()
             found = results.get()
             offset, core = daemon.ask("status").get("offset", 0), daemon.core_seconds()
+            wall = time.monotonic() - before[2]
             peak = daemon.memory_mib("VmHWM")
             asked = time.monotonic()
             daemon.process.send_signal(signal.SIGTERM)
@@ -316,38 +429,67 @@ def run(binary: str, name: str, seconds: float, with_rows: bool) -> dict[str, An
     for op, values in found.items():
         figures[op] = [percentile(values, 0.5), percentile(values, 0.99), max(values)]
     figures["rows_per_core_second"] = (offset - before[0]) / max(core - before[1], 1e-9)
+    figures["rows_per_second"], figures["core_share"] = (offset - before[0]) / wall, (core - before[1]) / wall
     return figures
 
 
 def attack(name: str, ends: Ends) -> None:
-    ATTACKS[name](ends)
+    (ATTACKS | FLOODS)[name](ends)
+
+
+def latencies(figures: dict[str, Any]) -> list[str]:
+    """Median, 99th percentile and maximum of each."""
+    names = ("ping", "value", "append", "scheduler")
+    return [" / ".join(f"{value:.0f}" for value in figures[op]) for op in names]
+
+
+def attacks(given: argparse.Namespace) -> list[dict[str, Any]]:
+    print("| attack | ping | value | append | scheduler | peak MiB (stated) | stop, s |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    all_figures = []
+    for name in (name for name in ATTACKS if given.only in name):
+        figures = run(given.binary, name, given.seconds, 100, with_rows=False)
+        all_figures.append(figures)
+        cells = [*latencies(figures), f"{figures['peak_mib']:.0f} ({figures['said_mib']:.0f})", f"{figures['stop_s']:.1f}"]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    return all_figures
+
+
+def floods(given: argparse.Namespace) -> tuple[list[dict[str, Any]], bool]:
+    print("| flood | rows/s | core busy | rows per core second | of those without | ping | peak MiB (stated) | stop, s |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    all_figures: list[dict[str, Any]] = []
+    quiet: dict[str, float] = {}
+    holds = True
+    chosen = [name for name in FLOODS if given.only in name and name not in QUIET]
+    wanted = {BASELINES.get(name, COMPUTES) for name in chosen}
+    for name in [*(name for name in QUIET if name in wanted), *chosen]:
+        figures = run(given.binary, name, given.seconds, given.dictionary, with_rows=True)
+        all_figures.append(figures)
+        per_second = figures["rows_per_core_second"]
+        share = per_second / quiet.setdefault(BASELINES.get(name, name if name in QUIET else COMPUTES), per_second)
+        holds &= share >= SHARE_MIN and figures["peak_mib"] <= figures["said_mib"] and figures["stop_s"] <= STOP_MAX_S
+        cells = [f"{figures['rows_per_second']:.0f}", f"{100 * figures['core_share']:.0f} %", f"{per_second:.0f}"]
+        cells += [f"{share:.2f}", latencies(figures)[0], f"{figures['peak_mib']:.0f} ({figures['said_mib']:.0f})"]
+        print(f"| {name} | {' | '.join(cells)} | {figures['stop_s']:.1f} |", flush=True)
+    return all_figures, holds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--binary", default=os.environ.get("CRITICD_BIN", str(ROOT / "target/release/criticd")))
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--rows", action="store_true")
+    parser.add_argument("--floods", action="store_true")
+    parser.add_argument("--dictionary", type=int, default=260, help="dictionary_max, with --floods")
     parser.add_argument("--only", default="")
     parser.add_argument("--json")
     given = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}, {given.seconds:g} s each\n")
-    rate = " rows per core second |" if given.rows else ""
-    print(f"| attack | ping | value | append | scheduler | peak MiB (said) | stop, s |{rate}")
-    print("| --- | --- | --- | --- | --- | --- | --- |" + (" --- |" if given.rows else ""))
-    all_figures = []
-    for name in ATTACKS:
-        if given.only not in name:
-            continue
-        figures = run(given.binary, name, given.seconds, given.rows)
-        all_figures.append(figures)
-        cells = [" / ".join(f"{value:.0f}" for value in figures[op]) for op in ("ping", "value", "append", "scheduler")]
-        cells += [f"{figures['peak_mib']:.0f} ({figures['said_mib']:.0f})", f"{figures['stop_s']:.1f}"]
-        if given.rows:
-            cells.append(f"{figures['rows_per_core_second']:.0f}")
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    figures, holds = floods(given) if given.floods else (attacks(given), True)
     if given.json:
-        Path(given.json).write_text(json.dumps(all_figures, indent=1))
+        Path(given.json).write_text(json.dumps(figures, indent=1))
+    if not holds:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -333,6 +333,27 @@ good(
         "state_dim": 2,
     },
 )
+good(
+    "reply_hello_rewards",
+    "reply",
+    {
+        "id": 9,
+        "ok": True,
+        "protocol": {"min": 1, "max": 1},
+        "version": "0.1.0",
+        "features": ["hello", "pages"],
+        "limits": {
+            "message_bytes": 1048576,
+            "rows_per_batch": 4096,
+            "rows_per_query": 65536,
+            "page_bytes": 524288,
+            "id_bytes": 256,
+        },
+        "critics": ["default", "far"],
+        "state_dim": 2,
+        "rewards": 3,
+    },
+)
 good("reply_status", "reply", {"id": 9, "ok": True, "durable": False, "offset": 1043, "critics": [{"name": "default"}]})
 refusals = {
     "malformed": (None, {"code": "malformed", "message": "the map ends too early"}),

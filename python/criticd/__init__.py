@@ -8,6 +8,7 @@ for Stable-Baselines3.
 
 from importlib.metadata import PackageNotFoundError, version
 
+from criticd._act import Decisions
 from criticd._delivery import Counters
 from criticd._protocol import (
     CriticdError,
@@ -22,7 +23,7 @@ from criticd._protocol import (
 )
 from criticd._refusals import Refusal
 from criticd._status import Status
-from criticd.client import Appended, Client, Position, RefitOutcome, Value
+from criticd.client import Appended, Client, HeadValues, ListedHead, Position, RefitOutcome, Value
 from criticd.daemon import Daemon
 from criticd.heads import HeadModels, Heads
 from criticd.keys import Keys
@@ -37,15 +38,18 @@ __all__ = [
     "Counters",
     "CriticdError",
     "Daemon",
+    "Decisions",
     "Endpoints",
     "Full",
     "HeadModels",
+    "HeadValues",
     "Heads",
     "Hello",
     "Invalid",
     "Kernel",
     "Keys",
     "Limits",
+    "ListedHead",
     "Malformed",
     "NoReply",
     "Position",

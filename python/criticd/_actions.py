@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,13 @@ class Actions:
     def width(self) -> int:
         """Coordinates that an action adds to those of its state."""
         return self.count or len(self.low)
+
+    def with_rows(self, rows: int) -> Actions:
+        """With copies of so many rows: those that are new have no weight."""
+        copies = np.zeros((rows, self.copies.shape[1]))
+        known = min(rows, len(self.copies))
+        copies[:known] = self.copies[:known]
+        return replace(self, copies=copies)
 
     def inputs(self, states: npt.ArrayLike, actions: npt.ArrayLike) -> Array:
         """States (n, D) with the coordinates of their actions, (n,) or (n, A): (n, D + width).

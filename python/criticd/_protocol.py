@@ -186,7 +186,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Hello:
-    """What a daemon says about itself: versions of the protocol it speaks, its own version, and so on."""
+    """What a daemon says about itself: versions of the protocol it speaks, its own version, and so on.
+
+    `state_dim` is the length of a state and `rewards` the number of rewards of a row: None before they are settled.
+    """
 
     protocol: tuple[int, int]
     version: str
@@ -194,6 +197,7 @@ class Hello:
     limits: Limits
     critics: tuple[str, ...]
     state_dim: int | None
+    rewards: int | None = None
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> Hello:
@@ -207,6 +211,7 @@ class Hello:
                 limits=Limits(**limits),
                 critics=tuple(reply["critics"]),
                 state_dim=reply.get("state_dim"),
+                rewards=reply.get("rewards"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise Malformed(f"the reply to `hello` lacks something: {error!r}") from error

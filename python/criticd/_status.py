@@ -106,8 +106,23 @@ class MemoryStatus(TypedDict):
     window_bytes_max: int
     streams_bytes_max: int
     queues_bytes_max: int
+    rebuild_bytes_max: int
     kept_bytes_max: int
     models: list[ModelMemoryStatus]
+
+
+class ActionsStatus(TypedDict):
+    """The actions of a critic of action values; `names` are empty for a box, `low` and `high` for discrete actions."""
+
+    kind: str
+    names: list[str]
+    low: list[float]
+    high: list[float]
+    successor: str
+    trace: str
+    rows_waiting: int
+    rows_unnamed: int
+    rows_without_action: int
 
 
 class RefitStatus(TypedDict):
@@ -128,6 +143,16 @@ class RebuildStatus(TypedDict):
     rows: int
     of: int
     failed: str | None
+
+
+class HeadsStatus(TypedDict):
+    """The heads of a critic: predictions that it learns besides its values."""
+
+    count: int
+    added: int
+    learning: int
+    groups: int
+    bytes: int
 
 
 class PauseStatus(TypedDict):
@@ -243,9 +268,11 @@ class CriticStatus(_Model):
     warmup_rows: int
     refit: RefitStatus
     rebuild: RebuildStatus | None
+    heads: HeadsStatus | None
     held_out_error: float | None
     adoption_pause_ms: PauseStatus
     counts: CountsStatus
+    actions: ActionsStatus | None
 
 
 class Status(TypedDict):

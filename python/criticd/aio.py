@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self, overload
 
+import numpy as np
 import numpy.typing as npt
 import zmq
 import zmq.asyncio
@@ -19,11 +20,13 @@ import zmq.asyncio
 from criticd import client as _client
 from criticd import sender as _sender
 from criticd import subscriber as _subscriber
+from criticd._act import Decisions, decisions_of
+from criticd._act import request as act_request
 from criticd._delivery import Counters
 from criticd._protocol import Address, CriticdError, Hello, Message, NoReply, Refused, Unreachable, answer, pack
 from criticd._refusals import Refusal
 from criticd._status import Status, status_of
-from criticd.client import Appended, Position, RefitOutcome, Value
+from criticd.client import Appended, HeadValues, ListedHead, Position, RefitOutcome, Value
 from criticd.keys import Keys
 from criticd.snapshot import Snapshot
 
@@ -84,6 +87,7 @@ class Client:
         critic: str | None = None,
         critics: None = None,
         min_offset: int | None = None,
+        actions: npt.ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> Value: ...
 
@@ -98,6 +102,7 @@ class Client:
         critic: None = None,
         critics: Sequence[str],
         min_offset: int | None = None,
+        actions: npt.ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> dict[str, Value]: ...
 
@@ -111,12 +116,86 @@ class Client:
         critic: str | None = None,
         critics: Sequence[str] | None = None,
         min_offset: int | None = None,
+        actions: npt.ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> Value | dict[str, Value]:
         """As `criticd.Client.value`."""
-        fields = _client.query(states, variance, critic, min_offset, returns=returns, known=known, critics=critics)
+        fields = _client.query(
+            states, variance, critic, min_offset, returns=returns, known=known, critics=critics, actions=actions
+        )
         reply = await self.request("value", timeout_s, **fields)
         return _client.value_of(reply) if critics is None else _client.values_of(reply, critics)
+
+    async def act(
+        self,
+        states: npt.ArrayLike,
+        exploration: str = "greedy",
+        *,
+        epsilon: float | None = None,
+        temperature: float | None = None,
+        beta: float | None = None,
+        seed: int = 0,
+        episode: npt.ArrayLike = 0,
+        step: npt.ArrayLike = 0,
+        candidates: npt.ArrayLike | None = None,
+        unknown_above: float | None = None,
+        fallback: npt.ArrayLike | None = None,
+        critic: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Decisions:
+        """As `criticd.Client.act`."""
+        fields = act_request(
+            states,
+            exploration,
+            epsilon=epsilon,
+            temperature=temperature,
+            beta=beta,
+            seed=seed,
+            episode=episode,
+            step=step,
+            candidates=candidates,
+            unknown_above=unknown_above,
+            fallback=fallback,
+            critic=critic,
+        )
+        reply = await self.request("act", timeout_s, **fields)
+        return decisions_of(reply, np.ndim(states) == 1)
+
+    async def heads(
+        self,
+        states: npt.ArrayLike,
+        names: Sequence[str] | None = None,
+        *,
+        variance: bool = True,
+        critic: str | None = None,
+        min_offset: int | None = None,
+        timeout_s: float | None = None,
+    ) -> HeadValues:
+        """As `criticd.Client.heads`."""
+        fields = _client.head_query(states, names, variance, critic, min_offset)
+        return _client.head_values_of(await self.request("value", timeout_s, **fields))
+
+    async def list_heads(self, critic: str | None = None) -> dict[str, ListedHead]:
+        """As `criticd.Client.list_heads`."""
+        pages = _client.head_pages(critic)
+        fields = next(pages)
+        while True:
+            reply = await self.request("heads", **fields)
+            try:
+                fields = pages.send(reply)
+            except StopIteration as done:
+                heads: dict[str, ListedHead] = done.value
+                return heads
+
+    async def add_heads(self, heads: Sequence[Message], *, critic: str | None = None) -> int:
+        """As `criticd.Client.add_heads`."""
+        fields = _client.optional(critic=critic)
+        return int((await self.request("change_heads", add=list(heads), **fields))["offset"])
+
+    async def remove_heads(self, *names: str, critic: str | None = None) -> int:
+        """As `criticd.Client.remove_heads`."""
+        fields = _client.optional(critic=critic)
+        return int((await self.request("change_heads", remove=list(names), **fields))["offset"])
 
     async def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
         """As `criticd.Client.snapshot`."""
@@ -139,6 +218,14 @@ class Client:
         """As `criticd.Client.refit`."""
         return _client.refit_outcome_of(
             await self.request("refit", timeout_s, wait=wait, **_client.optional(critic=critic))
+        )
+
+    async def rebuild(
+        self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None
+    ) -> RefitOutcome:
+        """As `criticd.Client.rebuild`."""
+        return _client.refit_outcome_of(
+            await self.request("rebuild", timeout_s, wait=wait, **_client.optional(critic=critic))
         )
 
     async def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
+from criticd._act import Decisions, decisions_of
+from criticd._act import request as act_request
 from criticd._fork import watch
 from criticd._protocol import (
     Address,
@@ -143,6 +145,91 @@ def value_of(reply: Message) -> Value:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class HeadValues:
+    """What heads say about n states: `mean` (n, H), `variance` (n, H) of it, a column for each of `names`.
+
+    `learning` has the heads that are not ready, each with the share of the rows that it has learned. `by_name["a"]` is
+    the mean of head a at every state (n,). `generation` and `offset` are those of the model that answered.
+    """
+
+    names: tuple[str, ...]
+    mean: npt.NDArray[np.float64]
+    variance: npt.NDArray[np.float64] | None
+    learning: dict[str, float]
+    generation: int
+    offset: int
+
+    @property
+    def std(self) -> npt.NDArray[np.float64] | None:
+        """The root of the variance (n, H)."""
+        return None if self.variance is None else np.sqrt(self.variance)
+
+    @property
+    def by_name(self) -> dict[str, npt.NDArray[np.float64]]:
+        """The mean of each head at every state (n,)."""
+        return {name: self.mean[:, column] for column, name in enumerate(self.names)}
+
+
+@dataclass(frozen=True)
+class ListedHead:
+    """A head as `Client.list_heads` has it: its definition (`form`), whether it was `added` at run time.
+
+    `learning` is the share of the rows that it has learned while it is not ready, and then None.
+    """
+
+    form: dict[str, Any]
+    added: bool
+    learning: float | None
+
+
+def head_values_of(reply: Message) -> HeadValues:
+    """The heads in a reply to `value`."""
+    found = reply.get("heads")
+    if not isinstance(found, dict):
+        # It skips keys that it does not know.
+        raise CriticdError("this daemon has no heads: its `hello` lacks the feature `heads`")
+    try:
+        names = tuple(str(name) for name in found["names"])
+        count = np.shape(reply["mean"])[0]
+        matrix = [
+            None if found.get(key) is None else np.reshape(found[key], (count, -1)) for key in ("mean", "variance")
+        ]
+        mean = np.zeros((count, 0)) if matrix[0] is None or not names else np.array(matrix[0], np.float64)
+        variance = None if matrix[1] is None else np.array(matrix[1], np.float64)
+        learning = {str(name): float(share) for name, share in found.get("learning", {}).items()}
+        return HeadValues(names, mean, variance, learning, reply["generation"], reply["offset"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"the heads in the reply to `value` lack something: {error!r}") from error
+
+
+def head_query(
+    states: npt.ArrayLike, names: Sequence[str] | None, variance: bool, critic: str | None, min_offset: int | None
+) -> Message:
+    """The fields of a `value` request for heads."""
+    if isinstance(names, str):
+        raise TypeError("names is a list of names, or None for all heads")
+    fields = query(states, variance, critic, min_offset)
+    return fields | {"heads": "all" if names is None else list(names)}
+
+
+def head_pages(critic: str | None) -> Generator[Message, Message, dict[str, ListedHead]]:
+    """List heads: yields the fields of `heads` requests, is sent their replies, returns the heads by name."""
+    found: dict[str, ListedHead] = {}
+    fields: Message = optional(critic=critic)
+    while True:
+        reply = yield fields
+        try:
+            for head in reply["heads"]:
+                form = {key: value for key, value in head.items() if key not in ("added", "learning")}
+                found[form["name"]] = ListedHead(form, bool(head["added"]), head.get("learning"))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise Malformed(f"the reply to `heads` lacks something: {error!r}") from error
+        if reply.get("next") is None:
+            return found
+        fields = {**optional(critic=critic), "from": reply["next"]}
+
+
 def values_of(reply: Message, critics: Sequence[str]) -> dict[str, Value]:
     """The reply to `value` with `critics`, by name and in their order."""
     answers = reply.get("critics")
@@ -183,12 +270,14 @@ def query(
     returns: bool = False,
     known: bool = False,
     critics: Sequence[str] | None = None,
+    actions: npt.ArrayLike | None = None,
 ) -> Message:
     """The fields of a `value` request."""
     if isinstance(critics, str):
         raise TypeError("critics is a list of names; critic is one name")
     fields: Message = {"states": np.atleast_2d(np.asarray(states, np.float64)), "variance": variance}
     fields |= optional(returns=returns or None, known=known or None)
+    fields |= {} if actions is None else {"actions": np.atleast_1d(np.asarray(actions, np.float64))}
     return fields | optional(critic=critic, min_offset=min_offset, critics=None if critics is None else list(critics))
 
 
@@ -268,6 +357,7 @@ class Client:
         critic: str | None = None,
         critics: None = None,
         min_offset: int | None = None,
+        actions: npt.ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> Value: ...
 
@@ -282,6 +372,7 @@ class Client:
         critic: None = None,
         critics: Sequence[str],
         min_offset: int | None = None,
+        actions: npt.ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> dict[str, Value]: ...
 
@@ -295,6 +386,7 @@ class Client:
         critic: str | None = None,
         critics: Sequence[str] | None = None,
         min_offset: int | None = None,
+        actions: npt.ArrayLike | None = None,
         timeout_s: float | None = None,
     ) -> Value | dict[str, Value]:
         """The value of raw `states` (n, D) or (D,), by the daemon's present model.
@@ -305,10 +397,91 @@ class Client:
 
         `critic` names the critic that answers, by default the first. With `critics`, up to 64 names, each of these
         answers, in one request: the result is a dictionary by name. n times the number of critics is at most 65536.
+
+        A critic of action values needs `actions` (n,), or (n, A) of a box, or several actions of one state.
         """
-        fields = query(states, variance, critic, min_offset, returns=returns, known=known, critics=critics)
+        fields = query(
+            states, variance, critic, min_offset, returns=returns, known=known, critics=critics, actions=actions
+        )
         reply = self.request("value", timeout_s, **fields)
         return value_of(reply) if critics is None else values_of(reply, critics)
+
+    def act(
+        self,
+        states: npt.ArrayLike,
+        exploration: str = "greedy",
+        *,
+        epsilon: float | None = None,
+        temperature: float | None = None,
+        beta: float | None = None,
+        seed: int = 0,
+        episode: npt.ArrayLike = 0,
+        step: npt.ArrayLike = 0,
+        candidates: npt.ArrayLike | None = None,
+        unknown_above: float | None = None,
+        fallback: npt.ArrayLike | None = None,
+        critic: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Decisions:
+        """Decisions in raw `states` (n, D), without actions, or one state: see `Snapshot.act`, which needs no daemon.
+
+        `critic` names the critic that decides, by default the first; it must learn action values.
+        """
+        fields = act_request(
+            states,
+            exploration,
+            epsilon=epsilon,
+            temperature=temperature,
+            beta=beta,
+            seed=seed,
+            episode=episode,
+            step=step,
+            candidates=candidates,
+            unknown_above=unknown_above,
+            fallback=fallback,
+            critic=critic,
+        )
+        return decisions_of(self.request("act", timeout_s, **fields), np.ndim(states) == 1)
+
+    def heads(
+        self,
+        states: npt.ArrayLike,
+        names: Sequence[str] | None = None,
+        *,
+        variance: bool = True,
+        critic: str | None = None,
+        min_offset: int | None = None,
+        timeout_s: float | None = None,
+    ) -> HeadValues:
+        """Answers of the heads of a critic, all or those of these `names`, for raw `states` (n, D) or (D,).
+
+        n times the number of heads is at most 65536.
+        """
+        fields = head_query(states, names, variance, critic, min_offset)
+        return head_values_of(self.request("value", timeout_s, **fields))
+
+    def list_heads(self, critic: str | None = None) -> dict[str, ListedHead]:
+        """The heads of a critic by name."""
+        pages = head_pages(critic)
+        fields = next(pages)
+        while True:
+            try:
+                fields = pages.send(self.request("heads", **fields))
+            except StopIteration as done:
+                heads: dict[str, ListedHead] = done.value
+                return heads
+
+    def add_heads(self, heads: Sequence[Message], *, critic: str | None = None) -> int:
+        """Add heads to a critic, which learns them from all retained rows. Returns the rows before the change.
+
+        Each is a map as under "Heads" of the protocol:
+        `{"name": "contact", "cumulant": {"kind": "event", "index": 3, "above": 0.5}, "timescale": 2.0}`.
+        """
+        return int(self.request("change_heads", add=list(heads), **optional(critic=critic))["offset"])
+
+    def remove_heads(self, *names: str, critic: str | None = None) -> int:
+        """Remove heads that were added. Returns the rows before the change."""
+        return int(self.request("change_heads", remove=list(names), **optional(critic=critic))["offset"])
 
     def snapshot(self, critic: str | None = None, *, variance: bool = True) -> Snapshot:
         """The current model, fetched in pages. The client's `timeout_s` applies to each page."""
@@ -330,6 +503,14 @@ class Client:
         return refit_outcome_of(self.request("refit", timeout_s, wait=wait, **optional(critic=critic)))
 
     optimise = refit  # its former name
+
+    def rebuild(self, critic: str | None = None, *, wait: bool = False, timeout_s: float | None = None) -> RefitOutcome:
+        """Learn a critic again from all rows that the journal retains; it answers meanwhile.
+
+        The outcome is that of `refit`. With `wait`, return when the rebuild has ended; `timeout_s` must allow for that.
+        A critic that has failed learns again.
+        """
+        return refit_outcome_of(self.request("rebuild", timeout_s, wait=wait, **optional(critic=critic)))
 
     def new_policy(self, policy: str | None = None, *, critic: str | None = None) -> int:
         """Announce that another policy acts from the next row on, named `policy` if given. Returns the rows before it.

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from criticd import _onnx, _plot
+from criticd._act import Actor, Decisions, single_of
 from criticd._actions import Actions
 from criticd._protocol import MAGNITUDE_MAX, Array, Invalid, Malformed, Message, pack, unpack
 from criticd.heads import HeadModels, Heads
@@ -100,6 +101,14 @@ class Kernel:
             shape: Array = -5 / 6 * (1 + a) * np.exp(-a)
         else:
             shape = -0.5 * np.exp(-0.5 * squared)
+        return self.signal_variance * shape
+
+    def bends(self, squared: Array) -> Array:
+        """Second derivatives of covariances by the squared distances r^2."""
+        if self.profile == "matern52":
+            shape: Array = 25 / 12 * np.exp(-np.minimum(np.sqrt(5 * squared), 1e3))
+        else:
+            shape = 0.25 * np.exp(-0.5 * squared)
         return self.signal_variance * shape
 
 
@@ -266,6 +275,44 @@ class Snapshot:
             raise ValueError("this is the value of states: it has no actions")
         return self.actions.inputs(states, actions)
 
+    def act(
+        self,
+        states: npt.ArrayLike,
+        exploration: str = "greedy",
+        *,
+        epsilon: float | None = None,
+        temperature: float | None = None,
+        beta: float | None = None,
+        seed: int = 0,
+        episode: npt.ArrayLike = 0,
+        step: npt.ArrayLike = 0,
+        candidates: npt.ArrayLike | None = None,
+        unknown_above: float | None = None,
+        fallback: npt.ArrayLike | None = None,
+    ) -> Decisions:
+        """Decisions in raw `states` (n, D), without actions, or one state: those of the daemon, without a daemon.
+
+        `exploration` is "greedy"; "epsilon_greedy" with `epsilon`; "softmax" with `temperature`, in units of a return;
+        "ucb", the largest Q + `beta` deviations; or "thompson": one randomised copy of Q decides for a whole episode.
+        Random numbers are hashes of `seed`, `episode` and `step`, one number or one for each state. `candidates`
+        (k,) or (k, A) are the actions to choose among. Where the deviation of Q is above `unknown_above` the state
+        counts as unknown, and `fallback`, if given, is the action.
+
+        Raises `Invalid` for what cannot be asked.
+        """
+        actor = Actor.new(self, exploration, epsilon=epsilon, temperature=temperature, beta=beta)
+        points = np.asarray(states, np.float64)
+        single, points = points.ndim == 1, np.atleast_2d(points)
+        given = None
+        if candidates is not None:
+            here = points[0]
+            given = self.inputs(here, np.atleast_1d(np.asarray(candidates, np.float64)))
+            given = np.atleast_2d(given)[:, len(here) :]
+        numbers = [np.broadcast_to(np.asarray(which, np.int64), len(points)) for which in (episode, step)]
+        other = None if fallback is None else np.atleast_1d(np.asarray(fallback, np.float64))
+        found = actor.decide(points, int(seed), numbers[0], numbers[1], given, unknown_above, other)
+        return single_of(found) if single else found
+
     def _values(self, states: npt.ArrayLike, variance: bool, returns: bool, known: bool) -> Values:
         points = np.asarray(states, np.float64)
         single = points.ndim == 1
@@ -371,17 +418,27 @@ class Snapshot:
         return shaped[0] if single else shaped
 
     def plot(
-        self, variables: Sequence[int | str] | None = None, *, at: npt.ArrayLike | None = None, ax: Any = None
+        self,
+        variables: Sequence[int | str] | None = None,
+        *,
+        at: npt.ArrayLike | None = None,
+        marginal: bool = False,
+        against: Snapshot | None = None,
+        error: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        ax: Any = None,
     ) -> Any:
         """Draw the value over one or two state variables with matplotlib; returns the axes.
 
         `variables` are numbers or names; by default the two along which V varies most. The others stay at the state
         `at` (D,), by default the median of the states that the model keeps, and the title says where. One variable
         gives curves with a band of two standard deviations, two a map of the first reward's value, hatched where it is
-        extrapolated. `ax` are axes to draw in. Raises `Invalid` for what cannot be drawn, ImportError without
-        matplotlib.
+        extrapolated. `marginal` averages the value over the others, as those states have them. `against` is another
+        model of the same states: curves show both, a map the value minus the other's, in colours around zero. `error`
+        are states (n, D) and the returns (n,) that followed them: a map shows the means of return minus value in cells
+        (above zero the values are too low), hatched where no return is known. `ax` are axes to draw in. Raises
+        `Invalid` for what cannot be drawn, ImportError without matplotlib.
         """
-        return _plot.draw(self, variables, at, ax)
+        return _plot.draw(self, variables, at, ax, marginal=marginal, against=against, error=error)
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Write an ONNX model, for runtimes without Python. Replaces the file whole.
@@ -500,8 +557,8 @@ class Snapshot:
                 kernel=kernel,
                 dictionary=dictionary,
                 covariance=covariance,
-                # Copies are of weights that are no more.
-                actions=self.actions and replace(self.actions, copies=np.zeros((len(dictionary), 0))),
+                # Copies change with the generation; rows that the dictionary has gained have no weight in them.
+                actions=self.actions and self.actions.with_rows(len(dictionary)),
                 head_models=None,
                 **_learned(message),
             )

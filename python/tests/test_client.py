@@ -45,8 +45,13 @@ def test_every_operation(start: Start) -> None:
         assert client.snapshot(variance=False).covariance is None
         assert client.snapshot("default").covariance is not None
         assert client.hello().state_dim == 2
+        assert client.hello().rewards == 1
         if client.status()["durable"]:
             assert client.checkpoint() == 300
+            rebuilt = client.rebuild(wait=True, timeout_s=60)
+            assert rebuilt.outcome == "adopted" and rebuilt.generation == client.value(WALK[0]).generation
+            with pytest.raises(Refused, match="unknown_critic"):
+                client.rebuild("other")
         else:
             with pytest.raises(Refused, match="not_ready"):
                 client.checkpoint()

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, Start
 
+from criticd import Snapshot
 from criticd.testing import Daemon, binary
 
 TORCH = importlib.util.find_spec("torch") is not None
@@ -65,6 +66,15 @@ def test_ten_lines(start: Start) -> None:
         prior = sum(status["critics"][0]["kernel"][key] for key in ("signal_variance", "bias_variance"))
         assert float(re.findall(r"\+- ([0-9.]+)", said)[-1]) < prior**0.5
     # As many as its name says: from the first line of the program proper.
+    lines = [line for line in script.read_text().splitlines() if line and not line.startswith(("import", "from", '"'))]
+    assert len(lines) <= 10
+
+
+def test_an_agent_in_ten_lines(tmp_path: Path) -> None:
+    script = EXAMPLES / "agent_ten_lines.py"
+    said = run(None, script, "3")
+    assert len(re.findall(r"episode \d: \d+", said)) == 3
+    assert Snapshot.load("cartpole.model").actions is not None
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith(("import", "from", '"'))]
     assert len(lines) <= 10
 

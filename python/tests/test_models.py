@@ -184,16 +184,58 @@ def test_pictures(tmp_path: Path) -> None:
     assert len(model(rewards=3).plot([0]).lines) == 4
     given.figure.savefig(tmp_path / "plot.png")
     pyplot.close("all")
+    other = replace(snapshot, generation=9, weights=snapshot.weights[::-1])
     wrongs: list[dict[str, Any]] = [
         {"variables": ["w"]},
         {"variables": [3]},
         {"variables": [0, 1, 2]},
         {"variables": [0, 0]},
         {"at": [0.0]},
+        {"at": [0.0, 0.0, 0.0], "marginal": True},
+        {"against": replace(other, shift=np.zeros(2), scale=np.ones(2), dictionary=np.zeros((40, 2)), names=None)},
+        {"error": (np.zeros((4, 2)), np.zeros(4))},
+        {"error": (np.zeros((4, 3)), np.zeros(5))},
+        {"error": (np.zeros((4, 3)), np.zeros(4)), "against": other},
     ]
     for wrong in wrongs:
         with pytest.raises(Invalid):
             snapshot.plot(**wrong)
+
+
+def test_pictures_of_averages_differences_and_errors() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    snapshot = model("ard", m=40)
+    kept = snapshot.dictionary * snapshot.scale + snapshot.shift
+    axes = snapshot.plot(["y"], marginal=True)
+    assert axes.get_title().endswith("averaged over 40 states")
+    line = axes.lines[0]
+    states = kept.copy()
+    states[:, 1] = line.get_xdata()[7]
+    assert line.get_ydata()[7] == pytest.approx(snapshot(states).mean())
+
+    other = replace(snapshot, critic="other", generation=9, weights=0.5 * snapshot.weights)
+    axes = snapshot.plot(["x", "y"], against=other)
+    assert "minus other, generation 9" in axes.get_title()
+    mesh = axes.collections[0]
+    low, high = mesh.get_clim()
+    assert low == -high and high > 0, "colours are around zero"
+    alone = snapshot.plot(["x", "y"]).collections[0].get_array()
+    np.testing.assert_allclose(mesh.get_array(), 0.5 * alone)
+    assert len(snapshot.plot(["x"], against=other).lines) == 3
+
+    # Values are too low by one where x is above the middle, and right elsewhere.
+    middle = np.median(kept[:, 0])
+    above = kept[:, 0] > middle
+    axes = snapshot.plot(["x", "y"], error=(kept, snapshot(kept) + above))
+    means = np.ma.masked_invalid(axes.collections[0].get_array())
+    assert means.min() == pytest.approx(0) and means.max() == pytest.approx(1)
+    assert np.ravel(means)[-1] is np.ma.masked or "no return known" in axes.get_legend().get_texts()[0].get_text()
+    errors = snapshot.plot(["x"], error=(kept, snapshot(kept) + above)).lines[1]
+    np.testing.assert_allclose(errors.get_ydata(), above)
+    pyplot.close("all")
 
 
 def _inner(limits: Any) -> tuple[float, float]:

@@ -11,11 +11,11 @@ use criticd::transition::Rows;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What is learned of actions.
+/// Options of action values.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Values of actions")]
 pub(super) struct ActionOptions {
-    /// What a value is of: state, or state_action (the action of each transition is then part of the input)
+    /// Input of a value: state, or state_action (the action of each transition is then part of the input)
     #[arg(long, value_name = "WHAT", default_value = "state")]
     inputs: InputsChoice,
     /// The actions there are: discrete:N (whole numbers from 0, in a column action) or box (the numbers of action or
@@ -27,7 +27,7 @@ pub(super) struct ActionOptions {
     /// one, lambda is then 0) [default: sarsa]
     #[arg(long, value_name = "WHOSE")]
     successor: Option<SuccessorChoice>,
-    /// How much of a lambda-return goes on behind an action: on_policy (all), retrace (at most all, by the ratio of
+    /// How much of a lambda-return continues after an action: on_policy (all), retrace (at most all, by the ratio of
     /// target_prob to behavior_prob), importance (that ratio) or tree (target_prob) [default: on_policy with sarsa,
     /// else retrace]
     #[arg(long, value_name = "HOW")]

@@ -138,7 +138,7 @@ impl Place {
 }
 
 /// Which critic is meant, as a request's field.
-fn with_critic(mut fields: Value, critic: Option<&str>) -> Value {
+pub(super) fn with_critic(mut fields: Value, critic: Option<&str>) -> Value {
     if let Some(critic) = critic {
         fields["critic"] = critic.into();
     }

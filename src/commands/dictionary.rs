@@ -6,7 +6,10 @@ use super::given::{at_least_one, read_states_of, within};
 use super::output::in_file;
 use criticd::learner::batch::{Given, Selection};
 use criticd::learner::effective_tolerance;
+use criticd::learner::elements::{self, Compared, DictionaryBy};
 use criticd::math::dictionary::{Dictionary, StoppingRule};
+use criticd::math::kernel::NoiseModel;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Where the dictionary comes from.
@@ -20,31 +23,109 @@ pub(super) struct DictionaryOptions {
     /// that is smaller]
     #[arg(long, value_name = "T", value_parser = tolerance)]
     pub(super) tolerance: Option<f64>,
+    /// Rule that selects the dictionary: icd (pivoted incomplete Cholesky: covers the states), returns (half of it by the returns of
+    /// value and heads), omp-td or omp-brm (orthogonal matching pursuit of the reward); auto is icd unless that is full with a
+    /// trace gap above 5 nats, where all four are compared by the squared error of later returns [default: icd]
+    #[arg(long, value_name = "RULE", conflicts_with = "dictionary")]
+    pub(super) dictionary_by: Option<RuleChoice>,
     /// Largest dictionary
     #[arg(long, value_name = "M", default_value_t = 300, value_parser = at_least_one)]
     pub(super) dictionary_max: usize,
 }
 
+/// Values of --dictionary-by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum RuleChoice {
+    Auto,
+    Icd,
+    Returns,
+    OmpTd,
+    OmpBrm,
+}
+
 /// A dictionary, and how it was selected if it was.
 pub(super) struct Chosen {
     pub(super) dictionary: Dictionary,
+    /// By ICD.
     pub(super) selected: Option<(Selection, f64)>,
+    /// The comparison of the tried rules.
+    pub(super) compared: Vec<Compared>,
 }
 
 impl DictionaryOptions {
     /// The dictionary of the file, or one by pivoted ICD over the nodes of the table.
     pub(super) fn choose(&self, given: &Given<'_>) -> Result<Chosen, Failure> {
         if let Some(path) = &self.dictionary {
-            return Ok(Chosen { dictionary: read_dictionary(path, given)?, selected: None });
+            return Ok(Chosen { dictionary: read_dictionary(path, given)?, selected: None, compared: Vec::new() });
         }
         let diagonal = given.hyperparameters.kernel.diagonal();
         let tolerance = match self.tolerance {
             Some(relative) => relative * diagonal,
             None => effective_tolerance(given.settings, given.hyperparameters),
         };
-        let selection = given.select(StoppingRule { tolerance, trace: 0.0 }, self.dictionary_max, &|| true)?;
-        Ok(Chosen { dictionary: selection.dictionary.clone(), selected: Some((selection, tolerance / diagonal)) })
+        let enough = StoppingRule { tolerance, trace: 0.0 };
+        let icd = given.select(enough, self.dictionary_max, &|| true)?;
+        let (by, compared) = self.rule(given, enough, &icd)?;
+        let dictionary = given.select_by(by, &icd, &|| true)?;
+        let selected = (by == DictionaryBy::Icd).then_some((icd, tolerance / diagonal));
+        Ok(Chosen { dictionary, selected, compared })
     }
+
+    /// Whether a rule other than that of model selection may choose, or a file does.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.dictionary.is_some() || !matches!(self.dictionary_by, None | Some(RuleChoice::Icd))
+    }
+
+    /// The rule, and the comparison if there was a choice.
+    fn rule(
+        &self,
+        given: &Given<'_>,
+        enough: StoppingRule,
+        icd: &Selection,
+    ) -> Result<(DictionaryBy, Vec<Compared>), Failure> {
+        let by = match self.dictionary_by {
+            None | Some(RuleChoice::Icd) => return Ok((DictionaryBy::Icd, Vec::new())),
+            _ if given.hyperparameters.noise == NoiseModel::White || given.settings.action_value.is_some() => {
+                let message = "--dictionary-by: rules other than icd are for values of states and correlated noise";
+                return Err(Failure::usage(message));
+            }
+            Some(RuleChoice::Auto) => None,
+            Some(RuleChoice::Returns) => Some(DictionaryBy::Returns),
+            Some(RuleChoice::OmpTd) => Some(DictionaryBy::OmpTd),
+            Some(RuleChoice::OmpBrm) => Some(DictionaryBy::OmpBrm),
+        };
+        let rules: &[DictionaryBy] = match &by {
+            None if !icd.capped || gap(given, icd)? <= elements::GAP => return Ok((DictionaryBy::Icd, Vec::new())),
+            None => &DictionaryBy::ALL,
+            Some(by) => &[DictionaryBy::Icd, *by],
+        };
+        let compared = given.compare(rules, enough, self.dictionary_max, &|| true)?;
+        let least = |a: &&Compared, b: &&Compared| {
+            a.error.unwrap_or(f64::INFINITY).total_cmp(&b.error.unwrap_or(f64::INFINITY))
+        };
+        let best = compared.iter().min_by(least).map_or(DictionaryBy::Icd, |best| best.by);
+        Ok((by.unwrap_or(best), compared))
+    }
+}
+
+/// Evidence that the sparse model loses by the dictionary, nats over all rewards.
+fn gap(given: &Given<'_>, icd: &Selection) -> Result<f64, Failure> {
+    let model = given.model(icd.dictionary.clone(), &|| true)?;
+    Ok(model.solve()?.trace_gap(model.statistics()) * given.settings.rewards.len() as f64)
+}
+
+/// How rules compare, for programs.
+pub(super) fn compared_to_json(compared: &[Compared]) -> Value {
+    let one =
+        |of: &Compared| json!({"rule": of.by.name(), "elements": of.elements, "relative_squared_error": of.error});
+    compared.iter().map(one).collect()
+}
+
+/// The same for people, in one line.
+pub(super) fn compared_to_text(compared: &[Compared]) -> String {
+    let error = |of: &Compared| of.error.map_or_else(|| "unknown".into(), |error| format!("{:.1} %", 100.0 * error));
+    let one = |of: &Compared| format!("{} {} ({} elements)", of.by.name(), error(of), of.elements);
+    compared.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// The states of a file as a dictionary.

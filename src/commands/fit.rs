@@ -6,14 +6,15 @@ mod report;
 
 use super::Failure;
 use super::actions::{ActionOptions, Learned, OfActions};
-use super::dictionary::DictionaryOptions;
+use super::dictionary::{Chosen, DictionaryOptions};
 use super::given::{self, TABLES, TableOptions};
 use super::held_out::{self, HeldOut, Like};
 use super::output::{Progress, in_file, note, number, print, print_json};
 use choices::{EvidenceChoice, KernelChoice, NoiseChoice, SelectionChoice, SensitivityChoice, VarianceChoice, kernel};
 use criticd::learner::action::{ActionValue, Successor};
 use criticd::learner::batch::{Given, Selection};
-use criticd::learner::improve::{Improved, Improvement};
+use criticd::learner::elements::Compared;
+use criticd::learner::improve::{COPIES, Improved, Improvement};
 use criticd::learner::model::Model;
 use criticd::learner::refit::heads::HeadSelection;
 use criticd::learner::refit::{self, RefitError, RefitReport, RefitTrigger};
@@ -34,8 +35,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Share of the episodes that is held out unless another is named.
 const HOLD_OUT: f64 = 0.1;
-/// Randomised copies of an improved Q, by which Thompson sampling acts.
-const COPIES: usize = 8;
 /// Learn a value function from a table of transitions: model selection, then the posterior
 ///
 /// A chain that is cut, or still runs at the end of the table, ends in the value of its last next state. The model is the
@@ -165,6 +164,8 @@ pub(super) struct Fitted {
     pub(super) model: Model,
     selected: Option<(Selection, f64)>,
     report: Option<RefitReport>,
+    /// How rules for the dictionary compare, where there was a choice.
+    compared: Vec<Compared>,
     /// How the kernel was chosen, where heads have chosen it.
     chosen_by_heads: Option<HeadSelection>,
     /// The change of the world whose rows before it were left out.
@@ -225,7 +226,7 @@ impl Fit {
         // Returns are there for the policy that acted, and for no other.
         let acted = of_actions.is_none_or(|actions| actions.acted.is_none());
         let held_out = if acted { self.held_out(&fitted.model, &rows, &episodes, &settings) } else { None };
-        let shares = report::shares(&snapshot, &rows.states, self.seed);
+        let shares = report::shares(&snapshot, &rows.states);
         drop(progress);
         let report = Report {
             fit: &self,
@@ -483,9 +484,10 @@ impl Fit {
         }
         let given = Given { settings, rows, inputs: &inputs, hyperparameters: &hyperparameters, lambda, first: 0 };
         let chosen = self.dictionary.choose(&given)?;
-        let mut model = given.model(chosen.dictionary, &|| true)?;
+        let mut model = given.model(chosen.dictionary.clone(), &|| true)?;
         finish(&mut model, rows);
-        Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: None, change: None })
+        let Chosen { selected, compared, .. } = chosen;
+        Ok(Fitted { model, selected, report: None, compared, chosen_by_heads: None, change: None })
     }
 
     /// The value of another policy, or of a better one, under the kernel that was selected by the returns of the one that acted.
@@ -581,7 +583,7 @@ impl Fit {
         };
         let mut window = Window::new(rows.dim, rows.rewards_per_row, rows.len());
         window.extend(rows, 0..rows.len());
-        let mut learner = Learner::new(settings.clone(), names);
+        let mut learner = Learner::of_inputs(settings.clone(), names);
         learner.step(&window);
         let mut job = learner.refit_job(&window, RefitTrigger::Requested).map_err(|e| self.unsolved(rows, e))?;
         job.dictionary_share = 1.0;
@@ -598,7 +600,8 @@ impl Fit {
             other => self.unsolved(rows, wire::refit_error(&other)),
         })?;
         let (mut model, change) = (*candidate.model, candidate.alarm);
-        if self.dictionary.dictionary.is_some() {
+        let mut compared = Vec::new();
+        if self.dictionary.is_asked_for() {
             let first = change.as_ref().map_or(0, |change| change.finding.since);
             let rows = &held_out::part(rows, |i| i as u64 >= first);
             let (inputs, hyperparameters, lambda) = (model.inputs().clone(), model.hyperparameters(), model.lambda());
@@ -607,8 +610,9 @@ impl Fit {
             let chosen = self.dictionary.choose(&given)?;
             model = given.model(chosen.dictionary, &|| true)?;
             finish(&mut model, rows);
+            compared = chosen.compared;
         }
-        Ok(Fitted { model, selected: None, report: Some(candidate.report), chosen_by_heads: None, change })
+        Ok(Fitted { model, selected: None, report: Some(candidate.report), compared, chosen_by_heads: None, change })
     }
 
     /// A failure to solve for values, and what may be behind it.

@@ -13,6 +13,7 @@ mod evaluate;
 mod export;
 mod fit;
 mod given;
+mod heads;
 mod held_out;
 mod inspect;
 mod keys;
@@ -65,6 +66,7 @@ enum Command {
     Refit(client::Refit),
     Rebuild(client::Rebuild),
     NewPolicy(client::NewPolicy),
+    Heads(heads::Heads),
     Checkpoint(client::Checkpoint),
     Replay(replay::Replay),
     Fit(Box<fit::Fit>),
@@ -100,6 +102,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Refit(refit) => refit.run(),
         Command::Rebuild(rebuild) => rebuild.run(),
         Command::NewPolicy(policy) => policy.run(),
+        Command::Heads(heads) => heads.run(),
         Command::Checkpoint(checkpoint) => checkpoint.run(),
         Command::Replay(replay) => replay.run(),
         Command::Fit(fit) => fit.run(),

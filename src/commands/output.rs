@@ -2,6 +2,7 @@
 
 use super::Failure;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use jiff::Timestamp;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -35,18 +36,9 @@ pub(super) fn number(value: f64) -> String {
 
 /// A time in Unix seconds, for people.
 pub(super) fn moment(unix: f64) -> String {
-    let seconds = unix.clamp(0.0, 2.5e11) as i64;
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March, so that the leap day is their last; 719 468 days before 1970 a cycle of 400 years began.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let date = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + 400 * era + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{date:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+    let seconds = unix.clamp(0.0, Timestamp::MAX.as_second() as f64) as i64;
+    let moment = Timestamp::from_second(seconds).unwrap_or_default();
+    moment.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// Lines of a label and what it says, aligned; an empty label goes on with the one before.

@@ -1,7 +1,7 @@
 //! `criticd quarantine`.
 
 use super::Failure;
-use super::output::{columns, in_file, print, print_json};
+use super::output::{columns, in_file, moment, print, print_json};
 use criticd::config::ConfigParts;
 use criticd::daemon::quarantine::{self, Kept};
 use criticd::wire;
@@ -57,7 +57,7 @@ impl Quarantine {
                 };
                 // Names in messages come from anybody.
                 let message: String = kept.message.chars().flat_map(char::escape_debug).take(100).collect();
-                vec![kept.code.clone(), format!("{:.3}", kept.time), place, kept.payload.len().to_string(), message]
+                vec![kept.code.clone(), moment(kept.time), place, kept.payload.len().to_string(), message]
             })
             .collect();
         print(&columns(&["code", "time", "field", "bytes", "message"], &rows))

@@ -100,8 +100,8 @@ impl Status {
                 past.push(&status);
                 match &mut screen {
                     Some(screen) => {
-                        let text = summary(&status, &self.connection.control(), Room::SCREEN) + &past.lines();
-                        screen.show(&(text + "\nCtrl-C ends this\n"))?;
+                        let text = view(&status, &self.connection.control(), &past, screen.lines());
+                        screen.show(&text)?;
                     }
                     None => print(&line(&status))?,
                 }
@@ -117,11 +117,76 @@ impl Status {
 struct Room {
     variables: usize,
     findings: usize,
+    streams: usize,
 }
 
 impl Room {
-    const ALL: Self = Self { variables: usize::MAX, findings: usize::MAX };
-    const SCREEN: Self = Self { variables: 8, findings: 3 };
+    const ALL: Self = Self { variables: usize::MAX, findings: usize::MAX, streams: STREAMS };
+
+    /// On a screen of so many lines.
+    fn of_screen(lines: usize) -> Self {
+        let share = |of: usize, least: usize, most: usize| (lines / of).clamp(least, most);
+        Self { variables: share(6, 3, 8), findings: share(16, 1, 3), streams: share(8, 2, STREAMS) }
+    }
+}
+
+/// A status and its past on a screen of so many lines: the last lines are always the past; a line counts the critics without room above.
+fn view(status: &wire::Status, endpoint: &str, past: &Past, lines: usize) -> String {
+    let room = Room::of_screen(lines);
+    let foot = past.lines(status.critics.len() == 1) + "\nCtrl-C ends this\n";
+    let above = lines.saturating_sub(foot.lines().count());
+    let mut out = overview(status, endpoint) + &streams(status, room.streams);
+    match &status.critics[..] {
+        [critic] => out += &describe(critic, room),
+        critics => out += &table(critics, past, above.saturating_sub(out.lines().count())),
+    }
+    let count = out.lines().count();
+    if count > above {
+        let kept = above.saturating_sub(1);
+        out = out.lines().take(kept).map(|line| format!("{line}\n")).collect();
+        writeln!(out, "and {} more lines: criticd status", count - kept).expect("a string takes everything");
+    }
+    out + &foot
+}
+
+/// A row for each of many critics, those that need attention first, in so many lines.
+fn table(critics: &[CriticStatus], past: &Past, lines: usize) -> String {
+    let score = |critic: &CriticStatus| critic.model.as_ref().and_then(|model| model.score_recent);
+    let fallen = |critic: &CriticStatus| {
+        let since = critic.model.as_ref().and_then(|model| model.score);
+        score(critic).zip(since).map_or(0.0, |(recent, since)| recent - since)
+    };
+    // Those that have failed, those without a model, then those whose predictions have become worse.
+    let rank = |critic: &CriticStatus| (critic.failed.is_none(), critic.model.is_some());
+    let mut sorted: Vec<&CriticStatus> = critics.iter().collect();
+    sorted.sort_by(|a, b| rank(a).cmp(&rank(b)).then(fallen(a).total_cmp(&fallen(b))));
+    // A gap, the head, and a line for those that have no room.
+    let most = lines.saturating_sub(3);
+    let row = |critic: &&CriticStatus| {
+        let state = match (&critic.failed, critic.refit.running, &critic.model) {
+            (Some(_), ..) => "FAILED".to_owned(),
+            (_, true, _) => "refit runs".to_owned(),
+            (.., None) => "no model yet".to_owned(),
+            _ => format!("{} adopted", critic.refit.adopted),
+        };
+        let size = critic.model.as_ref().map_or(0, |model| model.dictionary_size);
+        let known = past.critics.iter().find(|(name, ..)| *name == critic.name);
+        let line = known.map(|(_, scores, _)| sparkline(&scores.iter().rev().take(20).rev().copied().collect()));
+        let numbers =
+            [critic.generation.to_string(), size.to_string(), short(critic.held_out_error), short(score(critic))];
+        let [generation, size, error, score] = numbers;
+        vec![critic.name.clone(), generation, size, error, score, state, line.unwrap_or_default()]
+    };
+    let rows: Vec<Vec<String>> = sorted.iter().take(most).map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = ["critic", "generation", "states", "held-out error", "score", "refits", "score before"];
+    let out = format!("\n{}", columns(&head, &rows));
+    match critics.len() - rows.len() {
+        0 => out,
+        more => format!("{out}and {more} more critics\n"),
+    }
 }
 
 /// Wait until the next update is due, or until Ctrl-C.
@@ -147,11 +212,16 @@ impl Screen {
         Ok(Self { terminal })
     }
 
+    /// Lines that there is room for.
+    fn lines(&self) -> usize {
+        usize::from(self.terminal.size().0).saturating_sub(1)
+    }
+
     /// Replace what is shown, in one go. What does not fit is left out.
     fn show(&mut self, text: &str) -> Result<(), Failure> {
-        let (height, width) = self.terminal.size();
+        let width = self.terminal.size().1;
         self.terminal.write_str("\x1b[H")?;
-        for line in visible(text).lines().take(usize::from(height).saturating_sub(1)) {
+        for line in visible(text).lines().take(self.lines()) {
             let line: String = line.chars().take(usize::from(width)).collect();
             // Each line clears what is behind it.
             self.terminal.write_str(&format!("{line}\x1b[K\r\n"))?;
@@ -199,12 +269,12 @@ impl Past {
         }
     }
 
-    fn lines(&self) -> String {
+    /// The rate of rows and, if `whole`, the only critic.
+    fn lines(&self, whole: bool) -> String {
         let mut out = format!("\nrows per second  {}\n", sparkline(&self.rows));
-        for (name, score, dictionary) in &self.critics {
-            let of = if self.critics.len() > 1 { format!(" of {name}") } else { String::new() };
-            writeln!(out, "log score{of}        {}", sparkline(score)).expect("a string takes everything");
-            writeln!(out, "dictionary{of}       {}", sparkline(dictionary)).expect("a string takes everything");
+        for (_, score, dictionary) in self.critics.iter().filter(|_| whole) {
+            writeln!(out, "log score        {}", sparkline(score)).expect("a string takes everything");
+            writeln!(out, "dictionary       {}", sparkline(dictionary)).expect("a string takes everything");
         }
         out
     }
@@ -264,6 +334,14 @@ fn line(status: &wire::Status) -> String {
 
 /// A status, for people.
 fn summary(status: &wire::Status, endpoint: &str, room: Room) -> String {
+    // Streams before the critics: there may be many of those.
+    let mut out = overview(status, endpoint) + &streams(status, room.streams);
+    status.critics.iter().for_each(|critic| out += &describe(critic, room));
+    out
+}
+
+/// The lines that do not repeat for each critic.
+fn overview(status: &wire::Status, endpoint: &str) -> String {
     let rejected: Vec<String> = status.rejected.iter().map(|(code, count)| format!("{count} {code}")).collect();
     let window = &status.window;
     let mut lines = vec![
@@ -292,11 +370,7 @@ fn summary(status: &wire::Status, endpoint: &str, room: Room) -> String {
     lines.extend(set_aside.map(|model| said("set aside", model)));
     let waiting = status.queues.named().map(|(name, queue)| format!("{} of {} {name}", queue.waiting, queue.max));
     lines.push(said("waiting", waiting.join(", ")));
-    let mut out = format!("criticd {} at {endpoint}\n{}", status.version, facts(&lines));
-    // Before the critics: there may be many of those.
-    out += &streams(status);
-    status.critics.iter().for_each(|critic| out += &describe(critic, room));
-    out
+    format!("criticd {} at {endpoint}\n{}", status.version, facts(&lines))
 }
 
 fn memory(memory: &MemoryStatus) -> (String, String) {
@@ -317,7 +391,7 @@ fn memory(memory: &MemoryStatus) -> (String, String) {
 }
 
 /// The streams that sent something last; nothing before the first.
-fn streams(status: &wire::Status) -> String {
+fn streams(status: &wire::Status, most: usize) -> String {
     let seen = |at: f64| match (status.time - at).max(0.0) {
         seconds if seconds < 2.0 => "now".to_owned(),
         seconds => format!("{} ago", duration(seconds)),
@@ -325,7 +399,7 @@ fn streams(status: &wire::Status) -> String {
     let rows: Vec<Vec<String>> = status
         .recent_streams
         .iter()
-        .take(STREAMS)
+        .take(most)
         .map(|(name, position)| {
             let last = position.next_seq.saturating_sub(1).to_string();
             vec![name.clone(), last, position.rows.to_string(), seen(position.last_seen)]
@@ -586,12 +660,44 @@ mod tests {
              "kernel": {"kind": "ard", "relevance": relevance, "signal_variance": 1.0, "bias_variance": 0.0},
              "refit": {"last": {"outcome": "adopted", "trigger": "rows", "relevance_report": vec!["one"; 300]}}}]}));
         let lines = |room| summary(&status, "tcp://h:1", room).lines().count();
-        assert!(lines(Room::SCREEN) < 50 && lines(Room::ALL) > 600, "{} {}", lines(Room::SCREEN), lines(Room::ALL));
-        let text = summary(&status, "tcp://h:1", Room::SCREEN);
+        let screen = Room::of_screen(50);
+        assert!(lines(screen) < 50 && lines(Room::ALL) > 600, "{} {}", lines(screen), lines(Room::ALL));
+        let text = summary(&status, "tcp://h:1", screen);
         for words in ["and 292 more variables", "and 297 more: criticd status", "state_257", "arm "] {
             assert!(text.contains(words), "{words}\n{text}");
         }
         assert!(!text.contains("state_3 "), "{text}");
+    }
+
+    #[test]
+    fn a_view_has_as_many_lines_as_the_screen_at_most() {
+        let kernel = json!({"kind": "ard", "relevance": vec![1.0; 348], "signal_variance": 1.0, "bias_variance": 0.0});
+        let model = |name: &str, recent: f64| {
+            json!({"name": name, "dictionary_size": 7, "inputs": {"scale": vec![1.0; 348]}, "kernel": kernel,
+             "score": 1.0, "score_recent": recent})
+        };
+        let streams = json!({"arm": {"next_seq": 5, "rows": 5, "last_seen": 6.5}});
+        let one = of(json!({"recent_streams": streams, "critics": [model("main", 1.0)]}));
+        let mut critics: Vec<_> = (0..100).map(|k| model(&format!("c{k}"), if k == 57 { -3.0 } else { 1.0 })).collect();
+        critics[80]["failed"] = json!("a reason");
+        let many = of(json!({"recent_streams": streams, "critics": critics}));
+        for status in [&one, &many] {
+            let mut past = Past::default();
+            past.push(status);
+            for lines in [10, 24, 50, 200] {
+                let text = view(status, "tcp://h:1", &past, lines);
+                assert!(text.lines().count() <= lines, "{lines}\n{text}");
+                assert!(text.ends_with("\nCtrl-C ends this\n") && text.contains("rows per second"), "{text}");
+                assert!(lines < 24 || text.contains("arm "), "{text}");
+            }
+        }
+        let mut past = Past::default();
+        past.push(&many);
+        let text = view(&many, "tcp://h:1", &past, 24);
+        let place = |name: &str| text.find(&format!("\n{name} ")).unwrap_or_else(|| panic!("{name}\n{text}"));
+        assert!(place("c80") < place("c57") && place("c57") < place("c0"), "the worst first\n{text}");
+        assert!(text.contains("FAILED") && text.contains(" more critics\n"), "{text}");
+        assert!(view(&many, "tcp://h:1", &past, 200).contains("c99"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ const NAMED: usize = 10;
 /// Evaluate a model at the states of a file: value, deviations, and how well it is known
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance}}."
+    after_help = "Examples:\n  criticd value model.msgpack states.csv\n  criticd value model.msgpack states.csv --json    {\"mean\": [...], \"variance\": [...], ...}\n  criticd value tcp://127.0.0.1:5751 states.csv --critic far,near    the critics of a running daemon\n  criticd value tcp://127.0.0.1:5751 states.csv --head contact    a head of a running daemon\n\nStates are a table (.csv, .jsonl, .npz, .parquet) with the columns state_0, state_1, ... or the array states alone; or with\ncolumns named like the variables of the model, and any others; or the observations of another program's file. Their units\nare those of the fitted table.\n\nsd is the standard deviation of the value, return sd that of a single return: 90 % of returns should lie within 1.645 of\nthem. known is the share of the prior variance that the data removed. A state is marked as extrapolated if no dictionary\nstate is near. --json has mean, variance (of the value), return_variance, known and extrapolates, except those that the\nmodel does not have; and heads, if the model has any: {name: {mean, variance}}."
 )]
 pub(crate) struct Value {
     /// A value function, as `fit` writes it; or the control endpoint of a running daemon
@@ -36,7 +36,7 @@ pub(crate) struct Value {
     /// TOML file with the columns, as for `fit`
     #[arg(long, value_name = "FILE")]
     columns: Option<PathBuf>,
-    /// The head called this alone, of a model that has heads
+    /// The head called this alone, of a model or a critic that has heads
     #[arg(long, value_name = "NAME")]
     head: Option<String>,
     /// Critics of the daemon that answer, all in one request [default: the first]
@@ -55,10 +55,10 @@ impl Value {
             None => said,
         };
         if live::is_endpoint(&self.model) {
-            if self.head.is_some() {
-                return Err(Failure::usage("--head is for a MODEL that is a file".to_owned()));
-            }
             let endpoint = self.model.to_string_lossy();
+            if let Some(head) = &self.head {
+                return live::run_head(&endpoint, &self.states, said, &self.critic, head, self.json);
+            }
             return live::run(&endpoint, &self.states, said, &self.critic, self.json);
         }
         if !self.critic.is_empty() {
@@ -73,8 +73,8 @@ impl Value {
             Some(actions) => read_inputs(&self.states, &said.state, &named, dim, &actions.space)?,
         };
         let heads = self.heads(&snapshot, &states)?;
-        if let (Some(name), [head]) = (&self.head, &heads[..]) {
-            return self.print_head(name, head, &names(&snapshot), &states);
+        if let (Some(_), [head]) = (&self.head, &heads[..]) {
+            return head.print(&names(&snapshot), &states, self.json);
         }
         let found = snapshot.evaluate(&states, Ask::ALL).map_err(|e| in_file(&self.states, e))?;
         if found.variance.is_none() {
@@ -131,28 +131,9 @@ impl Value {
         };
         Ok(which.iter().enumerate().map(of).collect())
     }
-
-    /// One head alone.
-    fn print_head(&self, name: &str, head: &HeadValues, names: &[String], states: &[f64]) -> Result<(), Failure> {
-        if self.json {
-            let mut document = head.document();
-            document["head"] = json!(name);
-            document["heads"] = json!({name: head.document()});
-            return print_json(&document);
-        }
-        let mut titles: Vec<&str> = names.iter().map(String::as_str).collect();
-        titles.push(name);
-        titles.extend(head.variance.is_some().then_some("sd"));
-        let row = |(i, state): (usize, &[f64])| -> Vec<String> {
-            let sd = head.variance.iter().map(|variance| variance[i].sqrt());
-            state.iter().copied().chain([head.mean[i]]).chain(sd).map(number).collect()
-        };
-        let rows: Vec<Vec<String>> = states.chunks_exact(names.len()).enumerate().map(row).collect();
-        print(&columns(&titles, &rows))
-    }
 }
 
-/// What one head says of the states.
+/// The answers of one head for the states.
 struct HeadValues {
     name: String,
     mean: Vec<f64>,
@@ -160,6 +141,26 @@ struct HeadValues {
 }
 
 impl HeadValues {
+    /// Print it, beside the states or as JSON.
+    fn print(&self, names: &[String], states: &[f64], json: bool) -> Result<(), Failure> {
+        let name = self.name.as_str();
+        if json {
+            let mut document = self.document();
+            document["head"] = json!(name);
+            document["heads"] = json!({name: self.document()});
+            return print_json(&document);
+        }
+        let mut titles: Vec<&str> = names.iter().map(String::as_str).collect();
+        titles.push(name);
+        titles.extend(self.variance.is_some().then_some("sd"));
+        let row = |(i, state): (usize, &[f64])| -> Vec<String> {
+            let sd = self.variance.iter().map(|variance| variance[i].sqrt());
+            state.iter().copied().chain([self.mean[i]]).chain(sd).map(number).collect()
+        };
+        let rows: Vec<Vec<String>> = states.chunks_exact(names.len()).enumerate().map(row).collect();
+        print(&columns(&titles, &rows))
+    }
+
     fn document(&self) -> Json {
         let mut out = json!({"mean": self.mean});
         if let Some(variance) = &self.variance {

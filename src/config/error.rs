@@ -14,6 +14,13 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
+    /// A setting of the file is wrong.
+    InFile {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong there.
+        fault: Box<Self>,
+    },
     /// The text is not TOML.
     Syntax {
         /// Where.
@@ -52,15 +59,24 @@ impl ConfigError {
     }
 }
 
+impl ConfigError {
+    /// Where the fault stands in the file, if it stands there.
+    pub(super) fn line(&self) -> Option<usize> {
+        match self {
+            Self::Syntax { line, .. } | Self::UnknownKey { line, .. } | Self::Invalid { line, .. } => *line,
+            Self::InFile { fault, .. } => fault.line(),
+            Self::Read { .. } | Self::Environment { .. } => None,
+        }
+    }
+}
+
 impl Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Syntax { line: Some(line), .. }
-        | Self::UnknownKey { line: Some(line), .. }
-        | Self::Invalid { line: Some(line), .. } = self
-        {
+        if let Some(line) = self.line().filter(|_| !matches!(self, Self::InFile { .. })) {
             write!(f, "line {line}: ")?;
         }
         match self {
+            Self::InFile { path, fault } => write!(f, "{}: {fault}", path.display()),
             Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
             Self::Syntax { message, .. } => f.write_str(message.trim_end()),
             Self::Environment { variable } => write!(f, "the environment variable {variable} is not UTF-8"),

@@ -1,6 +1,8 @@
 //! Every setting: key, meaning, range, and when a change takes effect.
 
-use super::{ConfigParts, Limits, LogFormat};
+pub(super) use super::setting::{Setting, When};
+use super::setting::{expect, one_of, read, written};
+use super::{ConfigParts, Limits, LogFormat, actions, heads};
 use crate::access::Allow;
 use crate::keys::decode;
 use crate::learner::{
@@ -8,34 +10,10 @@ use crate::learner::{
 };
 use crate::math::embedding::StateKind;
 use crate::math::kernel::{NoiseModel, Profile};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use toml::Spanned;
-use toml::de::{DeValue, ValueDeserializer};
-
-/// When a changed value takes effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
-    /// On SIGHUP.
-    Running,
-    /// At the next start.
-    Restart,
-}
-
-/// A setting of a `T`.
-pub(super) struct Setting<T> {
-    pub(super) key: &'static str,
-    pub(super) when: When,
-    pub(super) help: &'static str,
-    /// None if it is not set.
-    pub(super) get: fn(&T) -> Option<toml::Value>,
-    pub(super) set: fn(&mut T, Spanned<DeValue<'_>>) -> Result<(), String>,
-    /// What follows the key in "`key` must be ...".
-    pub(super) check: fn(&T) -> Result<(), String>,
-}
+use toml::de::DeValue;
 
 /// A setting that is stored as the file writes it.
 macro_rules! setting {
@@ -204,7 +182,7 @@ pub(super) static GENERAL: [Setting<ConfigParts>; 33] = [
         state_names,
         Restart,
         anything,
-        "Names of the state variables; as many as state_dim, which must be set too."
+        "Names of the state variables, a unit in brackets: \"speed [rad/s]\"; as many as state_dim, which must be set too."
     ),
     setting!(
         snapshot_interval_ms,
@@ -353,7 +331,7 @@ pub(super) static LIMITS: [Setting<Limits>; 12] = [
     ),
 ];
 
-pub(super) static CRITIC: [Setting<Settings>; 32] = [
+pub(super) static CRITIC: [Setting<Settings>; 38] = [
     setting!(
         name,
         Restart,
@@ -401,6 +379,11 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
          the unit of the state (6.283185307179586 for an angle in radians). Two values of a \"category\" are equal or \
          different, never near."
     ),
+    actions::INPUTS,
+    actions::ACTIONS,
+    actions::SUCCESSOR,
+    actions::TRACE,
+    actions::IMPROVE_ROWS,
     choice!(
         noise,
         Restart,
@@ -514,8 +497,8 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         backfill_rows,
         Restart,
         within(0..=1_000_000),
-        "Recent rows from which the critic learns a new dictionary state at once, 0 to 1000000; earlier rows reach it at \
-         the next refit."
+        "Recent rows from which the critic learns a new dictionary state at once, 0 to 1000000 and not more than \
+         window_rows or 1024; earlier rows reach it at the next refit."
     ),
     setting!(
         refresh_rows,
@@ -597,28 +580,24 @@ pub(super) static CRITIC: [Setting<Settings>; 32] = [
         "Processor time of one refit on each of its threads, seconds, 0.01 to 86400; its search may use seven tenths."
     ),
     setting!(seed, Restart, within(0..=ROWS_MAX), "Seed of the random numbers in refits, from 0."),
+    Setting {
+        key: "heads",
+        when: When::Restart,
+        help: "Predictions that the critic learns besides its values, with the same kernel and dictionary, at most 65536: [{ name = \
+           \"contact\", cumulant = { kind = \"event\", index = 3, above = 0.5 }, timescale = 2.0 }]. A cumulant is of kind \
+           reward, state, next_state or action (with index), constant (with value), or event (index, above). A head has a \
+           discount (0 to 1) or a timescale (seconds, from the times of rows), and perhaps terminal_reward, continuation, \
+           weight, noise_variance and signal; docs/heads.md explains them.",
+        get: heads::written,
+        set: |settings, value| heads::read(value).map(|heads| settings.heads = heads),
+        check: |settings| heads::check(settings, None),
+    },
 ];
 
 /// Largest integer that a TOML file can hold.
 const ROWS_MAX: u64 = i64::MAX as u64;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-
-fn read<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result<T, String> {
-    T::deserialize(ValueDeserializer::from(value)).map_err(|e| format!("cannot be read: {}", e.message()))
-}
-
-fn written(value: &impl Serialize) -> Option<toml::Value> {
-    toml::Value::try_from(value).ok()
-}
-
-fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    format!("must be one of {}", words.collect::<Vec<_>>().join(", "))
-}
-
-fn expect(holds: bool, what: &str) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(format!("must be {what}")) }
-}
 
 fn anything<T>(_: &T) -> Result<(), String> {
     Ok(())

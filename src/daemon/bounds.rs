@@ -12,3 +12,5 @@ pub(super) const LARGE_QUERIES: usize = 8;
 pub(super) const PAGED_MAX: usize = 4;
 /// Bytes that are written to the journal at a time, at most, unless one message has more.
 pub(super) const GROUP_BYTES: usize = 4 << 20;
+/// Bytes of the largest critic that is recorded when it has been rebuilt: the database takes values of less than a gigabyte.
+pub(super) const RECORD_BYTES_MAX: usize = 768 << 20;

@@ -11,9 +11,11 @@
 //!
 //! None of these calls another.
 
+mod actions;
 mod caller;
 mod checkpoints;
 mod drift;
+mod heads;
 mod intake;
 mod plot;
 mod ports;
@@ -23,6 +25,7 @@ mod reconfigure;
 mod refits;
 mod refusals;
 mod status;
+mod work;
 
 pub use caller::Caller;
 pub use ports::{Asked, Call, Now, Output, RefitDone};
@@ -43,15 +46,16 @@ use crate::state::State;
 use crate::state::record::{Configured, Group, Mark, Record, SkippedRows};
 use crate::transition::Batch;
 use crate::wire::status::{CriticStatus, QueuesStatus, RecoveredStatus};
-use crate::wire::{self, ErrorCode, Op, RefitOutcome, Status, WireError};
+use crate::wire::{self, ErrorCode, Op, Status, WireError};
 use checkpoints::CheckpointDesk;
 use drift::DriftDesk;
 use intake::{Admitted, Intake};
 use plot::Plots;
 use ports::{event, map};
+pub use publisher::REFRESH_SHARE;
 use publisher::{Publisher, Refreshed};
 use rebuilds::RebuildDesk;
-use reconfigure::{configured, contradiction, set_aside};
+use reconfigure::{configured, contradiction, lacking_columns, set_aside};
 use refits::RefitDesk;
 use refusals::Refusals;
 use serde_json::json;
@@ -103,7 +107,7 @@ impl Core {
 
     fn with(config: Arc<Config>, ledger: Option<Ledger>, state: State, recovered: Option<RecoveredStatus>) -> Self {
         let critics = config.critics.len();
-        Self {
+        let core = Self {
             intake: Intake::new(Arc::clone(&config), &state),
             writing: None,
             stored: None,
@@ -122,7 +126,9 @@ impl Core {
             config,
             ledger,
             state,
-        }
+        };
+        core.publisher.settle(core.intake.shape());
+        core
     }
 
     /// [`Core::open_watched`] with reports of progress alone.
@@ -159,7 +165,8 @@ impl Core {
     ) -> Result<Self, RecoverError> {
         let (store, window_rows) = (storage.as_mut(), config.window_rows);
         let recovered = recovery::recover_watched(store, checkpoints.as_ref(), window_rows, watched)?;
-        if let Some(why) = recovered.state.shape().and_then(|shape| contradiction(&config, shape)) {
+        let contradicted = recovered.state.shape().and_then(|shape| contradiction(&config, shape));
+        if let Some(why) = contradicted.or_else(|| lacking_columns(&config, &recovered.state)) {
             return Err(RecoverError::Settings(why));
         }
         let ledger = Ledger::new(storage, Arc::clone(&checkpoints), config.ledger(), &recovered, now)?;
@@ -181,6 +188,7 @@ impl Core {
             core.apply_ahead(now);
         }
         core.apply(now);
+        core.intake.set_demands(heads::demands(&core.state));
         for index in 0..core.given_up.len() {
             if let Some(why) = core.state.why_halted(index).map(str::to_owned) {
                 core.give_up(index, &why, now);
@@ -207,6 +215,7 @@ impl Core {
                 drop(self.rebuilds.want(&learner.settings().name, None));
             }
         }
+        (0..self.given_up.len()).for_each(|index| self.want_missing_heads(index));
     }
 
     /// Apply what a start has decided although it cannot be stored yet: settings, and rows that critics leave out. Nothing is
@@ -374,10 +383,16 @@ impl Core {
                 Ok(Some(caller.reply(&wire::Reply::Streams { streams: &streams, next })))
             }
             Op::Refit { critic, wait } => self.refit(critic.as_deref(), wait, &caller),
+            Op::Heads { critic, names, from } => {
+                self.list_heads(critic.as_deref(), names.as_deref(), from, &caller).map(Some)
+            }
+            Op::ChangeHeads { critic, add, remove } => {
+                self.change_heads(critic.as_deref(), add, remove, &caller).map(|()| None)
+            }
             Op::Rebuild { critic, wait } => self.rebuild_from_journal(critic.as_deref(), wait, &caller),
             Op::Checkpoint => self.checkpoints.ask(self.ledger.as_ref(), caller.clone()).map(|()| None),
             Op::NewPolicy { critic, policy } => self.new_policy(critic, policy, &caller).map(|()| None),
-            Op::Value { .. } | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
+            Op::Value { .. } | Op::Act(_) | Op::Snapshot { .. } | Op::Ping | Op::Hello => {
                 Err(WireError::new(ErrorCode::Internal, "a query reached the learner"))
             }
         };
@@ -409,49 +424,6 @@ impl Core {
         }
         self.intake.announce(critic, policy, caller.clone());
         Ok(())
-    }
-
-    fn refit(
-        &mut self,
-        critic: Option<&str>,
-        wait: bool,
-        caller: &Caller,
-    ) -> Result<Option<crate::transport::Reply>, WireError> {
-        let critic = self.publisher.board().critic(critic)?;
-        if let Some(why) = &self.given_up[critic] {
-            return Err(WireError::new(ErrorCode::Internal, format!("this critic has failed: {why}")));
-        }
-        let learner = &self.state.critics()[critic];
-        if learner.model().is_none() {
-            let needed = learner.settings().warmup_rows;
-            let message = format!("no model yet: {} of {needed} rows have arrived", learner.learned());
-            return Err(WireError::new(ErrorCode::NotReady, message));
-        }
-        if wait {
-            self.refits.wait(critic, caller.clone())?;
-        }
-        self.state.request_refit(critic);
-        Ok((!wait).then(|| caller.reply(&wire::Reply::Refit(&RefitOutcome::Started))))
-    }
-
-    /// Learn a critic again from the journal.
-    fn rebuild_from_journal(
-        &mut self,
-        critic: Option<&str>,
-        wait: bool,
-        caller: &Caller,
-    ) -> Result<Option<crate::transport::Reply>, WireError> {
-        let index = self.publisher.board().critic(critic)?;
-        self.check_writable()?;
-        let not_ready = |message| WireError::new(ErrorCode::NotReady, message);
-        if self.ledger.is_none() {
-            return Err(not_ready("there is no journal to learn from: `journal` is off in the settings"));
-        }
-        if self.state.window().is_none_or(Window::is_empty) {
-            return Err(not_ready("there are no rows yet"));
-        }
-        self.rebuilds.want(&self.config.critics[index].name, wait.then(|| caller.clone()))?;
-        Ok((!wait).then(|| caller.reply(&wire::Reply::Refit(&RefitOutcome::Started))))
     }
 
     /// A rebuild has come back. It is judged in this turn.
@@ -521,6 +493,7 @@ impl Core {
         if std::mem::take(&mut self.ahead) {
             self.stored = None;
         }
+        self.publisher.settle(self.intake.shape());
         self.out.extend(self.intake.acknowledge(offset).map(Output::Reply));
         true
     }
@@ -530,12 +503,17 @@ impl Core {
     /// Apply the group that has been stored, if there is one: the critics learn its rows.
     pub fn apply(&mut self, now: Now) {
         let Some(group) = self.stored.take() else { return };
+        let with_other_heads = heads::changed_by(&group.records);
         let applied = self.state.apply(group).expect("what was admitted behind a state can be applied to it");
         self.intake.reuse_rows(applied.rows);
         self.out.extend(applied.replaced.into_iter().map(Output::Garbage));
+        let mut other_models = Vec::new();
         for (critic, event) in applied.events {
             if matches!(event, Event::Swapped { .. } | Event::Returned { .. }) {
                 self.publisher.hurry();
+            }
+            if matches!(event, Event::Swapped { .. } | Event::Returned { .. } | Event::NewPolicy { .. }) {
+                other_models.push(critic);
             }
             let learner = &self.state.critics()[critic];
             match &event {
@@ -553,10 +531,15 @@ impl Core {
             self.given_up[index] = None;
             self.refits.rebuilt(index);
             self.publisher.hurry();
+            // Others may have come while it ran.
+            self.want_missing_heads(index);
         }
         for failed in applied.failed {
             self.skip(failed, now);
         }
+        self.heads_changed(&with_other_heads);
+        // A model of before may lack heads that came since.
+        other_models.into_iter().for_each(|index| self.want_missing_heads(index));
     }
 
     /// A critic has failed on the rows of the last group, and is halted. With a journal it is recorded that it leaves them out,
@@ -716,6 +699,7 @@ impl Core {
     /// Refresh the answering snapshots and publish what is due. `clock` is read again afterwards, since this takes time.
     pub fn refresh(&mut self, now: Now, clock: &dyn Fn() -> Now) {
         (0..self.given_up.len()).for_each(|index| self.refresh_critic(index, false, now));
+        self.show_learning_heads();
         self.publisher.refreshed(&self.state, clock().uptime - now.uptime, now);
     }
 
@@ -751,6 +735,7 @@ impl Core {
     /// Once a second: the status publication.
     pub fn tick(&mut self, now: Now) {
         self.figures.note_rows(self.offset(), now);
+        self.show_learning_heads();
         self.ledger.iter_mut().for_each(|ledger| ledger.check_in_place(now));
         self.out.extend(self.refusals.report(false, now));
         self.out.push(Output::Status(Arc::new(self.status(now))));

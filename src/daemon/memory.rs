@@ -1,18 +1,23 @@
 //! How much memory the settings let the daemon keep: told at the start, in `status` and in metrics.
 //!
 //! The figures follow from the sizes of what is kept, and tests/memory.rs compares them with what is allocated. Work in
-//! passing comes on top: solving for the weights and writing a checkpoint copy a model's matrices for a moment, and a
-//! refit needs three matrices of `evidence_rows` squared on each of its threads.
+//! passing comes on top: solving for the weights and writing a checkpoint copy a model's matrices for a moment (what a checkpoint
+//! copies of streams is counted), and a refit needs three matrices of `evidence_rows` squared on each of its threads.
 
-use super::bounds::{CALLS, GROUP_BYTES, LARGE_QUERIES, PAGED_MAX, WAITING};
+use super::bounds::{CALLS, GROUP_BYTES, LARGE_QUERIES, PAGED_MAX, RECORD_BYTES_MAX, WAITING};
+use super::rebuild::WINDOW_ROWS;
 use super::transport_limits;
 use crate::config::{Config, ConfigParts, Limits};
+use crate::learner::heads;
+use crate::learner::improve::COPIES;
 use crate::learner::verification::PAIRS_MAX;
 use crate::learner::window::Window;
-use crate::learner::{COPIES_MAX, KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream};
+use crate::learner::{
+    COPIES_MAX, INPUT_ROWS_MAX, KEPT_MAX, OnNewPolicy, Settings, VarianceKind, watch_bytes, watch_bytes_per_stream,
+};
 use crate::math::form::QuadraticForm;
 use crate::math::kernel::NoiseModel;
-use crate::math::statistics::Chain;
+use crate::math::statistics::{Chain, TRACE_STEP};
 use crate::state::streams::Streams;
 use crate::transition::Rows;
 use crate::wire::status::{MemoryStatus, ModelMemoryStatus};
@@ -31,12 +36,14 @@ pub struct Footprint {
     pub row: usize,
     /// All retained rows.
     pub window: usize,
-    /// One stream: its position, twice, and its chain in every critic.
+    /// One stream: its position, twice, its chain in every critic, and with a journal both in the checkpoint that is written.
     pub stream: usize,
     /// All streams.
     pub streams: usize,
     /// Whatever waits: messages on their way in, requests, those that are worked on, and what waits for peers.
     pub queues: usize,
+    /// Bytes of a rebuild: the critic that learns again, the groups that it reads, and its record. 0 without a journal.
+    pub rebuild: usize,
     /// Of each critic, in their order.
     pub models: Vec<ModelFootprint>,
 }
@@ -55,8 +62,13 @@ pub struct ModelFootprint {
 }
 
 impl ModelFootprint {
-    fn of(settings: &Settings, dim: usize, streams_max: usize) -> Self {
+    fn of(settings: &Settings, (dim, rewards_per_row): (usize, usize), streams_max: usize) -> Self {
         let (m, rewards) = (settings.dictionary_max, settings.rewards.len());
+        let dim = dim + settings.action_width();
+        let own_rows = match settings.action_width() {
+            0 => 0,
+            _ => Window::bytes_max(dim, rewards_per_row, INPUT_ROWS_MAX) + NUMBER * m * (1 + COPIES),
+        };
         // S, B and E of the statistics, Cov u, the factor of the dictionary's kernel matrix, that of the system that gives the
         // weights and of the one before, the system with its cut chains and what that is factored in; two halves for what both
         // posteriors were made of, with as many running chains as that is done for.
@@ -75,7 +87,10 @@ impl ModelFootprint {
         let grown = if white { 0 } else { 2 * slots * (m.next_power_of_two() - m) };
         let rest =
             grown + slots * (3 * dim + 2 * rewards + 4 + CUT) + 8 * settings.refresh_rows * dim + PAIRS_MAX * rewards;
-        let model = NUMBER * (m * m * squares + m * columns + rest);
+        let row_bytes = Rows::bytes_per_row(dim, rewards);
+        let (of_heads, answers_of_heads) =
+            heads::bytes_max(&settings.heads, m, slots, settings.refresh_rows, row_bytes);
+        let model = NUMBER * (m * m * squares + m * columns + rest) + of_heads;
         // A model that is kept for its policy has no snapshot of its own.
         let kept = if settings.on_new_policy == OnNewPolicy::Keep { settings.policies_kept } else { 0 };
         // A model that was set aside has S, B, E, Cov u, the scatter and the factor of the kernel matrix, and no ring.
@@ -89,7 +104,8 @@ impl ModelFootprint {
             }
         };
         let answers = NUMBER * m * m * snapshots + snapshots * QuadraticForm::bytes(m);
-        let bytes = (1 + kept) * (model + watch) + answers;
+        let answers = answers + answers_of_heads;
+        let bytes = (1 + kept) * (model + watch) + answers + own_rows;
         Self { critic: settings.name.clone(), elements: m, bytes, beside }
     }
 
@@ -99,10 +115,18 @@ impl ModelFootprint {
     }
 
     fn chain(settings: &Settings, dim: usize) -> usize {
-        let clustered = usize::from(settings.variance == VarianceKind::Clustered);
-        let rewards = settings.rewards.len();
-        let chain = NUMBER * (settings.dictionary_max * (1 + clustered * (1 + rewards)) + rewards + dim);
-        chain + CHAIN_ENTRIES + settings.drift_sensitivity.threshold().map_or(0, |_| watch_bytes_per_stream(rewards))
+        let (rewards, dim) = (settings.rewards.len(), dim + settings.action_width());
+        // Scores grow by doubling, traces by steps.
+        let scores = if settings.variance == VarianceKind::Clustered { 2 * rewards } else { 0 };
+        let vectors = settings.dictionary_max * (1 + scores) + TRACE_STEP;
+        // The row that waits for the action that follows it.
+        let waits = if settings.action_width() > 0 { NUMBER * (3 * dim + rewards) + 256 } else { 0 };
+        let chain = waits + NUMBER * (vectors + rewards + dim);
+        let of_heads = heads::bytes_per_stream(&settings.heads, settings.dictionary_max);
+        chain
+            + of_heads
+            + CHAIN_ENTRIES
+            + settings.drift_sensitivity.threshold().map_or(0, |_| watch_bytes_per_stream(rewards))
     }
 }
 
@@ -124,12 +148,38 @@ fn available_bytes() -> Option<(u64, &'static str)> {
 
 /// Bytes of requests that wait behind the transport as they came, and of those that have been read.
 fn read_bytes(limits: &Limits, rewards: usize) -> usize {
+    let Limits { message_bytes_max, query_rows_max, .. } = *limits;
+    // Mean, variance and what else is asked of the critic, and two numbers of a head.
+    let query = NUMBER * (message_bytes_max + query_rows_max * (2 * rewards + 5));
+    CALLS.total_bytes + WAITING.total_bytes + LARGE_QUERIES * query + 2 * batch_bytes(limits)
+}
+
+/// Bytes of a group of rows, and of the last batch of it as it has been read.
+fn batch_bytes(limits: &Limits) -> usize {
     /// Bytes of memory for each byte of a batch, at most (see `wire`).
     const READ: usize = 20;
-    let Limits { message_bytes_max, query_rows_max, .. } = *limits;
-    let query = NUMBER * (message_bytes_max + query_rows_max * (2 * rewards + 3));
-    let batches = GROUP_BYTES + READ * message_bytes_max;
-    CALLS.total_bytes + WAITING.total_bytes + LARGE_QUERIES * query + 2 * batches
+    GROUP_BYTES + READ * limits.message_bytes_max
+}
+
+/// Bytes of a rebuild, of which one runs at a time, without those of its model selection. `window` are those of the retained rows,
+/// which a rebuild keeps while the daemon forgets them.
+fn rebuild_bytes(config: &Config, dim: usize, rewards_per_row: usize, window: usize) -> usize {
+    if !config.journal {
+        return 0;
+    }
+    let critic = |settings: &Settings| {
+        let ModelFootprint { bytes, beside, .. } =
+            ModelFootprint::of(settings, (dim, rewards_per_row), config.streams_max);
+        bytes + beside + config.streams_max * ModelFootprint::chain(settings, dim)
+    };
+    let held = |settings: &Settings| settings.backfill_rows + settings.refresh_rows;
+    let rows = config.critics.iter().map(held).max().unwrap_or(0).max(WINDOW_ROWS);
+    // The critic, and its record: a buffer that grows by doubling and the database's copy, with 9 bytes for every 8.
+    let critic = config.critics.iter().map(critic).max().unwrap_or(0);
+    let record = critic.min(RECORD_BYTES_MAX) / 8 * 9 * 3;
+    // The critic that it begins with is there until the record is made.
+    let read = Window::bytes_max(dim, rewards_per_row, rows) + batch_bytes(&config.limits);
+    critic + critic.max(record) + window + read
 }
 
 impl Footprint {
@@ -137,8 +187,10 @@ impl Footprint {
     pub fn of(config: &Config, dim: usize, rewards_per_row: usize) -> Self {
         let ConfigParts { window_rows, streams_max, inbox_messages, limits, critics, .. } = &**config;
         let chains: usize = critics.iter().map(|settings| ModelFootprint::chain(settings, dim)).sum();
+        // While a checkpoint is written there are a copy of all streams and the bytes of its file.
+        let written = if config.journal { 2 } else { 0 };
         // Where it stands, and where it will when all that waits is stored.
-        let stream = 2 * Streams::bytes_per_stream(dim) + chains;
+        let stream = (2 + written) * Streams::bytes_per_stream(dim) + (1 + written) * chains;
         let transport = crate::transport::Settings {
             inbox_messages: *inbox_messages,
             limits: transport_limits(limits),
@@ -149,13 +201,18 @@ impl Footprint {
         // A snapshot as lists, the longest of all answers: kept for its pages, and on its way from each thread.
         let snapshot = (NUMBER + 1) * largest * (largest + dim + 2 * rewards + 1);
         let queues = transport.queues_bytes() + read_bytes(limits, rewards) + (PAGED_MAX + 4) * snapshot;
+        let window = Window::bytes_max(dim, rewards_per_row, *window_rows);
         Self {
             row: Rows::bytes_per_row(dim, rewards_per_row),
-            window: Window::bytes_max(dim, rewards_per_row, *window_rows),
+            window,
             stream,
             streams: stream * streams_max,
             queues,
-            models: critics.iter().map(|settings| ModelFootprint::of(settings, dim, *streams_max)).collect(),
+            rebuild: rebuild_bytes(config, dim, rewards_per_row, window),
+            models: critics
+                .iter()
+                .map(|settings| ModelFootprint::of(settings, (dim, rewards_per_row), *streams_max))
+                .collect(),
         }
     }
 
@@ -178,6 +235,7 @@ impl Footprint {
             window_bytes_max: self.window as u64,
             streams_bytes_max: self.streams as u64,
             queues_bytes_max: self.queues as u64,
+            rebuild_bytes_max: self.rebuild as u64,
             kept_bytes_max: self.kept() as u64,
             models: models.collect(),
         }
@@ -185,13 +243,13 @@ impl Footprint {
 
     /// Log it, and that it is more than there is, if it is.
     pub fn log(&self) {
-        let Self { row, window, stream, streams, queues, models } = self;
+        let Self { row, window, stream, streams, queues, rebuild, models } = self;
         log::info!(
             "event=memory row_bytes={row} window_bytes_max={window} stream_bytes={stream} streams_bytes_max={streams} \
-             queues_bytes_max={queues} kept_bytes_max={}",
+             queues_bytes_max={queues} rebuild_bytes_max={rebuild} kept_bytes_max={}",
             self.kept()
         );
-        let (most, there) = ((self.kept() + self.queues) as u64, available_bytes());
+        let (most, there) = ((self.kept() + self.queues + self.rebuild) as u64, available_bytes());
         if let Some((bytes, whose)) = there.filter(|&(bytes, _)| bytes < most) {
             log::warn!(
                 "event=memory_may_not_suffice allowed_by_settings={most} allowed_by={whose:?} bytes={bytes} \

@@ -12,11 +12,13 @@
 //! publications are dropped (a later one replaces them); tasks hold one refit at a time; done is never full;
 //! notices are dropped.
 
+mod act;
 pub mod archive;
 mod bounds;
 pub mod core;
 mod learning;
 pub mod ledger;
+mod lock;
 pub mod memory;
 pub mod quarantine;
 mod queries;
@@ -33,6 +35,8 @@ use self::bounds::CALLS;
 use self::core::Core;
 use self::learning::{Inbox, Learning, Outlets};
 use self::ledger::CheckpointDone;
+use self::lock::{claim, forbids_writing, shelf};
+pub use self::lock::{lock, owner};
 use self::queries::{Control, FastPath, Ports};
 use self::rebuild_thread::Rebuilds;
 use self::recovery::{OnTheWay, RecoverError};
@@ -308,6 +312,8 @@ impl Daemon {
         let keys = keys.map(KeyPair::load).transpose().map_err(StartError::Keys)?;
         // Bound first, so that an address in use is noticed before a long journal is read.
         let listener = http::Listener::bind(&config).map_err(StartError::Http)?;
+        let settings = transport_settings(&config, keys.as_ref())?;
+        transport::check_endpoints(&settings).map_err(StartError::Transport)?;
         let recovered: Arc<StartProgress> = Arc::default();
         let serve =
             |listener| http::Starting::serve(&config, listener, Arc::clone(&recovered)).map_err(StartError::Http);
@@ -326,7 +332,6 @@ impl Daemon {
         };
         let (board, timings) = (core.board(), Timings::default());
         let mut at_once = FastPath::new(Arc::clone(&board), &config, timings.clone(), clock);
-        let settings = transport_settings(&config, keys.as_ref())?;
         let transport = transport::start_answering(settings, move |request| at_once.answer(request));
         let transport = transport.map_err(StartError::Transport)?;
         let pulse = Arc::new(Heartbeat::default());
@@ -340,6 +345,7 @@ impl Daemon {
             counters: Arc::clone(&transport.counters),
             endpoints: transport.endpoints.clone(),
             restarts: http_restarts.clone(),
+            shelf: shelf(&config, &lock)?,
         };
         drop(starting);
         let http = listener.map(|listener| Http::start_on(&config, listener, sources)).transpose();
@@ -447,6 +453,11 @@ impl Daemon {
     /// Where the dashboard is bound, unless it is off.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http.as_ref().map(Http::address)
+    }
+
+    /// Let the dashboard compare the model with the true value, from a simulator.
+    pub fn show_truth(&self, truth: http::Truth) {
+        self.http.iter().for_each(|http| http.show_truth(truth.clone()));
     }
 
     /// How far the table is that is learned before live rows, if there is one.
@@ -592,76 +603,6 @@ fn transport_limits(limits: &config::Limits) -> transport::Limits {
         idle_timeout: Duration::from_millis(limits.idle_timeout_ms),
         ..transport::Limits::default()
     }
-}
-
-/// Make the data directory if there is none, and take it for this process: its lock, and the path of `endpoints.json`.
-fn claim(directory: &Path) -> Result<(std::fs::File, PathBuf), StartError> {
-    use std::os::unix::fs::DirBuilderExt;
-    let failed = |source| StartError::DataDir { path: directory.to_owned(), source };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
-    let lock = lock(directory)?;
-    if replace::pending(directory).map_err(failed)?.is_some() {
-        return Err(StartError::Unfinished { path: directory.to_owned() });
-    }
-    let endpoints_file = directory.join("endpoints.json");
-    // Left by a daemon that was killed: clients take the file for a sign that all is ready.
-    match std::fs::remove_file(&endpoints_file) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound && !forbids_writing(&e) => Err(failed(e)),
-        _ => Ok((lock, endpoints_file)),
-    }
-}
-
-/// Whether nothing can be written there now, though it may be later: the daemon starts all the same, and stores nothing.
-fn forbids_writing(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind as Kind;
-    let kinds =
-        [Kind::StorageFull, Kind::QuotaExceeded, Kind::FileTooLarge, Kind::ReadOnlyFilesystem, Kind::PermissionDenied];
-    kinds.contains(&error.kind())
-}
-
-/// One daemon at a time: the lock goes with the process, however it ends. The file has the number of the process that has
-/// taken it last.
-///
-/// # Errors
-/// If another process has it, or the file cannot be made.
-pub fn lock(directory: &Path) -> Result<std::fs::File, StartError> {
-    use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-    let path = directory.join("lock");
-    let open = || std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-    // A lock that is there can be taken where nothing can be written.
-    let file = open().or_else(|e| if forbids_writing(&e) { std::fs::File::open(&path).map_err(|_| e) } else { Err(e) });
-    let file = file.map_err(|source| StartError::DataDir { path: path.clone(), source })?;
-    match file.try_lock() {
-        Ok(()) => {
-            let number = format!("{}\n", std::process::id());
-            // On a full disk the lock holds without the number.
-            drop(file.write_all_at(number.as_bytes(), 0).and_then(|()| file.set_len(number.len() as u64)));
-            Ok(file)
-        }
-        Err(std::fs::TryLockError::WouldBlock) => {
-            Err(StartError::Locked { path: directory.to_owned(), process: owner(directory).flatten() })
-        }
-        Err(std::fs::TryLockError::Error(source)) => Err(StartError::DataDir { path, source }),
-    }
-}
-
-/// Whether a process has the lock of `directory`, and which, if it can be seen from here: its number counts only if the process
-/// has the file open, since numbers are used again and those of another container mean others.
-pub fn owner(directory: &Path) -> Option<Option<u32>> {
-    use std::os::unix::fs::MetadataExt as _;
-    let path = directory.join("lock");
-    let file = std::fs::File::open(&path).ok()?;
-    if file.try_lock().is_ok() {
-        return None;
-    }
-    let identity = |file: std::fs::Metadata| (file.dev(), file.ino());
-    let of_lock = file.metadata().ok().map(identity);
-    let number = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-    Some(number.filter(|number: &u32| {
-        let descriptors = std::fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten();
-        let mut files = descriptors.filter_map(|entry| std::fs::metadata(entry.path()).ok());
-        of_lock.is_some() && files.any(|file| Some(identity(file)) == of_lock)
-    }))
 }
 
 fn open_core(

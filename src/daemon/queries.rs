@@ -4,9 +4,11 @@
 //! The control thread takes requests in turns between peers, and looks at a request before it reads an array of it: whether
 //! its sender may ask that, and whether it has to wait. What waits, for rows or for the core, waits as it came.
 
+mod heads;
+
 use super::bounds::{LARGE_QUERIES, PAGED_MAX, WAITING};
 use super::core::{Asked, Caller};
-use super::{DRAIN, TICK};
+use super::{DRAIN, TICK, act};
 use crate::board::Board;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -16,6 +18,7 @@ use crate::transport::turns::{Entrance, ITEM_BYTES, Turns};
 use crate::transport::{Outbox, Reply, Request, SHORT_BYTES};
 use crate::wire::{self, Answering, ArrayForm, Draft, ErrorCode, Op, OpKind, WireError};
 use crossbeam_channel::{Receiver, Sender, select};
+use heads::HeadQuery;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,8 +39,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Retry time that a client gets when the core's queue is full, milliseconds.
 const RETRY_MS: u64 = 50;
 /// What `hello` says that this daemon can do, beyond what every daemon of the protocol's version can.
-const FEATURES: [&str; 9] =
-    ["hello", "pages", "kernels", "returns", "policies", "new_policy", "streams", "critics", "journal"];
+const FEATURES: [&str; 11] =
+    ["hello", "pages", "kernels", "returns", "policies", "new_policy", "streams", "critics", "act", "heads", "journal"];
 
 /// Answers small queries of one critic where they arrive, on the transport's thread: that takes no longer than handing them over, and
 /// spares them two changes of thread, each of which may find its processor busy. All else is left to [`Control`], and so is
@@ -64,7 +67,9 @@ impl FastPath {
 
     pub(super) fn answer(&mut self, request: &Request) -> Option<Vec<u8>> {
         let payload = &request.payload;
-        if payload.len() > AT_ONCE_BYTES || !matches!(wire::peek(payload), Some(OpKind::Value | OpKind::Ping)) {
+        if payload.len() > AT_ONCE_BYTES
+            || !matches!(wire::peek(payload), Some(OpKind::Value | OpKind::Act | OpKind::Ping))
+        {
             return None;
         }
         let started = Instant::now();
@@ -74,7 +79,28 @@ impl FastPath {
         if op == Op::Ping {
             return Some(wire::encode_reply(&id, arrays, &pong(self.clock)));
         }
-        let Op::Value { states, rows, dim, critics: Answering::One(critic), ask, min_offset } = &op else {
+        if let Op::Act(request) = &op {
+            let actor = act::actor(&self.board, request).ok()?;
+            if act::work(&actor, request) > AT_ONCE_WORK {
+                return None;
+            }
+            let decisions = act::decide(&actor, request, &self.limits).ok()?;
+            let reply = wire::Reply::Act { decisions: &decisions, snapshot: actor.snapshot() };
+            let payload = wire::encode_reply(&id, arrays, &reply);
+            self.timings.query.observe(started.elapsed().as_secs_f64());
+            return Some(payload);
+        }
+        let Op::Value {
+            states,
+            rows,
+            dim,
+            critics: Answering::One(critic),
+            ask,
+            min_offset,
+            actions: None,
+            heads: None,
+        } = &op
+        else {
             return None;
         };
         let model = self.board.evaluator(self.board.critic(critic.as_deref()).ok()?)?;
@@ -155,6 +181,8 @@ struct LargeQuery {
     done: (usize, usize),
     /// One of each model.
     evaluations: Vec<Evaluation>,
+    /// Heads of the model, where there is one alone.
+    heads: Option<HeadQuery>,
 }
 
 /// An encoded snapshot that is being fetched in pages.
@@ -285,6 +313,7 @@ impl Control {
         let done = draft.kind.permitted(request.peer.rights()).and_then(|()| match draft.kind {
             OpKind::Append => self.append(&caller, &draft, &request),
             OpKind::Value => self.query(&caller, draft, request),
+            OpKind::Act => self.act(&caller, draft),
             _ => self.simple(&caller, draft, request.since),
         });
         if let Err(error) = done {
@@ -307,9 +336,8 @@ impl Control {
 
     /// Numbers in a state, once that is settled.
     fn state_dim(&self) -> Option<usize> {
-        let learned = || (0..self.config.critics.len()).find_map(|critic| self.board.get(critic));
         let expected = self.config.expected_dim().map(|(dim, _)| dim);
-        expected.or_else(|| learned().map(|snapshot| snapshot.dim()))
+        expected.or_else(|| self.board.shape().map(|(dim, _)| dim))
     }
 
     /// A request without arrays.
@@ -342,6 +370,7 @@ impl Control {
             limits: self.config.limits.wire(),
             critics: self.config.critics.iter().map(|critic| critic.name.as_str()).collect(),
             state_dim: self.state_dim(),
+            rewards: self.board.shape().map(|(_, rewards)| rewards),
         }
     }
 
@@ -365,7 +394,8 @@ impl Control {
         let needs = min_offset.unwrap_or(0);
         let is_long = request.payload.len() > AT_ONCE_BYTES;
         if let (Some(dim), true) = (draft.dim(&limits), is_long) {
-            models.iter().flatten().try_for_each(|model| check_dim(dim, model.snapshot()))?;
+            let states = |model: &&Arc<Evaluator>| model.snapshot().actions.is_none();
+            models.iter().flatten().filter(states).try_for_each(|model| check_dim(dim, model.snapshot()))?;
         }
         // Rows that are to be waited for may be the ones that make the first model.
         let has_learned = |model: &Option<Arc<Evaluator>>| {
@@ -381,21 +411,48 @@ impl Control {
         let models =
             critics.iter().zip(models).map(|(&critic, model)| model.ok_or_else(|| self.no_model(critic, by_name)));
         let models = models.collect::<Result<Vec<_>, _>>()?;
-        let Some(wire::Request { op: Op::Value { states, rows, dim, ask, .. }, .. }) = decoded else {
+        let Some(wire::Request { op: Op::Value { states, rows, dim, ask, actions, heads, .. }, .. }) = decoded else {
             unreachable!("a query was decoded")
         };
+        let (states, rows, dim) = act::inputs(models[0].snapshot(), (states, rows, dim), actions.as_ref(), &limits)?;
         models.iter().try_for_each(|model| check_dim(dim, model.snapshot()))?;
+        // Heads are those of one critic.
+        let mut heads = match &heads {
+            None => None,
+            Some(names) => {
+                let most = self.config.limits.query_rows_max;
+                let learning = self.board.learning(critics[0]);
+                Some(HeadQuery::new(models[0].snapshot(), learning, names, rows, ask.variance, most)?)
+            }
+        };
         let work: usize = models.iter().map(|model| state_work(model.snapshot(), ask)).sum();
+        let work = work + heads.as_ref().map_or(0, |heads| heads.work(models[0].snapshot()));
         let query = ValueQuery { caller: caller.clone(), states, rows, dim, ask, models, by_name };
         if rows > slice_rows(work) {
-            self.large.push_back(LargeQuery::new(query, started));
+            self.large.push_back(LargeQuery::new(query, heads, started));
             return Ok(());
         }
         self.evaluations.resize_with(self.evaluations.len().max(query.models.len()), Evaluation::default);
         for (model, found) in query.models.iter().zip(&mut self.evaluations) {
             model.evaluate_into(&query.states, ask, &mut self.scratch, found)?;
         }
-        self.answer_value(&query, &self.evaluations);
+        if let Some(heads) = &mut heads {
+            heads.advance(query.models[0].snapshot(), &query.states, 0..rows)?;
+        }
+        self.answer_value(&query, heads.as_ref(), &self.evaluations);
+        self.timings.query.observe(started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    /// An `act` request that takes longer than the transport's thread should.
+    fn act(&mut self, caller: &Caller, draft: Draft<'_>) -> Result<(), WireError> {
+        let (started, limits) = (Instant::now(), self.config.limits.wire());
+        let decoded = draft.decode(&limits).map_err(|refused| refused.error)?;
+        let Op::Act(request) = decoded.op else { unreachable!("an act request was decoded") };
+        let actor = act::actor(&self.board, &request)?;
+        act::check_work(&actor, &request)?;
+        let decisions = act::decide(&actor, &request, &limits)?;
+        self.send(caller.reply(&wire::Reply::Act { decisions: &decisions, snapshot: actor.snapshot() }));
         self.timings.query.observe(started.elapsed().as_secs_f64());
         Ok(())
     }
@@ -493,7 +550,7 @@ impl Control {
             if self.paged.len() == PAGED_MAX {
                 self.paged.pop_front();
             }
-            let bytes = wire::encode_snapshot(snapshot, caller.form, variance);
+            let bytes = wire::encode_values(snapshot, caller.form, variance);
             let (revision, form) = (snapshot.revision, caller.form);
             self.paged.push_back(Paged { critic: index, variance, form, revision, bytes });
         }
@@ -516,7 +573,7 @@ impl Control {
         match large.advance(&mut self.scratch, &mut self.evaluations[0]) {
             Ok(false) => self.large.push_back(large),
             Ok(true) => {
-                self.answer_value(&large.query, &large.evaluations);
+                self.answer_value(&large.query, large.heads.as_ref(), &large.evaluations);
                 self.timings.query.observe(large.started.elapsed().as_secs_f64());
             }
             Err(error) => self.send(large.query.caller.refuse(&error)),
@@ -525,13 +582,17 @@ impl Control {
     }
 
     /// Send the reply to a query; `evaluations` begin with those of its models.
-    fn answer_value(&self, query: &ValueQuery, evaluations: &[Evaluation]) {
+    fn answer_value(&self, query: &ValueQuery, heads: Option<&HeadQuery>, evaluations: &[Evaluation]) {
         let answers = || evaluations.iter().zip(query.models.iter().map(|model| &**model.snapshot()));
         self.send(if query.by_name {
             query.caller.reply(&wire::Reply::Values(&answers().collect::<Vec<_>>()))
         } else {
             let (evaluation, snapshot) = answers().next().expect("a query has a model");
-            query.caller.reply(&wire::Reply::Value { evaluation, snapshot })
+            let heads = heads.map(|heads| heads.answers(snapshot));
+            query.caller.reply(&match &heads {
+                None => wire::Reply::Value { evaluation, snapshot },
+                Some(heads) => wire::Reply::ValueOfHeads { evaluation, snapshot, heads },
+            })
         });
     }
 
@@ -572,10 +633,10 @@ fn state_work(snapshot: &Snapshot, ask: Ask) -> usize {
 }
 
 impl LargeQuery {
-    fn new(query: ValueQuery, started: Instant) -> Self {
+    fn new(query: ValueQuery, heads: Option<HeadQuery>, started: Instant) -> Self {
         let zeros = |model: &Arc<Evaluator>| Evaluation::zeros(model.snapshot(), query.rows, query.ask);
         let evaluations = query.models.iter().map(zeros).collect();
-        Self { query, started, done: (0, 0), evaluations }
+        Self { query, started, done: (0, 0), evaluations, heads }
     }
 
     /// Evaluate the next slice; whether that was the last.
@@ -583,13 +644,17 @@ impl LargeQuery {
         let ValueQuery { states, rows, dim, ask, models, .. } = &self.query;
         let (at, from) = self.done;
         let model = &models[at];
-        let count = slice_rows(state_work(model.snapshot(), *ask)).min(rows - from);
+        let of_heads = self.heads.as_ref().map_or(0, |heads| heads.work(model.snapshot()));
+        let count = slice_rows(state_work(model.snapshot(), *ask) + of_heads).min(rows - from);
         let slice = &states[from * dim..(from + count) * dim];
         model.evaluate_into(slice, *ask, scratch, found).map_err(|fault| {
             let index = fault.index.map(|index| index + from);
             WireError { index, ..fault.into() }
         })?;
         self.evaluations[at].place(from, found);
+        if let Some(heads) = &mut self.heads {
+            heads.advance(model.snapshot(), slice, from..from + count)?;
+        }
         self.done = if from + count == *rows { (at + 1, 0) } else { (at, from + count) };
         Ok(self.done.0 == models.len())
     }

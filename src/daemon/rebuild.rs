@@ -9,6 +9,8 @@
 use super::recovery::recorded_skips;
 use crate::journal::store::{Storage, for_each_group};
 use crate::journal::{Record, SkippedRows, StoredGroup};
+use crate::learner::heads::Demands;
+use crate::learner::model::Model;
 use crate::learner::refit::{self, RefitError, RefitTrigger};
 use crate::learner::window::Window;
 use crate::learner::{Learner, Settings};
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Rows that the model which selection begins with is made of.
 const HEAD_ROWS: u64 = 4096;
 /// Rows that the window of a rebuild holds at least: those that the critic has learned already need not stay.
-const WINDOW_ROWS: usize = 4096;
+pub(super) const WINDOW_ROWS: usize = 4096;
 /// Times that a rebuild begins again without rows on which the critic has failed.
 const ATTEMPTS: usize = 16;
 
@@ -46,6 +48,8 @@ pub struct RebuildJob {
     pub settings: Settings,
     /// Names of the state variables.
     pub names: Option<Vec<String>>,
+    /// Its kernel, dictionary and lambda stay, if it is there; else a model is selected. It has learned nothing.
+    pub like: Option<Box<Model>>,
     /// The retained rows that refits see.
     pub window: Window,
     /// Where it says how far it is.
@@ -64,6 +68,8 @@ pub struct Rebuilt {
     window: Window,
     /// Number of the group that is read next.
     next: u64,
+    /// The demands of its heads on a row.
+    demands: Demands,
     /// Rows that it leaves out.
     left_out: Vec<SkippedRows>,
     /// Name of the policy that the last rows of each stream were of, where they named one.
@@ -122,6 +128,7 @@ impl RebuildJob {
                 rounds: 0,
                 window: empty_like(&self.window, start),
                 next: first_group,
+                demands: Demands::of(&self.settings.heads),
                 left_out: left_out.clone(),
                 policies: HashMap::new(),
                 progress: Arc::clone(&self.progress),
@@ -144,7 +151,14 @@ impl RebuildJob {
         time_left: &(dyn Fn() -> bool + Sync),
     ) -> Result<Learner, String> {
         let (settings, names) = (&self.settings, &self.names);
+        if let Some(model) = &self.like {
+            return Ok(Learner::with_kernel_of(settings.clone(), names.clone(), first_row, model));
+        }
         let plain = || Learner::starting_at(settings.clone(), names.clone(), first_row);
+        // The window has no actions: a model of action values is selected when the rows are there.
+        if settings.action_value.is_some() {
+            return Ok(plain());
+        }
         if settings.refit_first_rows == 0 || (self.window.len() as u64) < settings.refit_first_rows {
             return Ok(plain());
         }
@@ -206,6 +220,10 @@ impl Rebuilt {
                     let rows = taken.batch.len() as u64;
                     self.note_policy(taken.stream, taken.batch.policy(), offset);
                     if offset + rows > self.learner.learned() {
+                        self.demands.check(&taken.batch).map_err(|fault| {
+                            let row = offset + fault.index.unwrap_or(0) as u64;
+                            Ended::Failed(format!("row {row} cannot be learned: `{}` {}", fault.field, fault.message))
+                        })?;
                         if self.window.end() != offset {
                             // Groups that the journal has forgotten meanwhile.
                             self.window = empty_like(&self.window, offset);
@@ -214,6 +232,7 @@ impl Rebuilt {
                             }
                         }
                         self.window.extend_from_batch(taken.stream, &taken.starts_chain, &taken.batch);
+                        self.learner.take(taken.stream, &taken.starts_chain, &taken.batch, offset);
                     }
                     offset += rows;
                 }

@@ -138,6 +138,7 @@ mod tests {
                 window: Window::new(2, 1, 10),
                 current: snapshot,
                 names: None,
+                endings: crate::transition::Rows::default(),
                 trigger: refit::RefitTrigger::Requested,
                 dictionary_share: 1.0,
                 from: 0,

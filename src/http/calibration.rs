@@ -9,6 +9,7 @@ use crate::learner::Settings;
 use crate::learner::window::Window;
 use crate::math::kernel::NoiseModel;
 use crate::snapshot::{Ask, Evaluator};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -49,8 +50,9 @@ struct Sample {
     rows: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Pair {
+/// A prediction and the return that came.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Pair {
     predicted: f64,
     /// Standard deviation of a single return about the prediction.
     deviation: f64,
@@ -59,6 +61,18 @@ struct Pair {
     rows: u32,
     /// Of the model that predicted.
     generation: u64,
+}
+
+/// Pairs of one critic, as another run finds them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct KeptPairs {
+    /// Name of the critic.
+    pub(super) critic: String,
+    /// Discount of the returns.
+    discount: f64,
+    /// Column of the reward.
+    column: usize,
+    pairs: Vec<Pair>,
 }
 
 /// Predictions and returns of one critic, of its first reward.
@@ -87,6 +101,20 @@ impl Calibration {
             pairs: VecDeque::new(),
             fresh: 0,
             next: 0,
+        }
+    }
+
+    /// The pairs, for another run.
+    pub(super) fn keep(&self, critic: &str) -> KeptPairs {
+        let (discount, column) = (self.discount, self.column);
+        KeptPairs { critic: critic.to_owned(), discount, column, pairs: self.pairs.iter().copied().collect() }
+    }
+
+    /// Begin with the pairs of an earlier run, if they are of the same returns; those of later models than the present one,
+    /// whose number is `generation`, are of a critic that has begun again since.
+    pub(super) fn resume(&mut self, kept: &KeptPairs, generation: u64) {
+        if (kept.discount, kept.column) == (self.discount, self.column) {
+            self.pairs.extend(kept.pairs.iter().filter(|pair| pair.generation <= generation).take(PAIRS));
         }
     }
 
@@ -196,9 +224,10 @@ impl Calibration {
         }
     }
 
-    /// All pairs.
-    pub(super) fn all(&self) -> Value {
-        json!({"pairs": self.pairs.iter().map(written).collect::<Vec<_>>(), "summary": self.summary()})
+    /// The pairs, if `with_pairs`, and their summary.
+    pub(super) fn to_json(&self, with_pairs: bool) -> Value {
+        let pairs: Vec<Value> = self.pairs.iter().filter(|_| with_pairs).map(written).collect();
+        json!({"pairs": pairs, "summary": self.summary()})
     }
 
     /// The pairs since the last time.
@@ -366,6 +395,24 @@ pub(super) mod tests {
         calibration.take(&Window::new(1, 1, 1000), Some(model(2)));
         calibration.take(&window, Some(model(3)));
         assert_eq!(calibration.pairs.len(), 1);
+    }
+
+    #[test]
+    fn pairs_outlive_a_run_while_they_are_of_the_same_returns_and_models() {
+        let mut before = calibration();
+        let mut window = Window::new(1, 1, 1000);
+        before.take(&window, Some(model(0)));
+        (0..3).for_each(|row| push(&mut window, row, true, 1.0, true, false));
+        before.take(&window, Some(model(3)));
+        let kept = before.keep("c");
+        let mut after = calibration();
+        after.resume(&kept, 0);
+        assert!(after.pairs.is_empty(), "of a later generation");
+        after.resume(&kept, 1);
+        assert_eq!((after.pairs.len(), after.news()["pairs"].as_array().map(Vec::len)), (3, Some(0)));
+        let mut other = Calibration::new(&Settings { discount: 0.25, ..Settings::default() });
+        other.resume(&kept, 1);
+        assert!(other.pairs.is_empty(), "of other returns");
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! Heat maps and curves: a snapshot evaluated on a grid over one or two state variables.
+//! Heat maps and curves: a snapshot evaluated on a grid over one or two state variables, where the others stand at one place
+//! (a slice) or averaged over where they have been (a marginal).
 
+use super::truth::Truth;
+use crate::learner::marginal::{marginal, spread_out};
 use crate::snapshot::{Ask, Evaluation, Evaluator};
 use crate::transition::Invalid;
 use nalgebra::DMatrix;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Cells of a map; fewer where a large dictionary makes each of them dear.
 const COLUMNS: usize = 96;
@@ -15,8 +18,14 @@ const COARSE: (usize, usize) = (12, 9);
 const CURVE: usize = 240;
 /// Products for the variance of a whole map, about: some ten milliseconds.
 const PRODUCTS: usize = 600_000_000;
-/// Points of the dictionary that are shown.
+/// Points of the dictionary that are shown, and visited states.
 const DICTIONARY: usize = 1000;
+const VISITED: usize = 300;
+/// Visited states that an average goes over, and those of them for variances.
+const AVERAGED: usize = 48;
+const AVERAGED_VARIANCES: usize = 12;
+/// Products for the mean of an average: so many dictionary elements times states times cells.
+const AVERAGE_PRODUCTS: usize = 10_000_000;
 
 /// What is to be seen, as the page asks for it. Numbers of a list are separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -35,6 +44,32 @@ pub(super) struct View {
     /// (D,): where the other variables stand.
     #[serde(default)]
     pub(super) at: String,
+    /// Whether the others are averaged over visited states, in place of standing somewhere.
+    #[serde(default)]
+    pub(super) average: bool,
+    /// An earlier generation that is kept, or `truth` for the true value in a simulator; the present model if left out.
+    pub(super) of: Option<Of>,
+}
+
+/// The subject of a picture other than the present model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) enum Of {
+    /// An earlier model.
+    Generation(u64),
+    /// The true value, from a simulator in this process.
+    Truth,
+}
+
+impl TryFrom<String> for Of {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "truth" => Ok(Self::Truth),
+            number => number.parse().map(Self::Generation).map_err(|_| "of must be a generation, or truth".into()),
+        }
+    }
 }
 
 /// A view that makes sense for some state dimension.
@@ -45,6 +80,7 @@ pub(super) struct Grid {
     range: Vec<[f64; 2]>,
     at: Vec<f64>,
     head: usize,
+    average: bool,
 }
 
 impl View {
@@ -78,31 +114,45 @@ impl View {
             return Err(format!("at must be {dim} numbers"));
         }
         let at = if at.is_empty() { vec![0.0; dim] } else { at };
-        Ok(Grid { x: self.x, y: self.y, range, at, head: self.head })
+        Ok(Grid { x: self.x, y: self.y, range, at, head: self.head, average: self.average })
     }
 }
 
+/// Numbers of a picture, each list from the lowest y up.
+struct Surface {
+    mean: Vec<f32>,
+    size: (usize, usize),
+    deviation: Vec<f32>,
+    returns: Vec<f32>,
+    /// A 0 or 1 for each number of `deviation`.
+    far: String,
+    coarse: (usize, usize),
+}
+
 impl Grid {
-    /// States (n, D) at the centres of the cells, from the lowest y up; of a curve, from end to end.
-    fn states(&self, columns: usize, rows: usize) -> Vec<f64> {
-        let mut states = Vec::with_capacity(columns * rows * self.at.len());
+    /// The variables of the axes.
+    fn axes(&self) -> Vec<usize> {
+        std::iter::once(self.x).chain(self.y).collect()
+    }
+
+    /// Places (n, A) at the centres of the cells, from the lowest y up; of a curve, from end to end.
+    fn places(&self, (columns, rows): (usize, usize)) -> Vec<f64> {
         let place =
             |[low, high]: [f64; 2], k: usize, count: usize| low + (high - low) * (k as f64 + 0.5) / count as f64;
+        let mut places = Vec::with_capacity(2 * columns * rows);
         for k in 0..columns * rows {
-            let start = states.len();
-            states.extend_from_slice(&self.at);
-            states[start + self.x] = place(self.range[0], k % columns, columns);
-            if let Some(y) = self.y {
-                states[start + y] = place(self.range[1], k / columns, rows);
+            places.push(place(self.range[0], k % columns, columns));
+            if self.y.is_some() {
+                places.push(place(self.range[1], k / columns, rows));
             }
         }
-        states
+        places
     }
 
     /// The places of states on the axes, those within them.
     fn project<'a>(&self, states: impl Iterator<Item = &'a [f64]>) -> Vec<Vec<f32>> {
         let inside = |place: &Vec<f64>| place.iter().zip(&self.range).all(|(v, [low, high])| (low..=high).contains(&v));
-        let place = |state: &[f64]| std::iter::once(self.x).chain(self.y).map(|axis| state[axis]).collect::<Vec<f64>>();
+        let place = |state: &[f64]| self.axes().into_iter().map(|axis| state[axis]).collect::<Vec<f64>>();
         states.map(place).filter(inside).map(|p| p.into_iter().map(|v| v as f32).collect()).collect()
     }
 
@@ -120,46 +170,14 @@ impl Grid {
     /// The picture: the length of a JSON head as 4 bytes, little endian, the head, then as many `f32`, little endian,
     /// as it says: value, standard deviation, and that of returns where the model knows it, each from the lowest y up; of
     /// the latter two the head tells the size, 0 without a variance. `extrapolates` in the head has a 0 or 1 for each cell of
-    /// that size. `recent` are states (n, D) to show.
+    /// that size. `visited` are states (n, D), newest first: the first of them are shown, and averages go over all.
     ///
     /// # Errors
     /// If the ranges hold numbers that no state may have.
-    pub(super) fn draw<'a>(
-        &self,
-        model: &Evaluator,
-        recent: impl Iterator<Item = &'a [f64]>,
-    ) -> Result<Vec<u8>, Invalid> {
+    pub(super) fn draw(&self, model: &Evaluator, visited: &[&[f64]]) -> Result<Vec<u8>, Invalid> {
         let snapshot = model.snapshot();
-        let m = snapshot.dictionary.nrows().max(1);
-        let (columns, rows) = if self.y.is_some() { (COLUMNS, ROWS) } else { (CURVE, 1) };
-        let share = (PRODUCTS as f64 / (m * m * columns * rows) as f64).min(1.0);
-        let (coarse_columns, coarse_rows) = match self.y {
-            Some(_) => {
-                let side = share.sqrt();
-                ((columns as f64 * side) as usize, (rows as f64 * side) as usize)
-            }
-            None => ((columns as f64 * share) as usize, 1),
-        };
-        let (coarse_columns, coarse_rows) = (coarse_columns.max(COARSE.0), coarse_rows.max(COARSE.1.min(rows)));
-        let (coarse, mean);
-        if (coarse_columns, coarse_rows) == (columns, rows) {
-            coarse = self.evaluate(model, columns, rows, Ask::ALL)?;
-            mean = self.head(&coarse.mean);
-        } else {
-            coarse = self.evaluate(model, coarse_columns, coarse_rows, Ask::ALL)?;
-            mean = self.head(&self.evaluate(model, columns, rows, Ask::MEAN)?.mean);
-        }
-        let root = |v: &f64| v.sqrt() as f32;
-        let deviation: Vec<f32> = coarse.variance.iter().flatten().map(root).collect();
-        let returns = coarse.return_variance.as_ref().map(|variance| variance.column(self.head));
-        let returns: Vec<f32> = returns.iter().flat_map(|variance| variance.iter().map(root)).collect();
-        let far: String = coarse
-            .extrapolates
-            .iter()
-            .flatten()
-            .filter(|_| !deviation.is_empty())
-            .map(|&far| if far { '1' } else { '0' })
-            .collect();
+        let averages = self.average && !visited.is_empty();
+        let surface = if averages { self.averaged(model, visited)? } else { self.slice(model)? };
         let inputs = &snapshot.inputs;
         let raw = |i: usize| -> Vec<f64> {
             let z = snapshot.dictionary.row(i);
@@ -167,36 +185,110 @@ impl Grid {
         };
         let step = snapshot.dictionary.nrows().div_ceil(DICTIONARY).max(1);
         let dictionary: Vec<Vec<f64>> = (0..snapshot.dictionary.nrows()).step_by(step).map(raw).collect();
+        let known = !surface.deviation.is_empty();
         let head = json!({
             "critic": snapshot.critic,
             "generation": snapshot.generation,
             "revision": snapshot.revision,
             "offset": snapshot.offset,
             "heads": snapshot.weights.ncols(),
-            "columns": columns,
-            "rows": rows,
-            "deviation_columns": if deviation.is_empty() { 0 } else { coarse_columns },
-            "deviation_rows": if deviation.is_empty() { 0 } else { coarse_rows },
-            "return_deviation": !returns.is_empty(),
-            "extrapolates": far,
+            "averaged": if averages { visited.len().min(AVERAGED) } else { 0 },
+            "columns": surface.size.0,
+            "rows": surface.size.1,
+            "deviation_columns": if known { surface.coarse.0 } else { 0 },
+            "deviation_rows": if known { surface.coarse.1 } else { 0 },
+            "return_deviation": !surface.returns.is_empty(),
+            "extrapolates": surface.far,
             "prior_deviation": snapshot.hyperparameters.kernel.signal_variance.sqrt(),
             "prior_variance": snapshot.hyperparameters.kernel.diagonal(),
             "range": self.range,
             "dictionary": self.project(dictionary.iter().map(Vec::as_slice)),
-            "recent": self.project(recent),
+            "recent": self.project(visited.iter().take(VISITED).copied()),
         });
-        let mut head = head.to_string();
-        // So that the numbers behind it lie at multiples of four.
-        head.extend(std::iter::repeat_n(' ', head.len().next_multiple_of(4) - head.len()));
-        let mut out = (head.len() as u32).to_le_bytes().to_vec();
-        out.extend(head.as_bytes());
-        out.extend(mean.iter().chain(&deviation).chain(&returns).flat_map(|v| v.to_le_bytes()));
-        Ok(out)
+        Ok(packed(&head, [&surface.mean, &surface.deviation, &surface.returns]))
     }
 
-    /// What the model says of the cells.
-    fn evaluate(&self, model: &Evaluator, columns: usize, rows: usize, ask: Ask) -> Result<Evaluation, Invalid> {
-        model.evaluate(&self.states(columns, rows), ask)
+    /// The true value on these axes, packed as by [`Grid::draw`].
+    ///
+    /// # Errors
+    /// If the truth is known of states of another dimension.
+    pub(super) fn draw_truth(&self, truth: &Truth, visited: &[&[f64]]) -> Result<Vec<u8>, String> {
+        if self.at.len() != truth.dim() {
+            return Err(format!("the truth is known of states of {} numbers", truth.dim()));
+        }
+        let (columns, rows) = if self.y.is_some() { (COLUMNS, ROWS) } else { (CURVE, 1) };
+        let places = self.places((columns, rows));
+        let chosen = if self.average { evenly(visited, AVERAGED) } else { Vec::new() };
+        let others = if chosen.is_empty() { self.at.clone() } else { chosen.concat() };
+        let each = others.len() / self.at.len();
+        let states = spread_out(self.at.len(), &self.axes(), &places, &others);
+        let values: Vec<f64> = states.chunks_exact(self.at.len()).map(|state| truth.value(state)).collect();
+        let mean = |own: &[f64]| (own.iter().sum::<f64>() / each as f64) as f32;
+        let head = json!({
+            "columns": columns,
+            "rows": rows,
+            "averaged": if self.average { each } else { 0 },
+            "deviation_columns": 0,
+            "deviation_rows": 0,
+            "range": self.range,
+        });
+        Ok(packed(&head, [&values.chunks_exact(each).map(mean).collect(), &Vec::new(), &Vec::new()]))
+    }
+
+    /// Cells of a map at this share of all of them, those of the coarsest at least.
+    fn coarse(&self, (columns, rows): (usize, usize), share: f64) -> (usize, usize) {
+        let share = share.min(1.0);
+        if self.y.is_none() {
+            return (((columns as f64 * share) as usize).max(COARSE.0), 1);
+        }
+        let side = |count: usize, least: usize| ((count as f64 * share.sqrt()) as usize).max(least);
+        (side(columns, COARSE.0), side(rows, COARSE.1))
+    }
+
+    fn size(&self) -> (usize, usize) {
+        if self.y.is_some() { (COLUMNS, ROWS) } else { (CURVE, 1) }
+    }
+
+    /// The model where the other variables stand.
+    fn slice(&self, model: &Evaluator) -> Result<Surface, Invalid> {
+        let size = self.size();
+        let m = model.snapshot().dictionary.nrows().max(1);
+        let coarse = self.coarse(size, PRODUCTS as f64 / (m * m * size.0 * size.1) as f64);
+        let states = |size| spread_out(self.at.len(), &self.axes(), &self.places(size), &self.at);
+        let found = model.evaluate(&states(coarse), Ask::ALL)?;
+        let mean = if coarse == size {
+            self.head(&found.mean)
+        } else {
+            self.head(&model.evaluate(&states(size), Ask::MEAN)?.mean)
+        };
+        Ok(self.surface((mean, size), &found, coarse))
+    }
+
+    /// The model averaged over visited states.
+    fn averaged(&self, model: &Evaluator, visited: &[&[f64]]) -> Result<Surface, Invalid> {
+        let m = model.snapshot().dictionary.nrows().max(1);
+        let (means, variances) = (evenly(visited, AVERAGED), evenly(visited, AVERAGED_VARIANCES));
+        let all = self.size();
+        let cells = (all.0 * all.1) as f64;
+        let size = self.coarse(all, AVERAGE_PRODUCTS as f64 / (m * means.len()) as f64 / cells);
+        let coarse = self.coarse(all, PRODUCTS as f64 / (m * m * variances.len()) as f64 / cells);
+        // Returns scatter about the value of one state, not about an average.
+        let ask = Ask { returns: false, ..Ask::ALL };
+        let (axes, of) = (self.axes(), |states: &[&[f64]]| states.concat());
+        let mean = marginal(model, &axes, &self.places(size), &of(&means), Ask::MEAN)?.mean;
+        let found = marginal(model, &axes, &self.places(coarse), &of(&variances), ask)?;
+        Ok(self.surface((self.head(&mean), size), &found, coarse))
+    }
+
+    /// Values with their deviations.
+    fn surface(&self, (mean, size): (Vec<f32>, (usize, usize)), found: &Evaluation, coarse: (usize, usize)) -> Surface {
+        let root = |v: &f64| v.sqrt() as f32;
+        let deviation: Vec<f32> = found.variance.iter().flatten().map(root).collect();
+        let returns = found.return_variance.as_ref().map(|variance| variance.column(self.head));
+        let returns = returns.iter().flat_map(|variance| variance.iter().map(root)).collect();
+        let flags = found.extrapolates.iter().flatten().filter(|_| !deviation.is_empty());
+        let far = flags.map(|&far| if far { '1' } else { '0' }).collect();
+        Surface { mean, size, deviation, returns, far, coarse }
     }
 
     /// The head that is shown.
@@ -205,12 +297,28 @@ impl Grid {
     }
 }
 
+/// At most `most` of the states, evenly spread over them.
+fn evenly<'a>(states: &[&'a [f64]], most: usize) -> Vec<&'a [f64]> {
+    let count = states.len().min(most);
+    (0..count).map(|k| states[k * states.len() / count]).collect()
+}
+
+/// A JSON head behind its length, and numbers.
+fn packed(head: &Value, numbers: [&Vec<f32>; 3]) -> Vec<u8> {
+    let mut head = head.to_string();
+    // So that the numbers behind it lie at multiples of four.
+    head.extend(std::iter::repeat_n(' ', head.len().next_multiple_of(4) - head.len()));
+    let mut out = (head.len() as u32).to_le_bytes().to_vec();
+    out.extend(head.as_bytes());
+    out.extend(numbers.into_iter().flatten().flat_map(|v| v.to_le_bytes()));
+    out
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use crate::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
     use crate::snapshot::{Inputs, ReturnSpread, Snapshot};
-    use serde_json::Value;
 
     pub(in crate::http) fn model(m: usize) -> Snapshot {
         let place = |i: usize| (i as f64 / m as f64) * 4.0 - 2.0;
@@ -257,7 +365,7 @@ pub(super) mod tests {
         let model = model(10);
         let grid = View { head: 1, ..view(2, Some(0), "-1,1,0,3") }.grid(3, 2).unwrap();
         let recent = [[1.0, 0.0, 0.5], [9.0, 0.0, 0.5]];
-        let (head, numbers) = parts(&grid.draw(&Evaluator::new(model.clone()), recent.iter().map(|s| &s[..])).unwrap());
+        let (head, numbers) = parts(&grid.draw(&Evaluator::new(model.clone()), &[&recent[0], &recent[1]]).unwrap());
         assert_eq!((head["columns"].as_u64(), head["rows"].as_u64()), (Some(96), Some(72)));
         assert_eq!(head["recent"], json!([[0.5, 1.0]]), "those outside the axes are left out");
         assert_eq!((&head["generation"], &head["prior_deviation"]), (&json!(3), &json!(2.0)));
@@ -273,20 +381,18 @@ pub(super) mod tests {
     #[test]
     fn one_axis_gives_a_curve_and_large_dictionaries_a_coarser_deviation() {
         let (head, numbers) =
-            parts(&view(1, None, "0,1").grid(3, 2).unwrap().draw(&Evaluator::new(model(5)), [].into_iter()).unwrap());
+            parts(&view(1, None, "0,1").grid(3, 2).unwrap().draw(&Evaluator::new(model(5)), &[]).unwrap());
         assert_eq!((&head["columns"], &head["rows"], numbers.len()), (&json!(CURVE), &json!(1), 2 * CURVE));
 
         let large = Evaluator::new(model(1500));
-        let (head, numbers) =
-            parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&large, [].into_iter()).unwrap());
+        let (head, numbers) = parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&large, &[]).unwrap());
         let side = |name: &str| head[name].as_u64().unwrap() as usize;
         let coarse = side("deviation_columns") * side("deviation_rows");
         assert!((108..300).contains(&coarse), "{coarse}");
         assert_eq!(numbers.len(), COLUMNS * ROWS + coarse);
 
         let without = Evaluator::new(Snapshot { variance: None, ..model(5) });
-        let (head, numbers) =
-            parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&without, [].into_iter()).unwrap());
+        let (head, numbers) = parts(&view(0, Some(1), "0,1,0,1").grid(3, 2).unwrap().draw(&without, &[]).unwrap());
         assert_eq!((&head["deviation_columns"], numbers.len()), (&json!(0), COLUMNS * ROWS));
     }
 
@@ -302,7 +408,7 @@ pub(super) mod tests {
         });
         let model = Snapshot { returns, ..model(5) };
         let grid = View { head: 1, ..view(0, None, "0,40") }.grid(3, 2).unwrap();
-        let (head, numbers) = parts(&grid.draw(&Evaluator::new(model.clone()), [].into_iter()).unwrap());
+        let (head, numbers) = parts(&grid.draw(&Evaluator::new(model.clone()), &[]).unwrap());
         assert_eq!((&head["return_deviation"], &head["prior_variance"]), (&json!(true), &json!(4.0)));
         assert_eq!(numbers.len(), 3 * CURVE);
         let far = head["extrapolates"].as_str().unwrap();
@@ -312,7 +418,7 @@ pub(super) mod tests {
         assert!((f64::from(numbers[2 * CURVE + 7]) - expected).abs() < 1e-5);
 
         let without = Evaluator::new(Snapshot { variance: None, ..model });
-        let (head, numbers) = parts(&grid.draw(&without, [].into_iter()).unwrap());
+        let (head, numbers) = parts(&grid.draw(&without, &[]).unwrap());
         assert_eq!((&head["return_deviation"], &head["extrapolates"]), (&json!(false), &json!("")));
         assert_eq!(numbers.len(), CURVE);
     }
@@ -328,6 +434,48 @@ pub(super) mod tests {
         assert!(error(View { at: "1,2".into(), ..view(1, None, "0,1") }).starts_with("at"));
         assert!(error(View { head: 2, ..view(1, None, "0,1") }).starts_with("head"));
         // Numbers beyond what a state may hold are refused by the model itself.
-        assert!(view(1, None, "0,1e30").grid(3, 2).unwrap().draw(&Evaluator::new(model(2)), [].into_iter()).is_err());
+        assert!(view(1, None, "0,1e30").grid(3, 2).unwrap().draw(&Evaluator::new(model(2)), &[]).is_err());
+    }
+
+    #[test]
+    fn an_average_goes_over_visited_states_and_what_is_true_is_drawn_on_the_same_axes() {
+        let visited = [[1.0, 0.5, 0.0], [1.0, -0.5, 0.5], [0.0, 0.0, 1.0]];
+        let visited: Vec<&[f64]> = visited.iter().map(|state| &state[..]).collect();
+        let model = Evaluator::new(model(10));
+        let view = View { average: true, ..view(0, Some(2), "-1,3,-1,1") };
+        let (head, numbers) = parts(&view.grid(3, 2).unwrap().draw(&model, &visited).unwrap());
+        let side = |name: &str| head[name].as_u64().unwrap() as usize;
+        let (columns, rows) = (side("columns"), side("rows"));
+        assert_eq!((side("averaged"), &head["return_deviation"]), (3, &json!(false)));
+        let cells = side("deviation_columns") * side("deviation_rows");
+        assert_eq!(numbers.len(), columns * rows + cells);
+        let (i, j) = (columns / 3, rows / 4);
+        let place =
+            |k: usize, count: usize, [low, high]: [f64; 2]| low + (high - low) * (k as f64 + 0.5) / count as f64;
+        let (x, z) = (place(i, columns, [-1.0, 3.0]), place(j, rows, [-1.0, 1.0]));
+        let mean = [0.5, -0.5, 0.0].map(|y| model.evaluate(&[x, y, z], Ask::MEAN).unwrap().mean[(0, 0)]);
+        assert!((f64::from(numbers[j * columns + i]) - mean.iter().sum::<f64>() / 3.0).abs() < 1e-5);
+        // Where no state has been visited there is nothing to average: the slice is drawn.
+        let (head, _) = parts(&view.grid(3, 2).unwrap().draw(&model, &[]).unwrap());
+        assert_eq!(head["averaged"], 0);
+
+        let truth = Truth::new(2, [[0.0, 2.0], [0.0, 2.0]], vec![0.0, 1.0, 10.0, 11.0]);
+        let flat = View { x: 1, y: Some(0), range: "0,2,0,2".into(), ..View::default() };
+        let (head, numbers) = parts(&flat.grid(2, 1).unwrap().draw_truth(&truth, &[]).unwrap());
+        assert_eq!((&head["columns"], numbers.len(), numbers[0]), (&json!(96), 96 * 72, 0.0));
+        // The second variable is to the right.
+        assert_eq!((numbers[95], numbers[71 * 96]), (10.0, 1.0));
+        let curve = View { y: None, range: "0,2".into(), average: true, ..flat };
+        let (head, numbers) =
+            parts(&curve.grid(2, 1).unwrap().draw_truth(&truth, &[&[0.0, 9.0], &[2.0, 9.0]]).unwrap());
+        assert_eq!((&head["averaged"], numbers[0], numbers[CURVE - 1]), (&json!(2), 0.5, 10.5));
+        assert!(view.grid(3, 2).unwrap().draw_truth(&truth, &[]).unwrap_err().contains("2 numbers"));
+    }
+
+    #[test]
+    fn a_picture_is_of_a_generation_or_of_the_truth() {
+        let of = |text: &str| Of::try_from(text.to_owned());
+        assert_eq!((of("12"), of("truth")), (Ok(Of::Generation(12)), Ok(Of::Truth)));
+        assert!(of("-1").unwrap_err().starts_with("of must be"));
     }
 }

@@ -177,7 +177,8 @@ impl Collector for Scrape {
         resident.in_unit(Unit::Bytes).gauge(to, only(resident_bytes().map(|bytes| bytes as f64)))?;
         self.stages(to)?;
         if let Some(status) = frame.status.as_deref() {
-            critics(&status.critics, to)?;
+            critics(&status.critics, status.offset, to)?;
+            quality(&frame.quality, to)?;
         }
         self.sockets(to)
     }
@@ -246,6 +247,7 @@ fn memory(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         ("window", memory.window_bytes_max),
         ("streams", memory.streams_bytes_max),
         ("queues", memory.queues_bytes_max),
+        ("rebuild", memory.rebuild_bytes_max),
     ]);
     metric("memory_limit", "Most memory that the settings allow")
         .per("part")
@@ -275,7 +277,7 @@ fn queues(status: &Status, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
 /// A gauge of each critic: name, help, and the number that is read.
 type CriticGauge = (&'static str, &'static str, fn(&CriticStatus) -> Option<f64>);
 
-const CRITIC_GAUGES: [CriticGauge; 14] = [
+const CRITIC_GAUGES: [CriticGauge; 16] = [
     ("dictionary_size", "States in the dictionary", |c| Some(c.model.as_ref()?.dictionary_size as f64)),
     ("dictionary_max", "States that the dictionary may hold", |c| Some(c.dictionary_max as f64)),
     ("generation", "Number of the model in use; it rises with every adoption", |c| Some(c.generation as f64)),
@@ -293,6 +295,8 @@ const CRITIC_GAUGES: [CriticGauge; 14] = [
     ("signal_variance", "Signal variance of the kernel, squared unit of the value", |c| {
         Some(c.model.as_ref()?.kernel.signal_variance)
     }),
+    ("drift_level", "Evidence that the errors have changed", |c| c.model.as_ref()?.drift.level),
+    ("drift_threshold", "Evidence at which a change is called one", |c| c.model.as_ref()?.drift.threshold),
     ("running_chains", "Noise chains that are running", |c| Some(c.model.as_ref()?.running_chains as f64)),
 ];
 
@@ -300,7 +304,20 @@ fn returns(critic: &CriticStatus) -> Option<ReturnsStatus> {
     critic.model.as_ref()?.returns
 }
 
-fn critics(critics: &[CriticStatus], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+/// Metrics of predictions beside the newest returns, of critics with enough returns.
+fn quality(quality: &[(String, [f64; 3])], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let names = [
+        ("return_error", "Root mean square of return minus prediction, of the newest returns"),
+        ("return_bias", "Mean of return minus prediction, of the newest returns"),
+        ("coverage_ratio", "Share of the newest returns in their 90 % interval"),
+    ];
+    for (k, (name, help)) in names.into_iter().enumerate() {
+        metric(name, help).per("critic").gauge(to, quality.iter().map(|(critic, of)| (critic.clone(), of[k])))?;
+    }
+    Ok(())
+}
+
+fn critics(critics: &[CriticStatus], offset: u64, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for (name, help, read) in CRITIC_GAUGES {
         let values = critics.iter().filter_map(|critic| Some((critic.name.clone(), read(critic)?)));
         metric(name, help).per("critic").gauge(to, values)?;
@@ -316,6 +333,10 @@ fn critics(critics: &[CriticStatus], to: &mut DescriptorEncoder<'_>) -> fmt::Res
     metric("refit_running", "1 while a model is being selected")
         .per("critic")
         .gauge(to, flags(|critic| critic.refit.running))?;
+    let waits =
+        |c: &&CriticStatus| !c.refit.running && c.failed.is_none() && c.refit.next_at.is_some_and(|at| at <= offset);
+    metric("refits_waiting", "Critics whose model selection is due and waits for others")
+        .gauge(to, only(Some(critics.iter().filter(waits).count() as f64)))?;
     let counts = |read: fn(&CriticStatus) -> Option<u64>| {
         critics.iter().filter_map(move |critic| Some((critic.name.clone(), read(critic)?)))
     };
@@ -404,7 +425,8 @@ mod tests {
     /// Metrics of a daemon with this status.
     fn metrics(status: &Value) -> Metrics {
         let status = Some(Arc::new(Status::from_json(status).unwrap()));
-        let frame = Frame { status, ..Frame::default() };
+        let quality = vec![("main".to_owned(), [0.5, -0.25, 0.875])];
+        let frame = Frame { status, quality, ..Frame::default() };
         let (_, frame) = watch::channel(Arc::new(frame));
         Metrics::new(Timings::default(), Arc::default(), Arc::default(), frame)
     }
@@ -413,7 +435,10 @@ mod tests {
     fn counters_are_named_in_full_in_the_older_format() {
         let status = json!({"version": "1", "offset": 12, "rejected": {"not_finite": 3}, "critics": [
             {"name": "main", "failed": null, "dictionary_size": 7, "log_evidence": -1.5, "held_out_error": 0.25,
-             "returns": {"factor": 1.5, "pairs": 50, "coverage": 0.75}, "refit": {"adopted": 2}}
+             "returns": {"factor": 1.5, "pairs": 50, "coverage": 0.75}, "refit": {"adopted": 2, "next_at": 12},
+             "drift": {"level": 3.5, "threshold": 8.0, "alarms": 1}},
+            {"name": "busy", "refit": {"running": true, "next_at": 3}},
+            {"name": "later", "refit": {"next_at": 13}}
         ], "read_only": "full", "missing_rows": 5, "time": 1010.0, "journal": {
             "bytes": 77, "durable_offset": 11, "last_sync_s": 0.5, "checkpoint_time": 1000.0, "checkpoint_failures": 4
         }});
@@ -436,6 +461,13 @@ mod tests {
             "criticd_held_out_error{critic=\"main\"} 0.25",
             "criticd_return_coverage{critic=\"main\"} 0.75",
             "criticd_refits_total{critic=\"main\",outcome=\"adopted\"} 2",
+            "criticd_return_error{critic=\"main\"} 0.5",
+            "criticd_return_bias{critic=\"main\"} -0.25",
+            "criticd_coverage_ratio{critic=\"main\"} 0.875",
+            "criticd_drift_level{critic=\"main\"} 3.5",
+            "criticd_drift_threshold{critic=\"main\"} 8.0",
+            "criticd_drift_alarms_total{critic=\"main\"} 1",
+            "criticd_refits_waiting 1.0",
             "# TYPE criticd_append_seconds histogram",
             "criticd_append_seconds_count 0",
             "criticd_build_info{version=\"1\"} 1.0",

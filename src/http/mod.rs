@@ -19,25 +19,35 @@
 //! | bytes for a browser that takes none | cut off after 30 s |
 //! | asks for the watcher (32) | 503 |
 //! | answers that take the model (2 % of the time) | an older one to the same question, else 503 |
+//! | earlier models for comparison (8 of a critic, 16 MiB) | the oldest is forgotten |
 //!
 //! There is no password, so the server listens on loopback unless the settings allow more, answers no request under a
 //! host name that it does not know (a page from elsewhere could otherwise reach it under its own name), and lets no other
 //! site read or frame its answers.
 
+mod answers;
 mod calibration;
 mod errors;
 mod guard;
+mod heads;
 mod history;
+mod kept;
 mod map;
+mod marks;
 mod metrics;
 mod page;
+mod past;
 mod path;
 mod recent;
 mod relevance;
 mod server;
 mod starting;
+mod truth;
+mod visited;
 mod watcher;
 
+pub use self::past::Shelf;
+pub use self::truth::Truth;
 use crate::board::Board;
 use crate::config::Config;
 use crate::telemetry::{BusEvent, Heartbeat, Restarts, StartProgress, Timings};
@@ -46,11 +56,14 @@ use crossbeam_channel::{Receiver, bounded};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Questions that may wait for the watcher.
 const ASKS: usize = 32;
+/// At a stop, the past is written for at most so long.
+const KEEPING: Duration = Duration::from_secs(1);
 
 /// What the page is made from.
 pub struct Sources {
@@ -68,6 +81,8 @@ pub struct Sources {
     pub endpoints: Endpoints,
     /// Counts how often its threads had to be started again.
     pub restarts: Restarts,
+    /// The place for the past that the page shows; none without a journal.
+    pub shelf: Option<Shelf>,
 }
 
 /// Why the server cannot start.
@@ -195,6 +210,7 @@ pub struct Http {
     /// Dropped to end the server, which ends the watcher.
     running: tokio::sync::watch::Sender<()>,
     threads: Vec<JoinHandle<()>>,
+    truth: Arc<OnceLock<Truth>>,
 }
 
 impl Http {
@@ -213,10 +229,14 @@ impl Http {
     pub fn start_on(config: &Config, listener: Listener, sources: Sources) -> Result<Self, StartError> {
         let failed = |source| StartError::Bind { address: config.http.clone(), source };
         let Listener { listener, address } = listener;
-        let Sources { board, notices, pulse, timings, counters, endpoints, restarts } = sources;
+        let Sources { board, notices, pulse, timings, counters, endpoints, restarts, shelf } = sources;
         let (asks, asked) = bounded(ASKS);
         let (frames, frame) = tokio::sync::watch::channel(Arc::default());
         let mut watcher = watcher::Watcher::new(config, endpoints, board, notices, asked, frames);
+        if let Some(shelf) = shelf {
+            watcher.resume_from(shelf);
+        }
+        let truth = watcher.truth();
         let site = server::Site {
             asks,
             frame: frame.clone(),
@@ -243,9 +263,9 @@ impl Http {
             watcher::step_back();
             watcher_restarts.keep("watcher", || wanted(&watcher_over), || watcher.run());
         };
-        let threads = vec![spawn("watcher", Box::new(watch))?, spawn("http", Box::new(serve))?];
+        let threads = vec![spawn("http", Box::new(serve))?, spawn("watcher", Box::new(watch))?];
         log::info!("event=dashboard open=http://{address}/");
-        Ok(Self { address, running, threads })
+        Ok(Self { address, running, threads, truth })
     }
 
     /// Where it is bound.
@@ -253,17 +273,31 @@ impl Http {
         self.address
     }
 
+    /// Let the page compare the model with the true value. A second call has no effect.
+    pub fn show_truth(&self, truth: Truth) {
+        // A simulator has one truth.
+        let _ = self.truth.set(truth);
+    }
+
     /// The name of a thread that ended without a request.
     pub fn dead_thread(&self) -> Option<&str> {
         self.threads.iter().find(|t| t.is_finished()).map(|t| t.thread().name().unwrap_or("http"))
     }
 
-    /// Close every connection. A heat map that is being evaluated is not waited for.
+    /// Close every connection, and let the watcher write down the past. It is not waited for long: a question may take it a
+    /// while, and a disk may hang.
     pub fn stop(self) {
         drop(self.running);
-        for thread in self.threads.into_iter().filter(|t| t.thread().name() == Some("http")) {
-            // One that panicked has said so.
-            drop(thread.join());
+        let started = Instant::now();
+        for thread in self.threads {
+            let is_server = thread.thread().name() == Some("http");
+            while !is_server && !thread.is_finished() && started.elapsed() < KEEPING {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if is_server || thread.is_finished() {
+                // One that panicked has said so.
+                drop(thread.join());
+            }
         }
     }
 }
@@ -303,6 +337,7 @@ mod tests {
             counters: Arc::default(),
             endpoints: Endpoints { ingest: endpoint.clone(), control: endpoint.clone(), publish: endpoint },
             restarts: restarts.clone(),
+            shelf: None,
         };
         let http = Http::start(&config, sources).unwrap().unwrap();
         for count in 1..=2 {

@@ -6,14 +6,12 @@ use crate::snapshot::{Ask, Evaluator};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// States at which V is evaluated, and products for all of them, about.
-const SAMPLES: usize = 2000;
+/// Samples of a share, and products for all of them, about. A visited state may serve for several.
+const SAMPLES: usize = 4000;
 const SAMPLES_MIN: usize = 100;
-const PRODUCTS: usize = 20_000_000;
+const PRODUCTS: usize = 40_000_000;
 /// Of more variables those are examined whose kernel relevance is largest: each costs an evaluation of all states.
 const EXAMINED: usize = 40;
-/// Seed of what is random: the same states give the same shares.
-const SEED: u64 = 1;
 
 /// Of which value function, as the page asks for it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -43,11 +41,12 @@ pub(super) fn relevance(query: &RelevanceQuery, visited: &[&[f64]], model: &Eval
     let m = snapshot.dictionary.nrows().max(1);
     let most = (PRODUCTS / ((examined.len() + 1) * m * dim)).clamp(SAMPLES_MIN, SAMPLES);
     let n = visited.len().min(most);
+    let samples = if n == 0 { 0 } else { most };
     let chosen: Vec<&[f64]> = (0..n).map(|s| visited[s * visited.len() / n]).collect();
     let reduced: Vec<f64> = chosen.iter().flat_map(|state| examined.iter().map(|&d| state[d])).collect();
     // State s with its examined variables replaced: the others stay those of the s-th visited state.
     let mut value = |states: &[f64]| -> Vec<f64> {
-        let moved = states.chunks_exact(examined.len()).zip(&chosen).flat_map(|(numbers, state)| {
+        let moved = states.chunks_exact(examined.len()).zip(chosen.iter().cycle()).flat_map(|(numbers, state)| {
             let mut whole = state.to_vec();
             examined.iter().zip(numbers).for_each(|(&d, v)| whole[d] = *v);
             whole
@@ -55,10 +54,10 @@ pub(super) fn relevance(query: &RelevanceQuery, visited: &[&[f64]], model: &Eval
         match model.evaluate(&moved.collect::<Vec<f64>>(), Ask::MEAN) {
             Ok(found) => found.mean.column(query.head).iter().copied().collect(),
             // Each number was one of a state that has been learned from.
-            Err(_) => vec![0.0; n],
+            Err(_) => vec![0.0; samples],
         }
     };
-    let indices = total_indices(&reduced, examined.len(), n, SEED, &mut value);
+    let indices = total_indices(&reduced, examined.len(), samples, &mut value);
     let mut shares = vec![Value::Null; dim];
     examined.iter().zip(indices).for_each(|(&d, share)| shares[d] = number(share));
     Ok(json!({"critic": snapshot.critic, "generation": snapshot.generation, "states": n, "shares": shares}).to_string())

@@ -1,11 +1,13 @@
 //! The routes, and the connections that lead to them.
 
+use super::answers::{Question, Refusal};
 use super::guard::{Guard, Local, protect};
 use super::metrics::Metrics;
 use super::page;
-use super::watcher::{Ask, Frame, Question, Refusal};
+use super::watcher::{Ask, Frame};
 use crate::access::{Access, Right};
 use crate::telemetry::Heartbeat;
+use crate::wire::Status;
 use axum::Router;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -190,6 +192,7 @@ pub(super) fn routers(site: Site) -> Routers {
         .route("/api/map", drawn(Question::Map, BYTES))
         .route("/api/path", drawn(Question::Path, JSON))
         .route("/api/errors", drawn(Question::Errors, JSON))
+        .route("/api/heads", drawn(Question::Heads, JSON))
         .route("/api/relevance", drawn(Question::Relevance, JSON))
         .merge(health.clone())
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n") });
@@ -234,8 +237,15 @@ async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> As
     answer.await.ok()
 }
 
-async fn history(State(shared): Here) -> Response {
-    ask(&shared, Ask::History).await.map_or_else(|| busy("too many questions"), in_json)
+/// Whose past a page wants.
+#[derive(serde::Deserialize)]
+struct HistoryQuery {
+    /// Name of the critic; the first if left out.
+    critic: Option<String>,
+}
+
+async fn history(State(shared): Here, Query(HistoryQuery { critic }): Query<HistoryQuery>) -> Response {
+    ask(&shared, |reply| Ask::History(critic, reply)).await.map_or_else(|| busy("too many questions"), in_json)
 }
 
 /// Every frame, from the next one on, while the browser keeps up; the newest where it does not.
@@ -312,12 +322,21 @@ async fn readyz(State(shared): Here) -> Response {
         Some(_) if shared.site.pulse.warming() => busy("learning the table of --warm-start first"),
         Some(_) => {
             let frame = Arc::clone(&shared.site.frame.borrow());
-            match frame.status.as_ref().and_then(|status| status.read_only.as_deref()) {
-                Some(why) => busy(&format!("read-only, no row is taken: {why}")),
-                None => "ready\n".into_response(),
+            match readiness(frame.status.as_deref()) {
+                Ok(words) => format!("{words}\n").into_response(),
+                Err(why) => busy(&why),
             }
         }
     }
+}
+
+/// What this status says of a daemon that runs: ready, even if checkpoints fail, or why it takes no rows.
+fn readiness(status: Option<&Status>) -> Result<String, String> {
+    if let Some(why) = status.and_then(|status| status.read_only.as_deref()) {
+        return Err(format!("read-only, no row is taken: {why}"));
+    }
+    let failure = status.and_then(|status| status.journal.as_ref()?.checkpoint_failure.as_deref());
+    Ok(failure.map_or("ready".to_owned(), |why| format!("ready, but the last checkpoint could not be written: {why}")))
 }
 
 /// A connection that is given up when its peer takes no byte for too long.
@@ -383,7 +402,19 @@ impl<P: Unpin> AsyncWrite for Guarded<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::time::Instant;
+
+    #[test]
+    fn a_daemon_without_checkpoints_is_ready_and_says_why_they_fail() {
+        let of = |text: &serde_json::Value| readiness(Some(&Status::from_json(text).unwrap()));
+        assert_eq!((readiness(None), of(&json!({"journal": {}}))), (Ok("ready".to_owned()), Ok("ready".to_owned())));
+        let failing = json!({"checkpoint_failure": "quota"});
+        let words = "ready, but the last checkpoint could not be written: quota".to_owned();
+        assert_eq!(of(&json!({"journal": failing})), Ok(words));
+        let words = "read-only, no row is taken: full".to_owned();
+        assert_eq!(of(&json!({"journal": failing, "read_only": "full"})), Err(words));
+    }
 
     #[test]
     fn a_slow_page_loses_what_came_in_between() {

@@ -1,6 +1,7 @@
 //! What is served while the journal is learned again, before there is anything else to show.
 
 use super::guard::{Guard, protect};
+use super::page;
 use super::server::{Routers, busy};
 use crate::telemetry::StartProgress;
 use axum::Router;
@@ -23,7 +24,12 @@ pub(super) fn routers(progress: Arc<StartProgress>, guard: Guard) -> Routers {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics));
-    let all = Router::new().route("/", get(page)).route("/api/status", get(status)).merge(health.clone());
+    let all = Router::new().route("/", get(progress_page)).route("/api/status", get(status)).merge(health.clone());
+    // Only its looks: scripts would request data that the daemon does not have yet.
+    let looks = page::FILES.iter().filter(|(path, ..)| path.ends_with(".css") || path.ends_with(".svg"));
+    let all = looks.fold(all, |all, &(path, kind, text)| {
+        all.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }))
+    });
     let finish = |router: Router<Arc<StartProgress>>| {
         let router = router.fallback(|state: Here| async { readyz(state).await });
         router.with_state(Arc::clone(&progress)).layer(from_fn(protect)).layer(Extension(guard.clone()))
@@ -60,11 +66,50 @@ async fn metrics(State(progress): Here) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-async fn page(State(progress): Here) -> Response {
-    let words = words(&progress);
+async fn progress_page(State(progress): Here) -> Response {
+    let (rows, of) = progress.get();
+    let share = if of == 0 { 0.0 } else { rows as f64 / of as f64 };
+    let (words, percent) = (words(&progress), (100.0 * share).floor());
     let html = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"{LOOK_AGAIN}\">\
-         <title>criticd starts</title><h1>criticd starts</h1><p>{words}</p><p>Clients can connect when this is done.</p>\n"
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"{LOOK_AGAIN}\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>criticd starts: {percent} %</title>\
+         <link rel=\"icon\" type=\"image/svg+xml\" href=\"/icon.svg\"><link rel=\"stylesheet\" href=\"/style.css\"></head><body>\
+         <main><section class=\"card empty\"><h2>criticd starts</h2><p>{words}</p>\
+         <progress max=\"1\" value=\"{share:.4}\" aria-label=\"Share of the journal\"></progress>\
+         <p class=\"hint\">Clients can connect when this is done. This page looks again every {LOOK_AGAIN} seconds.</p>\
+         </section></main></body></html>\n"
     );
     Html(html).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Listener, Starting};
+    use super::*;
+    use crate::config::{Config, ConfigParts};
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    #[test]
+    fn a_browser_sees_how_far_a_start_is() {
+        let config = Config::new(ConfigParts { http: "127.0.0.1:0".into(), ..ConfigParts::default() }).unwrap();
+        let listener = Listener::bind(&config).unwrap().unwrap();
+        let (address, progress) = (listener.address, Arc::new(StartProgress::default()));
+        let _starting = Starting::serve(&config, &listener, Arc::clone(&progress)).unwrap();
+        let get = |path: &str| {
+            let mut browser = TcpStream::connect(address).unwrap();
+            write!(browser, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+            let mut reply = String::new();
+            browser.read_to_string(&mut reply).unwrap();
+            reply
+        };
+        assert!(get("/").contains("<title>criticd starts: 0 %</title>"));
+        progress.set(30_000, 75_000);
+        let page = get("/");
+        assert!(page.contains("<title>criticd starts: 40 %</title>") && page.contains("value=\"0.4000\""), "{page}");
+        assert!(page.contains("30000 of 75000 rows"), "{page}");
+        assert!(get("/style.css").starts_with("HTTP/1.1 200") && get("/app.js").starts_with("HTTP/1.1 503"));
+        let status = get("/api/status");
+        assert!(status.contains("\"rows\":30000") && status.contains("\"of\":75000"), "{status}");
+    }
 }

@@ -8,6 +8,7 @@
 
 use super::Configured;
 use crate::learner::{Learner, Settings};
+use crate::sealed::{Seal, SealError};
 use crate::state::record::Mark;
 use crate::state::streams::Streams;
 use crate::state::{Halted, State};
@@ -26,8 +27,7 @@ pub const KEPT: usize = 2;
 /// Models that are kept although they are no longer used.
 pub const SET_ASIDE: usize = 16;
 
-const MAGIC: &[u8] = b"criticd checkpoint\n";
-const HEADER: usize = MAGIC.len() + 4 + 8 + 4;
+const SEAL: Seal = Seal { kind: b"criticd checkpoint\n", version: VERSION };
 
 /// A [`State`] as it is written down: all but its rows, which the journal has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -79,9 +79,7 @@ impl fmt::Display for CheckpointError {
             Self::File(e) => e.fmt(f),
             Self::Damaged(what) => f.write_str(what),
             Self::Unreadable(why) => f.write_str(why),
-            Self::Newer { version } => {
-                write!(f, "it has format version {version}, and this program knows versions up to {VERSION}")
-            }
+            Self::Newer { version } => SealError::Newer { version: *version, known: VERSION }.fmt(f),
         }
     }
 }
@@ -91,6 +89,15 @@ impl std::error::Error for CheckpointError {
         match self {
             Self::File(e) => Some(e),
             _ => None,
+        }
+    }
+}
+
+impl From<SealError> for CheckpointError {
+    fn from(error: SealError) -> Self {
+        match error {
+            SealError::Damaged(what) => Self::Damaged(what),
+            SealError::Newer { version, .. } => Self::Newer { version },
         }
     }
 }
@@ -123,17 +130,7 @@ impl Checkpoint {
 
     /// The bytes of its file.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![0; HEADER];
-        rmp_serde::encode::write_named(&mut out, self).expect("plain data into memory");
-        let length = (out.len() - HEADER) as u64;
-        let crc = checksum(VERSION, &out[HEADER..]);
-        out[..MAGIC.len()].copy_from_slice(MAGIC);
-        let mut at = MAGIC.len();
-        for field in [&VERSION.to_le_bytes()[..], &length.to_le_bytes(), &crc.to_le_bytes()] {
-            out[at..at + field.len()].copy_from_slice(field);
-            at += field.len();
-        }
-        out
+        SEAL.close(|out| rmp_serde::encode::write_named(out, self).expect("plain data into memory"))
     }
 
     /// Read the bytes of a file.
@@ -141,20 +138,7 @@ impl Checkpoint {
     /// # Errors
     /// If they are damaged, of a newer version, or hold a state that is not of one piece.
     pub fn decode(bytes: &[u8]) -> Result<Self, CheckpointError> {
-        let header = bytes.split_at_checked(HEADER).filter(|(header, _)| header.starts_with(MAGIC));
-        let Some((header, body)) = header else { return Err(CheckpointError::Damaged("it has no header")) };
-        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
-        let version = word(MAGIC.len());
-        let length = u64::from_le_bytes(header[MAGIC.len() + 4..HEADER - 4].try_into().expect("eight bytes"));
-        if length != body.len() as u64 {
-            return Err(CheckpointError::Damaged("its length differs from its header"));
-        }
-        if checksum(version, body) != word(HEADER - 4) {
-            return Err(CheckpointError::Damaged("its checksum is wrong"));
-        }
-        if version > VERSION {
-            return Err(CheckpointError::Newer { version });
-        }
+        let body = SEAL.open(bytes)?;
         let checkpoint: Self = rmp_serde::from_slice(body).map_err(|e| CheckpointError::Unreadable(e.to_string()))?;
         let settings = checkpoint.configured.iter().flat_map(|configured| &configured.critics);
         if !checkpoint.learners.iter().all(Learner::is_consistent) || !settings.into_iter().all(Settings::are_valid) {
@@ -170,14 +154,7 @@ fn kept(state: &State, index: usize, critic: &Learner) -> Learner {
         return critic.clone();
     }
     let names = state.configured().and_then(|configured| configured.names.clone());
-    Learner::starting_at(critic.settings().clone(), names, state.end().offset)
-}
-
-fn checksum(version: u32, body: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&version.to_le_bytes());
-    hasher.update(body);
-    hasher.finalize()
+    Learner::starting_at(critic.settings().clone(), names, state.end().offset).with_added_heads(critic.added_heads())
 }
 
 /// Where checkpoints are kept.
@@ -311,10 +288,7 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        let mut bytes = empty(1).encode();
-        bytes[MAGIC.len()] = 9;
-        let crc = checksum(9, &bytes[HEADER..]);
-        bytes[HEADER - 4..HEADER].copy_from_slice(&crc.to_le_bytes());
+        let bytes = Seal { version: 9, ..SEAL }.close(|_| {});
         assert!(matches!(Checkpoint::decode(&bytes), Err(CheckpointError::Newer { version: 9 })));
     }
 

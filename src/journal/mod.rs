@@ -19,7 +19,7 @@ pub mod memory;
 pub mod retention;
 pub mod store;
 
-use crate::learner::{Adoption, Learner, Settings};
+use crate::learner::{Adoption, HeadsChange, Learner, Settings};
 use crate::state::record::Mark;
 pub use crate::state::record::{Configured, Group, NewPolicy, Record, SkippedRows, TakenRows};
 use crate::transition::{Batch, BatchParts, check_policy};
@@ -27,8 +27,9 @@ use serde::Deserialize;
 use std::fmt;
 
 /// Newest version of the format. Older ones are read, newer ones refused. A group has the oldest one that can say what is
-/// in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic was rebuilt.
-pub const VERSION: u32 = 4;
+/// in it: 1, or 2 where rows say something about policies, or 3 where those have names, or 4 where a critic was rebuilt, or 5
+/// where one learns action values, or where heads came or went at run time.
+pub const VERSION: u32 = 5;
 
 /// Bit of [`StoredGroup::kinds`]: rows.
 pub const ROWS: u32 = 1;
@@ -44,6 +45,9 @@ pub const CONFIGURED: u32 = 1 << 4;
 pub const NEW_POLICY: u32 = 1 << 5;
 /// Bit of [`StoredGroup::kinds`]: a critic that was learned again.
 pub const REBUILT: u32 = 1 << 6;
+
+/// Bit of [`StoredGroup::kinds`]: heads that come or go.
+pub const HEADS: u32 = 1 << 7;
 
 /// Bytes of a group's time.
 const TIME_BYTES: usize = size_of::<f64>();
@@ -237,6 +241,7 @@ impl GroupWriter {
             Record::Skipped(skipped) => self.skipped(skipped),
             Record::Configured(configured) => self.configured(configured),
             Record::NewPolicy(change) => self.new_policy(change),
+            Record::Heads(change) => self.heads(change),
             Record::Rebuilt(learner) => self.rebuilt(learner),
         }
     }
@@ -331,6 +336,9 @@ impl GroupWriter {
     /// Record the settings of all critics.
     pub fn configured(&mut self, configured: &Configured) {
         let start = self.begin(CONFIGURED);
+        if configured.critics.iter().any(|settings| settings.action_value.is_some()) {
+            self.version = self.version.max(5);
+        }
         rmp_serde::encode::write_named(&mut self.body, configured).expect("plain data into memory");
         self.end(start);
     }
@@ -339,6 +347,14 @@ impl GroupWriter {
     pub fn new_policy(&mut self, change: &NewPolicy) {
         let start = self.begin(NEW_POLICY);
         self.version = self.version.max(3);
+        rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
+        self.end(start);
+    }
+
+    /// Record that heads come or go.
+    pub fn heads(&mut self, change: &HeadsChange) {
+        let start = self.begin(HEADS);
+        self.version = self.version.max(5);
         rmp_serde::encode::write_named(&mut self.body, change).expect("plain data into memory");
         self.end(start);
     }
@@ -463,6 +479,7 @@ impl<'a> Bytes<'a> {
                 change.policy.as_deref().map_or(Ok(()), check_policy).map_err(|e| e.to_string())?;
                 Record::NewPolicy(change)
             }
+            HEADS => Record::Heads(payload.packed()?),
             REBUILT => {
                 let learner: Learner = payload.packed()?;
                 if !learner.is_consistent() {

@@ -390,6 +390,14 @@ impl SqliteStorage {
              )",
         )?;
         let path = self.directory.join(MARK);
+        // They are made together.
+        if tables > 0 && !path.exists() {
+            log::warn!(
+                "event=mark_missing path={:?} why=\"whether the end of the journal is missing cannot be known\" \
+                 hint=\"compare the offset with what producers have sent\"",
+                path.display()
+            );
+        }
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         self.mark = Some(open.map_err(|source| StoreError::File { path, source })?);
         self.database = Some(database);

@@ -52,6 +52,16 @@ impl Oklab {
 
 /// What uncertain parts of a picture fade to.
 pub(super) const PALE: Oklab = Oklab::grey(0.985);
+/// Lines over what is not known.
+pub(super) const HATCH: Oklab = Oklab::grey(0.55);
+/// Amount of fading from which a place is hatched.
+pub(super) const HATCHED: f64 = 0.5;
+
+/// Whether a place, in pixels, lies on a line of the hatching.
+pub(super) fn is_hatch(across: f64, up: f64) -> bool {
+    (across + up).rem_euclid(9.0) < 1.6
+}
+
 /// Where there is no number to show.
 pub(super) const ABSENT: Oklab = Oklab::grey(0.8);
 
@@ -63,6 +73,8 @@ pub enum Colours {
     Value,
     /// Near black, purple, orange, cream: for standard deviations.
     Deviation,
+    /// Blue, near white, orange: for differences, over a range around zero.
+    Difference,
 }
 
 impl Colours {
@@ -83,6 +95,15 @@ impl Colours {
                 [0.570, 0.190, 357.0],
                 [0.755, 0.140, 52.0],
                 [0.940, 0.060, 95.0],
+            ],
+            Self::Difference => &[
+                [0.360, 0.120, 262.0],
+                [0.560, 0.140, 255.0],
+                [0.770, 0.080, 250.0],
+                [0.970, 0.000, 150.0],
+                [0.770, 0.100, 60.0],
+                [0.560, 0.140, 45.0],
+                [0.360, 0.095, 38.0],
             ],
         }
     }
@@ -116,6 +137,20 @@ mod tests {
                 assert!(colour.linear().iter().all(|v| (-0.002..1.002).contains(v)), "{map:?} at {t}: {colour:?}");
             }
         }
+    }
+
+    #[test]
+    fn differences_are_as_dark_as_they_are_large_on_either_side() {
+        for k in 0..=100 {
+            let t = f64::from(k) / 100.0;
+            let (low, high) = (Colours::Difference.at(0.5 - 0.5 * t), Colours::Difference.at(0.5 + 0.5 * t));
+            assert!((low.l - high.l).abs() < 1e-9, "{t}");
+            assert!(k == 0 || low.l < Colours::Difference.at(0.5).l);
+            for colour in [low, high] {
+                assert!(colour.linear().iter().all(|v| (-0.002..1.002).contains(v)), "{t}: {colour:?}");
+            }
+        }
+        assert_eq!(Colours::Difference.at(0.5).srgb(), Oklab::grey(0.97).srgb());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The legend of a panel: its entries in rows, each with a key.
 
-use super::colour::{Colours, PALE};
+use super::colour::{Colours, HATCH, HATCHED, PALE, is_hatch};
 use super::{Align, Canvas, Frame, LEGEND_ROW, Marker, PANEL_WIDTH, TICK_SIZE, grown};
 use tiny_skia::PathBuilder;
 
@@ -59,7 +59,10 @@ pub(super) fn draw(canvas: &mut Canvas, panel: Frame, plot: Frame, entries: &[(K
                 Key::Marker(marker) => canvas.marker(marker, x + 6.0, y),
                 Key::Fade(colours) => {
                     let swatch = Frame { left: x, top: y - 7.0, right: x + 44.0, bottom: y + 7.0 };
-                    canvas.shade(swatch, |across, _| colours.at(0.6).towards(PALE, across));
+                    canvas.shade(swatch, |across, up| {
+                        let hatched = across >= HATCHED && is_hatch(44.0 * across, 14.0 * up);
+                        if hatched { HATCH } else { colours.at(0.6).towards(PALE, across) }
+                    });
                     canvas.outline(grown(swatch));
                 }
                 Key::Line(colour, band) => {

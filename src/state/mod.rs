@@ -7,13 +7,15 @@
 pub mod record;
 pub mod streams;
 
+use crate::learner::heads::Head;
 use crate::learner::model::Model;
 use crate::learner::refit::{RefitJob, RefitTrigger};
 use crate::learner::window::Window;
-use crate::learner::{Event, Learner, Settings, SnapshotError};
+use crate::learner::{Event, HeadsChange, Learner, Settings, SnapshotError};
 use crate::panics;
 use record::{Configured, Group, Mark, NewPolicy, Record, SkippedRows, TakenRows};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use streams::Streams;
 
@@ -208,11 +210,11 @@ impl State {
         for record in group.records {
             match record {
                 Record::Rows(taken) => {
-                    self.push(&taken, offset)?;
                     let other = self.streams.replay(&taken, offset, group.time)?;
                     if let Some(policy) = taken.batch.policy().filter(|_| other) {
                         self.critics.iter_mut().for_each(|critic| critic.policy_of_rows(offset, policy));
                     }
+                    self.push(&taken, offset)?;
                     offset += taken.batch.len() as u64;
                     applied.rows.push(taken);
                 }
@@ -241,6 +243,10 @@ impl State {
                     self.critics = configure(std::mem::take(&mut self.critics), &configured);
                     self.configured = Some(configured);
                     self.hold();
+                }
+                Record::Heads(HeadsChange { critic, remove, add }) => {
+                    let index = self.index(&critic)?;
+                    self.critics[index].change_heads(&remove, add);
                 }
                 Record::Rebuilt(learner) => self.take_rebuilt(*learner)?,
                 Record::NewPolicy(NewPolicy { critic, policy, offset }) => {
@@ -319,6 +325,11 @@ impl State {
             return Err("rows of another shape than those before".into());
         }
         window.extend_from_batch(taken.stream, &taken.starts_chain, &taken.batch);
+        for learner in &mut self.critics {
+            if learns(&self.halted, self.alone.as_deref(), learner) {
+                learner.take(taken.stream, &taken.starts_chain, &taken.batch, offset);
+            }
+        }
         Ok(())
     }
 
@@ -326,11 +337,10 @@ impl State {
     fn learn(&mut self, applied: &mut Applied) {
         let Some(window) = &self.window else { return };
         for (index, learner) in self.critics.iter_mut().enumerate() {
-            let name = &learner.settings().name;
-            let is_halted = self.halted.iter().any(|halted| halted.critic == *name);
-            if is_halted || self.alone.as_ref().is_some_and(|alone| alone != name) {
+            if !learns(&self.halted, self.alone.as_deref(), learner) {
                 continue;
             }
+            let name = &learner.settings().name;
             let (from, to) = (learner.learned(), window.end());
             if let Some(why) = missing_reward(learner.settings(), window.rewards_per_row()) {
                 let critic = name.clone();
@@ -356,11 +366,7 @@ impl State {
 
     /// The window keeps what a critic has yet to learn.
     fn hold(&mut self) {
-        let learns = |learner: &&Learner| {
-            let name = &learner.settings().name;
-            let is_halted = self.halted.iter().any(|halted| halted.critic == *name);
-            !is_halted && self.alone.as_ref().is_none_or(|alone| alone == name)
-        };
+        let learns = |learner: &&Learner| learns(&self.halted, self.alone.as_deref(), learner);
         let from = self.critics.iter().filter(learns).map(Learner::replay_from).min().unwrap_or(u64::MAX);
         if let Some(window) = &mut self.window {
             window.hold(from);
@@ -368,9 +374,16 @@ impl State {
     }
 }
 
+/// Whether a critic learns: it is not halted, and no other one learns alone.
+fn learns(halted: &[Halted], alone: Option<&str>, learner: &Learner) -> bool {
+    let name = &learner.settings().name;
+    !halted.iter().any(|halted| halted.critic == *name) && alone.is_none_or(|alone| alone == name)
+}
+
 /// Why a critic cannot learn rows of so many rewards, if it cannot.
 pub fn missing_reward(settings: &Settings, rewards_per_row: usize) -> Option<String> {
-    let column = settings.rewards.iter().find(|&&column| column >= rewards_per_row)?;
+    let asked = settings.rewards.iter().copied().chain(settings.heads.iter().flat_map(Head::reward_columns));
+    let column = asked.filter(|&column| column >= rewards_per_row).min()?;
     let rewards = if rewards_per_row == 1 { "reward" } else { "rewards" };
     let name = &settings.name;
     Some(format!(
@@ -390,16 +403,40 @@ pub fn goes_on(old: &Settings, new: &Settings) -> bool {
             s.rho_max.map(f64::to_bits),
             s.forgetting.map(f64::to_bits),
             s.state_kinds.clone(),
+            s.action_value.clone(),
         )
     };
     meaning(old) == meaning(new)
+}
+
+/// The heads of a critic that came at run time, with its name.
+fn added_heads(learner: &Learner) -> (String, Vec<Head>) {
+    let names: HashSet<&str> = learner.added_heads().iter().map(String::as_str).collect();
+    let heads = learner.settings().heads.iter().filter(|head| names.contains(head.name.as_str())).cloned().collect();
+    (learner.settings().name.clone(), heads)
+}
+
+/// `settings` with the heads that have been added to their critic, but for those whose names the settings have by now; and the names
+/// of these.
+fn with_added(settings: &Settings, added: &[(String, Vec<Head>)]) -> (Settings, Vec<String>) {
+    let mut settings = settings.clone();
+    let known: HashSet<String> = settings.heads.iter().map(|head| head.name.clone()).collect();
+    let of_critic = added.iter().find(|(critic, _)| *critic == settings.name);
+    let heads = of_critic.into_iter().flat_map(|(_, heads)| heads).filter(|head| !known.contains(&head.name));
+    let heads: Vec<Head> = heads.cloned().collect();
+    let names = heads.iter().map(|head| head.name.clone()).collect();
+    settings.heads.extend(heads);
+    (settings, names)
 }
 
 /// The critics after a change of settings: those that can go on do, the others begin again with the rows from
 /// `configured.from` on.
 fn configure(learners: Vec<Learner>, configured: &Configured) -> Vec<Learner> {
     let mut old = learners;
+    let added: Vec<(String, Vec<Head>)> = old.iter().map(added_heads).collect();
     let next = |settings: &Settings| {
+        let (settings, names) = with_added(settings, &added);
+        let settings = &settings;
         let known = old
             .iter()
             .position(|learner| learner.settings().name == settings.name && goes_on(learner.settings(), settings));
@@ -408,9 +445,12 @@ fn configure(learners: Vec<Learner>, configured: &Configured) -> Vec<Learner> {
                 let mut learner = old.swap_remove(index);
                 learner.set_settings(settings.clone());
                 learner.set_names(configured.names.clone());
-                learner
+                learner.with_added_heads(&names)
             }
-            None => Learner::starting_at(settings.clone(), configured.names.clone(), configured.from),
+            None => {
+                let names_of_states = configured.names.clone();
+                Learner::starting_at(settings.clone(), names_of_states, configured.from).with_added_heads(&names)
+            }
         }
     };
     configured.critics.iter().map(next).collect()

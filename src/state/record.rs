@@ -1,6 +1,6 @@
 //! Records, and the groups in which they are stored and applied.
 
-use crate::learner::{Adoption, Learner, Settings};
+use crate::learner::{Adoption, HeadsChange, Learner, Settings};
 use crate::transition::Batch;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,8 @@ pub enum Record {
     Configured(Configured),
     /// From some row on another policy acts.
     NewPolicy(NewPolicy),
+    /// Heads of a critic go, and others come.
+    Heads(HeadsChange),
     /// A critic that was learned again from the retained rows takes the place of the one of its name.
     Rebuilt(Box<Learner>),
 }

@@ -104,12 +104,15 @@ impl Streams {
         Self::default()
     }
 
-    /// Bytes that a stream of states (`dim`,) takes here, its name and its session's of up to 32 bytes.
+    /// Bytes that a stream of states (`dim`,) takes here at most: its name, its policy's and those of its sessions may be as long
+    /// as the protocol allows.
     pub fn bytes_per_stream(dim: usize) -> usize {
-        const NAME: usize = 32;
+        const NAME: usize = 256;
         // The list of streams and the two indices have up to twice the room that they need.
         let entries = size_of::<Stream>() + size_of::<(String, u32)>() + size_of::<(u64, u32)>();
-        2 * entries + 3 * NAME + size_of::<u64>() * FINGERPRINTS + size_of::<f64>() * dim
+        // Its name, twice, its session's, and its policy's.
+        let names = 4 * NAME + FENCED_SESSIONS * (NAME + size_of::<String>());
+        2 * entries + names + size_of::<u64>() * FINGERPRINTS + size_of::<f64>() * dim
     }
 
     /// How many there are.

@@ -1,6 +1,9 @@
 //! Episodes that a column names, and the order of rows within them.
 
 use super::cell::Cell;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use std::collections::HashMap;
 
 /// Which episode each row belongs to, and where it stands there.
@@ -128,44 +131,10 @@ pub(super) fn moment(cell: Cell<'_>) -> Result<f64, String> {
 
 /// Seconds since 1970 of "2026-01-31T12:00:00.5+01:00"; the time of day, its fraction and its zone may be left out.
 fn iso_8601(text: &str) -> Option<f64> {
-    let digits = |from: usize, to: usize| -> Option<i64> {
-        text.get(from..to).filter(|part| part.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
-    };
-    let sign = |at: usize, wanted: &[u8]| text.as_bytes().get(at).is_some_and(|b| wanted.contains(b));
-    let (year, month, day) = (digits(0, 4)?, digits(5, 7)?, digits(8, 10)?);
-    if !sign(4, b"-") || !sign(7, b"-") || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    // Days from the civil calendar, years beginning in March.
-    let (shifted, march) = (if month <= 2 { year - 1 } else { year }, (month + 9) % 12);
-    let (era, of_era) = (shifted.div_euclid(400), shifted.rem_euclid(400));
-    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + (153 * march + 2) / 5 + day - 1 - 719_468;
-    let midnight = days as f64 * 86_400.0;
-    if text.len() == 10 {
-        return Some(midnight);
-    }
-    if !sign(10, b"T ") || !sign(13, b":") {
-        return None;
-    }
-    let (hour, minute) = (digits(11, 13)?, digits(14, 16)?);
-    let mut rest = text.get(16..)?;
-    let mut seconds = 0.0;
-    if let Some(after) = rest.strip_prefix(':') {
-        let end = after.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(after.len());
-        seconds = after[..end].parse().ok()?;
-        rest = &after[end..];
-    }
-    let zone = match rest.as_bytes() {
-        [] | [b'Z'] => 0.0,
-        [plus @ (b'+' | b'-'), ..] => {
-            let number = |part: Option<&str>| part?.parse::<i64>().ok();
-            let (hours, minutes) = (number(rest.get(1..3))?, number(rest.get(rest.len() - 2..))?);
-            let minutes = if rest.len() == 3 { 0 } else { minutes };
-            (hours * 60 + minutes) as f64 * if *plus == b'+' { 60.0 } else { -60.0 }
-        }
-        _ => return None,
-    };
-    Some(midnight + (hour * 60 + minute) as f64 * 60.0 + seconds - zone)
+    let with_zone = || text.parse::<Timestamp>().ok();
+    let in_utc = || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
+    let moment = with_zone().or_else(|| in_utc().map(|zoned| zoned.timestamp()))?;
+    Some(moment.as_duration().as_secs_f64())
 }
 
 #[cfg(test)]

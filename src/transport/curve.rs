@@ -20,6 +20,7 @@ use super::zmq::{Inbox, spawn};
 use super::zmtp::{self, GREETING_LEN, HeaderReader};
 use super::{
     Counters, CurveSettings, Limits, Phase, Publication, Reason, Reply, Request, SocketName, StartError, peer_number,
+    plain_number,
 };
 use crate::access::Rights;
 use crate::keys::SecretKey;
@@ -336,7 +337,8 @@ impl Shared {
         let number = peer_number(connection, *rights) | CURVE_BIT;
         flow.number.store(number, Ordering::Relaxed);
         flow.admitted.store(true, Ordering::Relaxed);
-        log::info!("event=client_admitted socket={} client={name} connection={connection}", flow.socket);
+        let shown = plain_number(connection);
+        log::info!("event=client_admitted socket={} client={name} connection={shown}", flow.socket);
         Some(number.to_string())
     }
 }

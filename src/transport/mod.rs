@@ -117,8 +117,8 @@ pub struct Endpoints {
 /// a late reply never reaches another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Number of the connection; its highest byte says what the peer may do ([`Peer::rights`]), so that nobody has to be
-    /// asked.
+    /// Number of the connection; its highest byte has the peer's rights ([`Peer::rights`]), and the bits above the lowest
+    /// [`CONNECTION_BITS`] are equal for connections of one address.
     pub connection: u64,
     /// Whether an empty frame came before the payload, as REQ sends it: then one goes before the reply.
     pub delimiter: bool,
@@ -126,6 +126,13 @@ pub struct Peer {
 
 /// Bits of [`Peer::connection`] below those that hold the rights.
 const NUMBER_BITS: u32 = 56;
+/// Bits of [`Peer::connection`] that count connections: at 1000 new ones a second they last for 34 years.
+pub const CONNECTION_BITS: u32 = 40;
+
+/// The number of a connection without that of its address, as log lines have it.
+fn plain_number(connection: u64) -> u64 {
+    connection & ((1 << CONNECTION_BITS) - 1)
+}
 
 impl Peer {
     /// What it may do.
@@ -299,6 +306,14 @@ pub fn start_answering(
     log_endpoints(&endpoints, &encrypted_endpoints);
     let (ingest, control, encrypted) = (ingest_queue, control_queue, encrypted_endpoints);
     Ok(Transport { endpoints, encrypted, ingest, control, replies, publish, counters, running })
+}
+
+/// Whether all endpoints of the settings can be bound now: they are, and given back.
+///
+/// # Errors
+/// If one is in use, or nothing can listen there.
+pub fn check_endpoints(settings: &Settings) -> Result<(), StartError> {
+    Bound::bind(settings).map(drop)
 }
 
 /// The public listeners and where they are bound.

@@ -2,7 +2,7 @@
 
 use super::turns::Watch;
 use super::zmtp::Room;
-use super::{Counters, Limits, Reason, Request, SHORT_BYTES, SocketName, peer_number};
+use super::{CONNECTION_BITS, Counters, Limits, Reason, Request, SHORT_BYTES, SocketName, peer_number, plain_number};
 use crate::access::{Access, Rights};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -19,6 +19,9 @@ pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// A log line about peers at most this often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Numbers of addresses. Two that have one number, since so many others came in between, share their turns.
+const ADDRESSES: u64 = 1 << 15;
 
 /// Descriptors of one connection: the peer's stream, and both ends of the one behind the gate.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
@@ -42,11 +45,20 @@ pub(super) struct Gate {
 #[derive(Default)]
 struct Register {
     connections: usize,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: HashMap<IpAddr, FromAddress>,
+    /// Addresses that have come; one that comes again is another.
+    addresses: u64,
     /// Identities that connected peers gave themselves, by socket.
     identities: HashSet<(SocketName, Vec<u8>)>,
     last_log: Option<Instant>,
     unlogged: u64,
+}
+
+/// The connections of one address.
+struct FromAddress {
+    connections: usize,
+    /// Number of the address, below [`ADDRESSES`].
+    number: u64,
 }
 
 impl Gate {
@@ -129,6 +141,7 @@ impl Gate {
 pub(super) struct ConnectionPermit {
     pub(super) gate: Arc<Gate>,
     pub(super) socket: SocketName,
+    /// Number of the connection, and above it that of its address.
     connection: u64,
     address: Option<IpAddr>,
     rights: Rights,
@@ -149,18 +162,24 @@ impl ConnectionPermit {
         if register.connections >= gate.limits.connections_max {
             return Err(Reason::TooManyConnections);
         }
+        let mut number = 0;
         if let Some(address) = address {
-            let from_address = register.by_address.entry(address).or_insert(0);
-            if *from_address >= gate.limits.connections_per_address_max {
+            // Number 0 is that of local sockets.
+            let next = register.addresses % (ADDRESSES - 1) + 1;
+            let new = FromAddress { connections: 0, number: next };
+            let from_address = register.by_address.entry(address).or_insert(new);
+            if from_address.connections >= gate.limits.connections_per_address_max {
                 return Err(Reason::TooManyFromAddress);
             }
-            *from_address += 1;
+            from_address.connections += 1;
+            number = from_address.number;
+            register.addresses += u64::from(number == next);
         }
         register.connections += 1;
         drop(register);
         gate.counters.socket(socket).connections.add(1);
         gate.counters.socket(socket).accepted.add(1);
-        let connection = gate.next_connection.fetch_add(1, Ordering::Relaxed);
+        let connection = gate.next_connection.fetch_add(1, Ordering::Relaxed) | number << CONNECTION_BITS;
         Ok(Self { gate: Arc::clone(gate), socket, connection, address, rights, identity: None })
     }
 
@@ -169,7 +188,7 @@ impl ConnectionPermit {
         peer_number(self.connection, self.rights)
     }
 
-    /// The number of the connection.
+    /// The number of the connection, and above it that of its address.
     #[cfg(feature = "curve")]
     pub(super) fn connection(&self) -> u64 {
         self.connection
@@ -198,7 +217,7 @@ impl ConnectionPermit {
     }
 
     pub(super) fn count_cut(&self, reason: Reason) {
-        self.gate.count_cut(self.socket, self.connection, self.address, reason);
+        self.gate.count_cut(self.socket, plain_number(self.connection), self.address, reason);
     }
 }
 
@@ -210,8 +229,8 @@ impl Drop for ConnectionPermit {
         register.connections -= 1;
         let Some(address) = self.address else { return };
         if let Some(from_address) = register.by_address.get_mut(&address) {
-            *from_address -= 1;
-            if *from_address == 0 {
+            from_address.connections -= 1;
+            if from_address.connections == 0 {
                 register.by_address.remove(&address);
             }
         }

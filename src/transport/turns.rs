@@ -1,10 +1,11 @@
 //! Requests that wait: a queue for each peer, taken from in turns, counted in bytes.
 //!
+//! Addresses have turns, and the connections of an address share its turns: many connections give a client no more of them.
 //! A peer's backlog stands behind its own first request only. Each peer has a share of the bytes, and all together have a
 //! total; a peer beyond its share is not read until its queue has become shorter. A peer that does not read its answers gets
-//! no turn, and what a peer that has left asked for is dropped.
+//! no turn, and the requests of a peer that has left are dropped.
 
-use super::SHORT_BYTES;
+use super::{CONNECTION_BITS, SHORT_BYTES};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -24,6 +25,11 @@ pub struct Share {
     pub total_bytes: usize,
 }
 
+/// The part of a connection's number that is the same for all connections of one address.
+fn group_of(peer: u64) -> u64 {
+    peer >> CONNECTION_BITS
+}
+
 /// A queue for each peer: the end at which items are put in, and the end at which they are taken.
 pub fn turns<T>(share: Share) -> (Entrance<T>, Turns<T>) {
     let (bell, rung) = bounded(1);
@@ -41,8 +47,10 @@ struct Shared<T> {
 
 struct State<T> {
     queues: HashMap<u64, Waiting<T>>,
-    /// Peers of which something waits, the one whose turn is next first.
+    /// Addresses of which something waits, the one whose turn is next first.
     order: VecDeque<u64>,
+    /// Of each of these its peers of which something waits, in the same way.
+    groups: HashMap<u64, VecDeque<u64>>,
     items: usize,
     bytes: usize,
     /// Peers that get no turn, since they do not read their answers.
@@ -59,6 +67,7 @@ impl<T> Default for State<T> {
         Self {
             queues: HashMap::new(),
             order: VecDeque::new(),
+            groups: HashMap::new(),
             items: 0,
             bytes: 0,
             paused: HashSet::new(),
@@ -89,7 +98,11 @@ impl<T> State<T> {
         let bytes = bytes + ITEM_BYTES;
         let waiting = self.queues.entry(peer).or_insert_with(|| Waiting { items: VecDeque::new(), bytes: 0 });
         if waiting.items.is_empty() {
-            self.order.push_back(peer);
+            let peers = self.groups.entry(group_of(peer)).or_default();
+            if peers.is_empty() {
+                self.order.push_back(group_of(peer));
+            }
+            peers.push_back(peer);
         }
         waiting.items.push_back((bytes, item));
         waiting.bytes += bytes;
@@ -97,9 +110,19 @@ impl<T> State<T> {
         self.bytes += bytes;
     }
 
-    /// Take the first item of the peer at this place of the order; its next one has its turn after those of all others.
-    fn take(&mut self, place: usize) -> T {
-        let peer = self.order.remove(place).expect("the place was found in the order");
+    /// Where the first peer in the order of turns is whose first item is as wanted: its address's place, and its own there.
+    fn find(&self, is_wanted: impl Fn(u64, &T) -> bool) -> Option<(usize, usize)> {
+        self.order.iter().enumerate().find_map(|(place, group)| {
+            let is_first = |&peer: &u64| is_wanted(peer, &self.queues[&peer].items[0].1);
+            self.groups[group].iter().position(is_first).map(|at| (place, at))
+        })
+    }
+
+    /// Take the first item of the peer at this place of the order; its address has its next turn after all others.
+    fn take(&mut self, (place, at): (usize, usize)) -> T {
+        let group = self.order.remove(place).expect("the place was found in the order");
+        let peers = self.groups.get_mut(&group).expect("an address in the order has peers");
+        let peer = peers.remove(at).expect("the place was found in the order");
         let waiting = self.queues.get_mut(&peer).expect("something waits of a peer in the order");
         let (bytes, item) = waiting.items.pop_front().expect("something waits of a peer in the order");
         waiting.bytes -= bytes;
@@ -108,9 +131,29 @@ impl<T> State<T> {
         if waiting.items.is_empty() {
             self.queues.remove(&peer);
         } else {
-            self.order.push_back(peer);
+            peers.push_back(peer);
+        }
+        if peers.is_empty() {
+            self.groups.remove(&group);
+        } else {
+            self.order.push_back(group);
         }
         item
+    }
+
+    /// Drop what waits of a peer.
+    fn drop_of(&mut self, peer: u64) -> Option<Waiting<T>> {
+        let waiting = self.queues.remove(&peer)?;
+        self.bytes -= waiting.bytes;
+        self.items -= waiting.items.len();
+        let group = group_of(peer);
+        let peers = self.groups.get_mut(&group)?;
+        peers.retain(|&known| known != peer);
+        if peers.is_empty() {
+            self.groups.remove(&group);
+            self.order.retain(|&known| known != group);
+        }
+        Some(waiting)
     }
 
     /// Those that have waited for room and have some now. Half of a share is to be free, so that a peer is not woken for
@@ -176,17 +219,14 @@ impl<T> Watch<T> {
     /// A peer has left: drop what it has asked for.
     pub fn leave(&self, peer: u64) {
         let mut state = self.0.state.lock();
-        let dropped = state.queues.remove(&peer);
-        if let Some(waiting) = &dropped {
-            state.bytes -= waiting.bytes;
-            state.items -= waiting.items.len();
-            state.order.retain(|&known| known != peer);
-        }
+        // Freed when the queues are free again.
+        let dropped = state.drop_of(peer);
         state.paused.remove(&peer);
         state.held.remove(&peer);
         state.gone.push(peer);
         state.wake(self.0.share);
         drop(state);
+        drop(dropped);
         self.ring();
     }
 
@@ -278,11 +318,8 @@ impl<T> Turns<T> {
     /// The first in the order of turns that is `wanted`; a peer whose first item is not wanted has to wait.
     pub fn next_of(&self, wanted: impl Fn(&T) -> bool) -> Option<T> {
         let mut state = self.shared.state.lock();
-        let has_turn = |peer: &u64| {
-            let item = &state.queues[peer].items[0].1;
-            (state.closed || !state.paused.contains(peer)) && wanted(item)
-        };
-        let place = state.order.iter().position(has_turn)?;
+        let has_turn = |peer, item: &T| (state.closed || !state.paused.contains(&peer)) && wanted(item);
+        let place = state.find(has_turn)?;
         let item = state.take(place);
         state.wake(self.shared.share);
         Some(item)
@@ -359,6 +396,23 @@ mod tests {
         drop(entrance);
         assert!(turns.is_over());
         assert_eq!(turns.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
+    fn many_connections_of_an_address_share_its_turns() {
+        let (entrance, turns) = turns(share(1 << 20, 1 << 20));
+        let many = |connection: u64| 7 << CONNECTION_BITS | connection;
+        (0..3).for_each(|connection| (0..2).for_each(|k| entrance.put(many(connection), 1, (connection, k))));
+        let one = 8 << CONNECTION_BITS;
+        (0..3).for_each(|k| entrance.put(one, 1, (9, k)));
+        entrance.leave(many(1));
+        let order: Vec<_> = std::iter::from_fn(|| turns.next()).collect();
+        assert_eq!(order, [(0, 0), (9, 0), (2, 0), (9, 1), (0, 1), (9, 2), (2, 1)]);
+        assert!(turns.is_empty() && turns.bytes() == 0);
+        (0..2).for_each(|connection| entrance.put(many(connection), 1, (connection, 5)));
+        (0..2).for_each(|connection| entrance.leave(many(connection)));
+        entrance.put(one, 1, (9, 5));
+        assert_eq!((turns.next(), turns.next()), (Some((9, 5)), None));
     }
 
     #[test]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from browser import Browser
 from client import Daemon
 
 Start = Callable[..., Daemon]
@@ -23,6 +24,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield launch
     for daemon in daemons:
         daemon.close()
+
+
+@pytest.fixture
+def page() -> Iterator[Browser]:
+    """A page of a browser of its own."""
+    page = Browser()
+    page.size(1400, 900)
+    yield page
+    page.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,4 @@
-"""The dashboard in a real browser. Without Chromium (Debian's package `chromium`) these tests are skipped, loudly.
-
-With CRITICD_SCREENSHOTS=DIRECTORY the pages are kept as pictures, to be looked at.
-"""
+"""The dashboard in a real browser. Without Chromium (Debian's package `chromium`) these tests are skipped, loudly."""
 
 from __future__ import annotations
 
@@ -10,108 +7,31 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import browser
 import numpy as np
 import pytest
 from browser import Browser, when
-from client import Array, Daemon, Map, pack
+from client import Array, Daemon, pack
 from conftest import Start
+from dashboard import (
+    PRINT,
+    Field,
+    Walk,
+    address,
+    assert_clean,
+    core_seconds,
+    shoot,
+    shown,
+    start_field,
+    start_walk,
+)
 from packages import package
 
 pytestmark = pytest.mark.skipif(
     browser.BINARY is None, reason="NOT TESTED: the dashboard, since there is no chromium (apt-get install chromium)"
 )
-
-SHOTS = os.environ.get("CRITICD_SCREENSHOTS")
-# A number that stands for what a canvas shows. (Reading its pixels instead makes the browser complain on the console.)
-PRINT = """(id => { const url = document.getElementById(id).toDataURL();
-    let sum = 0; for (let k = 0; k < url.length; k += 1) sum = (sum * 31 + url.charCodeAt(k)) % 4294967291;
-    return sum; })"""
-
-
-@pytest.fixture
-def page() -> Iterator[Browser]:
-    page = Browser()
-    page.size(1400, 900)
-    yield page
-    page.close()
-
-
-class Walk(threading.Thread):
-    """A particle that is pulled to the middle, some hundred rows a second. Only its first coordinate costs."""
-
-    def __init__(self, daemon: Daemon, dim: int = 3, seed: int = 0) -> None:
-        super().__init__(daemon=True)
-        self.push, self.dim, self.over = daemon.push(), dim, threading.Event()
-        self.generator = np.random.default_rng(seed)
-        self.state = self.generator.normal(size=dim)
-        self.sent = 0
-
-    def rows(self, count: int) -> Map:
-        states = [self.state]
-        for _ in range(count):
-            pulled = 0.9 * states[-1] + 0.3 * self.generator.normal(size=self.dim)
-            states.append(pulled)
-        self.state = self.generator.normal(size=self.dim)
-        rewards = [-float(s[0] ** 2) for s in states[:-1]]
-        ends = [False] * (count - 1) + [True]
-        return {"states": np.array(states), "rewards": np.array(rewards), "truncated": np.array(ends)}
-
-    def send(self, rows: int) -> None:
-        self.push.send(pack({"stream": "walk", "session": "run", "seq": self.sent, **self.rows(rows)}))
-        self.sent += rows
-
-    def run(self) -> None:
-        # Discounts are such that episodes outlast the horizon: a return that is cut off before does not count on the page.
-        while not self.over.wait(0.1):
-            self.send(20)
-
-    def stop(self) -> None:
-        self.over.set()
-        self.join()
-
-
-def address(daemon: Daemon) -> str:
-    return f"http://{daemon.endpoints['http']}/"
-
-
-def start_walk(start: Start, dim: int = 3) -> Daemon:
-    names = [["angle"], ["angle", "speed"], ["angle", "speed", "temperature"]][dim - 1]
-    config = f"state_dim = {dim}\nstate_names = {names}\n"
-    quick = ["discount=0.7", "dictionary_max=60", "evidence_rows=200", "starts=2", "refit_budget_s=60"]
-    manual = ["refit_first_rows=0", "refit_score_drop=0"]
-    return start(*(f"critic.{setting}" for setting in quick + manual), config=config)
-
-
-def shoot(page: Browser, name: str) -> None:
-    if SHOTS:
-        time.sleep(1)
-        page.screenshot(Path(SHOTS) / f"{name}.png")
-
-
-def core_seconds(daemon: Daemon) -> float:
-    """Processor time of the learner's thread so far."""
-    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
-        name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
-        if name == "core":
-            return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
-    raise KeyError("core")
-
-
-def assert_clean(page: Browser, daemon: Daemon) -> None:
-    """Nothing on the console, no request to anybody else."""
-    assert page.faults() == []
-    foreign = [url for url in page.requests() if not url.startswith((address(daemon), "about:", "data:"))]
-    assert foreign == [] and len(page.requests()) >= 5
-
-
-def shown(page: Browser, element: str) -> bool:
-    return page.run(
-        f"!document.getElementById('{element}').hidden && document.getElementById('{element}').offsetHeight > 0"
-    )
 
 
 def test_the_page_follows_what_is_learned(start: Start, page: Browser) -> None:
@@ -343,28 +263,6 @@ def test_a_change_of_the_world_turns_the_line_amber(start: Start, page: Browser)
     assert_clean(page, daemon)
 
 
-class Field:
-    """Episodes of one step from anywhere in a square: the reward is the return, so that the truth is known."""
-
-    def __init__(self, daemon: Daemon, dim: int = 2) -> None:
-        self.push, self.dim, self.sent = daemon.push(), dim, 0
-        self.generator = np.random.default_rng(8)
-
-    def send(self, rows: int, reward: Callable[[Array], Array], stream: str = "field") -> None:
-        states = self.generator.uniform(0, 1, (rows, self.dim))
-        noise = 0.05 * self.generator.normal(size=rows)
-        ends = np.ones(rows, bool)
-        batch = {"states": states, "next_states": states, "rewards": reward(states) + noise, "terminated": ends}
-        self.push.send(pack({"stream": stream, "seq": self.sent, **batch}))
-        self.sent += rows
-
-
-def start_field(start: Start, *settings: str) -> Daemon:
-    config = 'state_dim = 3\nstate_names = ["position", "slope", "load"]\n'
-    quiet = ("critic.refit_first_rows=0", "critic.refit_score_drop=0", "critic.discount=0.5")
-    return start(*quiet, *settings, config=config)
-
-
 def test_a_planted_error_is_among_the_worst_states_and_a_click_goes_there(start: Start, page: Browser) -> None:
     # Twelve states cannot carry a narrow spike.
     daemon = start_field(start, "critic.dictionary_max=12", "critic.drift_sensitivity=off")
@@ -537,6 +435,23 @@ def test_rows_that_are_refused_turn_the_line_amber(start: Start, page: Browser) 
     words = page.run("document.getElementById('trust-why').textContent")
     assert "1 message was refused" in words, words
     assert "wrong_dimension" in words and "criticd reset" in words
+    assert_clean(page, daemon)
+
+
+def test_deleted_files_call_for_no_restart(start: Start, page: Browser) -> None:
+    daemon = start_walk(start, dim=2)
+    Walk(daemon, dim=2, seed=9).send(100)
+    page.open(address(daemon))
+    page.wait("['wait', 'good'].includes(document.getElementById('trust')?.dataset.level)", "the line")
+    data = daemon.directory / "data"
+    for name in ("journal.sqlite", "journal.sqlite-wal"):
+        (data / name).rename(daemon.directory / name)
+    page.wait("document.getElementById('trust').dataset.level === 'bad'", "a red line")
+    words = page.run("document.getElementById('trust-why').textContent")
+    assert "was deleted or replaced" in words, words
+    assert "Do not stop or restart it" in words and "then restart" not in words
+    for name in ("journal.sqlite", "journal.sqlite-wal"):
+        (daemon.directory / name).rename(data / name)
     assert_clean(page, daemon)
 
 

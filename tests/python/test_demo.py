@@ -79,3 +79,16 @@ def test_no_daemon_is_said(tmp_path: Path) -> None:
     done = demo(f"--into={tmp_path}", folder=tmp_path)
     assert done.returncode == 1
     assert f"no daemon has written its endpoints into {tmp_path}" in done.stderr
+
+
+def test_an_agent_learns_until_time_is_up(tmp_path: Path) -> None:
+    command = [BINARY, "demo", "cartpole", "--seconds", "4", "--out", "pole.png"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=4 * PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"episode +1 .* return +\d+\.0 +mean of +1", done.stderr), done.stderr
+    assert "cartpole: " in done.stdout and "dictionary" in done.stdout
+    assert (tmp_path / "pole.png").stat().st_size > 10_000
+    command = [BINARY, "demo", "cartpole", "--seconds", "3", "--json"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=4 * PATIENCE_S)
+    document = json.loads(said.stdout)
+    assert document["episodes"] == len(document["returns"]) > 2 and document["rows"] == sum(document["returns"])

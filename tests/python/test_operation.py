@@ -217,6 +217,24 @@ def test_too_few_descriptors_are_refused_at_once(tmp_path: Path) -> None:
     assert refused.returncode == 1 and "ulimit -n" in refused.stderr, refused
 
 
+def test_too_little_memory_for_the_settings_is_named_at_the_start(tmp_path: Path) -> None:
+    data, limit = tmp_path / "data", 4 << 30
+    command = [BINARY, "serve", "--data-dir", str(data), "--http", "off", "--set", "state_dim=4"]
+    command += ["--set", "critic.dictionary_max=20000"]
+    for name in ("ingest", "control", "publish"):
+        command += [f"--{name}", "tcp://127.0.0.1:0"]
+
+    def little() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=little, text=True)
+    until(lambda: process.poll() is not None or (data / "endpoints.json").exists(), "it starts")
+    process.terminate()
+    log = process.communicate(timeout=PATIENCE_S)[1]
+    assert process.returncode == 0, log
+    assert "event=memory_may_not_suffice" in log and f'allowed_by="ulimit -v" bytes={limit}' in log, log
+
+
 def test_runs_are_told_apart_in_publications(start: Start) -> None:
     from client import receive
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import zipfile
 from pathlib import Path
@@ -306,10 +307,20 @@ def test_the_manifests_are_kubernetes_and_fit_the_image(start: Start) -> None:
     assert [str(port["containerPort"]) for port in container["ports"]] == image["EXPOSE"].split()
     assert image["VOLUME"] == [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "data"]
     # The daemon that is tested here answers what the cluster will ask for.
+    import urllib.error
     import urllib.request
 
     daemon = start()
     for probe in ("livenessProbe", "readinessProbe"):
         path = container[probe]["httpGet"]["path"]
-        with urllib.request.urlopen(f"http://{daemon.endpoints['http']}{path}", timeout=PATIENCE_S) as answer:
-            assert answer.status == 200
+        url = f"http://{daemon.endpoints['http']}{path}"
+        # A cluster asks until the answer is 200.
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+                    assert answer.status == 200
+                    break
+            except urllib.error.HTTPError as error:
+                assert error.code == 503 and time.monotonic() < deadline, error.read()
+                time.sleep(0.05)

@@ -216,7 +216,9 @@ def test_an_operator_runs_stops_kills_and_watches_it(tmp_path: Path) -> None:
             wanted = set(re.findall(r"\bcriticd_\w+", (ROOT / "examples" / "alerts.yml").read_text()))
             # Refusals are counted from the first one on; scores and alarms are there after a refit.
             later = {"criticd_rejected_total", "criticd_score_nats", "criticd_score_recent_nats"}
-            later.add("criticd_drift_alarms_total")
+            later |= {"criticd_drift_alarms_total", "criticd_coverage_ratio"}
+            # What returns say is there when so many have come.
+            later |= {"criticd_return_bias", "criticd_return_error"}
             assert len(wanted) > 5 and wanted - later <= measured, wanted - measured
         with step("kill -9, start, all rows are there"):
             pod.stop(signal.SIGKILL)

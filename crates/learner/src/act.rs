@@ -8,9 +8,10 @@ use crate::action::{ActionSpace, first_largest};
 use crate::math::dense::dot;
 use crate::math::kernel::Profile;
 use crate::random::{mix, uniform};
-use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch};
+use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
 use crate::transition::{Invalid, InvalidCode};
 use nalgebra::{DMatrix, DVector};
+use std::sync::Arc;
 
 /// Newton steps in a box, and the candidates that they start from.
 const STEPS: usize = 6;
@@ -78,7 +79,7 @@ pub struct Decision {
 /// A snapshot of Q, laid out for decisions.
 #[derive(Clone, Debug)]
 pub struct Actor {
-    evaluator: Evaluator,
+    evaluator: Arc<Evaluator>,
     space: ActionSpace,
     copies: DMatrix<f64>,
     /// Coordinates (C, width) of the actions that are always looked at.
@@ -101,7 +102,8 @@ impl Actor {
     ///
     /// # Errors
     /// If it is the value of states.
-    pub fn new(evaluator: Evaluator) -> Result<Self, Invalid> {
+    pub fn new(evaluator: impl Into<Arc<Evaluator>>) -> Result<Self, Invalid> {
+        let evaluator = evaluator.into();
         let snapshot = evaluator.snapshot();
         let Some(actions) = &snapshot.actions else {
             return Err(Invalid::new(
@@ -119,6 +121,29 @@ impl Actor {
     /// The actions there are.
     pub fn space(&self) -> &ActionSpace {
         &self.space
+    }
+
+    /// Its snapshot.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        self.evaluator.snapshot()
+    }
+
+    /// Multiplications that a decision takes, about, among so many candidates, or those that are always looked at. `ucb` asks for
+    /// the variance of each of them, the others for that of the action they take.
+    pub fn work(&self, candidates: Option<usize>, exploration: Exploration) -> usize {
+        /// Of a kernel value, beside those of its coordinates.
+        const KERNEL: usize = 32;
+        let (m, dim) = (self.snapshot().dictionary.nrows(), self.snapshot().dim());
+        let looked_at = candidates.unwrap_or(self.candidates.len() / self.space.width());
+        let climbs = if candidates.is_none() && self.space.choices() == 0 { STARTS * STEPS * 3 } else { 0 };
+        let (rankings, variances) = match exploration {
+            Exploration::Ucb(_) => (1, looked_at.saturating_add(1)),
+            // Q and the copy that acts.
+            Exploration::Thompson => (2, 1),
+            Exploration::Greedy | Exploration::EpsilonGreedy(_) | Exploration::Softmax(_) => (1, 1),
+        };
+        let kernels = looked_at.saturating_mul(rankings).saturating_add(climbs).saturating_mul(KERNEL + dim);
+        m.saturating_mul(kernels.saturating_add(variances.saturating_mul(m)))
     }
 
     /// Choose an action.

@@ -9,8 +9,7 @@
 //! that is cut is lost in this way, and no bias enters.
 
 use crate::math::returns::chains;
-use crate::transition::Rows;
-use crate::transition::probability;
+use crate::transition::{MAGNITUDE_MAX, Rows, probability};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -81,8 +80,8 @@ impl ActionSpace {
             return Err(format!("an action has {} numbers here, not {}", self.numbers(), action.len()));
         }
         match self {
-            Self::Box { .. } => match action.iter().find(|value| !value.is_finite()) {
-                Some(value) => Err(format!("{value} is not a finite number")),
+            Self::Box { .. } => match action.iter().find(|value| !value.is_finite() || value.abs() > MAGNITUDE_MAX) {
+                Some(value) => Err(format!("{value} is not a finite number, or is beyond {MAGNITUDE_MAX:e}")),
                 None => {
                     out.extend_from_slice(action);
                     Ok(())

@@ -4,6 +4,7 @@
 //! predict what the policy that acts will meet: importance ratios weight the critic's rows, and not those of heads.
 
 mod bank;
+mod footprint;
 mod published;
 mod ring;
 
@@ -12,11 +13,13 @@ mod tests;
 
 pub use bank::{Bank, Solution};
 pub(crate) use bank::{Block, RowNodes};
+pub use footprint::{bytes_max, bytes_per_stream};
 pub use published::{HeadBasis, HeadEvaluation, HeadsSnapshot};
 
-use crate::transition::Rows;
+use crate::transition::{Batch, Invalid, InvalidCode, MAGNITUDE_MAX, Rows};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 
 /// Longest name of a head, bytes.
 pub const NAME_MAX: usize = 256;
@@ -238,6 +241,13 @@ impl Head {
         Ok(())
     }
 
+    /// The reward columns that it asks for.
+    pub fn reward_columns(&self) -> impl Iterator<Item = usize> {
+        let cumulant = if let Cumulant::Reward(column) = self.cumulant { Some(column) } else { None };
+        let share = if let Continuation::Reward(column) = self.continuation { Some(column) } else { None };
+        [cumulant, share, self.weight].into_iter().flatten()
+    }
+
     /// Whether it asks for the times of rows.
     pub fn needs_time(&self) -> bool {
         matches!(self.rate, Rate::Timescale(_))
@@ -293,6 +303,115 @@ pub fn check_row(heads: &[Head], rows: &Rows, i: usize) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The demands of a set of heads on a row, beyond the numbers of its columns. Their size does not grow with the heads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demands {
+    time: bool,
+    /// Numbers that an action needs at least.
+    actions: usize,
+    /// Reward columns that lie in \[0, 1\].
+    shares: BTreeSet<usize>,
+    /// Reward columns that are not negative.
+    weights: BTreeSet<usize>,
+}
+
+impl Demands {
+    /// The demands of all these heads together.
+    pub fn of<'a>(heads: impl IntoIterator<Item = &'a Head>) -> Self {
+        let mut all = Self::default();
+        for head in heads {
+            all.time |= head.needs_time();
+            if let Cumulant::Action(index) = head.cumulant {
+                all.actions = all.actions.max(index + 1);
+            }
+            if let Continuation::Reward(column) = head.continuation {
+                all.shares.insert(column);
+            }
+            all.weights.extend(head.weight);
+        }
+        all
+    }
+
+    /// Add the demands of `other`.
+    pub fn join(&mut self, other: &Self) {
+        self.time |= other.time;
+        self.actions = self.actions.max(other.actions);
+        self.shares.extend(&other.shares);
+        self.weights.extend(&other.weights);
+    }
+
+    /// The first of these rows that lacks a field, and that field.
+    pub fn lacking(&self, rows: &Rows, range: Range<usize>) -> Option<(usize, &'static str)> {
+        if *self == Self::default() {
+            return None;
+        }
+        range.into_iter().find_map(|i| {
+            let has_time = rows.times.get(i).is_some_and(|time| time.is_finite());
+            let action = if rows.actions_per_row == 0 { &[][..] } else { rows.action(i) };
+            let share = |&column: &usize| (0.0..=1.0).contains(&rows.reward(i)[column]);
+            let weight = |&column: &usize| rows.reward(i)[column] >= 0.0;
+            let what = if self.time && !has_time {
+                "time"
+            } else if action.len() < self.actions || action[..self.actions].iter().any(|number| !number.is_finite()) {
+                "action with as many numbers"
+            } else if !self.shares.iter().all(share) {
+                "continuation in [0, 1]"
+            } else if !self.weights.iter().all(weight) {
+                "weight from 0 on"
+            } else {
+                return None;
+            };
+            Some((i, what))
+        })
+    }
+
+    /// Whether every row of `batch` has what heads ask for.
+    ///
+    /// # Errors
+    /// The field that the first row at fault lacks, and its index.
+    pub fn check(&self, batch: &Batch) -> Result<(), Invalid> {
+        let fault = |code, field, index, message: String| Err(Invalid { code, field, index: Some(index), message });
+        for i in 0..batch.len() {
+            if self.time && batch.time(i).is_none() {
+                let message = "is required: heads with a timescale learn here".to_owned();
+                return fault(InvalidCode::MissingField, batch.key("time", "times"), i, message);
+            }
+            let numbers = batch.action(i).map_or(0, <[f64]>::len);
+            if numbers < self.actions {
+                let message = format!("must have {} numbers, which heads learn from, has {numbers}", self.actions);
+                return fault(InvalidCode::WrongDimension, batch.key("action", "actions"), i, message);
+            }
+            let learned = &batch.action(i).unwrap_or_default()[..self.actions];
+            if let Some(number) = learned.iter().find(|number| !number.is_finite() || number.abs() > MAGNITUDE_MAX) {
+                let message = format!("{number:e} is beyond {MAGNITUDE_MAX:e}, and heads learn from it");
+                return fault(InvalidCode::OutOfRange, batch.key("action", "actions"), i, message);
+            }
+            let columns = self.shares.iter().chain(&self.weights).max().map_or(0, |last| last + 1);
+            if batch.rewards_per_row() < columns {
+                let message =
+                    format!("must have {columns} numbers, which heads learn from, has {}", batch.rewards_per_row());
+                return fault(InvalidCode::WrongDimension, batch.key("reward", "rewards"), i, message);
+            }
+            for &column in &self.shares {
+                let value = batch.reward(i)[column];
+                if !(0.0..=1.0).contains(&value) {
+                    let message =
+                        format!("number {column} is the continuation of a head and lies in [0, 1], is {value}");
+                    return fault(InvalidCode::OutOfRange, batch.key("reward", "rewards"), i, message);
+                }
+            }
+            for &column in &self.weights {
+                let value = batch.reward(i)[column];
+                if value < 0.0 {
+                    let message = format!("number {column} is the weight of a head and not negative, is {value}");
+                    return fault(InvalidCode::OutOfRange, batch.key("reward", "rewards"), i, message);
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 fn finite(name: &str, value: f64) -> Result<(), String> {

@@ -1,22 +1,25 @@
-//! Improvement: Q of acting as well as is known, by sweeps over rows that are at hand (fitted Q iteration).
+//! Improvement: Q of the best policy that the kept rows support, by sweeps over them (fitted Q iteration).
 //! ```text
 //! y_t = r_t + gamma_t clip(max_a Q(x'_t, a), low, high);   u = (S + ridge I)^-1 Phi' y          docs/mathematics.md (A4)
 //! ```
 //! S and its factor are those of the model that has learned the rows, so that a sweep costs O(n m C) for C actions. Rows of old
-//! policies are as good as new ones, since each sweep asks anew which action is best. The clip is not optional: without it the
+//! policies are as good as new ones, since each sweep takes the best action again. The clip is not optional: without it the
 //! sweeps of a kernel that overshoots between its data do not stay bounded.
 
 use crate::action::{ActionSpace, first_largest};
 use crate::batch::BatchError;
-use crate::math::dense::{Cholesky, Matrix, Op, View, multiply, product, solve_lower};
+use crate::math::dense::{Cholesky, Matrix, Op, View, dot, multiply, product, solve_lower};
 use crate::math::evidence::KeepGoing;
 use crate::math::kernel::Points;
 use crate::math::posterior::Scale;
 use crate::model::Model;
 use crate::random::{mix, normal};
+use crate::settings::Settings;
 use crate::snapshot::{Ask, Evaluator, Snapshot};
 use crate::transition::Rows;
-use std::collections::VecDeque;
+use nalgebra::DMatrix;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 /// Rows whose kernel values are worked out at once.
@@ -31,6 +34,11 @@ const FAR: f64 = 0.99;
 const SETTLED: f64 = 3e-4;
 /// Fits whose mean acts where sweeps do not come to rest: the last ones, which they swing about.
 const FITS: usize = 5;
+/// Randomised copies of Q that a critic keeps.
+pub const COPIES: usize = 8;
+
+/// Rows before a terminal one that are kept where not all rows are.
+const BEFORE_END: usize = 60;
 
 /// What is to be improved, and on which rows.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +57,84 @@ pub struct Improvement<'a> {
     pub seed: u64,
 }
 
+/// Kernel weights that choose actions: those of Q after the sweeps, and of its copies, in the units of the model's dictionary, so
+/// that a change of its scale does not change them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Acting {
+    /// (m, 1 + copies).
+    weights: Matrix,
+}
+
+impl Acting {
+    /// (m, 1 + copies), Q first.
+    pub fn weights(&self) -> &Matrix {
+        &self.weights
+    }
+
+    /// Whether the weights fit a dictionary of m elements, which a file may contradict.
+    pub fn is_consistent(&self, m: usize) -> bool {
+        self.weights.cols() >= 1 && self.weights.rows() <= m && self.weights.is_finite()
+    }
+
+    /// Let `snapshot`, of the model whose scale is `signal`, act by these weights; elements that its dictionary has gained since
+    /// have none.
+    pub fn act(&self, signal: f64, snapshot: &mut Snapshot) {
+        let (m, known) = (snapshot.dictionary.nrows(), self.weights.rows());
+        let weight = |i: usize, h: usize| if i < known { self.weights.at(i, h) / signal } else { 0.0 };
+        snapshot.weights = DMatrix::from_fn(m, 1, |i, _| weight(i, 0));
+        if let Some(actions) = &mut snapshot.actions {
+            actions.copies = DMatrix::from_fn(m, self.weights.cols() - 1, |i, h| weight(i, 1 + h));
+        }
+    }
+}
+
+/// Let the action that `weights` (m,) of the dictionary of `model` prefer be that of each successor of `rows`.
+pub(crate) fn prefer(model: &Model, space: &ActionSpace, weights: &[f64], rows: &mut Rows) {
+    let (candidates, dim, width) = (space.candidates(), rows.dim, space.width());
+    let choices = candidates.len() / width;
+    for from in (0..rows.len()).step_by(BLOCK) {
+        let block = from..rows.len().min(from + BLOCK);
+        let values = covariances(model, &successors(rows, block.clone(), &candidates, width));
+        for (k, i) in block.enumerate() {
+            let of = |c: usize| dot(&values.col(k * choices + c)[..weights.len()], weights);
+            let values: Vec<f64> = (0..choices).map(of).collect();
+            let best = first_largest(&values) * width;
+            rows.next_states[(i + 1) * dim - width..(i + 1) * dim].copy_from_slice(&candidates[best..best + width]);
+        }
+    }
+}
+
+/// Inputs (k C, D) of the successors of a block of `rows` with each of the candidates (C, `width`).
+fn successors(rows: &Rows, block: Range<usize>, candidates: &[f64], width: usize) -> Vec<f64> {
+    let dim = rows.dim;
+    let mut out = Vec::with_capacity(block.len() * candidates.len() / width * dim);
+    for i in block {
+        for action in candidates.chunks_exact(width) {
+            out.extend_from_slice(&rows.next_state(i)[..dim - width]);
+            out.extend_from_slice(action);
+        }
+    }
+    out
+}
+
+/// Kernel values (m, n) of the dictionary of `model` with inputs (n, D).
+fn covariances(model: &Model, inputs: &[f64]) -> Matrix {
+    let (dictionary, dim) = (model.dictionary(), model.inputs().dim());
+    let kernel = dictionary.kernel();
+    let basis = Points::new(kernel.projected_dim(dim), &kernel.project(dim, dictionary.elements()));
+    let points = kernel.project(dim, &model.inputs().normalise(inputs));
+    let mut out = Matrix::zeros(dictionary.len(), inputs.len() / dim);
+    kernel.block(&basis, &points, &mut out.view_mut());
+    out
+}
+
 /// Q as the sweeps have left it.
 #[derive(Clone, Debug)]
 pub struct Improved {
-    /// Kernel weights (m, 1 + copies) in the units of a snapshot: those of Q, and of each copy.
-    pub weights: Matrix,
+    /// The weights that choose actions.
+    pub acting: Acting,
+    /// Scale of the model that has learned the rows.
+    signal: f64,
     /// The rows, with the action that Q prefers as that of each successor.
     pub rows: Rows,
     /// Sweeps made.
@@ -65,20 +146,13 @@ pub struct Improved {
 }
 
 impl Improved {
-    /// Let `snapshot`, of a model that follows the preferred actions, act by these weights.
-    ///
-    /// # Panics
-    /// If its dictionary has another size.
+    /// Let `snapshot`, of a model that follows the preferred actions and has the scale of the one that was improved, act by these
+    /// weights.
     pub fn act_by(&self, snapshot: &mut Snapshot) {
-        let (weights, m) = (self.weights.to_nalgebra(), snapshot.dictionary.nrows());
-        assert_eq!(weights.nrows(), m, "weights of the same dictionary");
-        snapshot.weights = weights.columns(0, 1).into_owned();
-        if let Some(actions) = &mut snapshot.actions {
-            actions.copies = weights.columns(1, weights.ncols() - 1).into_owned();
-        }
+        self.acting.act(self.signal, snapshot);
     }
 
-    /// Whether the last sweep changed next to nothing.
+    /// Whether the last sweep hardly changed any value.
     pub fn settled(&self) -> bool {
         self.change < SETTLED
     }
@@ -141,8 +215,8 @@ impl Improvement<'_> {
         let posterior = self.model.solve()?;
         let system = posterior.factor(self.model.statistics())?;
         let scale = posterior.scale();
-        let bounds = self.bounds();
-        let sweeps_max = if self.discount_max() >= FAR { SWEEPS_FAR } else { SWEEPS };
+        let bounds = Bounds::of(self.rows, self.model.settings());
+        let sweeps_max = if discount_max(self.rows, self.model.settings()) >= FAR { SWEEPS_FAR } else { SWEEPS };
         let kept = self.keep(keep_going)?;
         let mut maxima = self.maxima_before();
         let mut fits: VecDeque<Matrix> = VecDeque::with_capacity(FITS);
@@ -159,13 +233,9 @@ impl Improvement<'_> {
             sweeps += 1;
         }
         // Where sweeps have come to rest those before the last are only on the way there.
-        let mut weights = if change < SETTLED { fits[fits.len() - 1].clone() } else { mean(&fits) };
+        let weights = if change < SETTLED { fits[fits.len() - 1].clone() } else { mean(&fits) };
         let rows = self.with_preferred(&weights, &kept, keep_going)?;
-        for h in 0..weights.cols() {
-            // Q = k_m'w in units of the model's kernel, which is `signal` times that of the dictionary.
-            weights.col_mut(h).iter_mut().for_each(|w| *w /= scale.signal);
-        }
-        Ok(Improved { weights, rows, sweeps, change, clipped })
+        Ok(Improved { acting: Acting { weights }, signal: scale.signal, rows, sweeps, change, clipped })
     }
 
     /// Q and its copies.
@@ -173,25 +243,8 @@ impl Improvement<'_> {
         1 + self.copies
     }
 
-    fn discount_max(&self) -> f64 {
-        let own = self.model.settings().discount;
-        (0..self.rows.len()).map(|i| self.rows.discount(i, own)).fold(0.0, f64::max)
-    }
-
     fn reward(&self, i: usize) -> f64 {
         self.rows.reward(i)[self.model.settings().rewards[0]]
-    }
-
-    /// r_min / (1 - gamma) to r_max / (1 - gamma), and 0 where a row terminates. Where nothing is discounted a value adds up at
-    /// most as many rewards as there are rows.
-    fn bounds(&self) -> Bounds {
-        let horizon = (1.0 / (1.0 - self.discount_max())).min(self.rows.len().max(1) as f64);
-        let ends = if self.rows.terminated.contains(&true) { 0.0 } else { f64::NAN };
-        let rewards = || (0..self.rows.len()).map(|i| horizon * self.reward(i));
-        Bounds {
-            low: rewards().fold(f64::INFINITY, f64::min).min(ends),
-            high: rewards().fold(f64::NEG_INFINITY, f64::max).max(ends),
-        }
     }
 
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> {
@@ -201,25 +254,11 @@ impl Improvement<'_> {
 
     /// Inputs (k C, D) of the successors of a block of rows with each candidate.
     fn successors(&self, block: Range<usize>, candidates: &[f64]) -> Vec<f64> {
-        let (dim, width) = (self.rows.dim, self.space.width());
-        let mut out = Vec::with_capacity(block.len() * candidates.len() / width * dim);
-        for i in block {
-            for action in candidates.chunks_exact(width) {
-                out.extend_from_slice(&self.rows.next_state(i)[..dim - width]);
-                out.extend_from_slice(action);
-            }
-        }
-        out
+        successors(self.rows, block, candidates, self.space.width())
     }
 
     fn covariances(&self, inputs: &[f64]) -> Matrix {
-        let (dictionary, dim) = (self.model.dictionary(), self.rows.dim);
-        let kernel = dictionary.kernel();
-        let basis = Points::new(kernel.projected_dim(dim), &kernel.project(dim, dictionary.elements()));
-        let points = kernel.project(dim, &self.model.inputs().normalise(inputs));
-        let mut out = Matrix::zeros(dictionary.len(), inputs.len() / dim);
-        kernel.block(&basis, &points, &mut out.view_mut());
-        out
+        covariances(self.model, inputs)
     }
 
     fn block(&self, block: Range<usize>, candidates: &[f64]) -> Block {
@@ -264,19 +303,8 @@ impl Improvement<'_> {
     fn maxima_before(&self) -> Matrix {
         let mut out = Matrix::zeros(self.rows.len(), self.columns());
         let Some(before) = self.before else { return out };
-        let candidates = self.space.candidates();
-        let choices = candidates.len() / self.space.width();
-        for block in self.blocks() {
-            let inputs = self.successors(block.clone(), &candidates);
-            // States of rows have been checked when they came in.
-            let Ok(found) = before.evaluate(&inputs, Ask::MEAN) else { continue };
-            let values = found.mean.column(0);
-            for i in block.clone().filter(|&i| !self.rows.terminated[i]) {
-                let from = (i - block.start) * choices;
-                let best = (from..from + choices).map(|k| values[k]).fold(f64::NEG_INFINITY, f64::max);
-                (0..out.cols()).for_each(|h| *out.at_mut(i, h) = best);
-            }
-        }
+        let largest = largest(before, self.rows, self.space);
+        (0..out.cols()).for_each(|h| out.col_mut(h).copy_from_slice(&largest));
         out
     }
 
@@ -366,7 +394,85 @@ impl Improvement<'_> {
     }
 }
 
+/// The largest discount behind a row.
+fn discount_max(rows: &Rows, settings: &Settings) -> f64 {
+    (0..rows.len()).map(|i| rows.discount(i, settings.discount)).fold(0.0, f64::max)
+}
+
+/// The largest Q of each successor (n,), 0 behind a terminal row.
+fn largest(q: &Evaluator, rows: &Rows, space: &ActionSpace) -> Vec<f64> {
+    let (candidates, width) = (space.candidates(), space.width());
+    let choices = candidates.len() / width;
+    let mut out = vec![0.0; rows.len()];
+    for from in (0..rows.len()).step_by(BLOCK) {
+        let block = from..rows.len().min(from + BLOCK);
+        let inputs = successors(rows, block.clone(), &candidates, width);
+        // States of rows have been checked when they came in.
+        let Ok(found) = q.evaluate(&inputs, Ask::MEAN) else { continue };
+        let values = found.mean.column(0);
+        for i in block.filter(|&i| !rows.terminated[i]) {
+            let at = (i - from) * choices;
+            out[i] = (at..at + choices).map(|k| values[k]).fold(f64::NEG_INFINITY, f64::max);
+        }
+    }
+    out
+}
+
+/// The regression that the next sweep would be, as rows: targets of (A4) as rewards, and nothing behind them.
+pub(crate) fn regression(rows: &Rows, settings: &Settings, space: &ActionSpace, q: &Evaluator) -> Rows {
+    let (bounds, largest) = (Bounds::of(rows, settings), largest(q, rows, space));
+    let mut out = rows.clone();
+    for (i, next) in largest.into_iter().enumerate() {
+        let follows = if rows.terminated[i] { 0.0 } else { rows.discount(i, settings.discount) * bounds.clip(next) };
+        out.rewards[i * rows.rewards_per_row + settings.rewards[0]] += follows;
+        out.discounts[i] = 0.0;
+    }
+    out
+}
+
+/// At most `max` rows to improve on, in their order: the first `endings`, and of the others the last [`BEFORE_END`] of episodes that
+/// terminated, since few rows show outcomes to avoid or to reach; then others by chance. Each is a chain of its own.
+pub(crate) fn sample(rows: &Rows, endings: usize, max: usize, seed: u64) -> Rows {
+    // Rows from here to the terminal row of the episode, by stream.
+    let mut to_end: HashMap<u32, usize> = HashMap::new();
+    let mut order: Vec<(bool, u64, usize)> = Vec::with_capacity(rows.len());
+    for i in (0..rows.len()).rev() {
+        let steps = to_end.entry(rows.streams[i]).or_insert(usize::MAX);
+        if rows.terminated[i] {
+            *steps = 0;
+        } else if rows.truncated[i] {
+            *steps = usize::MAX;
+        }
+        order.push((*steps >= BEFORE_END && i >= endings, mix(&[seed, i as u64]), i));
+        *steps = steps.saturating_add(1);
+        if rows.starts_chain[i] {
+            *steps = usize::MAX;
+        }
+    }
+    order.sort_unstable();
+    order.truncate(max);
+    let mut kept: Vec<usize> = order.into_iter().map(|(_, _, i)| i).collect();
+    kept.sort_unstable();
+    let mut out = rows.without_rows();
+    kept.into_iter().for_each(|i| out.extend(rows, i..i + 1));
+    out.starts_chain.fill(true);
+    out.truncated.iter_mut().zip(&out.terminated).for_each(|(cut, ends)| *cut = !ends);
+    out
+}
+
 impl Bounds {
+    /// r_min / (1 - gamma) to r_max / (1 - gamma), and 0 where a row terminates. Where nothing is discounted a value adds up at
+    /// most as many rewards as there are rows.
+    fn of(rows: &Rows, settings: &Settings) -> Self {
+        let horizon = (1.0 / (1.0 - discount_max(rows, settings))).min(rows.len().max(1) as f64);
+        let ends = if rows.terminated.contains(&true) { 0.0 } else { f64::NAN };
+        let rewards = || (0..rows.len()).map(|i| horizon * rows.reward(i)[settings.rewards[0]]);
+        Self {
+            low: rewards().fold(f64::INFINITY, f64::min).min(ends),
+            high: rewards().fold(f64::NEG_INFINITY, f64::max).max(ends),
+        }
+    }
+
     fn clip(self, value: f64) -> f64 {
         value.clamp(self.low, self.high)
     }
@@ -393,4 +499,48 @@ fn mean(fits: &VecDeque<Matrix>) -> Matrix {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Episodes of `lengths` rows of one state variable and two actions; the first ones terminate.
+    fn episodes(lengths: &[usize], terminated: usize) -> Rows {
+        let mut rows = Rows::new(3, 1);
+        for (k, &length) in lengths.iter().enumerate() {
+            for step in 0..length {
+                let last = step + 1 == length;
+                let x = rows.len() as f64;
+                rows.states.extend([x, 1.0, 0.0]);
+                rows.next_states.extend([x + 1.0, 1.0, 0.0]);
+                rows.rewards.push(1.0);
+                rows.discounts.push(f64::NAN);
+                rows.ratios.push(1.0);
+                rows.streams.push(0);
+                rows.terminated.push(last && k < terminated);
+                rows.truncated.push(last && k >= terminated);
+                rows.starts_chain.push(step == 0);
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn rows_before_terminal_ones_are_kept_first() {
+        let rows = episodes(&[100, 500, 400], 1);
+        let kept = sample(&rows, 0, 90, 7);
+        assert_eq!(kept.len(), 90);
+        let places: Vec<usize> = (0..90).map(|i| kept.state(i)[0] as usize).collect();
+        assert!((40..100).all(|place| places.contains(&place)), "the last 60 of the episode that terminated");
+        assert!(places.windows(2).all(|w| w[0] < w[1]) && places.iter().any(|&place| place >= 600));
+        assert!(kept.starts_chain.iter().all(|&starts| starts), "each is a chain of its own");
+        let (ended, cut) =
+            (kept.terminated.iter().filter(|&&t| t).count(), kept.truncated.iter().filter(|&&t| t).count());
+        assert_eq!((ended, cut), (1, 89));
+        // Rows that were kept for how episodes end come before all others.
+        let first = sample(&rows, 20, 90, 7);
+        assert!((0..20).all(|i| first.state(i)[0] as usize == i));
+        assert_eq!(sample(&rows, 0, 90, 7).states, kept.states, "the same rows again");
+    }
 }

@@ -1,9 +1,12 @@
 //! The learner: stepped through the window, asked for refits, given candidates to judge.
 
+mod actions;
 mod follow;
+mod heads;
 mod policy;
 mod rebuild;
 
+use crate::improve::Acting;
 use crate::math::drift::Finding;
 use crate::math::kernel::Hyperparameters;
 use crate::math::posterior::SolveError;
@@ -13,8 +16,11 @@ use crate::settings::{Settings, VarianceKind};
 use crate::snapshot::Snapshot;
 use crate::watch::{Alarm, DriftSensitivity};
 use crate::window::Window;
+use actions::ActionRows;
+pub use actions::INPUT_ROWS_MAX;
 use follow::Following;
 pub use follow::{COPIES_MAX, KEPT_MAX};
+pub use heads::HeadsChange;
 use policy::Policies;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -33,6 +39,8 @@ const SCORED_ROWS_MIN: u64 = 32;
 const SCORE_SLACK: f64 = 0.1;
 /// Share of rows that found the dictionary full, since the last refit ended, that asks for another.
 const FULL_SHARE: f64 = 0.02;
+/// One over the share of rows that must be new before actions are improved again.
+const IMPROVE_SHARE: u64 = 20;
 
 /// What a learner reports of a step or a verdict, for the daemon to log and publish.
 #[derive(Clone, Debug, PartialEq)]
@@ -255,6 +263,25 @@ pub struct Learner {
     following: Following,
     #[serde(default)]
     policies: Policies,
+    /// Rows of a critic of action values; none for values of states.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    action_rows: Option<Box<ActionRows>>,
+    /// The weights that choose actions, from the first improvement on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    acting: Option<Acting>,
+    /// Rows learned when the last improvement ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    improved_at: u64,
+    /// Names of the heads that were added at run time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    added: Vec<String>,
+    /// Whether a refit selected kernel and dictionary. A missing value means yes, unless this is the first model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    selected: Option<bool>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// An adoption as it is recorded, with the model itself, so that a replay need not select it again.
@@ -266,18 +293,31 @@ pub struct Adoption {
     #[serde(default)]
     alarm: Option<Alarm>,
     model: Box<Model>,
+    /// The weights that choose actions, if the refit improved them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    acting: Option<Acting>,
+    /// Whether nothing was selected: the next selection is due as it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    improves_alone: bool,
 }
 
 impl Adoption {
-    /// Whether what was read from a file is of one piece.
+    /// Whether the parts agree, which a file may contradict.
     pub fn is_consistent(&self) -> bool {
-        self.model.is_consistent()
+        let m = self.model.dictionary().len();
+        self.model.is_consistent() && self.acting.as_ref().is_none_or(|acting| acting.is_consistent(m))
     }
 }
 
 impl Learner {
     /// A critic that has seen nothing. `names` are those of the state variables.
     pub fn new(settings: Settings, names: Option<Vec<String>>) -> Self {
+        Self::starting_at(settings, names, 0)
+    }
+
+    /// A critic that has seen nothing and learns rows as they are: of action values, rows between inputs of Q
+    /// ([`crate::action::ActionValue::rows`]). `names` are those of the numbers of a state, or of an input.
+    pub fn of_inputs(settings: Settings, names: Option<Vec<String>>) -> Self {
         let mut learner = Self {
             next_refit: u64::MAX,
             settings,
@@ -294,6 +334,11 @@ impl Learner {
             refits: 0,
             following: Following::default(),
             policies: Policies::default(),
+            action_rows: None,
+            acting: None,
+            improved_at: 0,
+            added: Vec::new(),
+            selected: None,
         };
         learner.schedule();
         learner
@@ -301,10 +346,14 @@ impl Learner {
 
     /// A critic that learns from the rows from offset `first_row` on, at which there are rows already.
     pub fn starting_at(settings: Settings, names: Option<Vec<String>>, first_row: u64) -> Self {
-        Self { first_row, learned: first_row, ..Self::new(settings, names) }
+        if settings.action_value.is_some() {
+            let action_rows = Some(Box::new(ActionRows::starting_at(first_row)));
+            return Self { action_rows, ..Self::of_inputs(settings, names) };
+        }
+        Self { first_row, learned: first_row, ..Self::of_inputs(settings, names) }
     }
 
-    /// Whether what was read from a file is of one piece.
+    /// Whether the parts agree, which a file may contradict.
     pub fn is_consistent(&self) -> bool {
         let model = self.model.as_ref().is_none_or(|model| model.is_consistent());
         model
@@ -312,12 +361,19 @@ impl Learner {
             && self.policies.is_consistent()
             && self.settings.are_valid()
             && self.first_row <= self.learned
+            && self.action_rows.as_ref().is_none_or(|rows| rows.is_consistent(&self.settings))
+            && self.acting.as_ref().is_none_or(|acting| {
+                self.model.as_ref().is_some_and(|model| acting.is_consistent(model.dictionary().len()))
+            })
             && self.model.is_some() == (self.generation > 0)
     }
 
     /// Offset of the first row that it may still have to see: behind the last one learned, but for those that a fork would
     /// begin with.
     pub fn replay_from(&self) -> u64 {
+        if self.action_rows.is_some() {
+            return self.learned();
+        }
         if self.model.is_some() { self.looks_back_to() } else { self.first_row }
     }
 
@@ -328,7 +384,10 @@ impl Learner {
 
     /// Offset of the first row of the world and the policy as they are, as far as is known: refits leave out those before.
     pub fn changed_at(&self) -> u64 {
-        self.following.changed_at()
+        match self.following.changed_at() {
+            0 => 0,
+            changed_at => self.arrival(changed_at),
+        }
     }
 
     /// Whether a fork is learning beside the model.
@@ -366,6 +425,7 @@ impl Learner {
         if let Some(model) = &mut self.model {
             model.set_settings(&settings);
         }
+        self.following.let_heads_go(&settings.heads);
         let schedule = |s: &Settings| (s.refit_first_rows, s.refit_growth, s.refit_rows_max);
         let rescheduled = schedule(&settings) != schedule(&self.settings);
         self.settings = settings;
@@ -380,7 +440,10 @@ impl Learner {
 
     /// Take over the names of the state variables; the present model keeps those that it has.
     pub fn set_names(&mut self, names: Option<Vec<String>>) {
-        self.names = names;
+        // A critic of action values has added those of actions.
+        if self.action_rows.is_none() || self.names.is_none() {
+            self.names = names;
+        }
     }
 
     /// The present model, once there is one.
@@ -388,9 +451,9 @@ impl Learner {
         self.model.as_deref()
     }
 
-    /// Rows learned so far: the offset behind the last.
+    /// Rows learned so far, as far as it is known what follows them: the offset behind the last.
     pub fn learned(&self) -> u64 {
-        self.learned
+        self.arrived(self.learned)
     }
 
     /// 0 before the first model, 1 for the data-driven one, then one more with each adoption.
@@ -400,7 +463,7 @@ impl Learner {
 
     /// Offset at which the next refit by row count is due; none if they are switched off.
     pub fn next_refit(&self) -> Option<u64> {
-        (self.next_refit != u64::MAX).then_some(self.next_refit)
+        (self.next_refit != u64::MAX).then(|| self.arrival(self.next_refit))
     }
 
     /// Whether a refit has been handed out and not yet come back.
@@ -417,8 +480,13 @@ impl Learner {
         if let Some((seed, at)) = FAULT.get().filter(|&(seed, _)| seed == self.settings.seed) {
             assert!(at != self.learned && at != u64::MAX, "a fault made on purpose in the learner with seed {seed}");
         }
-        let mut events = Vec::new();
-        self.learn_up_to(window, window.end(), &mut events);
+        let mut events = if self.action_rows.is_some() {
+            self.step_actions()
+        } else {
+            let mut events = Vec::new();
+            self.learn_up_to(window, window.end(), &mut events);
+            events
+        };
         let full = self.model.as_ref().is_some_and(|model| model.counts().novel_when_full > 0);
         if full && !self.full_reported {
             self.full_reported = true;
@@ -470,6 +538,7 @@ impl Learner {
 
     /// Leave out the rows before offset `offset` that have not been learned, as if they had been lost: chains are cut there.
     pub fn skip_to(&mut self, offset: u64) {
+        let offset = self.skip_actions(offset).unwrap_or(offset);
         match &mut self.model {
             Some(model) => model.cut_running_chains(),
             None => self.first_row = offset,
@@ -482,12 +551,20 @@ impl Learner {
     /// can be dropped elsewhere, unless it is kept for a world that may come back.
     pub fn adopt(&mut self, adoption: Adoption) -> Option<Box<Model>> {
         let old = self.install(adoption.model, adoption.alarm);
+        // An improvement selects nothing.
+        let selected = !adoption.improves_alone || self.is_selected();
         (self.generation, self.refits) = (adoption.generation, adoption.refits);
+        self.set_selected(selected);
+        self.acting = adoption.acting;
+        // Only where it counts, so that checkpoints of before are those of today.
+        self.improved_at = if self.settings.improves() { self.learned } else { 0 };
         self.score_at_job = None;
-        self.refit_ended_at = self.learned;
         self.no_room_before = self.counts().novel_when_full;
         self.full_reported = false;
-        self.schedule();
+        if !adoption.improves_alone {
+            self.refit_ended_at = self.learned;
+            self.schedule();
+        }
         old
     }
 
@@ -504,6 +581,9 @@ impl Learner {
         }
         if self.requested {
             return Some(RefitTrigger::Requested);
+        }
+        if self.learned < self.next_refit && self.improvement_due() {
+            return Some(RefitTrigger::Improvement);
         }
         // A fork is refitted once it is the model.
         if self.settings.refit_first_rows == 0 || self.is_forked() {
@@ -526,22 +606,29 @@ impl Learner {
         }
     }
 
+    /// Whether enough rows have come since the last improvement: as many as the settings say, and a twentieth of all.
+    fn improvement_due(&self) -> bool {
+        let rows = self.settings.improve_rows.max(self.learned / IMPROVE_SHARE);
+        self.settings.improves() && self.learned >= self.improved_at + rows
+    }
+
     /// What a refit needs. From here on one is running, until [`Learner::adopt`] or [`Learner::refit_failed`].
     ///
     /// # Errors
     /// If there is no value function to start from. Then [`Learner::refit_failed`] makes the next one due later.
     pub fn refit_job(&mut self, window: &Window, trigger: RefitTrigger) -> Result<RefitJob, SnapshotError> {
         self.requested = false;
-        let current = self.snapshot(false)?;
+        let current = self.snapshot_of(false, Model::value_snapshot)?;
         self.score_at_job = self.model.as_ref().map(|model| model.score());
         Ok(RefitJob {
             settings: self.settings.clone(),
-            window: window.clone(),
+            window: self.rows(window).clone(),
             current,
             names: self.names.clone(),
+            endings: self.endings(),
             trigger,
             dictionary_share: refit::DICTIONARY_SHARE,
-            from: self.changed_at(),
+            from: self.following.changed_at(),
             seed: self.settings.seed.wrapping_add(self.refits + 1),
         })
     }
@@ -551,13 +638,14 @@ impl Learner {
         self.score_at_job = None;
         self.refits += 1;
         self.refit_ended_at = self.learned;
+        self.improved_at = self.learned;
         self.no_room_before = self.counts().novel_when_full;
         self.schedule();
     }
 
     /// When the next refit by row count is due, counted from the end of the last one.
     fn schedule(&mut self) {
-        self.schedule_after(self.refit_ended_at.saturating_sub(self.changed_at()));
+        self.schedule_after(self.refit_ended_at.saturating_sub(self.following.changed_at()));
     }
 
     /// When the next refit by row count is due, after one that `known` rows were behind.
@@ -577,7 +665,9 @@ impl Learner {
     /// # Panics
     /// If the window has forgotten rows that were not learned.
     pub fn try_adopt(&mut self, candidate: Candidate, window: &Window) -> Verdict {
-        if self.model.is_some() {
+        if self.action_rows.is_some() {
+            self.following.events = self.step_actions();
+        } else if self.model.is_some() {
             let mut events = Vec::new();
             self.learn_up_to(window, window.end(), &mut events);
             self.following.events = events;
@@ -600,8 +690,9 @@ impl Learner {
     /// # Panics
     /// If the window has forgotten rows that the candidate lacks, or holds rows that were not learned.
     pub fn judge(&self, mut candidate: Candidate, window: &Window) -> Judgement {
+        let window = self.rows(window);
         assert_eq!(self.learned, window.end(), "both models are judged on the same rows");
-        let (from, changed_at) = (candidate.from, self.changed_at());
+        let (from, changed_at) = (candidate.from, self.following.changed_at());
         if from < changed_at {
             return Judgement::Reject { report: candidate.report, why: Rejection::Outdated { from, changed_at } };
         }
@@ -617,10 +708,12 @@ impl Learner {
             return Judgement::Reject { report, why };
         }
         let scores = self.compared_scores(&candidate).map(|(before, after, _)| (before, after));
-        let Candidate { mut model, alarm, .. } = candidate;
+        let Candidate { mut model, alarm, acting, .. } = candidate;
         model.set_settings(&self.settings);
         model.reset_score();
-        let adoption = Adoption { generation: self.generation + 1, refits: self.refits + 1, alarm, model };
+        let improves_alone = report.trigger == RefitTrigger::Improvement;
+        let (generation, refits) = (self.generation + 1, self.refits + 1);
+        let adoption = Adoption { generation, refits, alarm, model, acting, improves_alone };
         Judgement::Adopt { adoption, report, scores }
     }
 
@@ -629,6 +722,14 @@ impl Learner {
         let stopgap = self.generation <= 1;
         if !candidate.model.is_sound() {
             return Some(Rejection::NoPosterior);
+        }
+        if self.missing_heads() > 0 {
+            // The present model cannot answer what is asked of it.
+            return None;
+        }
+        if self.settings.leaves_chain() {
+            // It follows another policy, or a better one, than the model that it would be compared with.
+            return None;
         }
         if candidate.report.selection.is_some() {
             // It was compared with the present model on held-out returns before it was rebuilt.
@@ -664,12 +765,25 @@ impl Learner {
     /// # Errors
     /// Before the first model, or if the system cannot be solved: then the last snapshot is still the best there is.
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SnapshotError> {
+        self.snapshot_of(variance, Model::snapshot)
+    }
+
+    fn snapshot_of(
+        &self,
+        variance: bool,
+        take: fn(&Model, bool) -> Result<Snapshot, SolveError>,
+    ) -> Result<Snapshot, SnapshotError> {
         let needed = self.settings.warmup_rows as u64;
         let model = self.model.as_ref().ok_or(SnapshotError::NotReady { rows: self.learned, needed })?;
-        let mut snapshot = Snapshot { generation: self.generation, offset: self.learned, ..model.snapshot(variance)? };
+        let mut snapshot = Snapshot { generation: self.generation, offset: self.learned(), ..take(model, variance)? };
+        if let Some(acting) = &self.acting {
+            acting.act(model.signal(), &mut snapshot);
+        }
         // No refit has checked yet what the data support: until then the prior's deviation is the honest one.
+        // Improvements make generations, and select nothing.
+        let selected = self.generation > 1 && (!self.settings.improves() || self.is_selected());
         snapshot.provisional =
-            self.generation <= 1 && self.settings.refit_first_rows > 0 && self.settings.variance != VarianceKind::Model;
+            !selected && self.settings.refit_first_rows > 0 && self.settings.variance != VarianceKind::Model;
         if let Some(variance) = snapshot.variance.as_mut().filter(|_| snapshot.provisional) {
             variance.fill(0.0);
         }

@@ -13,9 +13,8 @@ mod written;
 pub use pass::Counts;
 pub use scoring::Score;
 
-use crate::action::ActionValue;
 use crate::contest::Foretold;
-use crate::heads::{Bank, HeadsSnapshot};
+use crate::heads::{Bank, Head, HeadsSnapshot};
 use crate::math::backfill::BackfillBuffer;
 use crate::math::dense::{Matrix, dot};
 use crate::math::dictionary::Dictionary;
@@ -35,6 +34,7 @@ use pass::{Pass, Rule, Work, refresh_interval};
 use returns::Returns;
 use scoring::Prequential;
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::ops::Range;
 use streams::Streams;
 use weights::{Tuning, Weights, unknown_arrivals};
@@ -145,9 +145,23 @@ impl Model {
         let running = self.running();
         let (diagonal, floor) = (self.basis.kernel().diagonal(), self.settings.noise_floor);
         if let Some(heads) = &mut self.heads {
-            heads.tune(&running, diagonal, floor)?;
+            heads.tune(&running, diagonal, floor, self.statistics.rows)?;
         }
         Ok(())
+    }
+
+    /// [`Model::tune_heads`], where there are twice as many rows as when that was done last: noise and scale settle, and it costs
+    /// many solutions. Where no system can be solved they stay as they are.
+    fn retune_heads(&mut self) {
+        let rows = self.statistics.rows;
+        if self.heads.as_ref().is_some_and(|heads| heads.tuning_is_due(rows)) && self.tune_heads().is_err() {
+            self.counts.failed_refreshes += 1;
+        }
+    }
+
+    /// The same model that knows no heads.
+    pub(crate) fn without_heads(self) -> Self {
+        Self { heads: None, ..self }
     }
 
     /// Log evidence of each head, nats; empty where there is none.
@@ -173,6 +187,9 @@ impl Model {
         let mut empty = Self::with_dictionary(settings, inputs, &hyperparameters, dictionary);
         empty.set_lambda(self.lambda);
         (empty.weights.scale, empty.returns.spread) = (self.weights.scale, self.returns.spread.clone());
+        if let (Some(heads), Some(known)) = (&mut empty.heads, &self.heads) {
+            heads.take_scales(known);
+        }
         empty
     }
 
@@ -187,10 +204,14 @@ impl Model {
         }
         self.lambda = lambda;
         // Where held-out returns choose the ridge, no evidence of returns may tune it, at lambda = 1 either.
-        let leaves_chain = self.settings.action_value.as_ref().is_some_and(ActionValue::leaves_chain);
-        if lambda < 1.0 || self.settings.selects_by_returns() || leaves_chain {
+        if lambda < 1.0 || self.settings.selects_by_returns() || self.settings.leaves_chain() {
             self.pass().follow_rows();
         }
+    }
+
+    /// Scale of its values: the kernel is so many times that of the dictionary.
+    pub(crate) fn signal(&self) -> f64 {
+        self.weights.scale.signal
     }
 
     /// lambda of its recursion.
@@ -294,9 +315,40 @@ impl Model {
             rho_max: kept.rho_max,
             forgetting: kept.forgetting,
             action_value: kept.action_value,
+            action_names: kept.action_names,
             heads: kept.heads,
             ..settings.clone()
         };
+        self.let_heads_go(&settings.heads);
+    }
+
+    /// Forget the heads that are not among those `wanted`.
+    pub(super) fn let_heads_go(&mut self, wanted: &[Head]) {
+        let wanted: HashMap<&str, &Head> = wanted.iter().map(|head| (head.name.as_str(), head)).collect();
+        let stays = |head: &Head| wanted.get(head.name.as_str()).is_some_and(|other| *other == head);
+        if self.settings.heads.iter().all(stays) {
+            return;
+        }
+        self.settings.heads.retain(stays);
+        let bank = self.heads.take().map(|mut bank| {
+            bank.retain(stays);
+            bank
+        });
+        self.heads = bank.filter(|bank| !bank.heads().is_empty());
+    }
+
+    /// Learn these heads from the first row on, each with noise and scale of the one of its name, if there is one.
+    ///
+    /// # Panics
+    /// If rows have been learned already.
+    pub(crate) fn want_heads(&mut self, heads: &[Head]) {
+        assert_eq!(self.statistics.rows, 0, "rows were learned without these heads");
+        let before = self.heads.take();
+        self.settings.heads = heads.to_vec();
+        self.start_heads();
+        if let (Some(heads), Some(known)) = (&mut self.heads, &before) {
+            heads.take_scales(known);
+        }
     }
 
     /// Hyperparameters as tuned so far, in normalised coordinates.
@@ -461,6 +513,7 @@ impl Model {
             (work.running, work.running_states, work.nodes.points) = Default::default();
         }
         self.work = Some(work);
+        self.retune_heads();
     }
 
     fn resolve(&mut self, work: &mut Work) {
@@ -468,7 +521,7 @@ impl Model {
         solve.inverts = self.pass().gains() > 0;
         self.close_running(running, running_states, points, covariances);
         let tuning = Tuning {
-            wanted: self.settings.estimate_scale,
+            wanted: self.settings.estimate_scale && !self.settings.leaves_chain(),
             noise_floor: self.settings.noise_floor,
             bias: self.basis.kernel().bias_variance,
         };
@@ -684,11 +737,26 @@ impl Model {
         self.basis.dictionary.set_tolerance(tolerance);
     }
 
-    /// The value function as everybody may evaluate it. `generation`, `revision`, `offset` and `time` are the caller's.
+    /// The value function and the heads for evaluation by others. `generation`, `revision`, `offset` and `time` are the
+    /// caller's.
     ///
     /// # Errors
-    /// If the system cannot be solved or the weights are not finite.
+    /// If a system cannot be solved or the weights are not finite.
     pub fn snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
+        let mut snapshot = self.value_snapshot(variance)?;
+        if let Some(heads) = &self.heads {
+            let (dictionary, signal) = (&self.basis.dictionary, self.weights.scale.signal);
+            // Values are there even if heads cannot be solved.
+            snapshot.heads = HeadsSnapshot::of(heads, &self.running(), dictionary, signal, variance).ok();
+        }
+        Ok(snapshot)
+    }
+
+    /// As [`Model::snapshot`], without the heads.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn value_snapshot(&self, variance: bool) -> Result<Snapshot, SolveError> {
         let running = self.running();
         let posterior = Posterior::solve(&self.statistics, &running, self.weights.scale)?;
         let Scale { signal, .. } = self.weights.scale;
@@ -705,13 +773,6 @@ impl Model {
             Some(posterior.variance_matrix(&self.basis.dictionary, &covariance).to_nalgebra())
         } else {
             None
-        };
-        let heads = match &self.heads {
-            None => None,
-            Some(heads) => {
-                let solution = heads.solve(&running)?;
-                Some(HeadsSnapshot::of(heads, &solution, &self.basis.dictionary, signal, variance.is_some()))
-            }
         };
         let (m, dim) = (self.basis.len(), self.basis.dim());
         Ok(Snapshot {
@@ -733,7 +794,7 @@ impl Model {
             returns: self.returns.publish(&self.basis.dictionary, signal, self.settings.rewards.len()),
             provisional: false,
             actions: self.settings.action_value.as_ref().map(|of| Actions::of(of.space.clone())),
-            heads,
+            heads: None,
         })
     }
 }

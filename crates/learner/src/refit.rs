@@ -1,5 +1,6 @@
 //! Model selection: a [`RefitJob`] in, a [`Candidate`] or a reason why not out; one pure function with a stop flag.
 
+mod actions;
 mod by_evidence;
 mod by_returns;
 mod climb;
@@ -17,7 +18,7 @@ pub use error::{DeadEnd, Lack, RefitError};
 pub use first_guess::initial_hyperparameters;
 pub use job::{Candidate, RefitJob};
 pub use referee::{CandidateReport, LambdaReport, SelectionReport};
-pub use report::{AscentReport, HeldBound, RefitReport, RefitTrigger, VariableReport, Verdict};
+pub use report::{AscentReport, HeldBound, ImprovementReport, RefitReport, RefitTrigger, VariableReport, Verdict};
 pub use search::{EvidenceKind, StructureReport};
 
 use crate::diagnostics::Diagnostic;
@@ -27,6 +28,7 @@ use crate::settings::{Settings, rows_of_its_own};
 use crate::snapshot::{Inputs, Snapshot};
 use crate::transition::Rows;
 use crate::watch::Alarm;
+use report::GAP_TOO_LARGE;
 use screening::Dependence;
 
 /// Fewer rows than this say nothing about five hyperparameters.
@@ -61,6 +63,9 @@ struct Prepared<'a> {
 /// # Errors
 /// Any reason for which the present model should stay.
 pub fn run(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -> Result<Candidate, RefitError> {
+    if let Some(of) = job.settings.action_value.as_ref().filter(|of| of.leaves_chain()) {
+        return actions::run(job, of, keep_going, time_left);
+    }
     // The errors of a stopgap have not been watched, so that these rows are seen for the first time.
     let unseen = job.current.generation <= 1;
     select_since_changes(job, unseen, CHANGES_MAX, keep_going, time_left)
@@ -85,7 +90,7 @@ fn select_since_changes(
         return Ok(candidate);
     }
     // What all rows have chosen is there to be compared with, and to be taken where there is no time for more.
-    let current = Snapshot { generation: job.current.generation.max(2), ..candidate.model.snapshot(false)? };
+    let current = Snapshot { generation: job.current.generation.max(2), ..candidate.model.value_snapshot(false)? };
     let since = RefitJob { from: alarm.finding.since, current, ..job.asked_of(job.window.clone()) };
     match select_since_changes(&since, unseen, most - 1, keep_going, time_left) {
         Ok(found) => {
@@ -100,7 +105,7 @@ fn select_since_changes(
 /// The first change that shows in the errors of rows before they are learned, if enough rows have come since for a model of
 /// their own. A model of two worlds may err alike in both.
 fn change_in_passing(job: &RefitJob, model: &Model, keep_going: KeepGoing<'_>) -> Result<Option<Alarm>, RefitError> {
-    let mut passing = model.emptied();
+    let mut passing = model.emptied().without_heads();
     passing.start_watch();
     if passing.watch().is_none() {
         return Ok(None);
@@ -158,7 +163,7 @@ fn select(job: &RefitJob, keep_going: KeepGoing<'_>, time_left: KeepGoing<'_>) -
     look(keep_going)?;
     let inputs = first_guess::normalisation(&rows, settings, job.names.clone());
     look(keep_going)?;
-    let dependence = Dependence::new(&rows, &inputs, settings.kinds(rows.dim));
+    let dependence = Dependence::new(&rows, &inputs, &settings.kinds(rows.dim));
     look(keep_going)?;
     let prepared = Prepared { job, rows: &rows, inputs: &inputs, dependence: &dependence };
     if settings.selects_by_returns() {

@@ -6,6 +6,7 @@ use crate::math::embedding::StateKind;
 use crate::math::kernel::{Hyperparameters, NoiseModel, Profile};
 use crate::watch::DriftSensitivity;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Which covariance a critic's model selection uses \[JS09, section 5.2\].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -111,6 +112,11 @@ pub struct Settings {
     /// What is learned of actions, whose coordinates are then the last ones of each state; none for values of states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action_value: Option<ActionValue>,
+    /// Names of the discrete actions, one for each; empty where they have none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub action_names: Vec<String>,
+    /// Rows between two improvements, at least 1, with [`Successor::Improve`].
+    pub improve_rows: u64,
     /// What each state variable is (D,); empty if all are real. Of another length than states are, they cannot be used: the
     /// first model then takes all for real, and refits fail and say why ([`Settings::check_dim`]).
     pub state_kinds: Vec<StateKind>,
@@ -200,6 +206,8 @@ impl Default for Settings {
             kernel: KernelKind::default(),
             profile: Profile::Matern52,
             action_value: None,
+            action_names: Vec::new(),
+            improve_rows: 200,
             state_kinds: Vec::new(),
             noise: NoiseModel::default(),
             variance: VarianceKind::default(),
@@ -249,6 +257,8 @@ impl Settings {
     pub fn first_lambda(&self) -> f64 {
         match self.lambda {
             _ if self.noise == NoiseModel::White => 1.0,
+            _ if self.improves() => 0.0,
+            Lambda::Auto if self.leaves_chain() => 0.0,
             Lambda::Fixed(lambda) => lambda,
             Lambda::Auto if self.selection == SelectionKind::Evidence => 1.0,
             Lambda::Auto => LAMBDA_START,
@@ -291,11 +301,11 @@ impl Settings {
     /// Whether they fit states (`dim`,).
     ///
     /// # Errors
-    /// If `state_kinds` is for states of another dimension.
+    /// If `state_kinds` is for states of another dimension; the coordinates of actions need no kind.
     pub fn check_dim(&self, dim: usize) -> Result<(), KindsMismatch> {
         match self.state_kinds.len() {
             0 => Ok(()),
-            kinds if kinds == dim => Ok(()),
+            kinds if kinds == dim || kinds + self.action_width() == dim => Ok(()),
             kinds => Err(KindsMismatch { kinds, dim }),
         }
     }
@@ -310,9 +320,50 @@ impl Settings {
         self.action_value.as_ref().is_some_and(|of| of.successor == Successor::Expected) && self.choices() > 0
     }
 
-    /// What each variable of states (`dim`,) is; empty for all real.
-    pub fn kinds(&self, dim: usize) -> &[StateKind] {
-        if self.state_kinds.len() == dim { &self.state_kinds } else { &[] }
+    /// Kind of each variable of inputs (`dim`,); empty for all real. Coordinates of actions are real.
+    pub fn kinds(&self, dim: usize) -> Cow<'_, [StateKind]> {
+        match self.state_kinds.len() {
+            0 => Cow::Borrowed(&[]),
+            kinds if kinds == dim => Cow::Borrowed(&self.state_kinds),
+            kinds if kinds + self.action_width() == dim => {
+                let actions = std::iter::repeat_n(StateKind::Real, self.action_width());
+                self.state_kinds.iter().copied().chain(actions).collect()
+            }
+            _ => Cow::Borrowed(&[]),
+        }
+    }
+
+    /// Coordinates that actions add to those of a state; 0 for values of states.
+    pub fn action_width(&self) -> usize {
+        self.action_value.as_ref().map_or(0, |of| of.space.width())
+    }
+
+    /// Whether a row may be followed by another input than the next row of its chain has.
+    pub fn leaves_chain(&self) -> bool {
+        self.action_value.as_ref().is_some_and(ActionValue::leaves_chain)
+    }
+
+    /// Whether actions are improved.
+    pub fn improves(&self) -> bool {
+        self.action_value.as_ref().is_some_and(|of| of.successor == Successor::Improve)
+    }
+
+    /// Names of the discrete actions: those of the settings, or their numbers. Empty for a box and for values of states.
+    pub fn action_names(&self) -> Vec<String> {
+        (0..self.choices()).map(|a| self.action_names.get(a).cloned().unwrap_or_else(|| a.to_string())).collect()
+    }
+
+    /// Names of the numbers of an input of Q, from the names of the state variables (`dim`,), if they have any.
+    pub fn input_names(&self, names: Option<Vec<String>>, dim: usize) -> Vec<String> {
+        let mut names = names.unwrap_or_else(|| (0..dim).map(|d| format!("state_{d}")).collect());
+        match &self.action_value {
+            Some(of) if of.space.choices() > 0 => {
+                names.extend(self.action_names().iter().map(|name| format!("action={name}")));
+            }
+            Some(of) => names.extend(of.space.names()),
+            None => {}
+        }
+        names
     }
 }
 

@@ -175,9 +175,14 @@ pub struct Evaluation {
 }
 
 impl Snapshot {
-    /// State dimension D.
+    /// Numbers of an input: state dimension D, and the coordinates of an action where it is the value of actions.
     pub fn dim(&self) -> usize {
         self.inputs.dim()
+    }
+
+    /// State dimension D.
+    pub fn state_dim(&self) -> usize {
+        self.dim() - self.actions.as_ref().map_or(0, |of| of.space.width())
     }
 
     /// Mean of V and what else is asked for and carried, at states (n, D), row-major. The model is laid out anew on
@@ -189,6 +194,24 @@ impl Snapshot {
         let mut out = Evaluation::default();
         Layout::new(self, ask.needs_variance()).evaluate(self, states, ask, &mut Scratch::default(), &mut out)?;
         Ok(out)
+    }
+
+    /// A copy that gives means alone: without variance, spread of returns and heads, m (D + H) numbers in place of m².
+    pub fn without_variance(&self) -> Self {
+        // Field by field: a whole copy would first copy what it leaves out.
+        let Self { critic, hyperparameters, inputs, dictionary, weights, actions, .. } = self;
+        Self {
+            critic: critic.clone(),
+            hyperparameters: hyperparameters.clone(),
+            inputs: inputs.clone(),
+            dictionary: dictionary.clone(),
+            weights: weights.clone(),
+            actions: actions.clone(),
+            variance: None,
+            returns: None,
+            heads: None,
+            ..*self
+        }
     }
 
     /// Mean, and variance where it is asked for and carried, of the heads numbered `which` at states (n, D), row-major.

@@ -1,7 +1,10 @@
 //! The words of the domain: transitions as producers send them, checked once, and as learners read them.
 
+mod kept;
 pub mod probability;
 
+pub use self::kept::ACTION_NUMBERS_MAX;
+use self::kept::put_action;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 use std::fmt;
@@ -461,6 +464,11 @@ impl Batch {
         self.parts.discounts.as_ref().map(|v| v[i])
     }
 
+    /// The name of a field on the wire, where one transition has other names than many.
+    pub(crate) fn key(&self, one: &'static str, many: &'static str) -> &'static str {
+        self.parts.name(one, many)
+    }
+
     /// Unix seconds of row i, if the producer gives it.
     pub fn time(&self, i: usize) -> Option<f64> {
         self.parts.times.as_ref().map(|v| v[i])
@@ -566,7 +574,7 @@ pub struct Rows {
     pub starts_chain: Vec<bool>,
     /// Numbers per action A that are kept; 0 where actions are not wanted.
     pub actions_per_row: usize,
-    /// (n, A), row-major; NaN where a row has no action of that length.
+    /// (n, A), row-major; NaN where the action of a row has fewer numbers, or none.
     pub actions: Vec<f64>,
     /// Whether times are kept.
     pub keeps_times: bool,
@@ -591,14 +599,24 @@ impl Rows {
         &self.actions[i * self.actions_per_row..(i + 1) * self.actions_per_row]
     }
 
+    /// Keep actions (A,) and times of the rows to come; those so far have none, but for what was kept already.
+    pub(crate) fn widen(&mut self, actions_per_row: usize, times: bool) {
+        if actions_per_row > self.actions_per_row {
+            let mut wider = Vec::with_capacity(self.len() * actions_per_row);
+            (0..self.len()).for_each(|i| put_action(&mut wider, self.action(i), actions_per_row));
+            (self.actions, self.actions_per_row) = (wider, actions_per_row);
+        }
+        if times && !self.keeps_times {
+            self.keeps_times = true;
+            self.times.resize(self.len(), f64::NAN);
+        }
+    }
+
     /// Append rows `range` of `batch`'s actions and times, where they are kept.
     fn extend_kept(&mut self, batch: &Batch, range: Range<usize>) {
         for i in range {
             let width = self.actions_per_row;
-            match batch.action(i).filter(|action| action.len() == width) {
-                Some(action) => self.actions.extend_from_slice(action),
-                None => self.actions.extend(std::iter::repeat_n(f64::NAN, width)),
-            }
+            put_action(&mut self.actions, batch.action(i).unwrap_or_default(), width);
             if self.keeps_times {
                 self.times.push(batch.time(i).unwrap_or(f64::NAN));
             }
@@ -717,13 +735,10 @@ impl Rows {
         self.terminated.extend_from_slice(&other.terminated[range.clone()]);
         self.truncated.extend_from_slice(&other.truncated[range.clone()]);
         self.starts_chain.extend_from_slice(&other.starts_chain[range.clone()]);
-        if self.actions_per_row > 0 {
-            assert_eq!(other.actions_per_row, self.actions_per_row, "dimensions agree");
-            let a = self.actions_per_row;
-            self.actions.extend_from_slice(&other.actions[range.start * a..range.end * a]);
-        }
+        let width = self.actions_per_row;
+        range.clone().for_each(|i| put_action(&mut self.actions, other.action(i), width));
         if self.keeps_times {
-            self.times.extend_from_slice(&other.times[range]);
+            self.times.extend(range.map(|i| other.times.get(i).copied().unwrap_or(f64::NAN)));
         }
     }
 
@@ -761,9 +776,24 @@ impl Rows {
         self.times.clear();
     }
 
-    /// Bytes that one row of states (D,) and rewards (H,) takes.
+    /// Whether all columns have as many rows, which a file may contradict.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let n = self.len();
+        let optional = |len: usize| len == 0 || len == n;
+        self.dim > 0
+            && self.states.len() == n * self.dim
+            && self.next_states.len() == n * self.dim
+            && self.rewards.len() == n * self.rewards_per_row
+            && [self.discounts.len(), self.ratios.len()] == [n; 2]
+            && [self.terminated.len(), self.truncated.len(), self.starts_chain.len()] == [n; 3]
+            && optional(self.carries.len())
+            && self.actions.len() == n * self.actions_per_row
+            && self.times.len() == if self.keeps_times { n } else { 0 }
+    }
+
+    /// Bytes that one row of states (D,) and rewards (H,) takes, with its time, where actions are not kept.
     pub fn bytes_per_row(dim: usize, rewards_per_row: usize) -> usize {
-        size_of::<f64>() * (2 * dim + rewards_per_row + 2) + size_of::<u32>() + 3
+        size_of::<f64>() * (2 * dim + rewards_per_row + 3) + size_of::<u32>() + 3
     }
 }
 

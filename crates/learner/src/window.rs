@@ -1,6 +1,6 @@
 //! The last rows of the stream, raw, kept for the next refit; all critics share one window.
 
-use crate::transition::{Batch, Rows};
+use crate::transition::{ACTION_NUMBERS_MAX, Batch, Rows};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,6 +13,9 @@ const SEGMENT_ROWS: usize = 4096;
 pub struct Window {
     dim: usize,
     rewards_per_row: usize,
+    /// Numbers in an action, once a row has brought one; then whether a row has brought a time.
+    actions_per_row: usize,
+    keeps_times: bool,
     rows_max: u64,
     segments: VecDeque<Arc<Rows>>,
     start: u64,
@@ -26,7 +29,17 @@ impl Window {
     /// a segment at a time.
     pub fn new(dim: usize, rewards_per_row: usize, rows_max: usize) -> Self {
         let (rows_max, segments) = (rows_max as u64, VecDeque::new());
-        Self { dim, rewards_per_row, rows_max, segments, start: 0, end: 0, held_from: u64::MAX }
+        Self {
+            dim,
+            rewards_per_row,
+            actions_per_row: 0,
+            keeps_times: false,
+            rows_max,
+            segments,
+            start: 0,
+            end: 0,
+            held_from: u64::MAX,
+        }
     }
 
     /// An empty window whose first row will have offset `start`.
@@ -39,6 +52,11 @@ impl Window {
         self.held_from = from;
     }
 
+    /// Offset of the first row that is kept until it is learned.
+    pub(crate) fn held_from(&self) -> u64 {
+        self.held_from
+    }
+
     /// State dimension D.
     pub fn dim(&self) -> usize {
         self.dim
@@ -47,6 +65,20 @@ impl Window {
     /// Rewards per row H.
     pub fn rewards_per_row(&self) -> usize {
         self.rewards_per_row
+    }
+
+    /// Numbers in an action; 0 while no row has brought one.
+    pub fn actions_per_row(&self) -> usize {
+        self.actions_per_row
+    }
+
+    /// Bytes that one row takes.
+    pub fn bytes_per_row(&self) -> usize {
+        Rows::bytes_per_row(self.dim, self.rewards_per_row) + self.bytes_of_actions()
+    }
+
+    fn bytes_of_actions(&self) -> usize {
+        size_of::<f64>() * self.actions_per_row
     }
 
     /// Offset of the oldest row.
@@ -76,7 +108,7 @@ impl Window {
 
     /// Bytes that the rows take.
     pub fn bytes(&self) -> usize {
-        self.segments.len() * SEGMENT_ROWS * Rows::bytes_per_row(self.dim, self.rewards_per_row)
+        self.segments.len() * SEGMENT_ROWS * self.bytes_per_row()
     }
 
     /// Append row i of `batch` as a row of stream number `stream`.
@@ -84,6 +116,7 @@ impl Window {
     /// # Panics
     /// If the batch has other dimensions.
     pub fn push(&mut self, stream: u32, starts_chain: bool, batch: &Batch, i: usize) {
+        self.widen(batch.action(i).map_or(0, <[f64]>::len), batch.time(i).is_some());
         self.last_mut().push(stream, starts_chain, batch, i);
         self.end += 1;
     }
@@ -94,6 +127,7 @@ impl Window {
     /// If they have other dimensions, or there is another number of flags.
     pub fn extend_from_batch(&mut self, stream: u32, starts_chain: &[bool], batch: &Batch) {
         let mut from = 0;
+        self.widen(batch.action(0).map_or(0, <[f64]>::len), batch.time(0).is_some());
         while from < batch.len() {
             let to = batch.len().min(from + self.room());
             self.last_mut().extend_from_batch(stream, &starts_chain[from..to], batch, from..to);
@@ -108,12 +142,37 @@ impl Window {
     /// If they have other dimensions.
     pub fn extend(&mut self, rows: &Rows, range: Range<usize>) {
         let mut from = range.start;
+        self.widen(rows.actions_per_row, rows.keeps_times);
         while from < range.end {
             let to = range.end.min(from + self.room());
             self.last_mut().extend(rows, from..to);
             self.end += (to - from) as u64;
             from = to;
         }
+    }
+
+    /// Whether so many further rows may make it forget some.
+    pub(crate) fn is_about_to_forget(&self, count: usize) -> bool {
+        let begins_a_segment = self.end.is_multiple_of(SEGMENT_ROWS as u64) || count > self.room();
+        begins_a_segment && self.len() as u64 + count as u64 >= self.rows_max
+    }
+
+    /// Keep actions of so many numbers, up to [`ACTION_NUMBERS_MAX`], and times, from here on, where rows bring some.
+    fn widen(&mut self, actions: usize, times: bool) {
+        let width = self.actions_per_row.max(actions.min(ACTION_NUMBERS_MAX));
+        if (width, self.keeps_times || times) != (self.actions_per_row, self.keeps_times) {
+            (self.actions_per_row, self.keeps_times) = (width, self.keeps_times || times);
+            for segment in &mut self.segments {
+                Arc::make_mut(segment).widen(width, self.keeps_times);
+            }
+        }
+    }
+
+    /// No rows yet, with the columns that are kept.
+    fn blank(&self) -> Rows {
+        let mut rows = Rows::new(self.dim, self.rewards_per_row);
+        rows.widen(self.actions_per_row, self.keeps_times);
+        rows
     }
 
     /// Rows that the last segment, or the next one if that is full, has room for.
@@ -132,7 +191,7 @@ impl Window {
                 self.segments.pop_front();
                 self.start += oldest;
             }
-            self.segments.push_back(Arc::new(Rows::new(self.dim, self.rewards_per_row)));
+            self.segments.push_back(Arc::new(self.blank()));
         }
         // Copies the segment once if a refit still reads it.
         let last = Arc::make_mut(self.segments.back_mut().expect("one has just been made sure of"));
@@ -181,7 +240,7 @@ impl Window {
     /// # Panics
     /// If rows from `from` on have been forgotten.
     pub fn flatten_since(&self, from: u64) -> Rows {
-        let mut out = Rows::new(self.dim, self.rewards_per_row);
+        let mut out = self.blank();
         for (rows, range, _) in self.since(from) {
             out.extend(rows, range);
         }
@@ -239,6 +298,25 @@ mod tests {
             let first = from.max(window.start());
             assert_eq!(shared.since(first).map(|(_, range, _)| range.len()).sum::<usize>(), 20_000 - first as usize);
         }
+    }
+
+    #[test]
+    fn actions_and_times_are_kept_from_the_row_that_brings_them() {
+        let with = |time: f64| {
+            let parts =
+                BatchParts { actions: Some(vec![0.5, -0.5]), times: Some(vec![time]), ..batch(1.0).into_parts() };
+            Batch::new(parts).unwrap()
+        };
+        let mut window = Window::new(1, 1, 10_000);
+        (0..5000).for_each(|i| window.push(0, false, &batch(f64::from(i)), 0));
+        let narrow = window.bytes_per_row();
+        window.push(0, false, &with(7.0), 0);
+        window.extend_from_batch(0, &[false], &batch(2.0));
+        let rows = window.flatten();
+        assert_eq!((rows.actions_per_row, rows.actions.len(), rows.times.len()), (2, 2 * 5002, 5002));
+        assert_eq!((rows.action(5000), rows.times[5000]), (&[0.5, -0.5][..], 7.0));
+        assert!([0, 4999, 5001].iter().all(|&i| rows.times[i].is_nan() && rows.action(i)[1].is_nan()));
+        assert_eq!(window.bytes_per_row(), narrow + 16);
     }
 
     #[test]

@@ -272,8 +272,8 @@ fn improvement_is_the_same_to_the_last_bit_when_it_is_done_again() {
     let rows = of.rows(&rows, &columns, Some(1.0)).unwrap().rows;
     let (_, once) = improved(&rows, 3);
     let (_, again) = improved(&rows, 3);
-    assert_eq!(once.weights, again.weights);
+    assert_eq!(once.acting.weights(), again.acting.weights());
     assert_eq!(once.rows.next_states, again.rows.next_states);
-    let columns: Vec<&[f64]> = (0..4).map(|h| once.weights.col(h)).collect();
+    let columns: Vec<&[f64]> = (0..4).map(|h| once.acting.weights().col(h)).collect();
     assert!(columns[1..].iter().all(|copy| *copy != columns[0]) && columns[1] != columns[2]);
 }

@@ -7,9 +7,10 @@ use criticd_learner::math::dictionary::Dictionary;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
 use criticd_learner::model::Model;
 use criticd_learner::snapshot::Inputs;
-use criticd_learner::transition::Rows;
 use criticd_learner::transition::probability::clipped;
-use criticd_learner::{Lambda, Settings, VarianceKind};
+use criticd_learner::transition::{Batch, BatchParts, Rows};
+use criticd_learner::window::Window;
+use criticd_learner::{Lambda, Learner, Settings, VarianceKind};
 use serde_json::Value;
 
 const CASES: [&str; 5] = [
@@ -272,5 +273,52 @@ fn an_emptied_model_learns_as_one_that_never_learned() {
         empty.learn(&rows, 0..rows.len(), 0);
         assert_eq!(empty.statistics(), once.statistics(), "{name}");
         assert_eq!(empty.lambda(), once.lambda());
+    }
+}
+
+/// The rows of the case as they arrive one by one, through the state machine that waits for the action that follows each.
+#[test]
+fn rows_as_they_arrive_give_the_reference() {
+    for name in CASES.into_iter().filter(|name| name.starts_with("q_")) {
+        let case = read(name);
+        let model = learned(&case, VarianceKind::Model, 48);
+        let settings = model.settings().clone();
+        let mut learner = Learner::with_kernel_of(settings, None, 0, &model);
+        let window = Window::new(2, 1, 10);
+        let optional = |t: &Value, key: &str| match &t[key] {
+            Value::Null => None,
+            Value::Array(_) => Some(numbers(&t[key])),
+            number => Some(vec![number.as_f64().unwrap()]),
+        };
+        for (offset, t) in case["transitions"].as_array().unwrap().iter().enumerate() {
+            let batch = Batch::new(BatchParts {
+                stream: t["stream"].to_string(),
+                dim: 2,
+                rewards_per_row: 1,
+                states: numbers(&t["x"]),
+                next_states: Some(numbers(&t["x_next"])),
+                rewards: vec![t["r"].as_f64().unwrap()],
+                discounts: optional(t, "discount"),
+                actions: optional(t, "action"),
+                terminated: Some(vec![t["terminated"].as_bool().unwrap()]),
+                truncated: Some(vec![t["truncated"].as_bool().unwrap()]),
+                behavior_probs: optional(t, "behavior_prob"),
+                target_probs: optional(t, "target_prob"),
+                next_actions: optional(t, "next_action"),
+                next_action_probs: optional(t, "next_action_probs"),
+                ..BatchParts::default()
+            });
+            let starts = t["gap"].as_bool().unwrap();
+            learner.take(t["stream"].as_u64().unwrap() as u32, &[starts], &batch.unwrap(), offset as u64);
+            drop(learner.step(&window));
+        }
+        let found = learner.snapshot(true).unwrap();
+        assert_eq!(found.transitions, case["expected"]["rows_learned"].as_u64().unwrap(), "{name}");
+        let found = found.evaluate(&query(&case), criticd_learner::snapshot::Ask::VARIANCE).unwrap();
+        let off = [
+            error(found.mean.as_slice(), &numbers(&case["expected"]["mean"])),
+            error(&found.variance.unwrap(), &numbers(&case["expected"]["variance"]["model"])),
+        ];
+        assert!(off[0] < 1e-9 && off[1] < 1e-9, "{name}: {off:?}");
     }
 }

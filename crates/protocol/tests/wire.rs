@@ -274,7 +274,9 @@ fn requests() {
             dim: 2,
             critics: Answering::One(critic.clone()),
             ask: Ask::VARIANCE,
-            min_offset: Some(10)
+            min_offset: Some(10),
+            actions: None,
+            heads: None,
         }
     );
 
@@ -1052,8 +1054,10 @@ fn replies_encode_to_the_golden_bytes() {
         limits: Limits::default(),
         critics: vec!["default", "far"],
         state_dim: Some(2),
+        rewards: None,
     };
     same("hello", tensor, Reply::Hello(&greeting));
+    same("hello_rewards", tensor, Reply::Hello(&wire::Greeting { rewards: Some(3), ..greeting }));
     let error = |name: &str, id: &Id, error: &WireError| {
         assert!(wire::encode_error(id, error) == vector(&format!("reply_error_{name}.msgpack")), "{name}");
     };

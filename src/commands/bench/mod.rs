@@ -1,10 +1,12 @@
 //! `criticd bench`.
 
+mod heads;
 mod measure;
 mod workload;
 
 use super::Failure;
 use super::output::{columns, print, print_json};
+use clap::builder::ArgPredicate;
 use criticd::journal::retention::SyncMode;
 use criticd::telemetry::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -26,18 +28,25 @@ const PROGRESS: Duration = Duration::from_millis(100);
 /// speed.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Reading the result:\n  The slowest thread sets the pace of the daemon, unless all processors are busy; the sender needs one, too. If learning\n  takes most of the time, use a smaller dictionary (critic.dictionary_max); if the journal does, sync = \"interval:10ms\";\n  if decoding does, send several rows in a message.\n\nExamples:\n  criticd bench\n  criticd bench --sizes 500 --dims 12 --sync os\n  criticd bench --directory /mnt/ssd --seconds 5 --json > bench.json"
+    after_help = "Reading the result:\n  The slowest thread sets the pace of the daemon, unless all processors are busy; the sender needs one, too. If learning\n  takes most of the time, use a smaller dictionary (critic.dictionary_max); if the journal does, sync = \"interval:10ms\";\n  if decoding does, send several rows in a message.\n\nExamples:\n  criticd bench\n  criticd bench --sizes 500 --dims 12 --sync os\n  criticd bench --heads 6000\n  criticd bench --directory /mnt/ssd --seconds 5 --json > bench.json"
 )]
 pub(crate) struct Bench {
     /// Dictionary sizes m
-    #[arg(long, value_name = "M", value_delimiter = ',', default_value = "100,300", value_parser = clap::value_parser!(u64).range(1..=4000))]
+    #[arg(long, value_name = "M", value_delimiter = ',', default_value = "100,300", default_value_if("heads", ArgPredicate::IsPresent, "400"), value_parser = clap::value_parser!(u64).range(1..=4000))]
     sizes: Vec<u64>,
     /// State dimensions D
-    #[arg(long, value_name = "D", value_delimiter = ',', default_value = "4,16", value_parser = clap::value_parser!(u64).range(1..=256))]
+    #[arg(long, value_name = "D", value_delimiter = ',', default_value = "4,16", default_value_if("heads", ArgPredicate::IsPresent, "32"), value_parser = clap::value_parser!(u64).range(1..=256))]
     dims: Vec<u64>,
     /// Rows of one message in batches
     #[arg(long, value_name = "ROWS", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1024))]
     batch: u64,
+    /// Measure this many heads instead, in the library on one thread: with a critic of lambda 1, and with one of the default
+    /// settings; --sizes is then 400 and --dims 32 unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    heads: Option<u64>,
+    /// Timescales of these heads: 0.1 s and its doubles
+    #[arg(long, value_name = "T", default_value_t = 8, requires = "heads", value_parser = clap::value_parser!(u64).range(1..=16))]
+    timescales: u64,
     /// When rows become durable, as the setting `sync`: always, os, interval:10ms
     #[arg(long, value_name = "WHEN", default_value = "always")]
     sync: SyncMode,
@@ -68,6 +77,9 @@ impl Bench {
         if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return Err(Failure::usage("--seconds must be positive, at most 3600"));
         }
+        if let Some(heads) = self.heads {
+            return self.heads(heads as usize);
+        }
         let scratch = Scratch::create(self.directory.as_deref())?;
         let cases: Vec<Case> = self.cases();
         let bar = ProgressBar::new(cases.len() as u64 * STEPS.len() as u64);
@@ -78,6 +90,18 @@ impl Bench {
         bar.finish_and_clear();
         let runs = runs?;
         if self.json { print_json(&self.document(&runs, &scratch)) } else { print(&self.text(&runs, &scratch)) }
+    }
+
+    /// Measure heads alone.
+    fn heads(&self, count: usize) -> Result<(), Failure> {
+        let timescales = self.timescales as usize;
+        let (mut text, mut documents) = (String::new(), Vec::new());
+        for case in self.cases() {
+            let runs = heads::measure(&case, count, timescales, self.seconds)?;
+            text += &heads::text(&case, count, timescales, &runs);
+            documents.push(heads::document(&case, count, timescales, &runs));
+        }
+        if self.json { print_json(&Value::Array(documents)) } else { print(&text) }
     }
 
     fn cases(&self) -> Vec<Case> {

@@ -4,7 +4,7 @@ use super::Failure;
 use criticd::config::{Config, ConfigParts};
 use criticd::journal::retention::SyncMode;
 use criticd::learner::Settings;
-use criticd::transition::{Batch, BatchParts};
+use criticd::transition::{Batch, BatchParts, Rows};
 use criticd::wire;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub(super) const ROWS: usize = 1 << 14;
 /// Steps of one episode.
 const EPISODE: usize = 200;
+/// Seconds from one row to the next, where times count: ten rows a second.
+pub(super) const STEP_S: f64 = 0.1;
 /// What model selection may take where it is asked for.
 const REFIT_BUDGET_S: f64 = 2.0;
 /// How far a state falls back, and how far it is pushed at each step: the states fill a cloud of D dimensions.
@@ -100,6 +102,26 @@ impl Case {
             batches.push(Batch::new(parts).expect("a stream of finite numbers"));
         }
         batches
+    }
+
+    /// The stream as rows that a model learns, with the times of [`STEP_S`] from one to the next.
+    pub(super) fn rows(&self) -> Rows {
+        let mut rows = Rows { keeps_times: true, ..Rows::new(self.dim, 1) };
+        for batch in self.batches(EPISODE) {
+            for i in 0..batch.len() {
+                rows.times.push(STEP_S * rows.len() as f64);
+                rows.states.extend_from_slice(batch.state(i));
+                rows.next_states.extend_from_slice(batch.next_state(i));
+                rows.rewards.extend_from_slice(batch.reward(i));
+                rows.discounts.push(f64::NAN);
+                rows.ratios.push(1.0);
+                rows.streams.push(0);
+                rows.terminated.push(batch.terminated(i));
+                rows.truncated.push(batch.truncated(i));
+                rows.starts_chain.push(i == 0);
+            }
+        }
+        rows
     }
 
     /// `count` states that the stream could have visited, (count, D).

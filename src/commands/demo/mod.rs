@@ -3,15 +3,18 @@
 //! The daemon runs in this process, or ran before, and everybody here talks to it over real sockets: producers push what
 //! simulators do, a subscriber follows the published models and compares them with the truth.
 
+mod acting;
 mod audience;
 mod chart;
 mod place;
 mod producers;
 mod report;
 mod show;
+mod throw;
 mod world;
 
 use super::{Failure, print, start_log};
+use acting::Acted;
 use audience::Audience;
 use criticd::client::Requester;
 use criticd::config::LogFormat;
@@ -49,15 +52,16 @@ const WINDOW_MAX: usize = 200_000;
 ///
 /// The demo runs the daemon on free ports, simulators that stream to it over ZeroMQ, and a subscriber that compares every
 /// model with the true values. Then it prints a table and draws a picture. On a terminal the dashboard stays until Ctrl-C.
-/// With --into the simulators stream to a daemon that runs already.
+/// With --into the simulators stream to a daemon that runs already. `swingup` and `cartpole` learn to act: they print the
+/// return of each episode until the task is solved.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  criticd demo\n  criticd demo gridworld --seconds 10\n  criticd demo pendulum --copies 16 --rate 20000\n  criticd demo --open                    and show the dashboard in a browser\n  criticd demo --into                    into the daemon that `criticd serve` has started\n  criticd demo --json | jq .rms_error"
+    after_help = "Examples:\n  criticd demo\n  criticd demo gridworld --seconds 10\n  criticd demo pendulum --copies 16 --rate 20000\n  criticd demo swingup                   learns to act, from nothing\n  criticd demo cartpole\n  criticd demo --open                    and show the dashboard in a browser\n  criticd demo --into                    into the daemon that `criticd serve` has started\n  criticd demo --json | jq .rms_error"
 )]
 pub(crate) struct Demo {
     /// Which simulator
-    #[arg(value_enum, default_value_t = World::Pendulum)]
-    world: World,
+    #[arg(value_enum, value_name = "WORLD", default_value_t = Shown::Pendulum)]
+    shown: Shown,
     /// Copies of the simulator, each with its own stream
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     copies: u64,
@@ -87,27 +91,79 @@ pub(crate) struct Demo {
     json: bool,
 }
 
+/// The subject of a demo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Shown {
+    /// Swing-up of a pendulum whose motor is too weak to lift it at once: the value of a policy
+    Pendulum,
+    /// An 11 x 11 gridworld in which only one of two coordinates matters: the value of a policy
+    Gridworld,
+    /// A pendulum (Pendulum-v1) whose policy is learned from nothing, until it is swung up
+    Swingup,
+    /// A pole on a cart (CartPole-v1) whose balance is learned from nothing
+    Cartpole,
+    /// Throws at targets, learned from their costs, in a few seconds and without a daemon; it ignores all
+    /// options but --json
+    Throw,
+}
+
 impl Demo {
     pub(crate) fn run(self) -> Result<(), Failure> {
         start_log("off", LogFormat::Text, None);
-        let interrupted = Arc::new(AtomicBool::new(false));
-        // A second Ctrl-C ends the process.
-        signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&interrupted))?;
-        signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
+        match self.shown {
+            Shown::Pendulum => self.stream(World::Pendulum),
+            Shown::Gridworld => self.stream(World::Gridworld),
+            Shown::Swingup => self.act(Acted::Swingup),
+            Shown::Cartpole => self.act(Acted::Cartpole),
+            Shown::Throw => throw::run(self.json),
+        }
+    }
 
+    /// Stream a world to a daemon.
+    fn stream(&self, world: World) -> Result<(), Failure> {
+        let interrupted = interruption()?;
         let place = match &self.into {
-            Some(directory) => Place::existing(directory.as_deref(), self.world.variables().len())?,
+            Some(directory) => Place::existing(directory.as_deref(), world.variables().len())?,
             None => {
                 let directory = TemporaryDirectory::create()?;
-                let config = config(self.world, self.rate, &directory.0, self.set.clone())?;
+                let config = config(world, self.rate, &directory.0, self.set.clone())?;
                 Place::start(config, directory)?
             }
         };
-        let (report, out) = self.watch(&place, &interrupted)?;
+        let (report, out) = self.watch(world, &place, &interrupted)?;
         if self.json {
             return print(&format!("{:#}\n", report.json()));
         }
         print(&format!("{}\nThe picture is in {}\n", report.text(), out.display()))?;
+        self.stay_with(&place, &interrupted)
+    }
+
+    /// Learn to act, and report the result.
+    fn act(&self, task: Acted) -> Result<(), Failure> {
+        if self.into.is_some() {
+            return Err(Failure::usage("--into is for pendulum and gridworld: an agent needs a daemon of its own"));
+        }
+        let interrupted = interruption()?;
+        let place = acting::place(task, self.set.clone())?;
+        if let Some(page) = &place.page {
+            eprintln!("Watch it learn at {page}");
+            if self.open {
+                eprintln!("{}", open(page));
+            }
+        }
+        let learned = acting::run(task, &place, self.seconds, &interrupted, &|line| eprintln!("{line}"))?;
+        if self.json {
+            return print(&format!("{:#}\n", learned.json()));
+        }
+        let out = self.out.clone().unwrap_or_else(|| task.picture());
+        let written = learned.figure()?.write_png(&out);
+        written.map_err(|e| Failure::usage(format!("cannot write {}: {e}", out.display())))?;
+        print(&format!("{}The picture is in {}\n", learned.text(), out.display()))?;
+        self.stay_with(&place, &interrupted)
+    }
+
+    /// Keep the dashboard running, on a terminal or with --stay.
+    fn stay_with(&self, place: &Place, interrupted: &AtomicBool) -> Result<(), Failure> {
         let Some(page) = &place.page else { return Ok(()) };
         if !place.is_own() {
             return print(&format!("The daemon goes on; its dashboard is at {page}\n"));
@@ -127,13 +183,14 @@ impl Demo {
     }
 
     /// Stream, watch, and say what came of it.
-    fn watch(&self, place: &Place, interrupted: &AtomicBool) -> Result<(Report, PathBuf), Failure> {
+    fn watch(&self, world: World, place: &Place, interrupted: &AtomicBool) -> Result<(Report, PathBuf), Failure> {
         let endpoints = &place.endpoints;
-        let truth = Arc::new(self.world.truth(place.discount));
-        let audience = Audience::join(endpoints, &place.critic, self.world, Arc::clone(&truth), CONNECT)?;
+        let truth = Arc::new(world.truth(place.discount));
+        place.show_truth(world);
+        let audience = Audience::join(endpoints, &place.critic, world, Arc::clone(&truth), CONNECT)?;
         let duration = Duration::from_secs(self.seconds.unwrap_or(SECONDS));
-        let producers = Producers::start(self.world, self.copies, self.rate, &endpoints.ingest, CONNECT)?;
-        let mut show = Show::new(self.world, duration, place.page.as_deref());
+        let producers = Producers::start(world, self.copies, self.rate, &endpoints.ingest, CONNECT)?;
+        let mut show = Show::new(world, duration, place.page.as_deref());
         if let Some(page) = place.page.as_deref().filter(|_| self.open) {
             show.say(&open(page));
         }
@@ -159,13 +216,21 @@ impl Demo {
         let snapshot = requester.snapshot(Some(&place.critic), CONNECT)?;
         let status = requester.status(CONNECT)?;
         show.message("drawing");
-        let out = self.out.clone().unwrap_or_else(|| format!("criticd-demo-{}.png", self.world.name()).into());
-        let figure = self.world.figure(&snapshot, recent);
+        let out = self.out.clone().unwrap_or_else(|| format!("criticd-demo-{}.png", world.name()).into());
+        let figure = world.figure(&snapshot, recent);
         figure.write_png(&out).map_err(|e| Failure::usage(format!("cannot write {}: {e}", out.display())))?;
         show.finish(&audience);
-        let scene = report::Scene { world: self.world, copies: self.copies, seconds, sent };
+        let scene = report::Scene { world, copies: self.copies, seconds, sent };
         Ok((Report::new(&scene, &snapshot, &status, &truth, &audience.finish()), out))
     }
+}
+
+/// The flag that Ctrl-C sets once; a second Ctrl-C ends the process.
+fn interruption() -> Result<Arc<AtomicBool>, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&interrupted))?;
+    signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
+    Ok(interrupted)
 }
 
 /// Show a page in the user's browser; what to say of it.
@@ -182,7 +247,7 @@ fn open(page: &str) -> String {
 /// Settings suited to half a minute of watching. Nothing here says what the value function looks like.
 fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result<Config, Failure> {
     let any_port = || "tcp://127.0.0.1:0".to_owned();
-    let names: Vec<String> = world.variables().iter().map(|v| v.name.to_owned()).collect();
+    let names: Vec<String> = world.variables().iter().map(|v| format!("{} [{}]", v.name, v.unit)).collect();
     // A refit goes through all of the window, which bounds how long one takes; and its candidate must have learned what
     // came meanwhile before the window has moved past.
     let window_rows = if rate == 0 { WINDOW_MAX } else { (6 * rate as usize).clamp(WINDOW_MIN, WINDOW_MAX) };

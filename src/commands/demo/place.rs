@@ -1,5 +1,6 @@
 //! Where the demo streams to: a daemon of its own, or one that runs already.
 
+use super::world::World;
 use super::{CONNECT, Failure, TemporaryDirectory};
 use crate::commands::client::Connection;
 use criticd::client::Requester;
@@ -80,6 +81,13 @@ impl Place {
             daemon,
             _directory: directory,
         })
+    }
+
+    /// Let the dashboard of the demo's own daemon compare the model with the true value.
+    pub(super) fn show_truth(&self, world: World) {
+        if let Some(daemon) = self.daemon.as_ref().filter(|_| self.page.is_some()) {
+            daemon.show_truth(world.map(self.discount));
+        }
     }
 
     /// Whether the daemon ends with the demo.

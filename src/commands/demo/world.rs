@@ -1,4 +1,4 @@
-//! What the demo can show: a simulator, what is true in it, and how to draw it.
+//! The worlds of the demo: a simulator, its true values, and how to draw it.
 
 use criticd::picture::{Axis, Colours, Curves, Fade, Figure, Heatmap, Line, Marker, Panel, Points, Scale};
 use criticd::sim::Step;
@@ -23,7 +23,7 @@ const COARSE_ROLLOUTS: u64 = 4;
 const CURVE: usize = 201;
 
 /// Which simulator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum World {
     /// Swing-up of a pendulum whose motor is too weak to lift it at once
     Pendulum,
@@ -169,6 +169,21 @@ impl World {
         truth
     }
 
+    /// The true value on a grid over the state space, for the dashboard.
+    pub(super) fn map(self, discount: f64) -> criticd::http::Truth {
+        let ranges = self.variables().map(|variable| variable.range);
+        let (columns, rows) = match self {
+            Self::Pendulum => (COARSE_COLUMNS, COARSE_ROWS),
+            Self::Gridworld => (gridworld::SIZE as usize, gridworld::SIZE as usize),
+        };
+        let [x, y] = ranges.map(|[low, high]| Axis::new("", low, high));
+        let value = |state: &[f64; 2]| match self {
+            Self::Pendulum => average_return(*state, discount, COARSE_ROLLOUTS),
+            Self::Gridworld => gridworld::true_value(state[0].round() as i32, discount),
+        };
+        criticd::http::Truth::new(columns, ranges, Heatmap::centres(&x, &y, columns, rows).iter().map(value).collect())
+    }
+
     /// What the model says, with the states it stands on and those that came last.
     pub(super) fn figure(self, snapshot: &Snapshot, recent: Vec<[f64; 2]>) -> Figure {
         match self {
@@ -208,14 +223,14 @@ fn pendulum_figure(snapshot: &Snapshot, recent: Vec<[f64; 2]>) -> Figure {
     let prior = snapshot.hyperparameters.kernel.signal_variance.sqrt();
     let amount = deviation.iter().map(|s| (s / prior).min(1.0)).collect();
     let mut value = Heatmap::new("Value learned", x, y, COLUMNS, mean, "discounted sum of rewards");
-    value.fade = Some(Fade { label: "pale: not known".into(), amount });
+    value.fade = Some(Fade { label: "hatched: not known".into(), amount });
     value.points = vec![Points { label: "latest states".into(), at: recent, marker: Marker::Dot }];
     let (x, y) = axes();
     let rollouts: Vec<f64> = Heatmap::centres(&x, &y, COARSE_COLUMNS, COARSE_ROWS)
         .iter()
         .map(|&state| average_return(state, snapshot.discount, COARSE_ROLLOUTS))
         .collect();
-    // One scale for both, set by what is true.
+    // One scale for both, set by the true value.
     let bound = |f: fn(f64, f64) -> f64, start| rollouts.iter().copied().fold(start, f);
     let range = [bound(f64::min, f64::INFINITY), bound(f64::max, f64::NEG_INFINITY)];
     value.value_range = Some(range);

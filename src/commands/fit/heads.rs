@@ -1,6 +1,7 @@
 //! Heads of `criticd fit`: reading them, and one kernel for them and the critic.
 
 use super::{Failure, Fit, Fitted, finish};
+use crate::commands::dictionary::Chosen;
 use crate::commands::output::{columns, in_file, number};
 use criticd::learner::batch::Given;
 use criticd::learner::heads::{self, Columns, Head};
@@ -98,10 +99,11 @@ pub(super) fn select(
     let (inputs, hyperparameters) = (&selected.inputs, &selected.hyperparameters);
     let given = Given { settings: &settings, rows, inputs, hyperparameters, lambda, first: 0 };
     let chosen = fit.dictionary.choose(&given)?;
-    let mut model = given.model(chosen.dictionary, &|| true)?;
+    let mut model = given.model(chosen.dictionary.clone(), &|| true)?;
     model.tune_heads().map_err(|e| in_file(&fit.table.table, e))?;
     finish(&mut model, rows);
-    Ok(Fitted { model, selected: chosen.selected, report: None, chosen_by_heads: Some(selected), change: None })
+    let Chosen { selected: by_icd, compared, .. } = chosen;
+    Ok(Fitted { model, selected: by_icd, report: None, compared, chosen_by_heads: Some(selected), change: None })
 }
 
 /// Add what `--json` says of heads: noise, scale and log evidence of each by name, and how their kernel was found.

@@ -2,6 +2,7 @@
 
 use super::{Fit, Fitted, heads};
 use crate::commands::actions::OfActions;
+use crate::commands::dictionary::{compared_to_json, compared_to_text};
 use crate::commands::held_out::HeldOut;
 use crate::commands::inspect::{describe, names};
 use crate::commands::output::{facts, number};
@@ -125,7 +126,8 @@ impl Report<'_> {
         let full = snapshot.dictionary.nrows() >= self.fit.dictionary.dictionary_max
             && self.fit.dictionary.dictionary.is_none();
         if full && self.trace_gap().is_some_and(|gap| gap > TRACE_GAP) {
-            advice.push("the dictionary is full: a larger --dictionary-max may predict better");
+            advice
+                .push("the dictionary is full: a larger --dictionary-max may predict better, or --dictionary-by auto");
         }
         if fitted.report.as_ref().is_some_and(|report| report.out_of_time) {
             advice.push("the search ran out of time: a larger --budget may find a better model");
@@ -156,6 +158,9 @@ impl Report<'_> {
         out["seconds"] = json!(self.seconds);
         if fitted.change.is_some() {
             out["changed_at"] = json!(fitted.first());
+        }
+        if !fitted.compared.is_empty() {
+            out["dictionaries"] = compared_to_json(&fitted.compared);
         }
         if let Some((selection, tolerance)) = &fitted.selected {
             out["tolerance"] = json!(tolerance);
@@ -193,6 +198,12 @@ impl Report<'_> {
         }
     }
 
+    /// Squared error of later returns, over their variance, of each rule for the dictionary that was tried.
+    fn compared(&self) -> Option<(String, String)> {
+        let compared = &self.fitted.compared;
+        (!compared.is_empty()).then(|| ("error of later returns".to_owned(), compared_to_text(compared)))
+    }
+
     /// How the model was selected, at length with --verbose.
     fn details(&self) -> String {
         let Self { fitted, rows, snapshot, evidence, exact, seconds, .. } = self;
@@ -206,6 +217,7 @@ impl Report<'_> {
             for bound in fitted.report.iter().flat_map(|report| &report.active_bounds).map(wire::held_bound) {
                 lines.push(("bound".to_owned(), format!("{bound} is active: the data call for a value beyond it")));
             }
+            lines.extend(self.compared());
             lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
             return format!("{}\n{next}, --verbose shows how the model was selected.\n", facts(&lines));
         }
@@ -227,6 +239,7 @@ impl Report<'_> {
         if let Some(report) = &fitted.report {
             lines.extend(search_lines(report, snapshot.lambda));
         }
+        lines.extend(self.compared());
         lines.push(("written".to_owned(), format!("{path} in {seconds:.1} s")));
         format!("{}\n{}\n{next}, criticd inspect {path} shows this again.\n", facts(&lines), describe(snapshot))
     }
@@ -294,14 +307,14 @@ fn starts(report: &RefitReport) -> Value {
 }
 
 /// Share of the variance of V that each state variable explains (D,), over the states of a table.
-pub(super) fn shares(snapshot: &Snapshot, states: &[f64], seed: u64) -> Vec<f64> {
+pub(super) fn shares(snapshot: &Snapshot, states: &[f64]) -> Vec<f64> {
     let evaluator = Evaluator::new(snapshot.clone());
     let mut value = |states: &[f64]| match evaluator.evaluate(states, Ask::MEAN) {
         Ok(found) => found.mean.column(0).iter().copied().collect(),
         // States of a table are in range.
         Err(_) => vec![0.0; states.len() / snapshot.dim()],
     };
-    total_indices(states, snapshot.dim(), SAMPLES, seed, &mut value)
+    total_indices(states, snapshot.dim(), SAMPLES, &mut value)
 }
 
 /// "0.5 (0 +3.1 %, 0.8 +0.2 %, ...)": what the other lambdas lose on held-out returns.

@@ -1,5 +1,6 @@
 //! `criticd value` of the critics of a running daemon.
 
+use super::HeadValues;
 use crate::commands::Failure;
 use crate::commands::answers::table;
 use crate::commands::client::Connection;
@@ -59,6 +60,51 @@ pub(super) fn run(endpoint: &str, path: &Path, said: Columns, critics: &[String]
         rows.iter_mut().zip(&found_rows).for_each(|(row, found)| row.extend_from_slice(&found[skipped..]));
     }
     print(&columns(&titles.iter().map(String::as_str).collect::<Vec<_>>(), &rows))
+}
+
+/// Evaluate one head of a critic of a daemon at the states of a file, and print what it says.
+pub(super) fn run_head(
+    endpoint: &str,
+    path: &Path,
+    said: Columns,
+    critics: &[String],
+    head: &str,
+    json: bool,
+) -> Result<(), Failure> {
+    if critics.len() > 1 {
+        return Err(Failure::usage("--head is one of a single critic: name one with --critic".to_owned()));
+    }
+    let connection = Connection::to(endpoint);
+    let mut requester = connection.connect()?;
+    let hello = requester.ask("hello", json!({}), connection.timeout())?;
+    let Some(dim) = hello["state_dim"].as_u64().and_then(|dim| usize::try_from(dim).ok()) else {
+        return Err(Failure::usage(format!("{endpoint} has no model yet")));
+    };
+    let states = read_states_as(path, &said, dim, "daemon's models")?;
+    let (mut mean, mut variance) = (Vec::new(), Vec::new());
+    for part in states.chunks(VALUES_PER_REQUEST * dim) {
+        let rows: Vec<&[f64]> = part.chunks_exact(dim).collect();
+        let mut fields = json!({"states": rows, "variance": true, "heads": [head], "arrays": "list"});
+        if let [critic] = critics {
+            fields["critic"] = json!(critic);
+        }
+        let reply = requester.ask("value", fields, connection.timeout())?;
+        let found = &reply["heads"];
+        if let Some(share) = found["learning"][head].as_f64() {
+            let message = format!("head {head} has learned {:.0} % of the rows so far; ask again later", 100.0 * share);
+            return Err(Failure::new(message));
+        }
+        // One number for each state, in a row of its own.
+        let numbers = |key: &str| {
+            let rows = found[key].as_array().into_iter().flatten();
+            rows.filter_map(|row| row.get(0).unwrap_or(row).as_f64()).collect::<Vec<f64>>()
+        };
+        mean.extend(numbers("mean"));
+        variance.extend(numbers("variance"));
+    }
+    let variance = (variance.len() == mean.len()).then_some(variance);
+    let names = if said.state.is_empty() { (0..dim).map(|i| format!("state_{i}")).collect() } else { said.state };
+    HeadValues { name: head.to_owned(), mean, variance }.print(&names, &states, json)
 }
 
 fn by_name(critics: &[String], answers: Vec<Json>) -> Json {

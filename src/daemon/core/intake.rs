@@ -5,10 +5,12 @@
 
 use super::caller::Caller;
 use crate::config::Config;
+use crate::learner::HeadsChange;
+use crate::learner::heads::{self, Columns, Demands};
 use crate::state::State;
 use crate::state::record::{Group, Mark, NewPolicy, Record, TakenRows};
 use crate::state::streams::{StreamLimits, Streams};
-use crate::transition::{Batch, BatchParts};
+use crate::transition::{ACTION_NUMBERS_MAX, Batch, BatchParts};
 use crate::transport::Reply;
 use crate::wire::{self, ErrorCode, WireError};
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub(super) struct Admitted {
 #[derive(Debug)]
 pub(super) struct Intake {
     config: Arc<Config>,
+    /// The demands of the heads of all critics on a row.
+    demands: Demands,
     /// Where the streams will stand.
     streams: Streams,
     /// State dimension and rewards per row, once there is a row.
@@ -52,6 +56,8 @@ pub(super) struct Intake {
     appends: Vec<(Caller, Admitted)>,
     /// Who has announced a policy, and from which row on: answered when that is stored.
     announced: Vec<(Caller, u64)>,
+    /// Callers that changed heads, and the row before: the core answers them when the change is stored.
+    changed_heads: Vec<(Caller, u64)>,
     /// Rows so far that were known already.
     duplicates: u64,
     spare: Vec<BatchParts>,
@@ -64,6 +70,7 @@ impl Intake {
     pub(super) fn new(config: Arc<Config>, state: &State) -> Self {
         let end = state.end().offset;
         Self {
+            demands: super::heads::demands(state),
             config,
             streams: state.streams().clone(),
             shape: state.shape(),
@@ -75,6 +82,7 @@ impl Intake {
             time: None,
             appends: Vec::new(),
             announced: Vec::new(),
+            changed_heads: Vec::new(),
             duplicates: 0,
             spare: Vec::new(),
             spare_bytes: 0,
@@ -147,7 +155,9 @@ impl Intake {
     pub(super) fn take(&mut self, batch: Batch, strict: bool, unix: f64) -> Result<Admitted, WireError> {
         let limits = StreamLimits { max: self.config.streams_max, idle_rows: self.config.streams_idle_rows };
         let shape = (batch.dim(), batch.rewards_per_row());
-        let fits = self.check_shape(shape.0, shape.1);
+        let fits =
+            self.check_shape(shape.0, shape.1).and_then(|()| super::actions::check(&self.config.critics, &batch));
+        let fits = fits.and_then(|()| self.demands.check(&batch).map_err(WireError::from));
         let admission = match fits.and_then(|()| self.streams.admit(&batch, strict, self.end, limits)) {
             Ok(admission) => admission,
             Err(error) => {
@@ -189,6 +199,36 @@ impl Intake {
         self.announced.push((caller, self.end));
     }
 
+    /// Change the heads of a critic; `caller` gets the answer when the change is stored.
+    pub(super) fn change_heads(&mut self, change: HeadsChange, caller: Caller) {
+        self.decide(Record::Heads(change));
+        self.changed_heads.push((caller, self.start));
+    }
+
+    /// Changes of the heads of a critic that wait.
+    pub(super) fn changes_of_heads(&self, critic: &str) -> impl Iterator<Item = &HeadsChange> {
+        self.decisions.iter().filter_map(move |record| match record {
+            Record::Heads(change) if change.critic == critic => Some(change),
+            _ => None,
+        })
+    }
+
+    /// The row that waits and lacks what heads ask for, in words; none if there is none.
+    pub(super) fn lacking(&self, demands: &Demands) -> Option<String> {
+        let fault = self.rows.iter().find_map(|taken| demands.check(&taken.batch).err())?;
+        Some(format!("a row that has just come: `{}` {}", fault.field, fault.message))
+    }
+
+    /// Ask of rows what heads ask that are about to come.
+    pub(super) fn demand(&mut self, demands: &Demands) {
+        self.demands.join(demands);
+    }
+
+    /// Replace the demands of heads on rows.
+    pub(super) fn set_demands(&mut self, demands: Demands) {
+        self.demands = demands;
+    }
+
     /// The next group, if something waits; nothing waits any more. Its number and checksum come from the journal. `unix` is the
     /// time in seconds.
     pub(super) fn close(&mut self, unix: f64) -> Option<Group> {
@@ -208,14 +248,19 @@ impl Intake {
         let appends = self.appends.drain(..).map(move |(caller, Admitted { accepted, duplicates, next_seq, .. })| {
             caller.reply(&wire::Reply::Append { accepted, duplicates, next_seq, offset })
         });
-        appends.chain(self.announced.drain(..).map(|(caller, offset)| caller.reply(&wire::Reply::NewPolicy { offset })))
+        let announced = self.announced.drain(..);
+        let announced = announced.map(|(caller, offset)| caller.reply(&wire::Reply::NewPolicy { offset }));
+        let changed = self.changed_heads.drain(..);
+        let changed = changed.map(|(caller, offset)| caller.reply(&wire::Reply::ChangeHeads { offset }));
+        appends.chain(announced).chain(changed)
     }
 
     /// The answers to requests of which nothing may be stored. If it is stored later, sending them again does no harm.
     pub(super) fn refuse(&mut self) -> impl Iterator<Item = Reply> {
         let error = WireError::new(ErrorCode::ReadOnly, "this could not be stored; send it again later");
         let callers = self.appends.drain(..).map(|(caller, _)| caller);
-        callers.chain(self.announced.drain(..).map(|(caller, _)| caller)).map(move |caller| caller.refuse(&error))
+        let others = self.announced.drain(..).chain(self.changed_heads.drain(..)).map(|(caller, _)| caller);
+        callers.chain(others).map(move |caller| caller.refuse(&error))
     }
 
     /// Whether rows of states (`state_dim`,) and `found` rewards may be taken in.
@@ -237,6 +282,14 @@ impl Intake {
             if let Some(column) = critic.rewards.iter().find(|&&column| column >= found) {
                 let message = format!("critic \"{}\" learns reward {column}, rows have {found} rewards", critic.name);
                 return Err(WireError::of(ErrorCode::WrongDimension, "reward", message));
+            }
+            // Rows that follow on others are like those.
+            if self.shape.is_none() {
+                let columns = Columns { states: state_dim, rewards: found, actions: ACTION_NUMBERS_MAX };
+                heads::check(&critic.heads, columns).map_err(|what| {
+                    let message = format!("critic \"{}\", {what}", critic.name);
+                    WireError::of(ErrorCode::WrongDimension, "state", message)
+                })?;
             }
         }
         Ok(())

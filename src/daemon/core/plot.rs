@@ -31,7 +31,11 @@ impl Plots {
     ) -> Option<Publication> {
         let interval = config.plot_interval_ms? as f64 / 1000.0;
         self.at.resize(self.at.len().max(index + 1), None);
-        if window.is_empty() || self.at[index].is_some_and(|at| now.uptime - at < interval) {
+        // Rows of the window have no actions.
+        if model.snapshot().actions.is_some()
+            || window.is_empty()
+            || self.at[index].is_some_and(|at| now.uptime - at < interval)
+        {
             return None;
         }
         let (rows, range, _) = window.since(window.end() - 1).last()?;

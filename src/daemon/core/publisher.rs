@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Share of the learner's time that refreshing the answering snapshot may take while rows wait.
-const REFRESH_SHARE: f64 = 0.25;
+pub const REFRESH_SHARE: f64 = 0.25;
 /// Offsets that are remembered as waited for.
 const WANTED_MAX: usize = 1024;
 /// Least time between two `weights` publications, seconds.
@@ -102,6 +102,11 @@ impl Publisher {
     /// Where queries are answered from.
     pub(super) fn board(&self) -> &Arc<Board> {
         &self.board
+    }
+
+    /// Publish the shape of rows, once it is known.
+    pub(super) fn settle(&self, shape: Option<(usize, usize)>) {
+        shape.into_iter().for_each(|shape| self.board.settle(shape));
     }
 
     /// Rows that the answering snapshots have learned.
@@ -248,11 +253,11 @@ impl Published {
 
 /// The whole snapshot if it fits, else the announcement of it.
 fn encode_bounded(snapshot: &Snapshot, variance: bool, bytes_max: usize) -> Vec<u8> {
-    let whole = wire::encode_snapshot(snapshot, ArrayForm::Tensor, variance);
+    let whole = wire::encode_values(snapshot, ArrayForm::Tensor, variance);
     if whole.len() <= bytes_max {
         return whole;
     }
-    let means = if variance { wire::encode_snapshot(snapshot, ArrayForm::Tensor, false) } else { Vec::new() };
+    let means = if variance { wire::encode_values(snapshot, ArrayForm::Tensor, false) } else { Vec::new() };
     if variance && means.len() <= bytes_max { means } else { wire::encode_announcement(snapshot, whole.len()) }
 }
 

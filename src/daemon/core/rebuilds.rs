@@ -3,6 +3,7 @@
 
 use super::caller::Caller;
 use super::ports::{Now, Output, event, map};
+use crate::daemon::bounds::RECORD_BYTES_MAX;
 use crate::daemon::rebuild::{RebuildDone, RebuildJob, RebuildProgress, Rebuilt};
 use crate::learner::Learner;
 use crate::state::State;
@@ -18,13 +19,13 @@ const TAIL_ROWS: u64 = 256;
 const ROUNDS: u32 = 8;
 /// Requests that may wait.
 const WAITERS_MAX: usize = 64;
-/// Largest critic that is recorded: the database takes values of less than a gigabyte.
-const BYTES_MAX: usize = 768 << 20;
 
 /// A rebuild that was asked for.
 #[derive(Debug)]
 struct Wanted {
     critic: String,
+    /// Whether a model is selected, or the present kernel and dictionary stay.
+    selects: bool,
     waiting: Vec<Caller>,
 }
 
@@ -59,10 +60,35 @@ impl RebuildDesk {
             return Err(WireError::overloaded(1000));
         }
         match self.wanted.iter_mut().find(|wanted| wanted.critic == critic) {
-            Some(wanted) => wanted.waiting.extend(caller),
-            None => self.wanted.push(Wanted { critic: critic.to_owned(), waiting: caller.into_iter().collect() }),
+            Some(wanted) => {
+                wanted.selects = true;
+                wanted.waiting.extend(caller);
+            }
+            None => self.push(critic, true, caller),
         }
         Ok(())
+    }
+
+    /// A critic lacks heads: it is to be rebuilt with them, under the kernel and the dictionary that it has.
+    pub(super) fn want_heads(&mut self, critic: &str) {
+        if !self.wanted.iter().any(|wanted| wanted.critic == critic) {
+            self.push(critic, false, None);
+        }
+    }
+
+    fn push(&mut self, critic: &str, selects: bool, caller: Option<Caller>) {
+        self.wanted.push(Wanted { critic: critic.to_owned(), selects, waiting: caller.into_iter().collect() });
+    }
+
+    /// Share of the rows that the rebuild of a critic has learned, 0 if none runs.
+    pub(super) fn share(&self, critic: &str) -> f64 {
+        match &self.running {
+            Some((running, progress)) if running == critic => {
+                let (rows, of) = progress.get();
+                (rows as f64 / of.max(1) as f64).min(1.0)
+            }
+            _ => 0.0,
+        }
     }
 
     /// A rebuild has come back; [`RebuildDesk::judge`] looks at it.
@@ -78,10 +104,14 @@ impl RebuildDesk {
         }
         let critic = wanted.critic.clone();
         let learner = state.critics().iter().find(|learner| learner.settings().name == critic);
-        let settings = learner.expect("only critics are wanted").settings().clone();
+        let learner = learner.expect("only critics are wanted");
+        let settings = learner.settings().clone();
+        // The data-driven first model is a stopgap, which nothing was selected for.
+        let selected = learner.model().filter(|_| learner.is_selected() && !wanted.selects);
+        let like = selected.map(|model| Box::new(model.emptied()));
         let progress: Arc<RebuildProgress> = Arc::default();
         let names = state.configured().and_then(|configured| configured.names.clone());
-        let job = RebuildJob { settings, names, window: window.clone(), progress: Arc::clone(&progress) };
+        let job = RebuildJob { settings, names, like, window: window.clone(), progress: Arc::clone(&progress) };
         log::info!("event=rebuild_started critic={critic} rows={}", state.end().offset);
         out.push(event("rebuild_started", now, &map(json!({"critic": critic}))));
         (self.running, self.seconds) = (Some((critic, progress)), 0.0);
@@ -100,6 +130,11 @@ impl RebuildDesk {
         self.seconds += seconds;
         let before = state.critics().iter().find(|learner| learner.settings().name == critic);
         let before = before.expect("critics change at a start alone");
+        let selects = self.wanted.iter().any(|wanted| wanted.critic == critic && wanted.selects);
+        if !selects && before.missing_heads() == 0 {
+            self.not_needed(before, out);
+            return None;
+        }
         let mut rebuilt = match result.and_then(small_enough) {
             Ok(rebuilt) => rebuilt,
             Err(why) => {
@@ -108,14 +143,18 @@ impl RebuildDesk {
             }
         };
         let end = state.end().offset;
+        // A window that has been made larger, or whose journal is shorter, has fewer rows than it may.
+        let kept = state.window().map_or(end, |window| window.start());
+        let from = end.saturating_sub(window_rows as u64).max(kept);
         let missing = end.saturating_sub(rebuilt.learner.learned());
-        if missing > TAIL_ROWS.min(window_rows as u64) && rebuilt.rounds < ROUNDS {
+        // The window has no actions: a critic of action values is complete, or leaves rows out.
+        let most = if rebuilt.learner.has_rows_of_its_own() { 0 } else { TAIL_ROWS.min(end - from) };
+        if missing > most && rebuilt.rounds < ROUNDS {
             out.push(Output::FollowRebuild(rebuilt));
             return None;
         }
         let Rebuilt { learner, first_row, .. } = &mut *rebuilt;
-        let from = end.saturating_sub(window_rows as u64);
-        if missing > TAIL_ROWS.min(window_rows as u64) {
+        if missing > most {
             learner.skip_to(end);
         }
         learner.set_settings(before.settings().clone());
@@ -128,6 +167,15 @@ impl RebuildDesk {
         self.running = None;
         self.adopting = Some(Adopting { critic, rows });
         Some(Record::Rebuilt(Box::new(rebuilt.learner)))
+    }
+
+    /// The heads that a critic was rebuilt for are there, or are wanted no more: a refit was faster, and its model stays.
+    fn not_needed(&mut self, before: &Learner, out: &mut Vec<Output>) {
+        let (critic, generation) = (before.settings().name.clone(), before.generation());
+        log::info!("event=rebuild_not_needed critic={critic} generation={generation}");
+        self.running = None;
+        let reason = "the model in use has all heads".to_owned();
+        self.over(&critic, &RefitOutcome::Rejected { generation, reason }, out);
     }
 
     fn failed(&mut self, before: &Learner, why: String, now: Now, out: &mut Vec<Output>) {
@@ -178,5 +226,9 @@ impl RebuildDesk {
 
 fn small_enough(rebuilt: Box<Rebuilt>) -> Result<Box<Rebuilt>, String> {
     let bytes = rebuilt.learner.bytes();
-    if bytes > BYTES_MAX { Err(format!("a critic of {bytes} bytes is too large for the journal")) } else { Ok(rebuilt) }
+    if bytes > RECORD_BYTES_MAX {
+        Err(format!("a critic of {bytes} bytes is too large for the journal"))
+    } else {
+        Ok(rebuilt)
+    }
 }

@@ -3,8 +3,10 @@
 use crate::config::Config;
 use crate::journal::checkpoint::Checkpoints;
 use crate::learner::Settings;
+use crate::learner::heads::{self, Columns, Demands};
 use crate::state::record::Configured;
 use crate::state::{State, goes_on, missing_reward};
+use crate::transition::ACTION_NUMBERS_MAX;
 use crate::wire::{self, ArrayForm};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,8 +21,34 @@ pub(super) fn contradiction(config: &Config, (dim, rewards): (usize, usize)) -> 
     let wrong_dim = config.expected_dim().filter(|&(expected, _)| expected != dim).map(|(expected, key)| {
         format!("{key} is for {expected} state variables, but the journal holds states of {dim} numbers. {remedy}")
     });
+    let unasked = || {
+        let columns = Columns { states: dim, rewards, actions: ACTION_NUMBERS_MAX };
+        let check =
+            |critic: &Settings| heads::check(&critic.heads, columns).err().map(|what| (critic.name.clone(), what));
+        let (critic, what) = config.critics.iter().find_map(check)?;
+        Some(format!("critic {critic:?}, {what} in the journal. {remedy}"))
+    };
     let missing = || config.critics.iter().find_map(|settings| missing_reward(settings, rewards));
-    wrong_dim.or_else(|| missing().map(|why| format!("rewards: {why} in the journal. {remedy}")))
+    wrong_dim.or_else(|| missing().map(|why| format!("rewards: {why} in the journal. {remedy}"))).or_else(unasked)
+}
+
+/// The field that heads of the settings need and a retained row lacks, with a remedy; none if no row lacks one.
+pub(super) fn lacking_columns(config: &Config, state: &State) -> Option<String> {
+    let demands = Demands::of(config.critics.iter().flat_map(|critic| &critic.heads));
+    let what = super::heads::lacking(state.window(), &demands)?;
+    Some(format!(
+        "{what}, which `heads` ask for. Nothing has been changed. Take these heads out, or choose another data_dir for other rows"
+    ))
+}
+
+/// The actions of a critic, in words.
+fn actions(settings: &Settings) -> String {
+    settings.action_value.as_ref().map_or_else(|| "none".into(), |of| format!("{:?}", of.space))
+}
+
+/// Whose action follows a row, and how much of a trace flows into it, in words.
+fn successor(settings: &Settings) -> String {
+    settings.action_value.as_ref().map_or_else(|| "none".into(), |of| format!("{:?}, {:?}", of.successor, of.trace))
 }
 
 /// Which settings of a critic keep it from going on with what it has learned, and how they differ.
@@ -35,6 +63,8 @@ fn change(old: &Settings, new: &Settings) -> String {
         ("rho_max", number(old.rho_max, "inf"), number(new.rho_max, "inf")),
         ("forgetting", number(old.forgetting, "off"), number(new.forgetting, "off")),
         ("state_kinds", format!("{:?}", old.state_kinds), format!("{:?}", new.state_kinds)),
+        ("actions", actions(old), actions(new)),
+        ("successor", successor(old), successor(new)),
     ];
     let changed = pairs.into_iter().filter(|(_, old, new)| old != new);
     changed.map(|(name, old, new)| format!("{name} was {old}, is {new}")).collect::<Vec<_>>().join("; ")

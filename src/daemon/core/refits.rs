@@ -172,7 +172,8 @@ impl RefitDesk {
         let name = learner.settings().name.clone();
         match judgement {
             Judgement::Behind(candidate) => {
-                out.push(Output::CatchUp { critic, candidate: Box::new(candidate), window: window.clone() });
+                let window = learner.rows(window).clone();
+                out.push(Output::CatchUp { critic, candidate: Box::new(candidate), window });
                 None
             }
             Judgement::Adopt { adoption, report, scores } => {

@@ -1,5 +1,6 @@
 //! What `status` says.
 
+use super::heads;
 use super::ports::Now;
 use super::publisher::Shown;
 use crate::daemon::recovery::Recovered;
@@ -7,7 +8,6 @@ use crate::learner::Learner;
 use crate::learner::window::Window;
 use crate::math::posterior::Scale;
 use crate::state::State;
-use crate::transition::Rows;
 use crate::wire::Status;
 use crate::wire::status::{
     CountsStatus, CriticStatus, DriftStatus, InputsStatus, KernelStatus, ModelStatus, NoiseStatus, QueuesStatus,
@@ -113,7 +113,6 @@ pub(super) fn recovered(recovered: &Recovered, torn_bytes: u64) -> RecoveredStat
 /// Enter rows and streams into `status`.
 pub(super) fn enter_state(status: &mut Status, state: &State, window_rows: usize) {
     let window = state.window();
-    let bytes_per_row = |window: &Window| Rows::bytes_per_row(window.dim(), window.rewards_per_row()) as u64;
     status.offset = state.end().offset;
     status.streams = state.streams().len() as u64;
     status.recent_streams = state.streams().recent(STREAMS_LISTED);
@@ -123,7 +122,7 @@ pub(super) fn enter_state(status: &mut Status, state: &State, window_rows: usize
         rows: window.map_or(0, Window::len) as u64,
         rows_max: window_rows as u64,
         bytes: window.map_or(0, Window::bytes) as u64,
-        bytes_per_row: window.map(bytes_per_row),
+        bytes_per_row: window.map(|window| window.bytes_per_row() as u64),
     };
 }
 
@@ -138,6 +137,7 @@ pub(super) fn of_learner(learner: &Learner, revision: u64, failed_snapshots: u64
         discount: settings.discount,
         dictionary_max: settings.dictionary_max as u64,
         warmup_rows: settings.warmup_rows as u64,
+        heads: heads::status(learner),
         counts: CountsStatus {
             novel_when_full: counts.novel_when_full,
             refreshes: counts.refreshes,
@@ -146,6 +146,7 @@ pub(super) fn of_learner(learner: &Learner, revision: u64, failed_snapshots: u64
             cuts: counts.cuts,
             terminations: counts.terminations,
         },
+        actions: super::actions::status(learner),
         ..CriticStatus::default()
     }
 }
@@ -163,7 +164,7 @@ pub(super) fn of_model(learner: &Learner, shown: Option<Shown>, drift: DriftStat
         running_chains: model.running_chains() as u64,
         transitions: statistics.rows,
         rows_effective: statistics.forgets().then(|| statistics.effective_rows()),
-        bytes: (model.bytes() + learner.kept_bytes() + learner.bytes_beside_model()) as u64,
+        bytes: learner.bytes() as u64,
         policy: learner.policy().map(str::to_owned),
         policies_kept: learner.kept_policies().map(str::to_owned).collect(),
         score: score.mean(),

@@ -5,6 +5,9 @@ import { chosen, critic, dim, known } from '/known.js';
 /** What an address asked for, until it has been followed. @type {?URLSearchParams} */
 let wanted = location.hash.length > 1 ? new URLSearchParams(location.hash.slice(1)) : null;
 
+/** The name of the critic that is shown, or that the address asks for; null where neither is known. */
+export const shownCritic = () => wanted?.get('critic') ?? critic()?.name ?? null;
+
 /** The critic of the address, once; else the chosen one. */
 export function addressedCritic() {
   const name = wanted?.get('critic');
@@ -12,7 +15,13 @@ export function addressedCritic() {
   return k >= 0 ? k : chosen.critic;
 }
 
-/** Axes and places of the address, once there is a model: [x, y] and the state (D,); null where it names none. */
+/** The reader has chosen: the address no longer asks for anything. */
+export function leave() {
+  wanted = null;
+}
+
+/** What the address asks for, once there is a model: axes [x, y] and the state (D,), null where it names none, whether
+ * the others are averaged over, and what is compared with. */
 export function addressedView() {
   const asked = wanted;
   wanted = null;
@@ -25,7 +34,12 @@ export function addressedView() {
   const at = (asked.get('at') ?? '').split(',').map(Number);
   const state = at.length === dim() && asked.has('at') && at.every(Number.isFinite) ? at : null;
   const [x, y] = [axis('x'), axis('y')];
-  return { axes: x === null || x === y ? null : [x, y], state };
+  return {
+    axes: x === null || x === y ? null : [x, y],
+    state,
+    average: asked.get('others') === 'averaged',
+    against: asked.get('against') ?? '',
+  };
 }
 
 /** The span of the address in seconds; null where it names none. */
@@ -39,6 +53,8 @@ export function note() {
   if (chosen.x === null || wanted) return;
   const query = new URLSearchParams({ critic: critic().name, x: String(chosen.x), y: String(chosen.y ?? '') });
   if (dim() > 2) query.set('at', Array.from({ length: dim() }, (_, k) => Number(chosen.at[k].toPrecision(4))).join());
+  if (chosen.average) query.set('others', 'averaged');
+  if (chosen.against) query.set('against', chosen.against);
   query.set('span', String(chosen.span));
   const hash = `#${query}`;
   if (hash !== location.hash) history.replaceState(null, '', hash);

@@ -1,7 +1,7 @@
 // Which variables are shown, and where the others stand.
 
 import { $, el, remembered, say } from '/dom.js';
-import { axesNow, chosen, critic, dim, known, variable } from '/known.js';
+import { axesNow, chosen, critic, dim, inUnit, known, plain, variable } from '/known.js';
 import { ranked, shares, withoutShares } from '/relevance.js';
 import { format, round } from '/words.js';
 
@@ -12,39 +12,12 @@ let changed = () => {};
 export function choices(seeing) {
   const critics = known.status?.critics ?? [];
   if (chosen.critic >= critics.length) chosen.critic = 0;
-  const option = (/** @type {number} */ k) => el('option', { value: k, textContent: critics[k].name });
-  const all = critics.map((_, k) => option(k));
-  const first = critics.length > MANY ? leastCovered().map(option) : [];
-  $('critic').replaceChildren(
-    ...(first.length
-      ? [el('optgroup', { label: 'fewest returns in their interval' }, ...first), el('optgroup', { label: 'all' }, ...all)]
-      : all),
-  );
+  $('critic').replaceChildren(...critics.map(({ name }, k) => el('option', { value: k, textContent: name })));
   $('critic').value = chosen.critic;
-  $('critic-choice').hidden = critics.length < 2;
   Object.assign(chosen, { x: null, y: null, head: 0, at: {} });
   ranges.clear();
   chosenBy = -1;
   changed = seeing;
-}
-
-/** Critics from which on the list begins with the worst. */
-const MANY = 12;
-/** How many of those. */
-const WORST = 10;
-
-/** Numbers of the critics whose intervals hold the fewest returns, the worst first. */
-function leastCovered() {
-  const critics = known.status?.critics ?? [];
-  /** @type {[number, number][]} */
-  const covered = critics.flatMap(({ name }, k) => {
-    const last = known.history[`${name}.coverage`]?.at(-1);
-    return typeof last === 'number' ? [[last, k]] : [];
-  });
-  return covered
-    .sort((a, b) => a[0] - b[0])
-    .slice(0, WORST)
-    .map(([, k]) => k);
 }
 
 /** The generation whose shares chose the axes. */
@@ -93,6 +66,14 @@ export function chooseAxes(x, y) {
   changed();
 }
 
+/** Let the other variables stand at one place, or average over them. @param {boolean} average */
+export function averageOthers(average) {
+  chosen.average = average;
+  $('mode').value = average ? 'average' : 'slice';
+  sliders();
+  changed();
+}
+
 /** Put all variables where a state has them. @param {number[]} state */
 export function standAt(state) {
   state.forEach((v, k) => {
@@ -107,8 +88,10 @@ export function sliceWords() {
   const used = axesNow();
   const others = ranked().filter((k) => !used.includes(k));
   if (!others.length) return '';
-  const shown = others.slice(0, SLICE).map((k) => `${variable(k)} = ${format(chosen.at[k], 3)}`);
-  const more = others.length - shown.length;
+  const named = others.slice(0, SLICE);
+  const more = others.length - named.length;
+  if (chosen.average) return `averaged over ${named.map(plain).join(', ')}${more > 0 ? ` and ${more} more` : ''}, as visited`;
+  const shown = named.map((k) => `${plain(k)} = ${inUnit(k, format(chosen.at[k], 3))}`);
   return `at ${shown.join(', ')}${more > 0 ? ` and ${more} more as set below` : ''}`;
 }
 
@@ -124,21 +107,22 @@ function sliders() {
   const others = ranked()
     .filter((k) => k !== chosen.x && k !== chosen.y)
     .slice(0, SLIDERS);
-  $('others').hidden = others.length === 0;
+  $('mode-choice').hidden = others.length === 0;
+  $('others').hidden = others.length === 0 || chosen.average;
   const summary = () =>
-    say($('others-summary'), others.map((k) => `${variable(k)} ${format(chosen.at[k], 3)}`).join(', '));
+    say($('others-summary'), others.map((k) => `${plain(k)} ${inUnit(k, format(chosen.at[k], 3))}`).join(', '));
   $('sliders').replaceChildren(
     ...others.map((k) => {
       const [low, high] = rangeOf(k);
-      const out = el('output', { textContent: format(chosen.at[k], 3) });
+      const out = el('output', { textContent: inUnit(k, format(chosen.at[k], 3)) });
       const input = el('input', { type: 'range', min: low, max: high, step: (high - low) / 200, value: chosen.at[k] });
       input.addEventListener('input', () => {
         chosen.at[k] = Number(input.value);
-        say(out, format(chosen.at[k], 3));
+        say(out, inUnit(k, format(chosen.at[k], 3)));
         summary();
         changed();
       });
-      return el('label', {}, variable(k), out, input);
+      return el('label', {}, plain(k), out, input);
     }),
   );
   summary();

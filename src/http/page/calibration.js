@@ -73,6 +73,7 @@ export function calibrationCard() {
   const { pairs, summary } = known.calibration[chosen.critic] ?? { pairs: [] };
   $('groups').hidden = pairs.length < 2 * GROUP_MIN;
   $('calibration-legend').hidden = !pairs.length;
+  $('calibration-save').hidden = !pairs.length;
   if (!pairs.length) {
     say(
       $('calibration-text'),

@@ -59,11 +59,30 @@ export function setColours(name, hex) {
   maps[name] = Uint8Array.from(hex.match(/../g), (pair) => parseInt(pair, 16));
 }
 
+/** The canvas that is being painted on another context, and that context. @type {?{canvas: any, c: any}} */
+let elsewhere = null;
+
+/** Paint what a canvas shows on another context. @param {any} canvas @param {any} c @param {() => void} paint */
+export function paintOn(canvas, c, paint) {
+  elsewhere = { canvas, c };
+  paint();
+  elsewhere = null;
+}
+
+/** The pictures of each canvas; one of them is awake. @type {Map<any, Picture[]>} */
+const pictures = new Map();
+
+/** Paint what a canvas shows at once. @param {any} canvas */
+export function repaint(canvas) {
+  pictures.get(canvas)?.find((picture) => !picture.asleep)?.paint();
+}
+
 /** The canvas's context, in CSS pixels, cleared; null while it is not shown. */
 /** @param {any} canvas */
 export function context(canvas) {
   const { clientWidth: width, clientHeight: height } = canvas;
   if (!width || !height) return null;
+  if (elsewhere?.canvas === canvas) return { c: elsewhere?.c, width, height };
   const scale = Math.min(devicePixelRatio || 1, 2);
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
     canvas.width = Math.round(width * scale);
@@ -145,7 +164,7 @@ const smooth = (t) => t * t * (3 - 2 * t);
 export class Picture {
   /**
    * @param {any} canvas
-   * @param {(told: any) => void} say
+   * @param {(at: any) => void} say
    */
   constructor(canvas, say) {
     this.canvas = canvas;
@@ -159,6 +178,7 @@ export class Picture {
     this.next = null;
     /** What it eases from. @type {any} */
     this.from = null;
+    pictures.set(canvas, [...(pictures.get(canvas) ?? []), this]);
     canvas.addEventListener('pointermove', (e) => this.point(e.offsetX, e.offsetY));
     canvas.addEventListener('pointerdown', (e) => this.point(e.offsetX, e.offsetY));
     canvas.addEventListener('pointerleave', () => this.point(null));

@@ -1,6 +1,7 @@
 // The model, the streams, and the numbers in the bar.
 
 import { $, el, facts, list, say, small } from '/dom.js';
+import { term } from '/glossary.js';
 import { critic, known } from '/known.js';
 import { kernelName } from '/marks.js';
 import { bytes, duration, format, grouped } from '/words.js';
@@ -23,37 +24,37 @@ export function modelCard() {
       : `at row ${grouped(refit.next_at)}`;
   facts($('model'), [
     [
-      'generation',
+      term('generation'),
       String(c.generation),
       small(`${refit.adopted} adopted, ${refit.rejected} rejected` + (refit.failed ? `, ${refit.failed} failed` : '')),
     ],
     ['next selection', next],
-    ['dictionary', grouped(c.dictionary_size), small(`of at most ${grouped(c.dictionary_max)} states`)],
+    [term('dictionary'), grouped(c.dictionary_size), small(`of at most ${grouped(c.dictionary_max)} states`)],
     ['rows in the model', grouped(c.transitions)],
-    ['discount', format(c.discount), c.lambda === undefined ? null : small(`λ ${format(c.lambda, 3)}`)],
+    [term('discount'), format(c.discount), c.lambda === undefined ? null : small(`λ ${format(c.lambda, 3)}`)],
     c.returns
       ? [
-          'returns',
+          term('return', 'returns'),
           `sd × ${format(c.returns.factor, 3)}`,
           small(verified(c.returns)),
         ]
       : null,
     [
-      'kernel',
+      term('kernel'),
       kernelName(kernel),
       small(
         `sd ${format(Math.sqrt(kernel.signal_variance), 3)}` +
           (kernel.bias_variance > 0 ? ` · offset ${format(Math.sqrt(kernel.bias_variance), 3)}` : ''),
       ),
     ],
-    ['noise', `sd ${format(Math.sqrt(noise.variance), 3)}`, small(noise.model)],
+    [term('noise'), `sd ${format(Math.sqrt(noise.variance), 3)}`, small(noise.model)],
     typeof c.log_evidence === 'number'
-      ? ['log evidence', format(c.log_evidence), small('nats')]
+      ? [term('evidence', 'log evidence'), format(c.log_evidence), small('nats')]
       : typeof c.held_out_error === 'number'
-        ? ['held-out error', format(c.held_out_error, 3), small('1 is that of a constant')]
+        ? [term('heldout', 'held-out error'), format(c.held_out_error, 3), small('1 is that of a constant')]
         : null,
-    ['log score', format(c.score_recent), small('nats per row, recent')],
-    ['running chains', grouped(c.running_chains)],
+    [term('score', 'log score'), format(c.score_recent), small('nats per row, recent')],
+    [term('chain', 'running chains'), grouped(c.running_chains)],
     pause.count
       ? ['adoption pause', `${format(pause.p50, 2)} ms`, small(`median, ${format(pause.max, 2)} ms at most`)]
       : null,

@@ -8,7 +8,7 @@ export class Curve extends Picture {
   /** A place that is pointed out elsewhere. @type {?number[]} */
   spot = null;
 
-  /** `next`: range [x0, x1]; scale [low, high]; mean, deviation (arrays); name; points; key; generation. */
+  /** `next`: range [x0, x1]; scale [low, high]; mean, deviation, other (arrays; other: what is compared with, or empty); came: [[place, return]]; name; points; key; generation. */
   show(next) {
     const before = this.next;
     const same = before && before.key === next.key && before.mean.length === next.mean.length;
@@ -58,11 +58,28 @@ export class Curve extends Picture {
         c.fill();
       }
     }
+    c.fillStyle = inks.second;
+    c.globalAlpha = 0.45;
+    for (const [at, value] of this.next.came) {
+      c.beginPath();
+      c.arc(x(at), y(value), 2, 0, 7);
+      c.fill();
+    }
+    c.globalAlpha = 1;
     c.beginPath();
     for (let k = 0; k < mean.length; k += 1) c.lineTo(place(k), y(mean[k]));
     c.strokeStyle = inks.accent;
     c.lineWidth = 2;
     c.stroke();
+    const { other } = this.next;
+    if (other.length) {
+      c.beginPath();
+      for (let k = 0; k < other.length; k += 1) c.lineTo(x(mix(range[0], range[1], (k + 0.5) / other.length)), y(other[k]));
+      c.strokeStyle = inks.second;
+      c.setLineDash([5, 4]);
+      c.stroke();
+      c.setLineDash([]);
+    }
     for (const { at, kind } of points) {
       for (const [v] of at) {
         // A rug at the bottom: where states are, not what was seen of their values.

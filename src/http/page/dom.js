@@ -52,11 +52,15 @@ export function list(parent, children) {
   parent.replaceChildren(...children);
 }
 
-
+/** A list of words with what is said of each; where the words stay, their elements do, and so does the focus. */
 export function facts(list, entries) {
-  list.replaceChildren(
-    ...entries.filter(Boolean).flatMap(([term, ...said]) => [el('dt', { textContent: term }), el('dd', {}, ...said)]),
-  );
+  const shown = entries.filter(Boolean);
+  const words = shown.map(([word]) => word.textContent ?? word).join('\n');
+  if (list.dataset.words !== words) {
+    list.dataset.words = words;
+    list.replaceChildren(...shown.flatMap(([word]) => [el('dt', {}, word), el('dd')]));
+  }
+  shown.forEach(([, ...said], k) => list.children[2 * k + 1].replaceChildren(...said.filter((each) => each !== null)));
 }
 
 export const small = (words) => el('small', { textContent: ` ${words}` });

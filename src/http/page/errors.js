@@ -4,7 +4,7 @@ import { standAt } from '/axes.js';
 import { Field } from '/canvas.js';
 import { $, el, list, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
-import { axesNow, chosen, variable } from '/known.js';
+import { axesNow, chosen, inUnit, plain, variable } from '/known.js';
 import { lookBack } from '/path.js';
 import { ranked } from '/relevance.js';
 import { scaleOf, spot, viewQuery } from '/value.js';
@@ -33,7 +33,7 @@ const map = new HeatMap($('map-error'), 'signed', (at) => {
   const across = Math.min(Math.floor(at.across * answer.columns), answer.columns - 1);
   const up = Math.min(Math.floor(at.up * answer.cell_rows), answer.cell_rows - 1);
   const count = answer.count[up * answer.columns + across];
-  const place = axesNow().map((k, j) => `${variable(Number(k))} ${format(at.place[j], 3)}`);
+  const place = axesNow().map((k, j) => `${plain(Number(k))} ${inUnit(Number(k), format(at.place[j], 3))}`);
   $('map-error-out').replaceChildren(
     `${place.join(', ')}: `,
     el('b', { textContent: count ? `${which()} ${beside(at.value)} than predicted` : 'no return is known here' }),
@@ -100,7 +100,7 @@ function worstList() {
   );
   const shown = [...new Set([...axesNow().map(Number), ...ranked()])].slice(0, NAMED);
   const items = answer.worst.map((worst) => {
-    const words = shown.map((k) => `${variable(k)} ${format(worst.state[k], 3)}`).join(', ');
+    const words = shown.map((k) => `${plain(k)} ${inUnit(k, format(worst.state[k], 3))}`).join(', ');
     const button = el('button', { type: 'button', textContent: words });
     button.addEventListener('click', () => goTo(worst));
     const sign = worst.error > 0 ? '▲' : '▼';
@@ -124,6 +124,30 @@ function goTo(worst) {
   lookBack(worst.stream, worst.offset + BEHIND);
   spot(axesNow().map((k) => worst.state[Number(k)]));
   $('view').scrollIntoView({ behavior: 'auto', block: 'start' });
+}
+
+/** The means of the cells as columns; null before there are any. */
+export function errorColumns() {
+  if (!answer || answer.key !== viewQuery().toString()) return null;
+  const ends = new URLSearchParams(answer.key).get('range')?.split(',').map(Number) ?? [];
+  const { columns, cell_rows: rows, count, error, td } = answer;
+  const centre = (j, k, of) => ends[2 * j] + ((ends[2 * j + 1] - ends[2 * j]) * (k + 0.5)) / of;
+  /** @type {Record<string, any>} */
+  const out = {};
+  axesNow().forEach((axis, j) => {
+    out[variable(Number(axis))] = count.map((_, k) => (j ? centre(1, Math.floor(k / columns), rows) : centre(0, k % columns, columns)));
+  });
+  return { ...out, returns: count, error, td_error: td };
+}
+
+/** The worst states as columns; null before there are any. */
+export function worstColumns() {
+  if (!answer?.worst.length) return null;
+  const { worst } = answer;
+  const names = worst[0].state.map((_, k) => variable(k));
+  const states = names.map((name, k) => [name, worst.map(({ state }) => state[k])]);
+  const rest = ['error', 'spread', 'td', 'count', 'stream', 'offset'];
+  return { ...Object.fromEntries(states), ...Object.fromEntries(rest.map((key) => [key, worst.map((each) => each[key])])) };
 }
 
 /** The control, once. */

@@ -15,7 +15,7 @@ export class HeatMap extends Picture {
   /**
    * @param {any} canvas
    * @param {string} colours
-   * @param {(told: any) => void} say
+   * @param {(at: any) => void} say
    */
   constructor(canvas, colours, say) {
     super(canvas, say);
@@ -37,7 +37,7 @@ export class HeatMap extends Picture {
   }
 
   /**
-   * `next`: field; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; fade (a field of 0 to 1) or null;
+   * `next`: field; bar: whether there is a colour bar, unless false; range [[x0, x1], [y0, y1]]; scale [low, high]; names [x, y]; fade (a field of 0 to 1) or null;
    * points [{at: [[x, y]], kind}]; blocks: whether cells are shown as such; generation; key, which changes where easing would mix what does not belong together.
    */
   show(next) {
@@ -129,7 +129,7 @@ export class HeatMap extends Picture {
     c.rotate(-Math.PI / 2);
     text(c, names[1], 0, 0, 'center', 'middle', inks.ink);
     c.restore();
-    this.bar(c, plot, scale, barTicks);
+    if (this.next.bar !== false) this.bar(c, plot, scale, barTicks);
     this.hover(c, plot, shown);
   }
 

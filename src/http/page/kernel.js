@@ -21,3 +21,9 @@ export function lengthscale({ kernel, scale }, k) {
   const unit = kind.startsWith('periodic:') ? Number(kind.slice(9)) / (2 * Math.PI) : scale[k];
   return unit / Math.sqrt(relevance);
 }
+
+/** After how much state variable k begins again; Infinity where it does not. @param {number} k */
+export function period(k) {
+  const kind = critic().kernel?.kinds?.[k] ?? 'real';
+  return kind.startsWith('periodic:') ? Number(kind.slice(9)) : Infinity;
+}

@@ -11,7 +11,7 @@ import { remembered } from '/dom.js';
 
 /**
  * @type {{number: number, status: ?Status, columns: string[], history: Record<string, (?number)[]>,
- * marks: Map<number, any>, states: any, calibration: {pairs: Pair[], summary: Summary}[], endpoints: any, stateDim: ?number}}
+ * marks: Map<number, any>, states: any, calibration: {pairs: Pair[], summary: Summary}[], endpoints: any, stateDim: ?number, kept: {generations: number[][], bytes: number}, truth: boolean}}
  */
 export const known = {
   number: 0,
@@ -23,32 +23,53 @@ export const known = {
   calibration: [],
   endpoints: null,
   stateDim: null,
+  kept: { generations: [], bytes: 0 },
+  truth: false,
 };
 const PAIRS = 400;
 const MARKS = 100;
 
 /**
- * The reader's choices: critic and value function, the axes (a curve without y), where the other variables stand, the
- * seconds over which time lines reach.
- * @type {{critic: number, head: number, x: ?number, y: ?number, at: Record<number, number>, span: number}}
+ * The reader's choices: critic and value function, the axes (a curve without y), where the other variables stand or whether
+ * the value is averaged over them, the comparison (see compare.js), the seconds over which time lines reach.
+ * @type {{critic: number, head: number, x: ?number, y: ?number, at: Record<number, number>, average: boolean, against: string, span: number}}
  */
-export const chosen = { critic: 0, head: 0, x: null, y: null, at: {}, span: remembered.get('span') ?? 600 };
+export const chosen = { critic: 0, head: 0, x: null, y: null, at: {}, average: false, against: '', span: remembered.get('span') ?? 600 };
 
 /** The chosen critic. Its model's keys are there once `kernel` is. @returns {any} */
 export const critic = () => known.status?.critics[chosen.critic];
-/** A column of the history that belongs to the chosen critic. @param {string} name @returns {(?number)[]} */
-export const series = (name) => known.history[`${critic()?.name}.${name}`] ?? [];
+/**
+ * A column of the history that belongs to the chosen critic. Where its past has not arrived yet, only its end is there.
+ * @param {string} name
+ * @returns {(?number)[]}
+ */
+export function series(name) {
+  const found = known.history[`${critic()?.name}.${name}`] ?? [];
+  const missing = (known.history.time?.length ?? 0) - found.length;
+  return missing > 0 ? [...Array(missing).fill(null), ...found] : found;
+}
 
 /** @returns {number} */
 export const dim = () => critic()?.inputs?.scale.length ?? known.status?.state_dim ?? 0;
-/** The name of state variable k. @param {number} k @returns {string} */
+/** The name of state variable k, with its unit where it has one: "speed [rad/s]". @param {number} k @returns {string} */
 export const variable = (k) => critic()?.inputs?.names?.[k] ?? `state ${k}`;
+/** A name and its unit, which stands in brackets at its end. */
+const UNIT = /^(.*\S)\s*\[([^\]]+)\]$/;
+/** The name of state variable k without its unit. @param {number} k @returns {string} */
+export const plain = (k) => UNIT.exec(variable(k))?.[1] ?? variable(k);
+/** A number with the unit of state variable k. @param {number} k @param {string} number */
+export const inUnit = (k, number) => {
+  const unit = UNIT.exec(variable(k))?.[2];
+  return unit ? `${number} ${unit}` : number;
+};
 
 /** All that there is to know, from the beginning. @param {any} all */
 export function begin(all) {
   Object.assign(known, { number: all.number, status: all.status, columns: all.columns, history: all.history });
   known.endpoints = all.endpoints;
   known.stateDim = all.state_dim ?? null;
+  known.kept = all.kept;
+  known.truth = all.truth;
   known.states = all.states;
   known.marks = new Map(all.marks.map((mark) => [mark.number, mark]));
   known.calibration = all.calibration;
@@ -57,7 +78,7 @@ export function begin(all) {
 
 /** What has come since. @param {any} news */
 export function apply(news) {
-  Object.assign(known, { number: news.number, status: news.status, states: news.states });
+  Object.assign(known, { number: news.number, status: news.status, states: news.states, kept: news.kept });
   known.columns.forEach((name, k) => known.history[name].push(news.point[k]));
   for (const mark of news.marks) known.marks.set(mark.number, mark);
   for (const number of [...known.marks.keys()].slice(0, -MARKS)) known.marks.delete(number);

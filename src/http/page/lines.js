@@ -85,15 +85,20 @@ export function timeline(canvas, { lines, times, span, marks, at, zero, limit, a
   }
 }
 
+/** Lines through a plot, beyond which marks keep to the lane above it. */
+const LINES_MAX = 12;
+
 /** Adoptions and changes of the world as lines through the plot, rejections in the lane above it only: there may be many. */
 function drawMarks(c, plot, x, marks, [from, to]) {
+  const within = marks.filter(({ time, kind }) => time >= from && time <= to && kind !== 'rejected');
+  const through = (kind) => kind === 'drift' || (kind !== 'rejected' && within.length <= LINES_MAX);
   for (const { time, kind } of [...marks].sort((a, b) => (a.kind < b.kind ? 1 : -1))) {
     if (time < from || time > to) continue;
     const at = Math.round(x(time)) + 0.5;
     const ink = kind === 'drift' ? inks.warn : inks.second;
     c.strokeStyle = ink;
     c.lineWidth = 1;
-    if (kind !== 'rejected') {
+    if (through(kind)) {
       c.globalAlpha = 0.8;
       c.beginPath();
       c.moveTo(at, plot.top - 7);

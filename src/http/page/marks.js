@@ -1,7 +1,7 @@
 // What happened to the model: refits with their outcome, and changes of the world.
 
 import { $, el, list } from '/dom.js';
-import { critic, known, variable } from '/known.js';
+import { critic, known, plain } from '/known.js';
 import { lengthscale } from '/kernel.js';
 import { format, grouped } from '/words.js';
 
@@ -75,7 +75,7 @@ export function changes({ kernel_before: before, kernel_after: after }) {
   if (!before || !after) return null;
   /** @type {[string, number, number][]} */
   const pairs = after.scale
-    .map((_, k) => [`lengthscale of ${variable(k)}`, lengthscale(before, k), lengthscale(after, k)])
+    .map((_, k) => [`lengthscale of ${plain(k)}`, lengthscale(before, k), lengthscale(after, k)])
     .filter(([, from, to]) => from !== null && to !== null);
   pairs.push(['noise sd', Math.sqrt(before.noise.variance), Math.sqrt(after.noise.variance)]);
   pairs.push(['signal sd', Math.sqrt(before.kernel.signal_variance), Math.sqrt(after.kernel.signal_variance)]);

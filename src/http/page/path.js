@@ -1,8 +1,10 @@
 // The value along the trajectory of one stream: what was predicted, what came, and where an episode ended.
 
+import { rangeOf } from '/axes.js';
 import { Picture, context, frame, inks, mix, text } from '/canvas.js';
 import { $, el, say } from '/dom.js';
-import { chosen, critic, known, variable } from '/known.js';
+import { period } from '/kernel.js';
+import { axesNow, chosen, critic, inUnit, known, plain, variable } from '/known.js';
 import { onPointing, overlay, spot } from '/value.js';
 import { format, grouped, round, ticks } from '/words.js';
 
@@ -11,6 +13,8 @@ const LENGTHS = [100, 400, 1600];
 const MAP_ROWS = 60;
 /** Pixels from a trajectory within which the pointer on the map finds it. */
 const NEAR = 14;
+/** Ends of episodes beyond which only some are marked, without a line through the picture. */
+const ENDS_LINED = 60;
 /** Milliseconds between two questions: the daemon answers within a small share of its time. */
 const EVERY_MS = 1500;
 
@@ -85,17 +89,21 @@ class Strip extends Picture {
 
   /** Where episodes ended: a filled square where they terminated, a hollow one where they were cut off. */
   ends(c, plot, places) {
+    // Where every other row ends an episode, marks would hide the values.
+    const lined = this.next.end.filter(Boolean).length <= ENDS_LINED;
     this.next.end.forEach((end, k) => {
-      if (!end) return;
+      if (!end || !(lined || k % 10 === 0)) return;
       c.strokeStyle = inks.soft;
       c.fillStyle = end === 1 ? inks.ink : inks.card;
       c.lineWidth = 1.2;
-      c.globalAlpha = 0.5;
-      c.beginPath();
-      c.moveTo(places[k], plot.top);
-      c.lineTo(places[k], plot.bottom);
-      c.stroke();
-      c.globalAlpha = 1;
+      if (lined) {
+        c.globalAlpha = 0.5;
+        c.beginPath();
+        c.moveTo(places[k], plot.top);
+        c.lineTo(places[k], plot.bottom);
+        c.stroke();
+        c.globalAlpha = 1;
+      }
       c.beginPath();
       c.rect(places[k] - 3, plot.top - 3, 6, 6);
       c.fill();
@@ -152,7 +160,13 @@ function heights({ value, deviation, realised, stream, critic: name }) {
 
 /** Two standard deviations about the value. */
 function band(c, places, value, deviation, [from, to], y) {
-  if (deviation[from] === null || from === to) return;
+  if (deviation[from] === null) return;
+  if (from === to) {
+    // An episode of one row.
+    c.fillStyle = inks['accent-soft'];
+    c.fillRect(places[from] - 2, y(value[from] + 2 * deviation[from]), 4, y(-2 * deviation[from]) - y(2 * deviation[from]));
+    return;
+  }
   c.beginPath();
   for (let k = from; k <= to; k += 1) c.lineTo(places[k], y(value[k] + 2 * deviation[k]));
   for (let k = to; k >= from; k -= 1) c.lineTo(places[k], y(value[k] - 2 * deviation[k]));
@@ -161,6 +175,17 @@ function band(c, places, value, deviation, [from, to], y) {
 }
 
 function line(c, places, values, [from, to], y, colour, wide, dashes) {
+  if (from === to && values[from] !== null) {
+    // One row is a dot: hollow where a line would be dashed.
+    c.beginPath();
+    c.arc(places[from], y(values[from]), dashes.length ? 2.6 : 1.8, 0, 7);
+    c.fillStyle = colour;
+    c.strokeStyle = colour;
+    c.lineWidth = 1;
+    if (dashes.length) c.stroke();
+    else c.fill();
+    return;
+  }
   c.beginPath();
   let running = false;
   for (let k = from; k <= to; k += 1) {
@@ -179,12 +204,12 @@ function line(c, places, values, [from, to], y, colour, wide, dashes) {
   c.setLineDash([]);
 }
 
-/** Row of the answer that was last told: what was said need not be said again. @type {?number} */
-let told = null;
+/** Row of the answer that was announced last, which need not be announced again. @type {?number} */
+let announced = null;
 
 const strip = new Strip($('path'), (k) => {
-  if (k === told && k === null) return;
-  told = k;
+  if (k === announced && k === null) return;
+  announced = k;
   if (k === null || !path) {
     $('path-out').replaceChildren();
     spot(null);
@@ -192,7 +217,7 @@ const strip = new Strip($('path'), (k) => {
   }
   const place = [chosen.x, chosen.y]
     .filter((axis) => axis !== null)
-    .map((axis, j) => `${variable(Number(axis))} ${format(path.at[k][j], 3)}`);
+    .map((axis, j) => `${plain(Number(axis))} ${inUnit(Number(axis), format(path.at[k][j], 3))}`);
   const ends = ['', ' · the episode terminated', ' · the episode was cut off'][path.end[k]];
   const came = path.realised[k] === null ? 'return not known yet' : `return ${format(path.realised[k])}`;
   $('path-out').replaceChildren(
@@ -280,11 +305,31 @@ function shown() {
   strip.show(path);
   $('path').setAttribute('aria-label', `Value along the trajectory: ${$('path-note').textContent}`);
   const from = Math.max(0, path.offset.length - MAP_ROWS);
-  overlay(
-    pieces(path)
-      .filter(([, to]) => to >= from)
-      .map(([begin, to]) => path.at.slice(Math.max(begin, from), to + 1)),
-  );
+  const lines = pieces(path)
+    .filter(([, to]) => to >= from)
+    .map(([begin, to]) => path.at.slice(Math.max(begin, from), to + 1));
+  const came = path.at.map(([v], k) => [v, path.realised[k]]).filter(([, v]) => v !== null);
+  overlay(lines.flatMap(unbroken), came);
+}
+
+/**
+ * The parts of a line between which no variable leaps: an angle that wraps, or a reset that is not marked, is no way across the
+ * picture.
+ * @param {number[][]} line
+ */
+export function unbroken(line) {
+  const spans = axesNow().map((k) => {
+    const [low, high] = rangeOf(k);
+    return Math.min(high - low, period(Number(k)));
+  });
+  /** @type {number[][][]} */
+  const parts = [[]];
+  line.forEach((place, k) => {
+    const leaps = k > 0 && place.some((v, j) => Math.abs(v - line[k - 1][j]) > spans[j] / 2);
+    if (leaps) parts.push([]);
+    parts[parts.length - 1].push(place);
+  });
+  return parts;
 }
 
 function noteOf({ stream, rows, every, realised, offset }) {

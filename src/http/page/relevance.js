@@ -2,7 +2,7 @@
 
 import { $, el, list, say } from '/dom.js';
 import { lengthscale, relevances } from '/kernel.js';
-import { chosen, critic, dim, variable } from '/known.js';
+import { chosen, critic, dim, plain, variable } from '/known.js';
 import { adoption } from '/marks.js';
 import { format } from '/words.js';
 
@@ -47,6 +47,12 @@ export function ranked() {
   return a.map((_, k) => k).sort((i, j) => share(j) - share(i) || a[j] - a[i] || i - j);
 }
 
+/** The shares as columns; null before they are known. */
+export function shareColumns() {
+  const share = shares();
+  return share && { variable: share.map((_, k) => variable(k)), share, relevance: relevances() };
+}
+
 /** A bar for each variable, and what the last refit found. */
 export function relevanceCard() {
   const a = relevances();
@@ -82,8 +88,8 @@ export function relevanceCard() {
     const scale = length === null ? 'category' : `lengthscale ${format(length, 3)}`;
     const part = share?.[k];
     const none = typeof part === 'number' ? part < NOTHING : a[k] < 1e-6;
-    const told = typeof part === 'number' ? `${none ? 'no influence' : `${Math.round(100 * part)} %`}` : 'not examined';
-    numbers.replaceChildren(el('b', { textContent: share ? told : '' }), el('small', { textContent: ` ${scale}${nats}` }));
+    const label = typeof part === 'number' ? `${none ? 'no influence' : `${Math.round(100 * part)} %`}` : 'not examined';
+    numbers.replaceChildren(el('b', { textContent: share ? label : '' }), el('small', { textContent: ` ${scale}${nats}` }));
     box.children[row].classList.toggle('off', none);
     track.firstChild.style.width = `${100 * (part ?? 0)}%`;
   });
@@ -95,7 +101,7 @@ export function relevanceCard() {
       .map((f, k) => [f, k])
       .sort((x, y) => Math.abs(y[0]) - Math.abs(x[0]))
       .slice(0, 4);
-    words.push(`direction ${j + 1}: ${parts.map(([f, k]) => `${format(f, 2)} ${variable(k)}`).join(', ')}`);
+    words.push(`direction ${j + 1}: ${parts.map(([f, k]) => `${format(f, 2)} ${plain(k)}`).join(', ')}`);
   });
   const more = dim() - shown.length;
   say($('relevance-more'), more > 0 ? `${more} variables with smaller shares are not shown.` : '');

@@ -1,6 +1,19 @@
-// What is shown as a file: a picture as PNG, a table as CSV.
+// Files of the page: pictures as PNG and SVG, numbers as CSV.
 
+import { inks, paintOn } from '/canvas.js';
 import { el } from '/dom.js';
+import { Svg } from '/svg.js';
+
+/** Pixels of a line of a title, and around it. */
+const LINE = 16;
+const MARGIN = 10;
+/** Pixels of a PNG for each of the page. */
+const SHARP = 2;
+
+/**
+ * A picture of the page: its canvas, a function that paints it at once, and the lines above it.
+ * @typedef {{canvas: any, paint: () => void, title: string[]}} Part
+ */
 
 function download(name, blob) {
   const link = el('a', { href: URL.createObjectURL(blob), download: name });
@@ -10,42 +23,94 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-/** A button that saves a canvas on the colour of its card. @param {HTMLCanvasElement} canvas @param {string} name */
-export function pngButton(canvas, name) {
-  const button = el('button', { type: 'button', className: 'save', textContent: 'PNG', title: 'Save the picture' });
-  button.setAttribute('aria-label', `Save ${canvas.getAttribute('aria-label')} as PNG`);
-  button.addEventListener('click', () => {
-    const copy = document.createElement('canvas');
-    [copy.width, copy.height] = [canvas.width, canvas.height];
-    const c = /** @type {CanvasRenderingContext2D} */ (copy.getContext('2d'));
-    c.fillStyle = getComputedStyle(/** @type {Element} */ (canvas.closest('.card'))).backgroundColor;
-    c.fillRect(0, 0, copy.width, copy.height);
-    c.drawImage(canvas, 0, 0);
-    copy.toBlob((blob) => blob && download(`${name}.png`, blob));
+/** Where the parts lie in a file: as on the page, each below its title. @param {Part[]} parts */
+function laidOut(parts) {
+  const boxes = parts.map(({ canvas }) => canvas.getBoundingClientRect());
+  const [left, top] = [Math.min(...boxes.map((box) => box.left)), Math.min(...boxes.map((box) => box.top))];
+  const tops = [...new Set(boxes.map((box) => Math.round(box.top)))].sort((a, b) => a - b);
+  const tall = LINE * Math.max(...parts.map(({ title }) => title.length)) + MARGIN;
+  const places = boxes.map((box) => ({
+    x: box.left - left + MARGIN,
+    y: box.top - top + tall * (tops.indexOf(Math.round(box.top)) + 1) + MARGIN,
+  }));
+  const width = Math.max(...places.map(({ x }, k) => x + boxes[k].width)) + MARGIN;
+  const height = Math.max(...places.map(({ y }, k) => y + boxes[k].height)) + MARGIN;
+  return { places, width: Math.ceil(width), height: Math.ceil(height), tall };
+}
+
+/** Paint the parts with their titles. @param {any} c @param {Part[]} parts @param {ReturnType<typeof laidOut>} layout */
+function painted(c, parts, { places, tall }) {
+  parts.forEach(({ canvas, paint, title }, k) => {
+    const { x, y } = places[k];
+    c.save();
+    c.translate(x, y);
+    title.forEach((words, line) => {
+      c.font = `${line === 0 ? 'bold ' : ''}12px system-ui, sans-serif`;
+      c.fillStyle = line === 0 ? inks.ink : inks.soft;
+      [c.textAlign, c.textBaseline] = ['left', 'top'];
+      c.fillText(words, 4, LINE * line - tall + MARGIN / 2);
+    });
+    c.font = '12px system-ui, sans-serif';
+    paintOn(canvas, c, paint);
+    c.restore();
   });
-  return button;
+}
+
+function saveSvg(name, parts) {
+  const layout = laidOut(parts);
+  const svg = new Svg();
+  painted(svg, parts, layout);
+  download(`${name}.svg`, new Blob([svg.file(layout.width, layout.height, inks.card)], { type: 'image/svg+xml' }));
+}
+
+function savePng(name, parts) {
+  const layout = laidOut(parts);
+  const copy = document.createElement('canvas');
+  [copy.width, copy.height] = [SHARP * layout.width, SHARP * layout.height];
+  const c = /** @type {CanvasRenderingContext2D} */ (copy.getContext('2d'));
+  c.scale(SHARP, SHARP);
+  c.lineJoin = 'round';
+  c.fillStyle = inks.card;
+  c.fillRect(0, 0, layout.width, layout.height);
+  painted(c, parts, layout);
+  copy.toBlob((blob) => blob && download(`${name}.png`, blob));
+}
+
+/** A field of a table: quoted where a comma or a quote would break it. A spreadsheet takes a name such as "=a" for a formula. */
+function cell(value) {
+  const formula = typeof value === 'string' && /^[=+\-@]/.test(value) && Number.isNaN(Number(value));
+  const text = `${formula ? "'" : ''}${value ?? ''}`;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+function saveCsv(name, lists) {
+  const names = Object.keys(lists);
+  const rows = Array.from({ length: lists[names[0]].length }, (_, k) => names.map((each) => cell(lists[each][k])).join());
+  download(`${name}.csv`, new Blob([`${[names.map(cell).join(), ...rows].join('\n')}\n`], { type: 'text/csv' }));
 }
 
 /**
- * A button that saves columns as CSV.
- * @param {string} name
- * @param {() => ?Record<string, any[]>} columns lists of one length, by name
+ * Buttons that save the shown pictures and numbers.
+ * @param {any} box where they go
+ * @param {string} name of the files
+ * @param {?() => Part[]} parts pictures that are shown now
+ * @param {?() => ?Record<string, any>} columns lists of one length by name; null before there is any
  */
-export function csvButton(name, columns) {
-  const button = el('button', { type: 'button', className: 'save', textContent: 'CSV', title: 'Save the numbers' });
-  button.setAttribute('aria-label', `Save the numbers of ${name} as CSV`);
-  button.addEventListener('click', () => {
-    const lists = columns();
-    if (!lists) return;
-    const names = Object.keys(lists);
-    const rows = lists[names[0]].map((_, k) => names.map((each) => cell(lists[each][k])).join());
-    download(`${name}.csv`, new Blob([`${[names.map(cell).join(), ...rows].join('\n')}\n`], { type: 'text/csv' }));
-  });
-  return button;
-}
-
-/** A field of a table: quoted where a comma or a quote would break it. */
-function cell(value) {
-  const text = String(value ?? '');
-  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+export function saveButtons(box, name, parts, columns) {
+  const button = (kind, save) => {
+    const made = el('button', { type: 'button', className: 'save', textContent: kind, 'aria-label': `Save ${name} as ${kind}` });
+    made.addEventListener('click', save);
+    box.append(made);
+  };
+  const shown = () => (parts ? parts().filter(({ canvas }) => canvas.offsetHeight > 0) : []);
+  if (parts) {
+    button('PNG', () => shown().length && savePng(name, shown()));
+    button('SVG', () => shown().length && saveSvg(name, shown()));
+  }
+  if (columns) {
+    button('CSV', () => {
+      const lists = columns();
+      if (lists) saveCsv(name, lists);
+    });
+  }
 }

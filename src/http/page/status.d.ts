@@ -60,6 +60,8 @@ export interface Status {
 
 /** One critic. */
 export interface CriticStatus {
+  /** The actions that it values; nil if it learns values of states. */
+  actions: ActionsStatus | null;
   /** For how long adoptions held up the learner. */
   adoption_pause_ms: PauseStatus;
   /** Bytes of the model, and of those kept beside it. */
@@ -78,6 +80,8 @@ export interface CriticStatus {
   failed: string | null;
   /** Number of the model in use: 0 before the first, one more with every adoption. */
   generation: number;
+  /** The heads; nil if there are none. */
+  heads: HeadsStatus | null;
   /** Error of held-out returns that the model in use was adopted with, 1 for a constant; nil if the evidence chose it, and after a start. */
   held_out_error: number | null;
   /** Standardisation of states. */
@@ -166,6 +170,8 @@ export interface MemoryStatus {
   models: ModelMemoryStatus[];
   /** Bytes of the messages on their way, all as large as they may be. */
   queues_bytes_max: number;
+  /** Bytes of a rebuild from the journal: the critic, the groups that it reads, and its record; 0 without a journal. */
+  rebuild_bytes_max: number;
   /** Bytes of one retained row. */
   row_bytes: number;
   /** Bytes of one stream with a name of up to 32 bytes. */
@@ -236,6 +242,28 @@ export interface WindowStatus {
   rows_max: number;
 }
 
+/** The actions of a critic of action values, and its rows that wait or were left out. */
+export interface ActionsStatus {
+  /** Largest of each number. */
+  high: number[];
+  /** `discrete` or `box`. */
+  kind: string;
+  /** Least of each number of an action; empty if they are discrete. */
+  low: number[];
+  /** Names of the discrete actions, their numbers by default; empty for a box. */
+  names: string[];
+  /** Rows that were not learned since nothing named the action that follows them. */
+  rows_unnamed: number;
+  /** Rows that wait for the action that follows them. */
+  rows_waiting: number;
+  /** Rows of the journal that have none of these actions. */
+  rows_without_action: number;
+  /** The setting `successor`: whose action follows a row. */
+  successor: string;
+  /** The setting `trace`. */
+  trace: string;
+}
+
 /** For how long adoptions held up the learner, of the last adoptions since the start. */
 export interface PauseStatus {
   /** Pauses measured. */
@@ -282,6 +310,20 @@ export interface DriftStatus {
   sensitivity: string;
   /** Level of an alarm; nil where nothing is watched. */
   threshold: number | null;
+}
+
+/** The heads of a critic: predictions that it learns besides its values. This part does not grow with their number. */
+export interface HeadsStatus {
+  /** Heads that were added at run time and are not in the configuration. */
+  added: number;
+  /** Bytes of their statistics. */
+  bytes: number;
+  /** How many there are. */
+  count: number;
+  /** Different discounts and continuations among those that the model has learned. */
+  groups: number;
+  /** Heads that are not ready: the critic's rebuild learns them, and its `rebuild` has the progress. */
+  learning: number;
 }
 
 /** Standardisation of states: the inputs of a snapshot. */
@@ -450,6 +492,8 @@ export interface LastRefit {
   fit_ratio?: number | null;
   /** Number of the model in use afterwards. */
   generation: number;
+  /** How the sweeps of an improvement ended; nil if actions were not improved. */
+  improvement?: ImprovementFound | null;
   /** Rows learned when the refit ended. */
   offset?: number | null;
   /** Whether the time budget ended the search. */
@@ -508,6 +552,18 @@ export interface DirectionFound {
   direction: number[];
   /** Eigenvalue of Omega. */
   strength: number;
+}
+
+/** How the sweeps of an improvement ended. */
+export interface ImprovementFound {
+  /** Mean change of the best values in the last one, in parts of their range. */
+  change: number;
+  /** Share of the rows whose best next value was beyond what rewards and discount allow, from 0 to 1. */
+  clipped: number;
+  /** Whether values hardly changed in the last one. */
+  settled: boolean;
+  /** Sweeps made. */
+  sweeps: number;
 }
 
 /** How held-out returns chose kernel, lambda and ridge. An error is the mean square error over the variance of the targets. */

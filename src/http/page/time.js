@@ -172,6 +172,46 @@ function spanNow() {
 
 let timelinePending = 0;
 
+const isShown = (line) => !line.card.hidden && (line.main || $('time-more').open);
+
+function drawLine(line) {
+  const span = spanNow();
+  const shown = marks()
+    .filter((m) => kindOf(m) !== 'other')
+    .map((m) => ({ time: m.time, kind: kindOf(m) }));
+  const inMebibytes = (v) => (v === null ? null : v / 1048576);
+  const lines = line.of().map((each) => (line.mebibytes ? { ...each, values: each.values.map(inMebibytes) } : each));
+  const { canvas, zero, around } = line;
+  const at = pointed !== null && pointed >= span[0] ? pointed : null;
+  const times = /** @type {number[]} */ (known.history.time);
+  timeline(canvas, { lines, times, span, marks: shown, at, zero, limit: line.limit?.(), around });
+}
+
+/** The time lines that are shown, to be saved. */
+export function timeParts() {
+  return LINES.filter(isShown).map((line) => ({
+    canvas: line.canvas,
+    paint: () => drawLine(line),
+    title: [`${line.title} ${line.value.textContent}`],
+  }));
+}
+
+/** The numbers over time of the chosen critic, and of the daemon; those of the time that is shown. */
+export function timeColumns() {
+  const own = `${critic()?.name}.`;
+  const [from] = spanNow();
+  const times = known.history.time ?? [];
+  const first = Math.max(0, times.findIndex((t) => t !== null && t >= from));
+  const names = known.columns.filter((name) => !name.includes('.'));
+  // A critic's name may have dots itself, its series have none.
+  const isOwn = (/** @type {string} */ name) => name.startsWith(own) && !name.slice(own.length).includes('.');
+  const ofCritic = known.columns.filter(isOwn).map((name) => name.slice(own.length));
+  return Object.fromEntries([
+    ...names.map((name) => [name, known.history[name].slice(first)]),
+    ...ofCritic.map((name) => [name, series(name).slice(first)]),
+  ]);
+}
+
 /** Draw them as they are now. */
 export function timelines() {
   timelinePending ||= requestAnimationFrame(() => {
@@ -182,18 +222,10 @@ export function timelines() {
     const at = pointed !== null && pointed >= span[0] ? pointed : null;
     let k = times.length - 1;
     if (at !== null) while (k > 0 && times[k] > at) k -= 1;
-    const shown = marks()
-      .filter((m) => kindOf(m) !== 'other')
-      .map((m) => ({ time: m.time, kind: kindOf(m) }));
     for (const line of LINES) {
       if (line.wanted) line.card.hidden = !line.wanted();
-      if (line.card.hidden || !(line.main || $('time-more').open)) continue;
-      const lines = line
-        .of()
-        .map((each) =>
-          line.mebibytes ? { ...each, values: each.values.map((v) => (v === null ? null : v / 1048576)) } : each,
-        );
-      timeline(line.canvas, { lines, times, span, marks: shown, at, zero: line.zero, limit: line.limit?.(), around: line.around });
+      if (!isShown(line)) continue;
+      drawLine(line);
       const value = line.of().at(-1).values[k] ?? null;
       say(line.value, line.mebibytes ? bytes(value ?? NaN) : `${format(value)} ${line.unit}`);
     }

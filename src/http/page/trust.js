@@ -38,7 +38,7 @@ function ofReturns(/** @type {ReturnType<typeof quality>} */ found, /** @type {n
     out.push({
       level: 'warn',
       text: `values are too ${found.bias < 0 ? 'high' : 'low'} by ${format(bias, 2)} on average`,
-      remedy: 'See the worst states below. If the policy has changed, send its name (policy) or lower forget_rows.',
+      remedy: 'See the worst states below. If the policy has changed, send its name (policy) or set forgetting.',
     });
   }
   return out;
@@ -64,7 +64,12 @@ function ofDaemon() {
   const failed = critic()?.failed;
   if (failed) out.push({ level: 'bad', text: `this critic has stopped learning: ${failed}`, remedy: 'See the log.' });
   if (s.read_only) {
-    out.push({ level: 'bad', text: `nothing can be stored: ${s.read_only}`, remedy: 'Free the disk, then restart.' });
+    // The daemon then has the last copy of the rows.
+    const last = /deleted or replaced|are missing/.test(s.read_only);
+    const remedy = last
+      ? 'Do not stop or restart it: docs/operations.md, "Deleted files".'
+      : 'Mend the cause, such as a full disk. The daemon tries again every second; it needs no restart.';
+    out.push({ level: 'bad', text: `nothing can be stored: ${s.read_only}`, remedy });
   }
   const unstored = (s.journal?.failures ?? 0) + (s.journal?.checkpoint_failures ?? 0);
   if (!s.read_only && unstored) {
@@ -74,9 +79,11 @@ function ofDaemon() {
   const refused = refusedLately();
   if (refused > 0) {
     const codes = Object.entries(s.rejected).sort((a, b) => b[1] - a[1]);
+    // Those of an earlier run have no codes.
+    const code = codes.length ? ` (${codes[0][0]})` : '';
     out.push({
       level: 'warn',
-      text: `${refused === 1 ? '1 message was' : `${grouped(refused)} messages were`} refused in the last 10 minutes (${codes[0]?.[0]})`,
+      text: `${refused === 1 ? '1 message was' : `${grouped(refused)} messages were`} refused in the last 10 minutes${code}`,
       remedy: REMEDIES[codes[0]?.[0]] ?? 'The log names the stream and the field: criticd quarantine list.',
     });
   }
@@ -85,7 +92,7 @@ function ofDaemon() {
 
 /** @type {Record<string, string>} */
 const REMEDIES = {
-  wrong_dimension: 'A sender has states of another length. criticd reset starts over with new ones.',
+  wrong_dimension: 'Correct the sender whose states have another length. If all states have it from now on, criticd reset starts over.',
   fenced: 'Two programs send under one stream name. Give each its own.',
 };
 

@@ -2,15 +2,18 @@
 
 import { rangeOf, sliceWords } from '/axes.js';
 import { Field } from '/canvas.js';
+import { againstQuery, againstWords, difference, sizes } from '/compare.js';
 import { Curve } from '/curve.js';
 import { $, el, say } from '/dom.js';
 import { HeatMap } from '/heat.js';
-import { axesNow, chosen, critic, dim, variable } from '/known.js';
+import { axesNow, chosen, critic, dim, inUnit, plain, variable } from '/known.js';
 import { format, round } from '/words.js';
 
 let mapTimer = 0;
 /** Called with the place of the pointer on the value's picture, and how far a pixel reaches; null without one. */
-let pointing = (/** @type {any} */ _told) => {};
+let pointing = (/** @type {any} */ _at) => {};
+/** Places on a curve, and the returns that came there. @type {number[][]} */
+let came = [];
 let fetching = false;
 let again = false;
 /** The last picture: its head and fields. @type {any} */
@@ -53,13 +56,16 @@ export function forget() {
   drawn = null;
 }
 
-/** Call `heard` with each place of the pointer. @param {(told: any) => void} heard */
+/** Call `heard` with each place of the pointer. @param {(at: any) => void} heard */
 export function onPointing(heard) {
   pointing = heard;
 }
 
-/** Draw a trajectory over the value: lists of places. @param {number[][][]} lines */
-export function overlay(lines) {
+/** Draw a trajectory over the value: lists of places; on a curve the returns that came, [place, return]. @param {number[][][]} lines
+ * @param {number[][]} returns */
+export function overlay(lines, returns) {
+  came = returns;
+  if (drawn?.rows === 1) show();
   if (!viewers.map) return;
   viewers.map.path = chosen.y !== null && $('show-path').checked ? lines : [];
   viewers.map.draw();
@@ -67,7 +73,7 @@ export function overlay(lines) {
 
 /** Point a place out on all pictures. @param {?number[]} place */
 export function spot(place) {
-  for (const each of [viewers.map, viewers.curve, deviationMap]) {
+  for (const each of [viewers.map, viewers.curve, deviationMap, otherMap, differenceMap]) {
     if (!each) continue;
     each.spot = place;
     each.draw();
@@ -79,13 +85,24 @@ async function picture() {
   const used = axesNow();
   const query = viewQuery();
   query.set('at', Array.from({ length: dim() }, (_, k) => (used.includes(k) ? 0 : (chosen.at[k] ?? 0))).join());
+  if (chosen.average) query.set('average', 'true');
+  const against = againstQuery(query);
+  const [own, other] = await Promise.all([asked(query), against && asked(against)]);
+  // One model may be gone, the other not have arrived yet: the old pictures stay until both have.
+  if (!own || (against && !other)) return;
+  drawn = { ...own, used, key: `${query} ${chosen.against}`, other: other?.value ?? null };
+  show();
+}
+
+/** One picture: its head and its fields; null where the daemon gives none. @param {URLSearchParams} query */
+async function asked(query) {
   const reply = await fetch(`/api/map?${query}`);
   if (reply.status === 503) {
     clearTimeout(mapTimer);
     mapTimer = setTimeout(see, 1000);
-    return;
   }
-  if (!reply.ok) return;
+  if (reply.status === 400) say($('value-note'), (await reply.text()).trim());
+  if (!reply.ok) return null;
   const buffer = await reply.arrayBuffer();
   const length = new DataView(buffer).getUint32(0, true);
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
@@ -94,15 +111,12 @@ async function picture() {
   const numbers = new Float32Array(buffer, 4 + length);
   const deviations = (given, from) =>
     given ? new Field(head.deviation_columns, head.deviation_rows, numbers.subarray(from, from + coarse)) : null;
-  drawn = {
+  return {
     ...head,
-    used,
-    key: query.toString(),
     value: new Field(head.columns, head.rows, numbers.subarray(0, cells)),
     deviation: deviations(coarse > 0, cells),
     returns: deviations(head.return_deviation, cells + coarse),
   };
-  show();
 }
 
 const scales = new Map();
@@ -138,84 +152,157 @@ function fading({ deviation, prior_deviation: prior }) {
   return new Field(deviation.columns, deviation.rows, share);
 }
 
+/** Draw the pictures that have arrived. */
 export function show() {
   if (!drawn || drawn.critic !== critic()?.name) return;
   const curve = drawn.rows === 1;
   $('maps').classList.toggle('single', curve);
-  $('deviation-card').hidden = curve || !drawn.deviation;
+  $('maps').classList.toggle('compared', Boolean(drawn.other) && !curve);
+  $('deviation-card').hidden = curve || !drawn.deviation || drawn.other;
+  for (const id of ['other-card', 'difference-card']) $(id).hidden = curve || !drawn.other;
   $('fade-choice').hidden = curve;
   /** @type {any[]} */
   const points = [];
   if ($('show-recent').checked) points.push({ kind: 'recent', at: drawn.recent });
   if ($('show-dictionary').checked) points.push({ kind: 'dictionary', at: drawn.dictionary });
-  const names = drawn.used.map(variable);
   say($('slice'), sliceWords());
+  if (curve) showCurve(points);
+  else showMaps(points);
+}
+
+/** "Value of angle and speed, generation 3" */
+const subject = () => `Value of ${drawn.used.map(plain).join(' and ')}, generation ${drawn.generation}`;
+
+/** The size of the difference over the visited states, in words. @param {Field} field */
+function differs(field) {
+  const found = sizes(field, drawn.recent, drawn.range);
+  return found ? `at visited places ${format(found.rms, 2)} (root mean square), at most ${format(found.most, 2)}` : '';
+}
+
+/** @param {any[]} points */
+function showCurve(points) {
   const { generation, range } = drawn;
-  const subject = `Value of ${names.join(' and ')}, generation ${generation}`;
-  if (curve) {
-    const mean = Array.from(drawn.value.values);
-    const deviation = Array.from(drawn.deviation?.values ?? []);
-    const heights = mean.flatMap((v, k) => [v - 2 * (deviation[k] ?? 0), v + 2 * (deviation[k] ?? 0)]);
-    const scale = scaleOf(`curve ${drawn.key}`, [Math.min(...heights), Math.max(...heights)]);
-    say($('value-note'), 'with one and two standard deviations');
-    $('map-legend').hidden = true;
-    $('map-value').hidden = false;
-    picked('curve').show({
-      range: range[0],
-      scale,
-      mean,
-      deviation,
-      name: names[0],
-      points,
-      key: drawn.key,
-      generation,
-    });
-    $('map-value').setAttribute(
-      'aria-label',
-      `${subject}: from ${format(Math.min(...mean))} to ${format(Math.max(...mean))}`,
-    );
-    return;
-  }
-  say($('value-note'), 'expected discounted return');
+  const mean = Array.from(drawn.value.values);
+  const deviation = Array.from(drawn.deviation?.values ?? []);
+  // A deviation of fewer places than the value is read between them.
+  const spread = deviation.length ? mean.map((_, k) => drawn.deviation.at((k + 0.5) / mean.length, 0)) : [];
+  const other = drawn.other ? mean.map((_, k) => drawn.other.at((k + 0.5) / mean.length, 0)) : null;
+  const heights = mean.flatMap((v, k) => [v - 2 * (spread[k] ?? 0), v + 2 * (spread[k] ?? 0), other?.[k] ?? v]);
+  const shown = $('show-path').checked ? came.filter(([v]) => range[0][0] <= v && v <= range[0][1]) : [];
+  heights.push(...shown.map(([, v]) => v));
+  const scale = scaleOf(`curve ${drawn.key}`, [Math.min(...heights), Math.max(...heights)]);
+  const apart = other && new Field(mean.length, 1, mean.map((v, k) => v - other[k]));
+  const words = ['with one and two standard deviations'];
+  if (shown.length) words.push('dots: returns that came');
+  if (apart) words.push(`dashed: ${againstWords()}; they differ ${differs(apart)}`);
+  say($('value-note'), words.join('; '));
+  $('map-legend').hidden = true;
+  picked('curve').show({
+    range: range[0],
+    scale,
+    mean,
+    deviation: spread,
+    other: other ?? [],
+    came: shown,
+    name: variable(drawn.used[0]),
+    points,
+    key: drawn.key,
+    generation,
+  });
+  $('map-value').setAttribute('aria-label', `${subject()}: from ${format(Math.min(...mean))} to ${format(Math.max(...mean))}`);
+}
+
+/** @param {any[]} points */
+function showMaps(points) {
+  const { generation, range } = drawn;
+  say($('value-note'), drawn.other ? `of generation ${generation}` : 'expected discounted return');
   $('map-legend').hidden = !$('fade').checked;
   const fade = fading(drawn);
-  const scale = scaleOf('value', extent(drawn.value, fade));
-  const common = { range, names, key: drawn.key, generation };
-  picked('map').show({ ...common, field: drawn.value, scale, fade: $('fade').checked ? fade : null, points });
-  $('map-value').setAttribute('aria-label', `${subject}: from ${format(scale[0])} to ${format(scale[1])}`);
-  if (drawn.deviation) {
-    const [low, high] = extent(drawn.deviation, null);
-    // Against the range of the value: a small uncertainty does not glow.
-    const most = scaleOf('deviation', [0, Math.max(high, 0.25 * (scale[1] - scale[0]))]);
-    deviationMap.show({ ...common, field: drawn.deviation, scale: [0, most[1]], fade: null, points });
-    $('map-deviation').setAttribute('aria-label', `Standard deviation, from ${format(low)} to ${format(high)}`);
+  const ends = extent(drawn.value, fade);
+  const others = drawn.other ? extent(drawn.other, fade) : ends;
+  // Both maps have one scale, and its colour bar is drawn once.
+  const scale = scaleOf(`value ${chosen.against}`, [Math.min(ends[0], others[0]), Math.max(ends[1], others[1])]);
+  const common = { range, names: drawn.used.map(variable), key: drawn.key, generation, points };
+  const faded = { ...common, fade: $('fade').checked ? fade : null };
+  picked('map').show({ ...faded, field: drawn.value, scale, bar: !drawn.other });
+  $('map-value').setAttribute('aria-label', `${subject()}: from ${format(scale[0])} to ${format(scale[1])}`);
+  if (drawn.other) {
+    showDifference(faded, scale, fade);
+    return;
   }
+  if (!drawn.deviation) return;
+  const [low, high] = extent(drawn.deviation, null);
+  // Relative to the range of the value, so that a small deviation looks small.
+  const most = scaleOf('deviation', [0, Math.max(high, 0.25 * (scale[1] - scale[0]))]);
+  deviationMap.show({ ...common, field: drawn.deviation, scale: [0, most[1]], fade: null });
+  say($('deviation-note'), drawn.averaged ? 'of the value at a typical state there' : 'of the value, not of returns');
+  $('map-deviation').setAttribute('aria-label', `Standard deviation, from ${format(low)} to ${format(high)}`);
+}
+
+/** The compared map, and the difference about zero. */
+function showDifference(faded, scale, fade) {
+  const words = againstWords();
+  say($('other-title'), `${words[0].toUpperCase()}${words.slice(1)}`);
+  otherMap.show({ ...faded, field: drawn.other, scale });
+  $('map-other').setAttribute('aria-label', `${againstWords()}: from ${format(scale[0])} to ${format(scale[1])}`);
+  const { columns, rows } = drawn.value;
+  const field = new Field(columns, rows, difference(drawn.value, drawn.other));
+  const [low, high] = extent(field, fade);
+  const [, end] = scaleOf(`difference ${chosen.against}`, [0, Math.max(Math.abs(low), Math.abs(high), 1e-9)]);
+  differenceMap.show({ ...faded, field, scale: [-end, end] });
+  say($('difference-note'), differs(field));
+  $('map-difference').setAttribute(
+    'aria-label',
+    `Difference to ${againstWords()}: from ${format(low)} to ${format(high)}, zero in the middle`,
+  );
 }
 
 /** "angle 0.3, speed −2: value 4.1 ± 0.2 · 90 % of returns 1.2 to 7 · 93 % known" */
-export function readout(output, told, words, more = (/** @type {any} */ _told) => /** @type {string[]} */ ([])) {
-  if (!told) {
+export function readout(output, at, words, more = (/** @type {any} */ _at) => /** @type {string[]} */ ([])) {
+  if (!at) {
     output.replaceChildren();
     return;
   }
-  const place = drawn.used.map((k, j) => `${variable(k)} ${format(told.place[j], 3)}`).join(', ');
-  const rest = more(told).map((each) => ` · ${each}`);
-  output.replaceChildren(`${place}: `, el('b', { textContent: words(told) }), ...rest);
+  const place = drawn.used.map((k, j) => `${plain(k)} ${inUnit(k, format(at.place[j], 3))}`).join(', ');
+  const rest = more(at).map((each) => ` · ${each}`);
+  output.replaceChildren(`${place}: `, el('b', { textContent: words(at) }), ...rest);
 }
 
-const withDeviation = (told) => {
-  const s = told.deviation ?? drawn.deviation?.at(told.across, told.up);
-  return s === undefined ? `value ${format(told.value)}` : `value ${format(told.value)} ± ${format(s, 3)}`;
+/** The numbers of the pictures by cell; null before there are any. */
+export function valueColumns() {
+  if (!drawn) return null;
+  const { columns, rows, values } = drawn.value;
+  const cells = Array.from(values, (_, k) => [((k % columns) + 0.5) / columns, (Math.floor(k / columns) + 0.5) / rows]);
+  /** @type {Record<string, any>} */
+  const out = {};
+  drawn.used.forEach((axis, j) => {
+    const [low, high] = drawn.range[j];
+    out[variable(axis)] = cells.map((cell) => low + (high - low) * cell[j]);
+  });
+  out.value = values;
+  const read = (field) => cells.map(([across, up]) => field.at(across, up));
+  if (drawn.deviation) out.deviation = read(drawn.deviation);
+  if (drawn.other) Object.assign(out, { compared: read(drawn.other), difference: difference(drawn.value, drawn.other) });
+  return out;
+}
+
+const withDeviation = (at) => {
+  const s = at.deviation ?? drawn.deviation?.at(at.across, at.up);
+  return s === undefined ? `value ${format(at.value)}` : `value ${format(at.value)} ± ${format(s, 3)}`;
 };
 
 const NINETY = 1.644854;
 
-/** What else is known of the place: where returns will lie, how much of V data have told, whether it is guessed. */
+/** Further facts about the place: where returns will lie, how much of V is known, whether it extrapolates. */
 function certainty({ value, across, up }) {
   const { deviation, returns, extrapolates, prior_variance: prior } = drawn;
-  if (!deviation) return [];
   /** @type {string[]} */
   const words = [];
+  if (drawn.other) {
+    const other = drawn.other.at(across, up);
+    words.push(`${againstWords()} ${format(other)}`, `difference ${format(value - other, 3)}`);
+  }
+  if (!deviation) return words;
   if (returns) {
     const reach = NINETY * returns.at(across, up);
     words.push(`90 % of returns ${format(value - reach, 3)} to ${format(value + reach, 3)}`);
@@ -234,17 +321,23 @@ let viewer = 'map';
 
 function picked(which) {
   viewer = which;
-  const told = (of) => (at) => {
+  const reader = (of) => (at) => {
     if (viewer !== of) return;
     readout($('map-value-out'), at, withDeviation, certainty);
     pointing(at);
   };
-  viewers.map ??= new HeatMap($('map-value'), 'value', told('map'));
-  viewers.curve ??= new Curve($('map-value'), told('curve'));
+  viewers.map ??= new HeatMap($('map-value'), 'value', reader('map'));
+  viewers.curve ??= new Curve($('map-value'), reader('curve'));
   for (const [name, each] of Object.entries(viewers)) each.asleep = name !== which;
   return viewers[which];
 }
 
-const deviationMap = new HeatMap($('map-deviation'), 'deviation', (told) => {
-  readout($('map-deviation-out'), told, ({ value }) => `standard deviation ${format(value)}`);
+const deviationMap = new HeatMap($('map-deviation'), 'deviation', (at) => {
+  readout($('map-deviation-out'), at, ({ value }) => `standard deviation ${format(value)}`);
+});
+const otherMap = new HeatMap($('map-other'), 'value', (at) => {
+  readout($('map-other-out'), at, ({ value }) => `value ${format(value)}`);
+});
+const differenceMap = new HeatMap($('map-difference'), 'signed', (at) => {
+  readout($('map-difference-out'), at, ({ value }) => `${format(Math.abs(value), 3)} ${value < 0 ? 'lower' : 'higher'} than ${againstWords()}`);
 });

@@ -10,6 +10,7 @@ use crate::math::posterior::{Scale, SolveError};
 use crate::math::statistics::Running;
 use crate::transition::Rows;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 /// Steps between two ratios of the grid: a factor of the square root of 2.
@@ -18,6 +19,8 @@ const STEP: f64 = 0.5;
 const STEPS: i32 = 40;
 /// Nats that another ratio has to gain before a head moves to it.
 const MOVES_AT: f64 = 1.0;
+/// Rows from which on scales are chosen.
+const TUNED_FROM: u64 = 64;
 /// Rounds in which ratios and the values that close chains are brought together.
 const ROUNDS: usize = 6;
 
@@ -42,6 +45,14 @@ struct Column {
     head: usize,
 }
 
+impl Rule {
+    /// Whether its heads are paid the signals, all of them in their order, and nothing at an end: then there is nothing to copy.
+    fn pays_all_signals(&self, signals: usize) -> bool {
+        let own = |(k, column): (usize, &Column)| column.signal == k && column.terminal_reward == 0.0;
+        self.columns.len() == signals && self.columns.iter().enumerate().all(own)
+    }
+}
+
 /// What is known of the chain in one slot besides its sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Clock {
@@ -64,6 +75,8 @@ pub struct Bank {
     clocks: Vec<Clock>,
     /// Scale of each head, relative to the base kernel.
     scales: Vec<Scale>,
+    /// Rows when scales were chosen last.
+    tuned_at: u64,
     /// Recent rows, while the dictionary may grow.
     ring: Option<Ring>,
     #[serde(skip)]
@@ -79,6 +92,8 @@ struct Work {
     rewards: Matrix,
     /// Traces of one group (m, n).
     traces: Matrix,
+    /// e of one group (n,).
+    weight_sums: Vec<f64>,
     /// Features times the root of their weight (m, n).
     weighted: Matrix,
     /// Seconds since the row before in the chain (n,); none where the row starts one.
@@ -164,6 +179,7 @@ impl Bank {
             weightings,
             rules,
             heads,
+            tuned_at: 0,
             ring: grows.then(Ring::default),
             work: Work::default(),
         }
@@ -207,6 +223,70 @@ impl Bank {
     /// Scale of each head, relative to the base kernel.
     pub fn scales(&self) -> &[Scale] {
         &self.scales
+    }
+
+    /// Take noise and scale of each head from `other`, where that has the same head.
+    pub(crate) fn take_scales(&mut self, other: &Self) {
+        let known: HashMap<&str, usize> =
+            other.heads.iter().enumerate().map(|(h, head)| (head.name.as_str(), h)).collect();
+        for (scale, head) in self.scales.iter_mut().zip(&self.heads) {
+            if let Some(&h) = known.get(head.name.as_str()).filter(|&&h| other.heads[h] == *head) {
+                *scale = other.scales[h];
+            }
+        }
+    }
+
+    /// Forget the heads that do not stay. Sums that they share with others are kept.
+    pub(crate) fn retain(&mut self, stays: impl Fn(&Head) -> bool) {
+        let kept: Vec<bool> = self.heads.iter().map(stays).collect();
+        let numbers: Vec<usize> = kept
+            .iter()
+            .scan(0, |next, &kept| {
+                let number = *next;
+                *next += usize::from(kept);
+                Some(number)
+            })
+            .collect();
+        let groups = self.rules.len();
+        let mut stay = Vec::with_capacity(groups);
+        for (rule, group) in self.rules.iter_mut().zip(&mut self.statistics.groups) {
+            let columns: Vec<usize> = (0..rule.columns.len()).filter(|&c| kept[rule.columns[c].head]).collect();
+            if columns.len() < rule.columns.len() {
+                group.select(&columns);
+                rule.columns = columns.iter().map(|&c| rule.columns[c]).collect();
+            }
+            rule.columns.iter_mut().for_each(|column| column.head = numbers[column.head]);
+            stay.push((!columns.is_empty()).then_some(columns));
+        }
+        if let Some(ring) = &mut self.ring {
+            ring.select(&stay);
+        }
+        let mut of_group = stay.iter().map(Option::is_some);
+        self.rules.retain(|_| of_group.next().expect("as many as before"));
+        let mut of_group = stay.iter().map(Option::is_some);
+        self.statistics.groups.retain(|_| of_group.next().expect("as many as before"));
+        self.drop_unused_weightings();
+        let mut of_head = kept.iter();
+        self.heads.retain(|_| *of_head.next().expect("as many as before"));
+        let mut of_head = kept.iter();
+        self.scales.retain(|_| *of_head.next().expect("as many as before"));
+    }
+
+    /// Weightings and cumulants that no head has any more go with their sums.
+    fn drop_unused_weightings(&mut self) {
+        for gram in (0..self.weightings.len()).rev() {
+            if self.rules.iter().all(|rule| rule.gram != gram) {
+                self.weightings.remove(gram);
+                self.statistics.grams.remove(gram);
+                self.rules.iter_mut().filter(|rule| rule.gram > gram).for_each(|rule| rule.gram -= 1);
+            }
+        }
+        let used: BTreeSet<usize> =
+            self.rules.iter().flat_map(|rule| &rule.columns).map(|column| column.signal).collect();
+        let numbers: HashMap<usize, usize> = used.iter().enumerate().map(|(to, &from)| (from, to)).collect();
+        self.signals = used.iter().map(|&signal| self.signals[signal]).collect();
+        let columns = self.rules.iter_mut().flat_map(|rule| &mut rule.columns);
+        columns.for_each(|column| column.signal = numbers[&column.signal]);
     }
 
     /// How often the newest row counts in what is kept.
@@ -255,7 +335,8 @@ impl Bank {
             }
             let clock = &mut self.clocks[nodes.slot];
             let continues = clock.running && nodes.gap.is_none();
-            work.steps.push(continues.then(|| time(i) - clock.time));
+            // A clock that was set back says that no time has passed.
+            work.steps.push(continues.then(|| (time(i) - clock.time).max(0.0)));
             *clock = Clock { time: time(i), running: !block.rows.terminated[i] && nodes.next.is_none() };
         }
     }
@@ -289,7 +370,7 @@ impl Bank {
     }
 
     /// Number of groups.
-    fn group_count(&self) -> usize {
+    pub(super) fn group_count(&self) -> usize {
         self.rules.len()
     }
 
@@ -304,9 +385,13 @@ impl Bank {
 
     fn learn_group(&mut self, g: usize, block: &Block<'_>, places: &[usize], first_cut: usize, work: &mut Work) {
         let (rows, features, n) = (block.rows, block.features, block.range.len());
-        let Work { signals, rewards, traces, steps, .. } = work;
-        rewards.renew(self.rules[g].columns.len(), n);
+        let Work { signals, rewards, traces, weight_sums, steps, .. } = work;
+        let plain = self.rules[g].pays_all_signals(signals.rows());
+        if !plain {
+            rewards.renew(self.rules[g].columns.len(), n);
+        }
         traces.renew(features.rows(), n);
+        weight_sums.clear();
         let mut cut = first_cut;
         for (k, i) in block.range.clone().enumerate() {
             let nodes = block.nodes[k];
@@ -320,15 +405,21 @@ impl Bank {
                 rule.kept.resize(nodes.slot + 1, 0.0);
             }
             let kept = rule.continuation.of(rows, i);
-            let (own, signals) = (rewards.col_mut(k), signals.col(k));
-            for (reward, column) in own.iter_mut().zip(&rule.columns) {
-                *reward = signals[column.signal] + (1.0 - kept) * column.terminal_reward;
-            }
+            let own = if plain {
+                signals.col(k)
+            } else {
+                let (own, signals) = (rewards.col_mut(k), signals.col(k));
+                for (reward, column) in own.iter_mut().zip(&rule.columns) {
+                    *reward = signals[column.signal] + (1.0 - kept) * column.terminal_reward;
+                }
+                own
+            };
             let decay = steps[k].map_or(0.0, |dt| rule.kept[nodes.slot] * rule.rate.discount(dt));
             if let (Some(ring), Some(place)) = (&mut self.ring, places.get(k)) {
                 ring.set_decay(place + g, decay);
             }
-            group.absorb(nodes.slot, decay, weight * remembered, features.col(nodes.state), own, traces.col_mut(k));
+            let (phi, trace) = (features.col(nodes.state), traces.col_mut(k));
+            weight_sums.push(group.absorb(nodes.slot, decay, weight * remembered, phi, own, trace));
             // What it is if the chain is cut here: then the time to the next row is that from the one before.
             group.chain_mut(nodes.slot).discount = kept * rule.rate.discount(steps[k].unwrap_or(1.0));
             rule.kept[nodes.slot] = kept;
@@ -338,7 +429,8 @@ impl Bank {
                 self.cut_group(g, nodes.slot, features.col(node), &mut cut);
             }
         }
-        self.statistics.groups[g].absorb_response(traces.view(), rewards.view());
+        let paid = if plain { signals } else { rewards };
+        self.statistics.groups[g].absorb_response(traces.view(), paid.view(), weight_sums);
     }
 
     fn learn_gram(&mut self, g: usize, block: &Block<'_>, work: &mut Work) {
@@ -448,18 +540,24 @@ impl Bank {
     /// # Errors
     /// If a system is singular to working precision.
     pub fn solve(&self, running: &Running) -> Result<Solution, SolveError> {
-        let HeadStatistics { grams, groups } = &self.statistics;
-        let spectra = grams.iter().map(Gram::spectrum).collect::<Result<Vec<_>, _>>()?;
-        let running: Vec<Running> = groups.iter().map(|group| group.running(running)).collect();
-        let mut solution = Solution { spectra, weights: Vec::with_capacity(groups.len()), running };
-        for g in 0..groups.len() {
+        let mut solution = self.decompose(running)?;
+        for g in 0..self.group_count() {
             let weights = self.solve_group(g, &solution)?;
             solution.weights.push(weights);
         }
         Ok(solution)
     }
 
-    fn solve_group(&self, g: usize, solution: &Solution) -> Result<Matrix, SolveError> {
+    /// A solution that lacks the weights.
+    pub(super) fn decompose(&self, running: &Running) -> Result<Solution, SolveError> {
+        let HeadStatistics { grams, groups } = &self.statistics;
+        let spectra = grams.iter().map(Gram::spectrum).collect::<Result<Vec<_>, _>>()?;
+        let running: Vec<Running> = groups.iter().map(|group| group.running(running)).collect();
+        Ok(Solution { spectra, weights: Vec::with_capacity(groups.len()), running })
+    }
+
+    /// u (m, H) of the heads of group number `g` at their scales.
+    pub(super) fn solve_group(&self, g: usize, solution: &Solution) -> Result<Matrix, SolveError> {
         let (rule, unit) = (&self.rules[g], self.unit());
         let ridges: Vec<f64> = rule.columns.iter().map(|column| unit * self.scales[column.head].ratio).collect();
         let (gram, spectrum) = (&self.statistics.grams[rule.gram], &solution.spectra[rule.gram]);
@@ -467,11 +565,19 @@ impl Bank {
     }
 
     /// Choose noise and scale of each head that does not name its own, by its evidence on a grid of ratios; weights at these.
-    /// `diagonal` is k(x, x) of the base kernel, `floor` the least noise variance relative to that of the targets.
+    /// `diagonal` is k(x, x) of the base kernel, `floor` the least noise variance relative to that of the targets, `rows` how many
+    /// have been learned.
     ///
     /// # Errors
     /// As [`Bank::solve`]; the scales are then as they were.
-    pub(crate) fn tune(&mut self, running: &Running, diagonal: f64, floor: f64) -> Result<Solution, SolveError> {
+    pub(crate) fn tune(
+        &mut self,
+        running: &Running,
+        diagonal: f64,
+        floor: f64,
+        rows: u64,
+    ) -> Result<Solution, SolveError> {
+        self.tuned_at = rows;
         let before = self.scales.clone();
         let mut solution = self.solve(running)?;
         let ratios: Vec<f64> = (-STEPS..=STEPS).map(|k| diagonal * (STEP * f64::from(k)).exp2()).collect();
@@ -494,6 +600,11 @@ impl Bank {
             }
         }
         Ok(solution)
+    }
+
+    /// Whether there are twice as many rows as when scales were chosen last.
+    pub(crate) fn tuning_is_due(&self, rows: u64) -> bool {
+        rows >= 2 * self.tuned_at.max(TUNED_FROM / 2)
     }
 
     fn tune_group(&mut self, g: usize, solution: &Solution, ratios: &[f64], floor: f64) -> bool {
@@ -589,7 +700,7 @@ impl Bank {
 }
 
 /// Where `value` stands in `list`, at its end if it was not there.
-fn position<T: PartialEq>(list: &mut Vec<T>, value: T) -> usize {
+pub(super) fn position<T: PartialEq>(list: &mut Vec<T>, value: T) -> usize {
     list.iter().position(|other| *other == value).unwrap_or_else(|| {
         list.push(value);
         list.len() - 1

@@ -1,11 +1,14 @@
 //! Heads as they are published: plain data, and how they are evaluated.
 
 use super::Head;
-use super::bank::{Bank, Solution};
+use super::bank::Bank;
 use crate::math::dense::{Matrix, Op, View, ViewMut, dot, multiply, solve_lower_transposed};
 use crate::math::dictionary::Dictionary;
 use crate::math::form::stride;
+use crate::math::posterior::SolveError;
+use crate::math::statistics::Running;
 use nalgebra::DMatrix;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// What the variances of all heads of one weighting are made of, docs/mathematics.md (H8).
@@ -58,13 +61,25 @@ impl HeadsSnapshot {
         self.signals[head] * self.ratios[head]
     }
 
-    /// The heads of `bank` as `solution` has them. `signal` is the model's scale of its base kernel, the dictionary's.
-    pub(crate) fn of(bank: &Bank, solution: &Solution, dictionary: &Dictionary, signal: f64, variance: bool) -> Self {
+    /// The heads of `bank` with the model's `running` chains closed. `signal` is the model's scale of its base kernel, the
+    /// dictionary's. Groups are solved one after the other, so that the weights of all heads exist once.
+    ///
+    /// # Errors
+    /// As [`Bank::solve`].
+    pub(crate) fn of(
+        bank: &Bank,
+        running: &Running,
+        dictionary: &Dictionary,
+        signal: f64,
+        variance: bool,
+    ) -> Result<Self, SolveError> {
         let (m, count) = (dictionary.len(), bank.heads().len());
+        let solution = bank.decompose(running)?;
         let mut weights = DMatrix::zeros(m, count);
         let mut weightings = vec![0; count];
-        for (g, u) in solution.weights.iter().enumerate() {
-            let w = dictionary.kernel_weights(u);
+        for g in 0..bank.group_count() {
+            let mut w = bank.solve_group(g, &solution)?;
+            solve_lower_transposed(dictionary.factor().view(), w.view_mut());
             for (h, head) in bank.heads_of(g).enumerate() {
                 weights.column_mut(head).iter_mut().zip(w.col(h)).for_each(|(to, w)| *to = w / signal);
                 weightings[head] = bank.weighting_of(g);
@@ -80,14 +95,14 @@ impl HeadsSnapshot {
                 values: spectrum.values.iter().map(|value| value / unit).collect(),
             }
         };
-        Self {
+        Ok(Self {
             heads: bank.heads().to_vec(),
             weights,
             signals: bank.scales().iter().map(|scale| scale.signal / signal).collect(),
             ratios: bank.scales().iter().map(|scale| scale.ratio).collect(),
             weightings,
             bases: if variance { solution.spectra.iter().map(basis).collect() } else { Vec::new() },
-        }
+        })
     }
 
     /// Answers about `count` states and `heads` heads, to be filled in; with a variance where it is asked for and carried.
@@ -115,9 +130,14 @@ impl HeadsSnapshot {
         }
         if let Some(spread) = &mut out.variance {
             let images = self.images(rows, len, m);
-            for (c, &h) in which.iter().enumerate() {
-                for j in 0..len {
-                    spread[(first + j, c)] = self.variance(h, diagonal, images[self.weightings[h]].col(j));
+            let (systems, of) = self.systems(which);
+            let mut unexplained = vec![0.0; systems.len()];
+            for j in 0..len {
+                for (value, &(weighting, ratio)) in unexplained.iter_mut().zip(&systems) {
+                    *value = self.unexplained(weighting, ratio, diagonal, images[weighting].col(j));
+                }
+                for (c, &h) in which.iter().enumerate() {
+                    spread[(first + j, c)] = self.signals[h] * unexplained[of[c]];
                 }
             }
         }
@@ -138,10 +158,25 @@ impl HeadsSnapshot {
         self.bases.iter().map(images).collect()
     }
 
-    /// Var V_h of a state with these images (m,) and this k(z, z), never negative.
-    fn variance(&self, head: usize, diagonal: f64, images: &[f64]) -> f64 {
-        let (values, ratio) = (&self.bases[self.weightings[head]].values, self.ratios[head]);
+    /// The different weightings and ratios of the heads numbered `which`, and the number of its own of each: ratios lie on a grid, so
+    /// that few systems serve many heads.
+    fn systems(&self, which: &[usize]) -> (Vec<(usize, f64)>, Vec<usize>) {
+        let (mut systems, mut known) = (Vec::new(), HashMap::new());
+        let mut of = Vec::with_capacity(which.len());
+        for &h in which {
+            let (weighting, ratio) = (self.weightings[h], self.ratios[h]);
+            of.push(*known.entry((weighting, ratio.to_bits())).or_insert_with(|| {
+                systems.push((weighting, ratio));
+                systems.len() - 1
+            }));
+        }
+        (systems, of)
+    }
+
+    /// Var V / signal of a state with these images (m,) and this k(z, z), never negative.
+    fn unexplained(&self, weighting: usize, ratio: f64, diagonal: f64, images: &[f64]) -> f64 {
+        let values = &self.bases[weighting].values;
         let explained: f64 = images.iter().zip(values).map(|(t, value)| t * t * value / (value + ratio)).sum();
-        self.signals[head] * (diagonal - explained).max(0.0)
+        (diagonal - explained).max(0.0)
     }
 }

@@ -86,6 +86,21 @@ impl Ring {
         self.decays[place] = decay;
     }
 
+    /// Forget the groups of which nothing stays, and of each other one all heads but the columns that do.
+    pub(super) fn select(&mut self, stay: &[Option<Vec<usize>>]) {
+        let mut of_group = stay.iter().map(Option::is_some).cycle();
+        self.decays.retain(|_| of_group.next().expect("it goes round"));
+        for cut in &mut self.cuts {
+            for (chain, columns) in cut.chains.iter_mut().zip(stay) {
+                if let Some(columns) = columns.as_ref().filter(|columns| columns.len() < chain.weighted_target.len()) {
+                    chain.weighted_target = columns.iter().map(|&c| chain.weighted_target[c]).collect();
+                }
+            }
+            let mut of_group = stay.iter().map(Option::is_some);
+            cut.chains.retain(|_| of_group.next().unwrap_or(false));
+        }
+    }
+
     /// Number of cuts.
     pub(super) fn cuts(&self) -> usize {
         self.cuts.len()
@@ -103,7 +118,7 @@ impl Ring {
 
     /// Bytes held, for reports of memory.
     pub(super) fn bytes(&self) -> usize {
-        let row = Rows::bytes_per_row(self.rows.dim, self.rows.rewards_per_row) + 8 * (self.rows.actions_per_row + 3);
+        let row = Rows::bytes_per_row(self.rows.dim, self.rows.rewards_per_row) + 8 * (self.rows.actions_per_row + 2);
         let cut = |cut: &CutChains| {
             let chain = |chain: &Chain| chain.trace.len() + chain.weighted_target.len();
             8 * (cut.features.len() + cut.chains.iter().map(chain).sum::<usize>())

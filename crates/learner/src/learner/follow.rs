@@ -13,6 +13,7 @@
 
 use super::{Event, Learner, Score, Settings};
 use crate::contest::{Contest, Foretold};
+use crate::heads::Head;
 use crate::math::dense::Matrix;
 use crate::math::drift::split;
 use crate::model::Model;
@@ -136,6 +137,11 @@ impl Fork {
 }
 
 impl Following {
+    /// Forget the heads of the fork that are not among those `wanted`.
+    pub(super) fn let_heads_go(&mut self, wanted: &[Head]) {
+        self.fork.iter_mut().for_each(|fork| fork.model.let_heads_go(wanted));
+    }
+
     /// Whether its parts fit each other.
     pub(super) fn is_consistent(&self) -> bool {
         let sizes = |kept: &Kept| {
@@ -319,6 +325,7 @@ impl Learner {
         let from = self.changed_row(window, alarm, kept_from, &spreads).unwrap_or(guessed);
         let mut contest = Contest::new(&spreads);
         let mut fork = model.emptied();
+        fork.want_heads(&self.settings.heads);
         // It is tried on the second half of what it begins with before it learns that.
         let half = from + (self.learned - from) / 2;
         for (rows, range, offset) in pieces(window, from, half) {

@@ -4,6 +4,7 @@
 //! It closes all chains, as a cut does. What it makes of what has been learned is a setting ([`OnNewPolicy`]).
 
 use super::{Event, Learner};
+use crate::heads::Head;
 use crate::model::Model;
 use crate::settings::OnNewPolicy;
 use serde::{Deserialize, Serialize};
@@ -67,7 +68,7 @@ impl Learner {
     }
 
     fn announce(&mut self, offset: u64, policy: Option<&str>, by_rows: bool) {
-        let offset = offset.max(self.learned);
+        let offset = self.complete_offset(offset).max(self.learned);
         let announced = &mut self.policies.announced;
         let at = announced.partition_point(|other| other.offset <= offset);
         announced.insert(at, Announced { offset, policy: policy.map(str::to_owned), by_rows });
@@ -105,7 +106,8 @@ impl Learner {
             return;
         }
         self.policies.present = policy.clone();
-        if by_rows && before.is_none() {
+        // The value of another policy does not change with the acting one.
+        if (by_rows && before.is_none()) || self.settings.leaves_chain() {
             return;
         }
         match self.model.take() {
@@ -129,7 +131,7 @@ impl Learner {
     /// The model for the policy that acts now, from that of the one `before`.
     fn after_change(&mut self, mut model: Box<Model>, before: Option<String>) -> Box<Model> {
         match self.settings.on_new_policy {
-            OnNewPolicy::Restart => Box::new(model.emptied()),
+            OnNewPolicy::Restart => Box::new(emptied(&model, &self.settings.heads)),
             OnNewPolicy::Discount => {
                 model.discount(self.settings.policy_discount);
                 model
@@ -147,7 +149,7 @@ impl Learner {
                         self.generation += u64::from(selected);
                         model
                     }
-                    _ => Box::new(model.emptied()),
+                    _ => Box::new(emptied(&model, &self.settings.heads)),
                 };
                 if let Some(policy) = before {
                     model.cut_running_chains();
@@ -160,4 +162,11 @@ impl Learner {
             }
         }
     }
+}
+
+/// [`Model::emptied`], with all heads that are wanted.
+fn emptied(model: &Model, heads: &[Head]) -> Model {
+    let mut empty = model.emptied();
+    empty.want_heads(heads);
+    empty
 }

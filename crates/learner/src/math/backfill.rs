@@ -503,7 +503,7 @@ impl BackfillBuffer {
         self.backfill_traces(&newest, statistics, &mut traces, scatter);
         for (chain, trace) in chains.iter_mut().zip(traces) {
             // A slot whose last chain has ended holds a stale trace; its chain starts anew.
-            chain.trace.push(if chain.rows > 0 { trace } else { 0.0 });
+            chain.extend(if chain.rows > 0 { trace } else { 0.0 });
         }
     }
 

@@ -10,7 +10,9 @@
 //! g is the discount of the row before in the chain. Chains that are cut are closed as those of a critic are ([`BootstrapTerms`]), each
 //! head with its own weights. With w = 1 and one head this is [`super::statistics::Statistics::absorb`].
 
-use super::dense::{Matrix, Op, Singular, View, axpy, dot, multiply, product, rank_k, solve_general, symmetric_eigen};
+use super::dense::{
+    Matrix, Op, Singular, View, ViewMut, axpy, dot, multiply, product, rank_k, solve_general, symmetric_eigen,
+};
 use super::posterior::{Scale, SolveError};
 use super::raw;
 use super::statistics::{BootstrapTerms, Chain, Cut, Running};
@@ -166,8 +168,8 @@ impl Group {
         &self.chains
     }
 
-    /// Absorb a row of the chain in `slot`, all but P, whose trace goes into `trace` (m,). `features` is phi (m,), `rewards` r (H,),
-    /// `decay` the discount of the row before it.
+    /// Absorb a row of the chain in `slot`, all but P and t, whose trace goes into `trace` (m,); gives e. `features` is phi (m,),
+    /// `rewards` r (H,), `decay` the discount of the row before it.
     ///
     /// # Panics
     /// If lengths differ, or there is no such chain.
@@ -179,7 +181,7 @@ impl Group {
         features: &[f64],
         rewards: &[f64],
         trace: &mut [f64],
-    ) {
+    ) -> f64 {
         let chain = &mut self.chains[slot];
         for ((z, phi), out) in chain.trace.iter_mut().zip(features).zip(trace) {
             *z = decay * *z + weight * phi;
@@ -188,19 +190,20 @@ impl Group {
         let d = decay * decay * chain.weight_energy + weight;
         let e = decay * chain.weight_sum + weight;
         (chain.weight_energy, chain.weight_sum) = (d, e);
-        let sums = self.energy.iter_mut().zip(&mut self.target_sum);
-        for (((q, t), c), &r) in sums.zip(&mut chain.weighted_target).zip(rewards) {
-            let before = decay * *c;
-            *q += 2.0 * r * before + r * r * d;
-            *t += r * e;
-            *c = before + r * d;
+        for ((q, c), &r) in self.energy.iter_mut().zip(&mut chain.weighted_target).zip(rewards) {
+            let (before, gained) = (decay * *c, r * d);
+            *q += r * (2.0 * before + gained);
+            *c = before + gained;
         }
         chain.rows += 1;
+        e
     }
 
-    /// P <- P + Z R' for the traces Z (m, n) and rewards R (H, n) of a block of rows.
-    pub fn absorb_response(&mut self, traces: View<'_>, rewards: View<'_>) {
+    /// P <- P + Z R' and t <- t + R e for the traces Z (m, n), rewards R (H, n) and sums of weights e (n,) of a block of rows.
+    pub fn absorb_response(&mut self, traces: View<'_>, rewards: View<'_>, weight_sums: &[f64]) {
         multiply(self.response.view_mut(), true, 1.0, traces, Op::Plain, rewards, Op::Transposed);
+        let sums = View::column(weight_sums);
+        multiply(ViewMut::column(&mut self.target_sum), true, 1.0, rewards, Op::Plain, sums, Op::Plain);
     }
 
     /// Close the chain in `slot`, whose last row has the discount that the chain carries, with the value at features (m,).
@@ -208,6 +211,18 @@ impl Group {
         let chain = &mut self.chains[slot];
         self.closed.add(Cut { chain, features });
         chain.reset();
+    }
+
+    /// Keep these columns alone.
+    pub(crate) fn select(&mut self, columns: &[usize]) {
+        let matrix = |of: &Matrix| {
+            let values = columns.iter().flat_map(|&c| of.col(c).iter().copied()).collect();
+            Matrix::from_columns(of.rows(), columns.len(), values)
+        };
+        let vector = |of: &[f64]| columns.iter().map(|&c| of[c]).collect::<Vec<f64>>();
+        (self.response, self.closed.response) = (matrix(&self.response), matrix(&self.closed.response));
+        (self.energy, self.target_sum) = (vector(&self.energy), vector(&self.target_sum));
+        self.chains.iter_mut().for_each(|chain| chain.weighted_target = vector(&chain.weighted_target));
     }
 
     /// End all chains without a trace of them.
@@ -269,7 +284,7 @@ impl Group {
         response.iter().enumerate().for_each(|(h, &p)| *self.response.at_mut(m, h) = p);
         for (chain, &trace) in self.chains.iter_mut().zip(traces) {
             // A slot whose last chain has ended holds a stale trace; its next chain starts at zero.
-            chain.trace.push(if chain.rows > 0 { trace } else { 0.0 });
+            chain.extend(if chain.rows > 0 { trace } else { 0.0 });
         }
     }
 

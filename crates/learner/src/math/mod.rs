@@ -47,6 +47,7 @@ mod lanes;
 pub mod mixture;
 pub mod optimise;
 pub mod posterior;
+pub mod pursuit;
 pub(crate) mod raw;
 pub mod returns;
 pub mod sensitivity;

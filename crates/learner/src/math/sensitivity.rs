@@ -7,56 +7,62 @@
 //! independent, each with the distribution that it had: what two of them do only together is in the share of both, so that
 //! shares may add up to more than one.
 //!
+//! Pairs (x_d, x'_d) are not drawn: the k-th smallest x_d of S meets the one of rank k + S frac(k g), g the golden section. Such a
+//! lattice covers the square of pairs evenly, and the error of a share is about half of that of random pairs (measured on the functions
+//! of `tests/python/test_relevance.py`). Var f is over all x and x' for the same reason.
+//!
 //! \[Jan99\] M. J. W. Jansen, Analysis of variance designs for model output, Computer Physics Communications 117, 1999.
 
-use rand::{RngExt as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
+/// (sqrt(5) - 1) / 2.
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
 /// Total Sobol indices (D,), in \[0, 1\], of `f` over states (n, D), row-major. `f` gets some states and gives its value at
-/// each; it is asked D + 1 times for `samples` of them. The same seed gives the same indices. All are 0 where `f` does not
-/// vary, or there is no state.
+/// each; it is asked D + 1 times for `samples` of them. All indices are 0 where `f` does not vary, or there is no state.
 ///
 /// # Panics
 /// If `dim` is 0, `states` are not whole rows of it, or `f` gives another number of values.
-pub fn total_indices(
-    states: &[f64],
-    dim: usize,
-    samples: usize,
-    seed: u64,
-    f: &mut dyn FnMut(&[f64]) -> Vec<f64>,
-) -> Vec<f64> {
+pub fn total_indices(states: &[f64], dim: usize, samples: usize, f: &mut dyn FnMut(&[f64]) -> Vec<f64>) -> Vec<f64> {
     assert!(dim > 0 && states.len().is_multiple_of(dim), "states are rows of {dim} numbers");
     let n = states.len() / dim;
     if n == 0 || samples == 0 {
         return vec![0.0; dim];
     }
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
     // Evenly through the table where there are more states than samples, else each of them again and again.
     let row = |s: usize| if n >= samples { s * n / samples } else { s % n };
     let base: Vec<f64> = (0..samples).flat_map(|s| states[row(s) * dim..][..dim].iter().copied()).collect();
     let values = f(&base);
     assert_eq!(values.len(), samples, "one value for each state");
-    let mean = values.iter().sum::<f64>() / samples as f64;
-    let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / samples as f64;
+    let partner = |k: usize| (k + (((k + 1) as f64 * GOLDEN).fract() * samples as f64) as usize) % samples;
+    let mut order: Vec<usize> = (0..samples).collect();
     let mut indices = Vec::with_capacity(dim);
     for d in 0..dim {
+        order.sort_by(|&a, &b| base[a * dim + d].total_cmp(&base[b * dim + d]).then(a.cmp(&b)));
         let mut moved = base.clone();
-        for s in 0..samples {
-            moved[s * dim + d] = states[rng.random_range(0..n) * dim + d];
+        for (k, &s) in order.iter().enumerate() {
+            moved[s * dim + d] = base[order[partner(k)] * dim + d];
         }
         let moved = f(&moved);
         assert_eq!(moved.len(), samples, "one value for each state");
         let squares = values.iter().zip(&moved).map(|(a, b)| (a - b) * (a - b)).sum::<f64>() / samples as f64;
-        let share = squares / (2.0 * variance);
+        let share = squares / (2.0 * variance(&values, &moved));
         // No number where nothing varies.
         indices.push(if share.is_finite() { share.min(1.0) } else { 0.0 });
     }
     indices
 }
 
+/// Variance of the numbers of both lists together.
+fn variance(one: &[f64], other: &[f64]) -> f64 {
+    let (both, n) = (|| one.iter().chain(other), (one.len() + other.len()) as f64);
+    let mean = both().sum::<f64>() / n;
+    both().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::{RngExt as _, SeedableRng as _};
+    use rand_chacha::ChaCha8Rng;
     use std::f64::consts::PI;
 
     /// Points (n, D), each coordinate uniform between `low` and `high`.
@@ -66,11 +72,11 @@ mod tests {
     }
 
     fn indices(states: &[f64], dim: usize, f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-        total_indices(states, dim, 4000, 1, &mut |states| states.chunks_exact(dim).map(&f).collect())
+        total_indices(states, dim, 4000, &mut |states| states.chunks_exact(dim).map(&f).collect())
     }
 
     fn close(found: &[f64], expected: &[f64]) {
-        let near = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 0.05);
+        let near = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 0.04);
         assert!(near && found.len() == expected.len(), "{found:?}, should be {expected:?}");
     }
 

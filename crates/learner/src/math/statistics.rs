@@ -41,6 +41,9 @@ pub fn carry(offered: f64, weight: f64, flowing: f64) -> f64 {
     if flowing * offered + weight > REACH_MAX { 0.0 } else { offered }
 }
 
+/// Entries of a chain's trace that are allocated at once.
+pub const TRACE_STEP: usize = 64;
+
 /// Running sums of one chain: all zero at its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
@@ -72,6 +75,15 @@ impl Chain {
     /// A chain that has not started, for m features and H rewards.
     pub fn new(features: usize, rewards: usize) -> Self {
         Self { trace: vec![0.0; features], weighted_target: vec![0.0; rewards], ..Self::default() }
+    }
+
+    /// Append an entry to z, for one more feature. There is a chain for each stream: memory that grew by doubling would take up
+    /// to twice what they need.
+    pub fn extend(&mut self, entry: f64) {
+        if self.trace.len() == self.trace.capacity() {
+            self.trace.reserve_exact(TRACE_STEP);
+        }
+        self.trace.push(entry);
     }
 
     /// Back to the start, keeping the memory.
@@ -756,5 +768,20 @@ fn add_matrix(to: &mut Matrix, from: &Matrix, sign: f64) {
     assert_eq!((to.rows(), to.cols()), (from.rows(), from.cols()), "statistics of one dictionary");
     for j in 0..to.cols() {
         axpy(to.col_mut(j), sign, from.col(j));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_grows_has_room_for_one_step_at_most() {
+        let mut chain = Chain::new(10, 1);
+        for k in 10..1000 {
+            chain.extend(k as f64);
+            assert!(chain.trace.capacity() <= k + TRACE_STEP, "room for {} entries at {k}", chain.trace.capacity());
+        }
+        assert_eq!((chain.trace.len(), chain.trace[9], chain.trace[999]), (1000, 0.0, 999.0));
     }
 }

@@ -374,7 +374,8 @@ impl Pass<'_> {
             let next = |h| cut.map_or(0.0, |node| value(posterior, nodes.features.col(node), h));
             foretold.values.extend((0..rewards.len()).map(|h| [value(posterior, features, h), next(h)]));
         }
-        if !revisits {
+        // Returns are there for the policy that acted, and for no other.
+        if !revisits && !self.rule.settings.leaves_chain() {
             let discount = if rows.terminated[i] { 0.0 } else { rows.discount(i, self.rule.settings.discount) };
             let row = Verified { slot, rewards, discount, ratio };
             let diagonal = self.basis.kernel().diagonal();

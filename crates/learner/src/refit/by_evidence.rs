@@ -66,7 +66,7 @@ pub(super) fn select(
         let hyperparameters = &found.hyperparameters();
         let (lambda, first) = (settings.first_lambda(), job.first());
         let mut model = rebuild(job, &Given { settings, rows, inputs, hyperparameters, lambda, first }, keep_going)?;
-        let snapshot = model.snapshot(false)?;
+        let snapshot = model.value_snapshot(false)?;
         let moved = returns.targets(&values_at(&snapshot, &cut_states, keep_going)?);
         let shift = distance_in_deviations(&targets, &moved);
         if shift > targets_settled(hyperparameters, &moved) && number < ROUNDS && time_left() {

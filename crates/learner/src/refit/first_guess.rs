@@ -44,7 +44,7 @@ pub fn initial_hyperparameters(
         }
     };
     let kernel =
-        Kernel::gaussian(variance, square_of_mean + variance, metric).with_profile(settings.profile).with_kinds(kinds);
+        Kernel::gaussian(variance, square_of_mean + variance, metric).with_profile(settings.profile).with_kinds(&kinds);
     (inputs, Hyperparameters { kernel, noise: settings.noise, noise_variance: 0.1 * variance })
 }
 

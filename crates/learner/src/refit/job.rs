@@ -3,10 +3,12 @@
 use super::error::RefitError;
 use super::report::{RefitReport, RefitTrigger};
 use super::{CATCH_UP_ROWS, ROWS_MIN, run};
+use crate::improve::Acting;
 use crate::math::evidence::KeepGoing;
 use crate::model::{Model, Score};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
+use crate::transition::Rows;
 use crate::watch::Alarm;
 use crate::window::Window;
 
@@ -29,6 +31,8 @@ pub struct RefitJob {
     pub from: u64,
     /// The present value function: closes cut chains and is the one to beat.
     pub current: Snapshot,
+    /// Rows from before the window that end episodes, and those that led there: improvement looks at them too.
+    pub endings: Rows,
     /// Names of the state variables, if they have names.
     pub names: Option<Vec<String>>,
     /// Why now.
@@ -52,6 +56,7 @@ impl RefitJob {
             window,
             current: self.current.clone(),
             names: self.names.clone(),
+            endings: Rows::default(),
             trigger: self.trigger,
             dictionary_share: self.dictionary_share,
             from: self.from,
@@ -60,7 +65,9 @@ impl RefitJob {
     }
 
     /// What was found in the window.
-    pub(super) fn candidate(&self, model: Model, report: RefitReport) -> Candidate {
+    pub(super) fn candidate(&self, mut model: Model, report: RefitReport) -> Candidate {
+        // Where a head's system cannot be solved, noise and scale of all heads stay as the pass had them.
+        let _ = model.tune_heads();
         let through = self.window.end();
         // Without the rows: a candidate must not keep alive what the window forgets.
         let asked = self.asked_of(Window::starting_at(self.window.dim(), self.window.rewards_per_row(), 1, through));
@@ -69,6 +76,7 @@ impl RefitJob {
             through,
             from: self.first(),
             alarm: None,
+            acting: None,
             rounds: 0,
             report,
             asked: Box::new(asked),
@@ -98,6 +106,8 @@ pub struct Candidate {
     pub from: u64,
     /// The change that the rows before that offset were left out for, where it was found among the rows of this refit.
     pub alarm: Option<Alarm>,
+    /// The weights that choose actions, if the job improved them.
+    pub acting: Option<Acting>,
     /// Times it has been caught up so far.
     pub rounds: u32,
     /// How it was found.

@@ -56,6 +56,7 @@ pub(super) fn report_of_rebuilt(
         findings: Vec::new(),
         ascents: Vec::new(),
         selection: None,
+        improvement: None,
     })
 }
 
@@ -83,7 +84,7 @@ pub(super) fn selected_model(
 ) -> Result<Model, RefitError> {
     let mut model = rebuild(job, chosen, keep_going)?;
     model.match_scale()?;
-    plausible(&model.snapshot(false)?, chosen.rows, &job.settings)?;
+    plausible(&model.value_snapshot(false)?, chosen.rows, &job.settings)?;
     look_again(&mut model, chosen.rows, chosen.first, keep_going);
     Ok(model)
 }

@@ -17,7 +17,7 @@ const MATTERS: f64 = 10.0;
 /// Evidence drop, in nats, from which a variable may matter. Returns share their noise, which inflates the evidence.
 const MATTERS_LITTLE: f64 = 4.0;
 /// Trace gap above which a dictionary is too small to select a model with, nats (docs/mathematics.md (E9)).
-const GAP_TOO_LARGE: f64 = 5.0;
+pub(super) const GAP_TOO_LARGE: f64 = 5.0;
 /// Exact evidence given up for a dictionary that is full, above which it is too small, nats.
 const GIVEN_UP_TOO_MUCH: f64 = 20.0;
 /// 1/2 y' Q^-1 y below this share of n / 2 says that a floor is active (docs/mathematics.md (E4)).
@@ -39,6 +39,8 @@ pub enum RefitTrigger {
     DictionaryFull,
     /// A request.
     Requested,
+    /// Enough rows since the last sweeps: actions are improved under the present kernel.
+    Improvement,
 }
 
 impl RefitTrigger {
@@ -49,6 +51,7 @@ impl RefitTrigger {
             Self::ScoreDrop => "score_drop",
             Self::DictionaryFull => "dictionary_full",
             Self::Requested => "requested",
+            Self::Improvement => "improvement",
         }
     }
 }
@@ -106,6 +109,21 @@ pub struct RefitReport {
     /// How kernel, lambda and ridge were chosen by held-out returns; none if the evidence chose. Evidence has only proposed
     /// relevances then, and what is said of it above is none.
     pub selection: Option<SelectionReport>,
+    /// How the sweeps of an improvement ended; none without one.
+    pub improvement: Option<ImprovementReport>,
+}
+
+/// How the sweeps of an improvement ended (docs/mathematics.md (A4)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ImprovementReport {
+    /// Sweeps made.
+    pub sweeps: usize,
+    /// Whether the last one hardly changed any value.
+    pub settled: bool,
+    /// Mean change of the maxima in the last one, in parts of their range.
+    pub change: f64,
+    /// Share of the rows whose successor's value was clipped in it, from 0 to 1.
+    pub clipped: f64,
 }
 
 /// A bound of the search that holds the optimum.

@@ -221,7 +221,7 @@ impl Search {
             suggested: [variance, total, 0.1 * noise_scale],
             lower: [1e-4 * variance, 1e-6 * total, settings.noise_floor * noise_scale],
             upper: [1e3 * total, 1e3 * total, 10.0 * noise_scale],
-            steps: median_steps(rows, inputs, settings.kinds(rows.dim)),
+            steps: median_steps(rows, inputs, &settings.kinds(rows.dim)),
             profile: settings.profile,
             kinds: settings.kinds(rows.dim).to_vec(),
             starts: settings.search_starts,

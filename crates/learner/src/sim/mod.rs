@@ -5,6 +5,8 @@
 
 pub mod gridworld;
 pub mod pendulum;
+pub mod tasks;
+pub mod throw;
 pub mod walk;
 
 use crate::transition::{Batch, BatchParts};

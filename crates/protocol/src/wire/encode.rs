@@ -1,13 +1,16 @@
 //! Messages from the daemon, and those that the command line sends to one.
 
+use super::act::{ActBody, Columns};
 use super::actions::ActionsBody;
 use super::bodies::{HeadBody, InputsBody, ModelBody, PosteriorBody};
-use super::heads::HeadsBody;
+use super::heads::{HeadAnswers, HeadAnswersBody, HeadsBody, ListedHead};
 use super::reader::{Field, Head, Reader};
 use super::status::Status;
 use super::tensor::{Flags, Written};
 use super::values::{ValueBody, ValuesBody};
 use super::{ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, PAGE_BYTES, VERSION, WireError};
+use criticd_learner::act::Decision;
+use criticd_learner::heads::HeadsSnapshot;
 use criticd_learner::snapshot::{Evaluation, Snapshot};
 use criticd_learner::transition::Batch;
 use serde::{Deserialize, Serialize};
@@ -30,13 +33,29 @@ pub enum Reply<'a> {
     },
     /// To `value`.
     Value {
-        /// What the model says.
+        /// The answer of the model.
         evaluation: &'a Evaluation,
         /// Model that answered.
         snapshot: &'a Snapshot,
     },
+    /// To `value` with `heads`.
+    ValueOfHeads {
+        /// The answer of the model.
+        evaluation: &'a Evaluation,
+        /// Model that answered.
+        snapshot: &'a Snapshot,
+        /// The answers of its heads.
+        heads: &'a HeadAnswers<'a>,
+    },
     /// To `value` with `critics`: each evaluation with the model that it came from, whose critics all differ.
     Values(&'a [(&'a Evaluation, &'a Snapshot)]),
+    /// To `act`.
+    Act {
+        /// One for each state.
+        decisions: &'a [Decision],
+        /// Model that has decided.
+        snapshot: &'a Snapshot,
+    },
     /// To `snapshot`.
     Snapshot {
         /// The model.
@@ -68,6 +87,18 @@ pub enum Reply<'a> {
     },
     /// To `refit`.
     Refit(&'a RefitOutcome),
+    /// To `heads`.
+    Heads {
+        /// In their order.
+        heads: &'a [ListedHead],
+        /// Where the next page begins, if there is one.
+        next: Option<u64>,
+    },
+    /// To `change_heads`.
+    ChangeHeads {
+        /// Rows before the change.
+        offset: u64,
+    },
     /// To `new_policy`.
     NewPolicy {
         /// Offset of the first row under the policy.
@@ -102,6 +133,15 @@ pub struct Greeting<'a> {
     pub critics: Vec<&'a str>,
     /// Numbers in a state, if that is settled.
     pub state_dim: Option<usize>,
+    /// Rewards of a row, once rows have come.
+    pub rewards: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct HeadListBody<'a> {
+    heads: &'a [ListedHead],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -152,16 +192,27 @@ pub fn encode_reply(id: &Id, form: ArrayForm, reply: &Reply<'_>) -> Vec<u8> {
             to_map(&AppendBody { accepted, duplicates, next_seq, offset })
         }
         Reply::Value { evaluation, snapshot } => to_map(&ValueBody::new(evaluation, snapshot, form)),
+        Reply::Act { decisions, snapshot } => {
+            let columns = Columns::of(decisions);
+            to_map(&ActBody::new(&columns, decisions, snapshot, form))
+        }
+        Reply::ValueOfHeads { evaluation, snapshot, heads } => {
+            let of_heads = to_map(&BTreeMap::from([("heads", HeadAnswersBody::new(heads, form))]));
+            join([to_map(&ValueBody::new(evaluation, snapshot, form)), of_heads])
+        }
         Reply::Values(answers) => to_map(&ValuesBody::new(answers, form)),
         Reply::Snapshot { snapshot, variance } => {
-            let maps = snapshot_maps(snapshot, form, variance);
+            let maps = snapshot_maps(snapshot, form, variance, None);
             return join([version(), envelope(id, true)].into_iter().chain(maps));
         }
         Reply::Page { page, pages, revision, bytes, data } => to_map(&PageBody { page, pages, revision, bytes, data }),
         Reply::Status(status) => status_body(status),
         Reply::Streams { streams, next } => to_map(&StreamsBody { streams, next }),
         Reply::Refit(outcome) => to_map(&RefitBody::from(outcome)),
-        Reply::NewPolicy { offset } | Reply::Checkpoint { offset } => to_map(&BTreeMap::from([("offset", offset)])),
+        Reply::Heads { heads, next } => to_map(&HeadListBody { heads, next }),
+        Reply::NewPolicy { offset } | Reply::Checkpoint { offset } | Reply::ChangeHeads { offset } => {
+            to_map(&BTreeMap::from([("offset", offset)]))
+        }
         Reply::Ping { version, uptime_s } => to_map(&PingBody { version, uptime_s }),
         Reply::Hello(greeting) => to_map(&HelloBody::from(greeting)),
     };
@@ -188,9 +239,15 @@ pub fn encode_error(id: &Id, error: &WireError) -> Vec<u8> {
     join([version(), envelope(id, false), to_map(&BTreeMap::from([("error", body)]))])
 }
 
-/// A whole snapshot: the payload under `snapshot.<critic>`, and what a MODEL file holds (there with variance).
+/// A whole snapshot with its heads: what a MODEL file holds (there with variance).
 pub fn encode_snapshot(snapshot: &Snapshot, form: ArrayForm, variance: bool) -> Vec<u8> {
-    join([version()].into_iter().chain(snapshot_maps(snapshot, form, variance)))
+    let all = snapshot.heads.as_ref();
+    join([version()].into_iter().chain(snapshot_maps(snapshot, form, variance, all)))
+}
+
+/// A snapshot without its heads, which may be many: the payload under `snapshot.<critic>`, and what pages hold.
+pub fn encode_values(snapshot: &Snapshot, form: ArrayForm, variance: bool) -> Vec<u8> {
+    join([version()].into_iter().chain(snapshot_maps(snapshot, form, variance, None)))
 }
 
 /// What is published under `snapshot.<critic>` instead of a snapshot of more than the allowed `bytes`.
@@ -464,6 +521,8 @@ struct HelloBody<'a> {
     critics: &'a [&'a str],
     #[serde(skip_serializing_if = "Option::is_none")]
     state_dim: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rewards: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -497,6 +556,7 @@ impl<'a> From<&'a Greeting<'a>> for HelloBody<'a> {
             },
             critics: &greeting.critics,
             state_dim: greeting.state_dim,
+            rewards: greeting.rewards,
         }
     }
 }
@@ -525,7 +585,7 @@ impl<'a> From<&'a RefitOutcome> for RefitBody<'a> {
 }
 
 /// A whole snapshot as maps, whose entries stand one after the other in a message.
-fn snapshot_maps(snapshot: &Snapshot, form: ArrayForm, variance: bool) -> [Vec<u8>; 6] {
+fn snapshot_maps(snapshot: &Snapshot, form: ArrayForm, variance: bool, heads: Option<&HeadsSnapshot>) -> [Vec<u8>; 6] {
     #[derive(Serialize)]
     struct DiscountBody {
         discount: f64,
@@ -543,7 +603,7 @@ fn snapshot_maps(snapshot: &Snapshot, form: ArrayForm, variance: bool) -> [Vec<u
     }
     let extensions = ExtensionsBody {
         actions: snapshot.actions.as_ref().map(|actions| ActionsBody::new(actions, form)),
-        heads: snapshot.heads.as_ref().map(|heads| HeadsBody::new(heads, form, variance)),
+        heads: heads.map(|heads| HeadsBody::new(heads, form, variance)),
     };
     [
         to_map(&HeadBody::new("snapshot", snapshot)),

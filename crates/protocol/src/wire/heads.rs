@@ -4,9 +4,11 @@ use super::checks::{check_count, finite_vector, nested, rows};
 use super::reader::{Field, Head as Kind};
 use super::tensor::Written;
 use super::{ArrayForm, ErrorCode, WireError};
-use criticd_learner::heads::{Continuation, Cumulant, Head, HeadBasis, HeadsSnapshot, Rate};
+use criticd_learner::heads::{Continuation, Cumulant, Head, HeadBasis, HeadEvaluation, HeadsSnapshot, Rate};
+use nalgebra::DMatrix;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 const HEADS_KEYS: [&str; 6] =
     ["heads.heads", "heads.weights", "heads.signals", "heads.ratios", "heads.weightings", "heads.bases"];
@@ -147,7 +149,7 @@ impl From<&Head> for HeadForm {
 /// discount nor timescale have `discount`.
 ///
 /// # Errors
-/// What is wrong with which field of which head.
+/// The head and the field at fault, and the reason.
 pub fn heads_from_str(text: &str, discount: f64) -> Result<Vec<Head>, String> {
     let looks_like_json = text.trim_start().starts_with('{') || text.trim_start().starts_with("[{");
     let value: Value = match serde_json::from_str(text) {
@@ -159,20 +161,89 @@ pub fn heads_from_str(text: &str, discount: f64) -> Result<Vec<Head>, String> {
         Value::Object(mut keys) => keys.remove("heads").ok_or("heads: missing; a list of heads is needed")?,
         list => list,
     };
+    heads_from_list(list, discount)
+}
+
+/// The heads of a list of maps. Heads that name neither discount nor timescale have `discount`.
+///
+/// # Errors
+/// The head and the field at fault, and the reason.
+pub fn heads_from_list(list: Value, discount: f64) -> Result<Vec<Head>, String> {
+    let head = |(i, form): (usize, HeadForm)| {
+        let name = form.name.clone();
+        form.head(discount).map_err(|what| format!("heads[{i}] ({name}): {what}"))
+    };
+    forms_from_list(list)?.into_iter().enumerate().map(head).collect()
+}
+
+/// The heads in the field of a message.
+pub(super) fn head_forms(field: Field<'_>) -> Result<Vec<HeadForm>, WireError> {
+    let list = super::to_json(field.bytes())?;
+    forms_from_list(list).map_err(|what| WireError::of(ErrorCode::OutOfRange, field.name, what))
+}
+
+fn forms_from_list(list: Value) -> Result<Vec<HeadForm>, String> {
     let Value::Array(list) = list else { return Err("heads: not a list".to_owned()) };
-    list.into_iter().enumerate().map(|(i, value)| head_from_value(i, value, discount)).collect()
+    list.into_iter().enumerate().map(|(i, value)| form_from_value(i, value)).collect()
 }
 
 /// One head of a list.
-fn head_from_value(i: usize, value: Value, discount: f64) -> Result<Head, String> {
+fn form_from_value(i: usize, value: Value) -> Result<HeadForm, String> {
     let name = value.get("name").and_then(Value::as_str).map(|name| format!(" ({name})")).unwrap_or_default();
     let form: Result<HeadForm, _> = serde_path_to_error::deserialize(value);
-    let form = form.map_err(|e| {
+    form.map_err(|e| {
         let path = e.path().to_string();
         let place = if path == "." { String::new() } else { format!("{path}: ") };
         format!("heads[{i}]{name}: {place}{}", e.inner())
-    })?;
-    form.head(discount).map_err(|what| format!("heads[{i}]{name}: {what}"))
+    })
+}
+
+/// A head as `heads` lists it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListedHead {
+    /// Its definition.
+    #[serde(flatten)]
+    pub form: HeadForm,
+    /// Whether it was added at run time and is not in the configuration.
+    pub added: bool,
+    /// Share of the rows that it has learned, while it is not ready yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning: Option<f64>,
+}
+
+/// The answers of heads for the states of a `value` request.
+#[derive(Clone, Debug)]
+pub struct HeadAnswers<'a> {
+    /// Their names, in the order of the columns.
+    pub names: Vec<&'a str>,
+    /// Their answers.
+    pub evaluation: &'a HeadEvaluation,
+    /// Those that are not ready yet, with the share of the rows that they have learned.
+    pub learning: Vec<(&'a str, f64)>,
+}
+
+/// [`HeadAnswers`] as they are written.
+#[derive(Serialize)]
+pub(super) struct HeadAnswersBody<'a> {
+    names: &'a [&'a str],
+    mean: Written<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variance: Option<Written<'a>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    learning: BTreeMap<&'a str, f64>,
+}
+
+impl<'a> HeadAnswersBody<'a> {
+    pub(super) fn new(answers: &'a HeadAnswers<'a>, form: ArrayForm) -> Self {
+        let HeadEvaluation { mean, variance } = answers.evaluation;
+        let matrix = |values: &'a DMatrix<f64>| Written::matrix(values, 0, form);
+        Self {
+            names: &answers.names,
+            mean: matrix(mean),
+            variance: variance.as_ref().map(matrix),
+            learning: answers.learning.iter().copied().collect(),
+        }
+    }
 }
 
 /// The heads of a snapshot, as it is written.

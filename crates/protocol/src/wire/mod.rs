@@ -8,6 +8,7 @@
 //! claimed length is compared with the bytes that are left before anything is allocated, nesting is limited, and what
 //! decoding allocates stays below twenty times the message (a list of one-byte integers, whose successors are copied).
 
+mod act;
 mod actions;
 mod bodies;
 mod checks;
@@ -23,11 +24,13 @@ mod v1;
 mod values;
 mod wording;
 
+pub use act::{ActRequest, Given};
 pub use encode::{
     Greeting, RefitOutcome, Reply, StreamPosition, encode_announcement, encode_append, encode_error, encode_event,
-    encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_weights, to_json, with_run,
+    encode_ingest, encode_reply, encode_request, encode_snapshot, encode_status, encode_values, encode_weights,
+    to_json, with_run,
 };
-pub use heads::{HeadForm, heads_from_str};
+pub use heads::{HeadAnswers, HeadForm, ListedHead, heads_from_list, heads_from_str};
 pub use model::{
     HyperparameterFile, decode_snapshot, decode_weights, hyperparameters_from_str, hyperparameters_to_json,
 };
@@ -51,6 +54,8 @@ pub const VERSION: u64 = 1;
 pub const PAGE_BYTES: usize = 512 << 10;
 /// Streams in one reply to `streams`: names and sessions of full length keep it below 600 KiB.
 pub const STREAMS_PER_PAGE: usize = 1024;
+/// Heads in one reply to `heads`: with names of full length it stays below 600 KiB.
+pub const HEADS_PER_PAGE: usize = 1024;
 /// Critics that one `value` request may name.
 pub const ANSWERING_MAX: usize = 64;
 /// Longest `id` of a request, in bytes of MessagePack.
@@ -299,9 +304,17 @@ pub enum Answering {
     Each(Vec<String>),
 }
 
+/// Heads that a request names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeadNames {
+    /// Every head there is.
+    All,
+    /// These.
+    These(Vec<String>),
+}
+
 /// The operations of the control socket.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "appends are the common case, and there is one request at a time")]
 pub enum Op {
     /// Learn these rows, all or none; the batch carries a `seq`.
     Append(Batch),
@@ -319,7 +332,13 @@ pub enum Op {
         ask: Ask,
         /// Answer only when the models have learned this many rows.
         min_offset: Option<u64>,
+        /// The action of each state, or several of one state, where values are of actions.
+        actions: Option<Given>,
+        /// Heads that answer besides, of the one critic that does.
+        heads: Option<HeadNames>,
     },
+    /// Decisions in some states.
+    Act(ActRequest),
     /// The whole model.
     Snapshot {
         /// Which critic; the first one if none is named.
@@ -354,6 +373,24 @@ pub enum Op {
         /// Its name, 1..=256 bytes, if it has one.
         policy: Option<String>,
     },
+    /// List the heads of a critic.
+    Heads {
+        /// Of which critic; of the first one if none is named.
+        critic: Option<String>,
+        /// Only the heads of these names; all, page by page, if left out.
+        names: Option<Vec<String>>,
+        /// Number of the first one, as the page before said; 0 for the first.
+        from: u64,
+    },
+    /// Remove heads and add others.
+    ChangeHeads {
+        /// Which critic; the first one if none is named.
+        critic: Option<String>,
+        /// Heads to add.
+        add: Vec<HeadForm>,
+        /// Names of heads to remove first.
+        remove: Vec<String>,
+    },
     /// Learn a critic again from the whole journal.
     Rebuild {
         /// Which critic; the first one if none is named.
@@ -375,11 +412,14 @@ impl Op {
         match self {
             Self::Append(_) => OpKind::Append,
             Self::Value { .. } => OpKind::Value,
+            Self::Act(_) => OpKind::Act,
             Self::Snapshot { .. } => OpKind::Snapshot,
             Self::Status => OpKind::Status,
             Self::Streams { .. } => OpKind::Streams,
             Self::Refit { .. } => OpKind::Refit,
             Self::NewPolicy { .. } => OpKind::NewPolicy,
+            Self::Heads { .. } => OpKind::Heads,
+            Self::ChangeHeads { .. } => OpKind::ChangeHeads,
             Self::Rebuild { .. } => OpKind::Rebuild,
             Self::Checkpoint => OpKind::Checkpoint,
             Self::Ping => OpKind::Ping,
@@ -395,6 +435,8 @@ pub enum OpKind {
     Append,
     /// [`Op::Value`].
     Value,
+    /// [`Op::Act`].
+    Act,
     /// [`Op::Snapshot`].
     Snapshot,
     /// [`Op::Status`].
@@ -405,6 +447,10 @@ pub enum OpKind {
     Refit,
     /// [`Op::NewPolicy`].
     NewPolicy,
+    /// [`Op::Heads`].
+    Heads,
+    /// [`Op::ChangeHeads`].
+    ChangeHeads,
     /// [`Op::Rebuild`].
     Rebuild,
     /// [`Op::Checkpoint`].
@@ -417,14 +463,17 @@ pub enum OpKind {
 
 impl OpKind {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Append,
         Self::Value,
+        Self::Act,
         Self::Snapshot,
         Self::Status,
         Self::Streams,
         Self::Refit,
         Self::NewPolicy,
+        Self::Heads,
+        Self::ChangeHeads,
         Self::Rebuild,
         Self::Checkpoint,
         Self::Ping,
@@ -436,11 +485,14 @@ impl OpKind {
         match self {
             Self::Append => "append",
             Self::Value => "value",
+            Self::Act => "act",
             Self::Snapshot => "snapshot",
             Self::Status => "status",
             Self::Streams => "streams",
             Self::Refit => "refit",
             Self::NewPolicy => "new_policy",
+            Self::Heads => "heads",
+            Self::ChangeHeads => "change_heads",
             Self::Rebuild => "rebuild",
             Self::Checkpoint => "checkpoint",
             Self::Ping => "ping",
@@ -460,9 +512,9 @@ impl OpKind {
         match self {
             Self::Append => &[Right::Append],
             Self::NewPolicy => &[Right::Append, Right::Administer],
-            Self::Value | Self::Snapshot | Self::Status => &[Right::Query],
+            Self::Value | Self::Act | Self::Snapshot | Self::Status | Self::Heads => &[Right::Query],
             Self::Streams | Self::Ping | Self::Hello => &[Right::Query, Right::Append],
-            Self::Refit | Self::Rebuild | Self::Checkpoint => &[Right::Administer],
+            Self::Refit | Self::Rebuild | Self::Checkpoint | Self::ChangeHeads => &[Right::Administer],
         }
     }
 

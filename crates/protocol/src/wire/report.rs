@@ -1,7 +1,8 @@
 //! What a refit found, for events, the status and `fit --json`.
 
 use super::status::{
-    CandidateFound, DirectionFound, LambdaFound, RefitFound, SelectionFound, StructureFound, VariableFound,
+    CandidateFound, DirectionFound, ImprovementFound, LambdaFound, RefitFound, SelectionFound, StructureFound,
+    VariableFound,
 };
 use super::wording::{diagnostic, relevance};
 use criticd_learner::math::kernel::Direction;
@@ -55,6 +56,12 @@ impl From<&RefitReport> for RefitFound {
             relevance_report: relevance(report),
             findings: report.findings.iter().map(diagnostic).collect(),
             selection: report.selection.as_ref().map(SelectionFound::from),
+            improvement: report.improvement.map(|found| ImprovementFound {
+                sweeps: found.sweeps as u64,
+                settled: found.settled,
+                change: finite(found.change).unwrap_or(f64::MAX),
+                clipped: found.clipped,
+            }),
         }
     }
 }

@@ -207,7 +207,7 @@ pub struct WarmStartStatus {
 pub struct MemoryStatus {
     /// Bytes of one retained row.
     pub row_bytes: u64,
-    /// Bytes of one stream with a name of up to 32 bytes.
+    /// Bytes of one stream with names as long as the protocol allows; with a journal also those in a checkpoint that is written.
     pub stream_bytes: u64,
     /// Bytes of all retained rows.
     pub window_bytes_max: u64,
@@ -215,6 +215,8 @@ pub struct MemoryStatus {
     pub streams_bytes_max: u64,
     /// Bytes of the messages on their way, all as large as they may be.
     pub queues_bytes_max: u64,
+    /// Bytes of a rebuild from the journal: the critic, the groups that it reads, and its record; 0 without a journal.
+    pub rebuild_bytes_max: u64,
     /// Bytes of window, streams and models together.
     pub kept_bytes_max: u64,
     /// Bytes of the models, of each critic.
@@ -261,6 +263,8 @@ pub struct CriticStatus {
     pub refit: RefitStatus,
     /// The rebuild from the journal that runs, waits or failed; nil if there is none.
     pub rebuild: Option<RebuildStatus>,
+    /// The heads; nil if there are none.
+    pub heads: Option<HeadsStatus>,
     /// Error of held-out returns that the model in use was adopted with, 1 for a constant; nil if the evidence chose it, and after
     /// a start.
     pub held_out_error: Option<f64>,
@@ -268,9 +272,53 @@ pub struct CriticStatus {
     pub adoption_pause_ms: PauseStatus,
     /// Counts of what happened to the present model.
     pub counts: CountsStatus,
+    /// The actions that it values; nil if it learns values of states.
+    pub actions: Option<ActionsStatus>,
     /// The model. Its keys stand among those above once there is one.
     #[serde(flatten)]
     pub model: Option<ModelStatus>,
+}
+
+/// The actions of a critic of action values, and its rows that wait or were left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct ActionsStatus {
+    /// `discrete` or `box`.
+    pub kind: String,
+    /// Names of the discrete actions, their numbers by default; empty for a box.
+    pub names: Vec<String>,
+    /// Least of each number of an action; empty if they are discrete.
+    pub low: Vec<f64>,
+    /// Largest of each number.
+    pub high: Vec<f64>,
+    /// The setting `successor`: whose action follows a row.
+    pub successor: String,
+    /// The setting `trace`.
+    pub trace: String,
+    /// Rows that wait for the action that follows them.
+    pub rows_waiting: u64,
+    /// Rows that were not learned since nothing named the action that follows them.
+    pub rows_unnamed: u64,
+    /// Rows of the journal that have none of these actions.
+    pub rows_without_action: u64,
+}
+
+/// The heads of a critic: predictions that it learns besides its values. This part does not grow with their number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct HeadsStatus {
+    /// How many there are.
+    pub count: u64,
+    /// Heads that were added at run time and are not in the configuration.
+    pub added: u64,
+    /// Heads that are not ready: the critic's rebuild learns them, and its `rebuild` has the progress.
+    pub learning: u64,
+    /// Different discounts and continuations among those that the model has learned.
+    pub groups: u64,
+    /// Bytes of their statistics.
+    pub bytes: u64,
 }
 
 /// The refits of a critic.
@@ -689,6 +737,24 @@ pub struct RefitFound {
     /// How held-out returns chose the model; nil if the evidence chose it.
     #[serde(default)]
     pub selection: Option<SelectionFound>,
+    /// How the sweeps of an improvement ended; nil if actions were not improved.
+    #[serde(default)]
+    pub improvement: Option<ImprovementFound>,
+}
+
+/// How the sweeps of an improvement ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub struct ImprovementFound {
+    /// Sweeps made.
+    pub sweeps: u64,
+    /// Whether values hardly changed in the last one.
+    pub settled: bool,
+    /// Mean change of the best values in the last one, in parts of their range.
+    pub change: f64,
+    /// Share of the rows whose best next value was beyond what rewards and discount allow, from 0 to 1.
+    pub clipped: f64,
 }
 
 /// A structure of the covariance that a refit tried.

@@ -1,16 +1,17 @@
 //! Messages to the daemon: transitions, batches and requests.
 
+use super::heads::head_forms;
 use super::reader::{Field, Fields, Head, Reader};
 use super::tensor::{Element, Shape, Tensor};
 use super::{
-    ANSWERING_MAX, Answering, ArrayForm, ErrorCode, ID_BYTES_MAX, Id, Limits, Op, OpKind, Request, RequestError,
-    STREAMS_PER_PAGE, VERSION, WireError, excerpt,
+    ANSWERING_MAX, Answering, ArrayForm, ErrorCode, HEADS_PER_PAGE, HeadNames, ID_BYTES_MAX, Id, Limits, Op, OpKind,
+    Request, RequestError, STREAMS_PER_PAGE, VERSION, WireError, excerpt,
 };
 use criticd_learner::snapshot::Ask;
 use criticd_learner::transition::{Batch, BatchParts, check_policy};
 
 /// Every key that some message to the daemon has.
-const KEYS: [&str; 40] = [
+const KEYS: [&str; 53] = [
     "v",
     "id",
     "op",
@@ -51,6 +52,19 @@ const KEYS: [&str; 40] = [
     "wait",
     "names",
     "from",
+    "exploration",
+    "epsilon",
+    "temperature",
+    "beta",
+    "seed",
+    "episodes",
+    "steps",
+    "candidates",
+    "unknown_above",
+    "fallback",
+    "heads",
+    "add",
+    "remove",
 ];
 
 /// The place of a key among [`KEYS`], found when this is compiled.
@@ -74,6 +88,8 @@ macro_rules! field {
         $message.at(const { key($name) })
     };
 }
+
+mod act;
 
 type Message<'a> = Fields<'a, { KEYS.len() }>;
 
@@ -304,8 +320,11 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
             if let Answering::Each(names) = &critics {
                 check_answers(rows, names.len(), limits)?;
             }
-            Op::Value { states, rows, dim, critics, ask, min_offset }
+            let actions = act::actions(message)?;
+            let heads = asked_heads(message, &critics, limits)?;
+            Op::Value { states, rows, dim, critics, ask, min_offset, actions, heads }
         }
+        OpKind::Act => Op::Act(act::act(message, limits)?),
         OpKind::Snapshot => {
             let page = field!(message, "page").map(|f| f.uint()).transpose()?;
             let revision = field!(message, "revision").map(|f| f.uint()).transpose()?;
@@ -321,6 +340,15 @@ fn operation(kind: OpKind, message: &Message<'_>, limits: &Limits) -> Result<Op,
             let policy = field!(message, "policy").map(|f| f.string()).transpose()?;
             policy.map_or(Ok(()), check_policy)?;
             Op::NewPolicy { critic: critic()?, policy: policy.map(str::to_owned) }
+        }
+        OpKind::Heads => {
+            let names = field!(message, "names").map(|field| names(field, HEADS_PER_PAGE, "heads")).transpose()?;
+            Op::Heads { critic: critic()?, names, from: field!(message, "from").map_or(Ok(0), |f| f.uint())? }
+        }
+        OpKind::ChangeHeads => {
+            let add = field!(message, "add").map(head_forms).transpose()?.unwrap_or_default();
+            let remove = field!(message, "remove").map(|field| names(field, limits.query_rows_max, "heads"));
+            Op::ChangeHeads { critic: critic()?, add, remove: remove.transpose()?.unwrap_or_default() }
         }
         OpKind::Rebuild => Op::Rebuild { critic: critic()?, wait: flag(field!(message, "wait"))? },
         OpKind::Checkpoint => Op::Checkpoint,
@@ -365,6 +393,23 @@ fn answering(message: &Message<'_>) -> Result<Answering, WireError> {
         return Err(WireError::of(ErrorCode::OutOfRange, "critics", text).at(index));
     }
     Ok(Answering::Each(names))
+}
+
+/// The heads that are to answer a `value` request.
+fn asked_heads(message: &Message<'_>, critics: &Answering, limits: &Limits) -> Result<Option<HeadNames>, WireError> {
+    let Some(field) = field!(message, "heads") else { return Ok(None) };
+    if matches!(critics, Answering::Each(_)) {
+        let text = "are those of one critic: name it as `critic`, not in `critics`";
+        return Err(WireError::of(ErrorCode::WrongShape, "heads", text));
+    }
+    match field.string() {
+        Ok("all") => Ok(Some(HeadNames::All)),
+        Ok(other) => {
+            let text = format!("must be \"all\" or an array of names, is {}", excerpt(other));
+            Err(WireError::of(ErrorCode::OutOfRange, "heads", text))
+        }
+        Err(_) => names(field, limits.query_rows_max, "heads").map(|names| Some(HeadNames::These(names))),
+    }
 }
 
 /// Whether a reply may hold so many answers: the limit on states is one on states times critics.

@@ -107,7 +107,7 @@ impl Question<'_> {
     /// The kernel of a candidate.
     fn kernel(&self, metric: Metric) -> Kernel {
         let kinds = self.settings.kinds(self.inputs.dim());
-        Kernel::gaussian(1.0, BIAS, metric).with_profile(self.settings.profile).with_kinds(kinds)
+        Kernel::gaussian(1.0, BIAS, metric).with_profile(self.settings.profile).with_kinds(&kinds)
     }
 
     /// Whether a metric is of the kind that was asked for. Directions that were are given; the ladder then only helps to judge.

@@ -1,0 +1,276 @@
+//! Which states become elements of a dictionary, by several rules, and how these compare: by the squared error of later returns.
+//!
+//! Incomplete Cholesky (ICD) covers the states; the other rules also use returns or rewards ([`crate::math::pursuit`]).
+//! Errors of returns decide between them: a dictionary that covers nothing makes V flat and TD errors small, docs/mathematics.md (D12).
+
+use crate::batch::{BatchError, Given, Selection, nodes};
+use crate::heads::{Cumulant, Head, Rate};
+use crate::math::dense::Matrix;
+use crate::math::dictionary::{Dictionary, StoppingRule};
+use crate::math::evidence::KeepGoing;
+use crate::math::kernel::Points;
+use crate::math::posterior::SolveError;
+use crate::math::pursuit::{Candidates, Regression, by_fixed_point, by_residual, by_returns};
+use crate::math::returns::chains;
+use crate::refit::heads::targets;
+use crate::settings::Settings;
+use crate::transition::Rows;
+
+/// States that elements are chosen from, besides twice as many as there are to be.
+const CANDIDATES: usize = 600;
+/// Rows that elements are chosen by.
+const ROWS: usize = 5000;
+/// Heads that elements are chosen by, those of the critic's rewards among them.
+const HEADS: usize = 64;
+/// Share of the rows, the first ones, that teaches where rules are compared.
+const TAUGHT: f64 = 0.8;
+/// Largest weight that may be missing of a return that counts as complete.
+const MISSING: f64 = 0.01;
+/// Trace gap of a full dictionary above which another rule may be worth it, nats.
+pub const GAP: f64 = 5.0;
+
+/// A rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DictionaryBy {
+    /// Pivoted incomplete Cholesky: the state that is explained least.
+    Icd,
+    /// Half by ICD, half by orthogonal least squares on the returns of all heads.
+    Returns,
+    /// OMP-TD.
+    OmpTd,
+    /// OMP-BRM.
+    OmpBrm,
+}
+
+impl DictionaryBy {
+    /// All rules, the plain one first.
+    pub const ALL: [Self; 4] = [Self::Icd, Self::Returns, Self::OmpTd, Self::OmpBrm];
+
+    /// Its name in settings and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Icd => "icd",
+            Self::Returns => "returns",
+            Self::OmpTd => "omp-td",
+            Self::OmpBrm => "omp-brm",
+        }
+    }
+}
+
+/// How a rule did on later returns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compared {
+    /// The rule.
+    pub by: DictionaryBy,
+    /// Elements that it chose.
+    pub elements: usize,
+    /// Squared error of later returns over their variance, averaged over heads; none where no return was complete.
+    pub error: Option<f64>,
+}
+
+impl Given<'_> {
+    /// A dictionary by this rule, of at most as many elements as `icd` has, which chose from the same rows.
+    ///
+    /// # Errors
+    /// Stopped, or no fixed point of OMP.
+    pub fn select_by(
+        &self,
+        by: DictionaryBy,
+        icd: &Selection,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Dictionary, BatchError> {
+        if by == DictionaryBy::Icd {
+            return Ok(icd.dictionary.clone());
+        }
+        let (dim, most) = (self.inputs.dim(), icd.dictionary.len());
+        let mut candidates = icd.dictionary.elements().to_vec();
+        let all = nodes(self.rows, self.settings.choices());
+        let stride = (all.len() / dim).div_ceil(CANDIDATES.max(2 * most) - most).max(1);
+        for state in all.chunks_exact(dim).step_by(stride) {
+            candidates.extend(self.inputs.normalise(state));
+        }
+        let stride = self.rows.len().div_ceil(ROWS).max(1);
+        let sampled: Vec<usize> = (0..self.rows.len()).step_by(stride).collect();
+        let chosen = match by {
+            DictionaryBy::Icd | DictionaryBy::Returns => {
+                let half: Vec<usize> = (0..most.div_ceil(2)).collect();
+                self.by_returns(icd, &candidates, &half, &sampled, keep_going)?
+            }
+            DictionaryBy::OmpTd | DictionaryBy::OmpBrm => {
+                self.by_rewards(by, &candidates, most, &sampled, keep_going)?
+            }
+        };
+        let mut dictionary =
+            Dictionary::new(self.hyperparameters.kernel.clone(), dim, icd.dictionary.tolerance(), most);
+        for j in chosen {
+            let state = &candidates[j * dim..(j + 1) * dim];
+            let features = dictionary.features(&dictionary.kernel().project(dim, state));
+            if dictionary.residual(features.col(0)) > dictionary.tolerance() {
+                dictionary.admit(state, features.col(0));
+            }
+        }
+        dictionary.set_max(dictionary.len());
+        Ok(dictionary)
+    }
+
+    /// Numbers of the candidates that returns choose after those numbered `first`.
+    fn by_returns(
+        &self,
+        icd: &Selection,
+        candidates: &[f64],
+        first: &[usize],
+        sampled: &[usize],
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Vec<usize>, BatchError> {
+        let heads = asked(self.settings, self.hyperparameters.noise_variance);
+        let settings = Settings { heads: heads.clone(), ..self.settings.clone() };
+        let model = Given { settings: &settings, ..*self }.model(icd.dictionary.clone(), keep_going)?;
+        let returns = targets(&heads, self.rows, &model.snapshot(false)?);
+        let mut columns = Vec::new();
+        for h in 0..heads.len() {
+            let column: Vec<f64> = sampled.iter().map(|&i| returns.at(i, h)).collect();
+            let square = column.iter().map(|y| y * y).sum::<f64>() / column.len() as f64;
+            if square.is_normal() {
+                columns.extend(column.iter().map(|y| y / square.sqrt()));
+            }
+        }
+        let targets = Matrix::from_columns(sampled.len(), columns.len() / sampled.len().max(1), columns);
+        let (dim, states) = (self.inputs.dim(), self.states(&self.rows.states, sampled));
+        let (kernel, ratio) = (&self.hyperparameters.kernel, self.hyperparameters.noise_variance);
+        let of = Regression { kernel, dim, states: &states, targets: &targets, ratio };
+        by_returns(&of, candidates, first, icd.dictionary.len(), keep_going).ok_or(BatchError::Stopped)
+    }
+
+    /// Numbers of the candidates that the critic's own rewards choose, one row ahead.
+    fn by_rewards(
+        &self,
+        by: DictionaryBy,
+        candidates: &[f64],
+        most: usize,
+        sampled: &[usize],
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Vec<usize>, BatchError> {
+        let (rows, kernel, dim) = (self.rows, &self.hyperparameters.kernel, self.inputs.dim());
+        let elements = kernel.project(dim, candidates);
+        let features = |states: &[f64]| {
+            let states = self.states(states, sampled);
+            let mut out = Matrix::zeros(sampled.len(), candidates.len() / dim);
+            let points = Points::new(kernel.projected_dim(dim), &kernel.project(dim, &states));
+            kernel.block(&points, &elements, &mut out.view_mut());
+            out
+        };
+        let (now, mut next) = (features(&rows.states), features(&rows.next_states));
+        let discount = |&i: &usize| if rows.terminated[i] { 0.0 } else { rows.discount(i, self.settings.discount) };
+        let discounts: Vec<f64> = sampled.iter().map(discount).collect();
+        for j in 0..next.cols() {
+            next.col_mut(j).iter_mut().zip(&discounts).for_each(|(value, discount)| *value *= discount);
+        }
+        let paid = |&column: &usize| sampled.iter().map(move |&i| rows.reward(i)[column]);
+        let rewards: Vec<f64> = self.settings.rewards.iter().flat_map(paid).collect();
+        let rewards = Matrix::from_columns(sampled.len(), self.settings.rewards.len(), rewards);
+        let ridge = self.hyperparameters.noise_variance;
+        let of = Candidates { now: &now, next: &next, rewards: &rewards, ridge, enough: 0.0 };
+        let chosen = match by {
+            DictionaryBy::OmpBrm => by_residual(&of, most, keep_going),
+            _ => by_fixed_point(&of, most, keep_going),
+        };
+        chosen.map_err(|e| BatchError::Solve(SolveError::from(e)))?.ok_or(BatchError::Stopped)
+    }
+
+    /// Normalised states of the rows numbered `sampled`, of all (n, D).
+    fn states(&self, all: &[f64], sampled: &[usize]) -> Vec<f64> {
+        let dim = self.inputs.dim();
+        let states: Vec<f64> = sampled.iter().flat_map(|&i| &all[i * dim..(i + 1) * dim]).copied().collect();
+        self.inputs.normalise(&states)
+    }
+
+    /// Teach the first four fifths of the rows through a dictionary of each of these rules, and compare their predictions with
+    /// the returns of the others. `enough` and `max` are those of [`Given::select`].
+    ///
+    /// # Errors
+    /// As [`Given::select_by`].
+    pub fn compare(
+        &self,
+        rules: &[DictionaryBy],
+        enough: StoppingRule,
+        max: usize,
+        keep_going: KeepGoing<'_>,
+    ) -> Result<Vec<Compared>, BatchError> {
+        let split = (TAUGHT * self.rows.len() as f64) as usize;
+        let (mut taught, mut later) = (self.rows.without_rows(), self.rows.without_rows());
+        taught.extend(self.rows, 0..split);
+        later.extend(self.rows, split..self.rows.len());
+        let heads = asked(self.settings, self.hyperparameters.noise_variance);
+        let settings = Settings { heads: heads.clone(), ..self.settings.clone() };
+        let given = Given { settings: &settings, rows: &taught, ..*self };
+        let icd = given.select(enough, max, keep_going)?;
+        let returns = complete_returns(&heads, &later);
+        let judge = |&by: &DictionaryBy| {
+            let dictionary = given.select_by(by, &icd, keep_going)?;
+            let elements = dictionary.len();
+            let mut model = given.model(dictionary, keep_going)?;
+            model.tune_heads()?;
+            let all: Vec<usize> = (0..heads.len()).collect();
+            let found = model.snapshot(false)?.evaluate_heads(&later.states, &all, false);
+            let mean = found.expect("states of rows are finite").mean;
+            let errors: Vec<f64> =
+                returns.iter().enumerate().filter_map(|(h, known)| relative_error(known, |i| mean[(i, h)])).collect();
+            let error = (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64);
+            Ok(Compared { by, elements, error })
+        };
+        rules.iter().map(judge).collect()
+    }
+}
+
+/// The critic's rewards as heads with its own noise, and some of its heads, evenly spaced.
+fn asked(settings: &Settings, noise_variance: f64) -> Vec<Head> {
+    let own = |&column: &usize| Head {
+        noise_variance: Some(noise_variance),
+        signal: Some(1.0),
+        ..Head::new(format!("reward {column}"), Cumulant::Reward(column), Rate::Discount(settings.discount))
+    };
+    let mut out: Vec<Head> = settings.rewards.iter().map(own).collect();
+    let room = HEADS.saturating_sub(out.len()).min(settings.heads.len());
+    let head = |k: usize| settings.heads[k * settings.heads.len() / room].clone();
+    out.extend((0..room).map(|k| Head { name: format!("head {k}"), ..head(k) }));
+    out
+}
+
+/// Of each head the rows whose return is known to the end, but for a weight of [`MISSING`], and these returns.
+fn complete_returns(heads: &[Head], rows: &Rows) -> Vec<Vec<(usize, f64)>> {
+    let successor = chains(rows);
+    let of = |head: &Head| {
+        let mut known = Vec::new();
+        // Return, and the weight that it still misses.
+        let mut returns = vec![(0.0, 1.0); rows.len()];
+        for i in (0..rows.len()).rev() {
+            let kept = head.continuation.of(rows, i);
+            let dt = match (successor[i], rows.times.get(i)) {
+                (Some(next), Some(time)) => rows.times[next] - time,
+                _ => 1.0,
+            };
+            let decay = kept * head.rate.discount(dt);
+            let (beyond, missing) = match successor[i] {
+                _ if rows.terminated[i] => (0.0, 0.0),
+                Some(next) => returns[next],
+                None => (0.0, 1.0),
+            };
+            let paid = head.cumulant.of(rows, i) + (1.0 - kept) * head.terminal_reward;
+            returns[i] = (paid + decay * beyond, decay * missing);
+            if returns[i].1 < MISSING {
+                known.push((i, returns[i].0));
+            }
+        }
+        known
+    };
+    heads.iter().map(of).collect()
+}
+
+/// Mean squared error over the variance of these returns; none where they do not vary.
+fn relative_error(known: &[(usize, f64)], value: impl Fn(usize) -> f64) -> Option<f64> {
+    let n = known.len() as f64;
+    let mean = known.iter().map(|(_, y)| y).sum::<f64>() / n;
+    let variance = known.iter().map(|(_, y)| (y - mean).powi(2)).sum::<f64>() / n;
+    let error = known.iter().map(|&(i, y)| (y - value(i)).powi(2)).sum::<f64>() / n;
+    (variance > 1e-12 * mean * mean && variance.is_normal()).then_some(error / variance)
+}

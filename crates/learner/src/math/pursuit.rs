@@ -1,0 +1,289 @@
+//! Greedy selection of features: each time the candidate that explains most of returns, of TD errors, or of Bellman residuals.
+//!
+//! [`by_returns`] chooses elements of a dictionary by orthogonal least squares on returns, docs/mathematics.md (D7), (D8);
+//! [`by_fixed_point`] is OMP-TD and [`by_residual`] OMP-BRM, (D9), (D10) \[PP12\]: C. Painter-Wakefield, R. Parr, *Greedy Algorithms for
+//! Sparse Reinforcement Learning*, ICML 2012. Incomplete Cholesky ([`super::dictionary`]) uses states alone; these also
+//! use returns or rewards.
+
+use super::dense::{Matrix, Op, Singular, View, ViewMut, axpy, dot, multiply, product, solve_general};
+use super::evidence::KeepGoing;
+use super::kernel::{Kernel, Points};
+
+/// Residual variance relative to k(x, x) below which a candidate is spanned by the elements chosen so far.
+const SPANNED: f64 = 1e-9;
+
+/// The regression that elements should explain: rows and their returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Regression<'a> {
+    /// Covariance.
+    pub kernel: &'a Kernel,
+    /// State dimension D.
+    pub dim: usize,
+    /// (n, D), row-major.
+    pub states: &'a [f64],
+    /// y (n, H), each head in a unit of its own, such as its root mean square: s of (D7) is 1.
+    pub targets: &'a Matrix,
+    /// Noise variance over scale, positive, in the unit of the kernel.
+    pub ratio: f64,
+}
+
+/// Choose up to `max` of `candidates` (c, D) one after the other, those numbered `first` before any other: each time the one that
+/// adds most to what ridge regression of the targets explains, docs/mathematics.md (D7), (D8).
+/// ```text
+/// gain_j = sum_h (f_j' P y_h)^2 / (ratio + f_j' P f_j),   P = I - Phi (Phi'Phi + ratio I)^-1 Phi'
+/// ```
+/// f_j (n,) is the coordinate that candidate j would give the rows. Gives the numbers in the order of choice. None if `keep_going`,
+/// asked before every choice, says so. O(n c (max + H)) for each choice at most.
+///
+/// # Panics
+/// If a number in `first` is out of range.
+pub fn by_returns(
+    of: &Regression<'_>,
+    candidates: &[f64],
+    first: &[usize],
+    max: usize,
+    keep_going: KeepGoing<'_>,
+) -> Option<Vec<usize>> {
+    let mut pursuit = ByReturns::new(of, candidates);
+    for &candidate in first.iter().take(max) {
+        pursuit.take(candidate);
+    }
+    while pursuit.chosen.len() < max {
+        if !keep_going() {
+            return None;
+        }
+        let Some(best) = pursuit.best() else { break };
+        pursuit.take(best);
+    }
+    Some(pursuit.chosen)
+}
+
+/// Sums of [`by_returns`], brought along from choice to choice.
+struct ByReturns<'a> {
+    of: &'a Regression<'a>,
+    /// k(x_i, c_j) less the part that the chosen elements explain (n, c).
+    rows: Matrix,
+    /// k(c_i, c_j), the same (c, c).
+    own: Matrix,
+    /// P y (n, H).
+    residuals: Matrix,
+    /// Columns w with P = I - sum w w' (n, chosen).
+    projector: Matrix,
+    /// w' of `rows` (chosen, c).
+    projected: Matrix,
+    chosen: Vec<usize>,
+    left: Vec<bool>,
+}
+
+impl<'a> ByReturns<'a> {
+    fn new(of: &'a Regression<'a>, candidates: &[f64]) -> Self {
+        let (kernel, dim) = (of.kernel, of.dim);
+        let (n, count) = (of.states.len() / dim, candidates.len() / dim);
+        let elements = kernel.project(dim, candidates);
+        let block = |states: &[f64], len: usize| {
+            let mut out = Matrix::zeros(len, count);
+            kernel.block(&Points::new(kernel.projected_dim(dim), states), &elements, &mut out.view_mut());
+            out
+        };
+        Self {
+            of,
+            rows: block(&kernel.project(dim, of.states), n),
+            own: block(&elements, count),
+            residuals: of.targets.clone(),
+            projector: Matrix::zeros(n, 0),
+            projected: Matrix::zeros(0, count),
+            chosen: Vec::new(),
+            left: vec![true; count],
+        }
+    }
+
+    /// delta^2 of a candidate.
+    fn unexplained(&self, candidate: usize) -> f64 {
+        self.own.at(candidate, candidate)
+    }
+
+    /// The candidate with the largest gain, the first of equals; none if all are chosen or spanned.
+    fn best(&self) -> Option<usize> {
+        let count = self.left.len();
+        let correlations = product(self.rows.view(), Op::Transposed, self.residuals.view(), Op::Plain);
+        let smallest = SPANNED * self.of.kernel.diagonal();
+        let mut best: Option<(usize, f64)> = None;
+        for j in (0..count).filter(|&j| self.left[j] && self.unexplained(j) > smallest) {
+            let column = self.rows.col(j);
+            let energy = dot(column, column) - dot(self.projected.col(j), self.projected.col(j));
+            let explained: f64 = (0..correlations.cols()).map(|h| correlations.at(j, h).powi(2)).sum();
+            // Numerator and denominator each with the factor delta^2 that makes a coordinate of the column.
+            let gain = explained / (self.of.ratio * self.unexplained(j) + energy.max(0.0));
+            if best.is_none_or(|(_, most)| gain > most) {
+                best = Some((j, gain));
+            }
+        }
+        best.map(|(j, _)| j)
+    }
+
+    /// Make a candidate an element, unless those before it span it.
+    fn take(&mut self, candidate: usize) {
+        self.left[candidate] = false;
+        let residual = self.unexplained(candidate);
+        if residual <= SPANNED * self.of.kernel.diagonal() {
+            return;
+        }
+        let delta = residual.sqrt();
+        let scaled = |column: &[f64]| column.iter().map(|v| v / delta).collect::<Vec<f64>>();
+        let (feature, others) = (scaled(self.rows.col(candidate)), scaled(self.own.col(candidate)));
+        // w = P f / sqrt(ratio + f'P f).
+        let mut w = feature.clone();
+        if !self.chosen.is_empty() {
+            let along = product(self.projector.view(), Op::Transposed, View::column(&feature), Op::Plain);
+            let out = ViewMut::column(&mut w);
+            multiply(out, true, -1.0, self.projector.view(), Op::Plain, along.view(), Op::Plain);
+        }
+        let norm = (self.of.ratio + dot(&w, &feature)).sqrt();
+        w.iter_mut().for_each(|value| *value /= norm);
+        for h in 0..self.residuals.cols() {
+            // P loses w w'.
+            let along = dot(&w, self.of.targets.col(h));
+            axpy(self.residuals.col_mut(h), -along, &w);
+        }
+        let count = self.left.len();
+        for (j, &value) in others.iter().enumerate() {
+            axpy(self.rows.col_mut(j), -value, &feature);
+            axpy(self.own.col_mut(j), -value, &others);
+        }
+        // The rows of `projected` follow the columns that they are products with.
+        let along: Vec<f64> = (0..self.chosen.len()).map(|t| dot(self.projector.col(t), &feature)).collect();
+        let mut projected = Matrix::zeros(self.chosen.len() + 1, count);
+        for (j, &value) in others.iter().enumerate() {
+            let to = projected.col_mut(j);
+            to[..along.len()].copy_from_slice(self.projected.col(j));
+            axpy(&mut to[..along.len()], -value, &along);
+            to[along.len()] = dot(&w, self.rows.col(j));
+        }
+        self.projected = projected;
+        self.projector.resize(feature.len(), self.chosen.len() + 1);
+        self.projector.col_mut(self.chosen.len()).copy_from_slice(&w);
+        self.chosen.push(candidate);
+    }
+}
+
+/// Features of rows and of their next states, for selections that look one row ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidates<'a> {
+    /// Phi (n, c): of the states.
+    pub now: &'a Matrix,
+    /// gamma Phi' (n, c): of the next states, discounted; 0 where a row terminates.
+    pub next: &'a Matrix,
+    /// R (n, H).
+    pub rewards: &'a Matrix,
+    /// Added to the diagonal of Phi'(Phi - gamma Phi'), not negative.
+    pub ridge: f64,
+    /// Root mean square correlation at or below which nothing more is chosen, not negative.
+    pub enough: f64,
+}
+
+/// OMP-TD: the feature whose correlation with the TD errors is largest joins, and the weights of those chosen become the fixed point
+/// again, docs/mathematics.md (D9). At most `max` of them, in the order of choice, the first of equals.
+/// ```text
+/// c = |Phi'(R + gamma Phi' w - Phi w)| / n        w = (Phi_I'(Phi_I - gamma Phi_I') + ridge I)^-1 Phi_I' R
+/// ```
+/// None if `keep_going` says so.
+///
+/// # Errors
+/// If a fixed point does not exist.
+pub fn by_fixed_point(
+    of: &Candidates<'_>,
+    max: usize,
+    keep_going: KeepGoing<'_>,
+) -> Result<Option<Vec<usize>>, Singular> {
+    greedy(of, of.now.view(), max, keep_going)
+}
+
+/// OMP-BRM: orthogonal matching pursuit of the rewards by the columns Phi - gamma Phi', whose weights minimise the Bellman residual,
+/// docs/mathematics.md (D10). At most `max` of them, in the order of choice, the first of equals.
+/// ```text
+/// c = |X'(R - X w)| / n        w = (X_I'X_I + ridge I)^-1 X_I' R        X = Phi - gamma Phi'
+/// ```
+/// None if `keep_going` says so.
+///
+/// # Errors
+/// If a least-squares solution does not exist.
+pub fn by_residual(of: &Candidates<'_>, max: usize, keep_going: KeepGoing<'_>) -> Result<Option<Vec<usize>>, Singular> {
+    let differences = differences(of);
+    greedy(of, differences.view(), max, keep_going)
+}
+
+/// X = Phi - gamma Phi' (n, c).
+fn differences(of: &Candidates<'_>) -> Matrix {
+    let mut out = Matrix::zeros(of.now.rows(), of.now.cols());
+    for j in 0..out.cols() {
+        out.col_mut(j).copy_from_slice(of.now.col(j));
+        axpy(out.col_mut(j), -1.0, of.next.col(j));
+    }
+    out
+}
+
+/// Both pursuits: `left` (n, c) are the columns that errors are correlated with and that the equations of w are multiplied by.
+fn greedy(
+    of: &Candidates<'_>,
+    left: View<'_>,
+    max: usize,
+    keep_going: KeepGoing<'_>,
+) -> Result<Option<Vec<usize>>, Singular> {
+    let (n, count) = (of.now.rows() as f64, of.now.cols());
+    let right = differences(of);
+    let response = product(left, Op::Transposed, of.rewards.view(), Op::Plain);
+    let mut chosen: Vec<usize> = Vec::new();
+    // left' X of the chosen columns: each choice adds one.
+    let mut images = Matrix::zeros(count, 0);
+    let mut correlations = response.clone();
+    while chosen.len() < max.min(count) {
+        if !keep_going() {
+            return Ok(None);
+        }
+        let strength = |j: usize| -> f64 {
+            let sum: f64 = (0..correlations.cols()).map(|h| correlations.at(j, h).powi(2)).sum();
+            sum.sqrt() / n
+        };
+        let open = (0..count).filter(|j| !chosen.contains(j));
+        let best = open.fold(None, |best: Option<(usize, f64)>, j| match best {
+            Some((_, most)) if strength(j) <= most => best,
+            _ => Some((j, strength(j))),
+        });
+        let Some((best, _)) = best.filter(|&(_, strength)| strength > of.enough) else { break };
+        let k = chosen.len();
+        chosen.push(best);
+        images.resize(count, k + 1);
+        let out = ViewMut::column(images.col_mut(k));
+        multiply(out, false, 1.0, left, Op::Transposed, View::column(right.col(best)), Op::Plain);
+        let mut system = Matrix::zeros(k + 1, k + 1);
+        let mut target = Matrix::zeros(k + 1, response.cols());
+        for (a, &i) in chosen.iter().enumerate() {
+            (0..=k).for_each(|b| *system.at_mut(a, b) = images.at(i, b));
+            *system.at_mut(a, a) += of.ridge;
+            (0..response.cols()).for_each(|h| *target.at_mut(a, h) = response.at(i, h));
+        }
+        let weights = solve_general(&system, &target)?;
+        correlations.clone_from(&response);
+        multiply(correlations.view_mut(), true, -1.0, images.view(), Op::Plain, weights.view(), Op::Plain);
+    }
+    Ok(Some(chosen))
+}
+
+/// Exact recovery coefficient of the columns numbered `chosen` of X (n, c): the largest sum of magnitudes of a least-squares
+/// representation of another column by these. Below 1, orthogonal matching pursuit finds them whenever they suffice, docs/mathematics.md (D11).
+///
+/// # Errors
+/// If the chosen columns depend on one another.
+///
+/// # Panics
+/// If a number is out of range.
+pub fn recovery_coefficient(columns: View<'_>, chosen: &[usize]) -> Result<f64, Singular> {
+    let n = columns.rows();
+    let mut own = Matrix::zeros(n, chosen.len());
+    chosen.iter().enumerate().for_each(|(k, &j)| own.col_mut(k).copy_from_slice(columns.col(j)));
+    let gram = product(own.view(), Op::Transposed, own.view(), Op::Plain);
+    let images = product(own.view(), Op::Transposed, columns, Op::Plain);
+    let weights = solve_general(&gram, &images)?;
+    let others = (0..columns.cols()).filter(|j| !chosen.contains(j));
+    Ok(others.map(|j| weights.col(j).iter().map(|w| w.abs()).sum()).fold(0.0, f64::max))
+}

@@ -1,0 +1,100 @@
+"""An agent improves in an environment from nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from criticd.agent import Agent
+
+QUICK = ("critic.dictionary_max=60", "critic.refit_budget_s=1")
+
+
+class Corridor(gymnasium.Env[Any, Any]):
+    """Ten places, and a prize at the right end; each step costs. Going right is best."""
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+
+    def __init__(self, box: bool = False) -> None:
+        self.box = box
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32) if box else spaces.Discrete(2)
+        self.at, self.steps = 0.0, 0
+
+    def _observed(self) -> Any:
+        return np.array([self.at], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.at, self.steps = float(self.np_random.uniform(0.0, 0.5)), 0
+        return self._observed(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        move = float(action[0]) if self.box else 2.0 * action - 1.0
+        self.at, self.steps = max(0.0, self.at + 0.1 * move), self.steps + 1
+        done = self.at >= 1.0
+        return self._observed(), 1.0 if done else -0.1, done, not done and self.steps == 40, {}
+
+
+@pytest.mark.parametrize("box", [False, True])
+@pytest.mark.parametrize("exploration", ["epsilon_greedy", "thompson"])
+def test_an_agent_learns_to_reach_the_goal(box: bool, exploration: str) -> None:
+    with Agent(Corridor(box), *QUICK, discount=0.95, exploration=exploration) as agent:
+        episodes = list(agent.run(14))
+        assert [episode.number for episode in episodes] == list(range(14))
+        # An exploring agent may miss it now and then.
+        assert sorted(episode.steps for episode in episodes[-5:])[2] <= 14, episodes
+        assert agent.client.status()["offset"] == sum(episode.steps for episode in episodes)
+        model = agent.snapshot()
+        (right,) = (model.act(np.array([0.3])).actions,)
+        assert np.all(right == 1) if not box else right[0] > 0.5
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_copies_learn_together(mode: AutoresetMode) -> None:
+    envs = SyncVectorEnv([Corridor] * 3, autoreset_mode=mode)
+    with Agent(envs, *QUICK, discount=0.95) as agent:
+        episodes = list(agent.run(18))
+        assert [episode.number for episode in episodes] == list(range(18))
+        assert max(episode.steps for episode in episodes[-4:]) <= 14, episodes
+
+
+def test_demonstrations_are_learned_and_own_exploration_acts() -> None:
+    asked = []
+
+    def explore(states: Any, decided: Any, random: np.random.Generator) -> Any:
+        asked.append(decided is not None)
+        return np.zeros(len(states), np.int64)
+
+    places = np.linspace(0.0, 1.0, 11)[:, np.newaxis]
+    with Agent(Corridor(), *QUICK, discount=0.95, explore=explore) as agent:
+        for _ in range(4):
+            agent.demonstrate(places, np.ones(10), [-0.1] * 9 + [1.0], terminated=True)
+            agent.demonstrate(places[5::-1], np.zeros(5), [-0.1] * 5, truncated=True)
+        (episode,) = agent.run(1)
+        assert episode.steps == 40 and all(asked), "going left, as it was asked to"
+        assert agent.snapshot().act(np.array([0.4])).actions == 1
+
+
+def test_the_next_agent_goes_on(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"discount": 0.95, "directory": str(tmp_path)}
+    with Agent(Corridor(), *QUICK, **asked) as agent:
+        list(agent.run(10))
+        rows = agent.client.status()["offset"]
+    with Agent(Corridor(), *QUICK, **asked) as agent:
+        assert agent.client.status()["offset"] == rows
+        (episode,) = agent.run(1)
+        assert episode.steps <= 14
+
+
+def test_spaces_that_cannot_be_acted_in_are_refused() -> None:
+    env = Corridor()
+    for space in (spaces.Discrete(2, start=1), spaces.Box(-np.inf, np.inf, (1,)), spaces.MultiDiscrete([2, 2])):
+        env.action_space = space
+        with pytest.raises(TypeError, match="an agent acts with"):
+            Agent(env)

@@ -1,0 +1,136 @@
+"""Heads of a running daemon: asked, added, listed, removed, and the same after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from criticd import Client, CriticdError, Daemon, HeadValues, Refused, aio
+
+Start = Callable[..., Daemon]
+ROWS = 1000
+STATES = np.linspace(0.1, 0.9, 5)[:, None]
+GIVEN = '[{ name = "given", cumulant = { kind = "reward", index = 0 }, discount = 0.5, noise_variance = 0.5 }]'
+CALM = ("critic.refit_first_rows=0", "critic.refit_score_drop=0", "critic.dictionary_max=20", f"critic.heads={GIVEN}")
+LATE: list[dict[str, Any]] = [
+    {"name": "late", "cumulant": {"kind": "reward", "index": 0}, "discount": 0.5, "noise_variance": 0.5},
+    {"name": "above", "cumulant": {"kind": "event", "index": 0, "above": 0.5}, "discount": 0.9},
+]
+
+
+def send(daemon: Daemon, first: int, rows: int) -> None:
+    """Rows of a walk in one episode that goes on."""
+    rng = np.random.default_rng(3)
+    walk = np.clip(0.5 + np.cumsum(rng.normal(0, 0.05, first + rows + 1)) % 1.0 - 0.25, 0, 1)[:, None]
+    with daemon.sender(reliable=True, batch_rows=50) as sender:
+        for i in range(first, first + rows):
+            sender.send(state=walk[i], next_state=walk[i + 1], reward=float(walk[i, 0]), truncated=i % 97 == 96)
+        assert sender.flush(30)
+
+
+def learned(client: Client, rows: int) -> HeadValues:
+    """The answers of all heads once they are ready and have learned so many rows."""
+    client.value(STATES, min_offset=rows, timeout_s=30)
+    until = time.monotonic() + 30
+    while True:
+        found = client.heads(STATES, min_offset=rows)
+        if not found.learning:
+            return found
+        assert all(0 <= share <= 1 for share in found.learning.values())
+        assert time.monotonic() < until, found
+        time.sleep(0.05)
+
+
+def test_heads_are_asked_added_listed_and_removed(start: Start, tmp_path: Path) -> None:
+    daemon = start(*CALM)
+    send(daemon, 0, ROWS)
+    with daemon.client() as client:
+        assert "heads" in client.hello().features
+        found = learned(client, ROWS)
+        assert (found.names, found.mean.shape) == (("given",), (5, 1))
+        assert found.variance is not None and (found.variance > 0).all()
+        assert client.heads(STATES, variance=False).variance is None
+        np.testing.assert_array_equal(client.heads(STATES, ["given"]).by_name["given"], found.mean[:, 0])
+        assert client.add_heads(LATE) == ROWS
+        later = learned(client, ROWS)
+        assert set(later.names) == {"given", "late", "above"}
+        # It equals the head of the start, which has the same definition.
+        np.testing.assert_allclose(later.by_name["late"], later.by_name["given"], rtol=1e-9)
+        listed = client.list_heads()
+        assert [(name, head.added, head.learning) for name, head in listed.items()] == [
+            ("given", False, None),
+            ("late", True, None),
+            ("above", True, None),
+        ]
+        assert listed["late"].form == LATE[0]
+        status = client.status()["critics"][0]["heads"]
+        assert status is not None
+        assert (status["count"], status["added"], status["learning"]) == (3, 2, 0)
+        refusals: list[tuple[Callable[[], object], str]] = [
+            (lambda: client.heads(STATES, ["none"]), "heads"),
+            (lambda: client.add_heads([{"name": "x", "cumulant": {"kind": "nothing"}}]), "add"),
+            (lambda: client.remove_heads("given"), "remove"),
+        ]
+        for ask, field in refusals:
+            with pytest.raises(Refused) as refused:
+                ask()
+            assert refused.value.field == field
+        with pytest.raises(TypeError):
+            client.heads(STATES, "late")
+
+        async def again() -> HeadValues:
+            async with aio.Client(daemon.endpoints.control) as other:
+                assert list(await other.list_heads()) == ["given", "late", "above"]
+                return await other.heads(STATES, ["late"])
+
+        np.testing.assert_array_equal(asyncio.run(again()).mean[:, 0], later.by_name["late"])
+        (tmp_path / "states.csv").write_text("state_0\n" + "\n".join(str(s) for s in STATES[:, 0]))
+        command = [os.environ["CRITICD_BIN"], "value", daemon.endpoints.control, str(tmp_path / "states.csv")]
+        said = subprocess.run([*command, "--head", "late", "--json"], check=True, capture_output=True, text=True)
+        np.testing.assert_array_equal(json.loads(said.stdout)["mean"], later.by_name["late"])
+        table = subprocess.run(
+            [os.environ["CRITICD_BIN"], "heads", "list", "--control", daemon.endpoints.control],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        assert "event 0 above 0.5" in table and "configuration" in table, table
+        client.remove_heads("above")
+        assert "above" not in learned(client, ROWS).names
+
+
+def test_a_kill_changes_no_bit_of_a_thousand_heads(start: Start) -> None:
+    names = [f"h{k}" for k in range(1000)]
+    kinds = [{"kind": "reward", "index": 0}, {"kind": "state", "index": 0}, {"kind": "constant", "value": 1.0}]
+    heads = [
+        {"name": name, "cumulant": kinds[k % 3], "discount": [0.0, 0.5, 0.9][k // 3 % 3]}
+        for k, name in enumerate(names)
+    ]
+    daemon = start(*CALM)
+    send(daemon, 0, ROWS // 2)
+    with daemon.client(timeout_s=30) as client:
+        client.add_heads(heads)
+        send(daemon, ROWS // 2, ROWS // 2)
+        before = learned(client, ROWS)
+        assert len(before.names) == 1001
+        daemon.restart()
+        after = learned(client, ROWS)
+    np.testing.assert_array_equal(after.mean, before.mean)
+    np.testing.assert_array_equal(after.variance, before.variance)
+    assert (after.names, after.offset) == (before.names, ROWS)
+
+
+def test_a_daemon_that_knows_no_heads_is_told_apart() -> None:
+    from criticd.client import head_values_of
+
+    with pytest.raises(CriticdError, match="feature `heads`"):
+        head_values_of({"mean": np.zeros(1), "generation": 1, "offset": 3})

@@ -1,0 +1,265 @@
+//! The cost of many heads: a row, a snapshot, an answer, all on this thread.
+
+use super::Failure;
+use super::workload::{Case, STEP_S};
+use super::{count, micros};
+use crate::commands::output::columns;
+use criticd::daemon::core::REFRESH_SHARE;
+use criticd::learner::batch::Given;
+use criticd::learner::heads::{Cumulant, Head, Rate};
+use criticd::learner::model::Model;
+use criticd::learner::{Lambda, SelectionKind, Settings, VarianceKind};
+use criticd::math::dictionary::StoppingRule;
+use criticd::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel};
+use criticd::snapshot::{Inputs, Snapshot};
+use criticd::telemetry::{resident_bytes, used};
+use criticd::transition::Rows;
+use serde_json::{Value, json};
+
+/// Answers per second that are part of the rate: every head's value and deviation at the state of each step.
+const ANSWERS_HZ: f64 = 1.0 / STEP_S;
+/// Seconds from one snapshot to the next where rows come ten in a second.
+const SNAPSHOT_S: f64 = 10.0;
+/// Rows learned at once.
+const BLOCK: usize = 256;
+/// Rows learned before anything is measured.
+const WARMUP_ROWS: usize = 4096;
+/// Rows that are learned one by one, and states that are asked for.
+const SINGLES: usize = 40;
+/// Snapshots that are made.
+const SNAPSHOTS: usize = 3;
+
+/// Measurements at one lambda of the critic that shares its rows with the heads.
+#[derive(Debug)]
+pub(super) struct HeadRun {
+    lambda: &'static str,
+    /// Processor seconds: a row in a block, a row that comes alone, a snapshot, all heads at one state.
+    learn: f64,
+    single: f64,
+    snapshot: f64,
+    answer: f64,
+    dictionary: usize,
+    /// Memory of the process with one snapshot, the most that was seen, bytes.
+    resident: Option<u64>,
+    model_bytes: usize,
+}
+
+impl HeadRun {
+    /// Rows that one core learns in a second beside the snapshots, which the daemon gives that share of learning's time, and the
+    /// answers to ten requests in the second for all heads.
+    fn rows_per_second(&self) -> f64 {
+        (1.0 - ANSWERS_HZ * self.answer).max(0.0) / (self.learn * (1.0 + REFRESH_SHARE))
+    }
+
+    /// Seconds from one snapshot to the next at this rate.
+    fn snapshot_interval(&self) -> f64 {
+        self.snapshot / REFRESH_SHARE * (1.0 + REFRESH_SHARE)
+    }
+
+    /// Share of a core that ten rows a second take, each learned and answered as it comes, with a snapshot every ten seconds.
+    fn share_at_ten_hertz(&self) -> f64 {
+        (self.single + self.answer) / STEP_S + self.snapshot / SNAPSHOT_S
+    }
+}
+
+/// Heads of `timescales` timescales, 0.1 s times powers of two, and so many cumulants that there are `count`: each state variable,
+/// each of the next state, and the crossings of thresholds.
+fn heads(count: usize, timescales: usize, dim: usize) -> Vec<Head> {
+    let cumulant = |k: usize| match k {
+        _ if k < dim => Cumulant::State(k),
+        _ if k < 2 * dim => Cumulant::NextState(k - dim),
+        _ => Cumulant::Event { index: k % dim, above: 0.01 * (k / dim) as f64 - 1.0 },
+    };
+    let head = |number: usize| {
+        let (k, scale) = (number / timescales, number % timescales);
+        let seconds = STEP_S * f64::from(1u32 << scale.min(20));
+        Head::new(format!("{k}/{scale}"), cumulant(k), Rate::Timescale(seconds))
+    };
+    (0..count).map(head).collect()
+}
+
+/// Measure `count` heads for a critic with lambda 1, and for one with the default settings.
+pub(super) fn measure(case: &Case, count: usize, timescales: usize, seconds: f64) -> Result<Vec<HeadRun>, Failure> {
+    let heads = heads(count, timescales, case.dim);
+    let rows = case.rows();
+    let settings = |of: Settings| Settings {
+        discount: 0.95,
+        dictionary_max: case.size,
+        tolerance: 1e-6,
+        heads: heads.clone(),
+        ..of
+    };
+    let whole = Settings {
+        lambda: Lambda::Fixed(1.0),
+        selection: SelectionKind::Evidence,
+        variance: VarianceKind::Model,
+        ..Settings::default()
+    };
+    let runs = [("1", settings(whole)), ("default", settings(Settings::default()))];
+    runs.into_iter().map(|(lambda, settings)| run(lambda, &settings, &rows, seconds)).collect()
+}
+
+/// A model with a full dictionary.
+fn model(settings: &Settings, rows: &Rows) -> Result<Model, Failure> {
+    let inputs = Inputs::identity(rows.dim);
+    let kernel = Kernel::gaussian(1.0, 1.0, Metric::Isotropic(1.0 / rows.dim as f64)).with_profile(settings.profile);
+    let hyperparameters = Hyperparameters { kernel, noise: NoiseModel::Correlated, noise_variance: 0.1 };
+    let (lambda, hyperparameters) = (settings.first_lambda(), &hyperparameters);
+    let given = Given { settings, rows, inputs: &inputs, hyperparameters, lambda, first: 0 };
+    let enough = StoppingRule { tolerance: 1e-6, trace: 0.0 };
+    let chosen = given.select(enough, settings.dictionary_max, &|| true)?;
+    let mut model = Model::with_dictionary(settings.clone(), inputs.clone(), hyperparameters, chosen.dictionary);
+    model.set_lambda(lambda);
+    Ok(model)
+}
+
+fn run(lambda: &'static str, settings: &Settings, rows: &Rows, seconds: f64) -> Result<HeadRun, Failure> {
+    let mut model = model(settings, rows)?;
+    let mut offset = 0;
+    let mut learn = |model: &mut Model, count: usize| {
+        // The stream is learned again and again; no block runs over its end.
+        let start = offset % rows.len();
+        let end = rows.len().min(start + count);
+        model.learn(rows, start..end, offset as u64);
+        offset += end - start;
+        end - start
+    };
+    let mut learned = 0;
+    while learned < WARMUP_ROWS {
+        learned += learn(&mut model, BLOCK);
+    }
+    let (since, mut learned) = (used(), 0);
+    let elapsed = |since: std::time::Duration| (used() - since).as_secs_f64();
+    while elapsed(since) < seconds || learned == 0 {
+        learned += learn(&mut model, BLOCK);
+    }
+    let per_row = elapsed(since) / learned as f64;
+    let since = used();
+    (0..SINGLES).for_each(|_| _ = learn(&mut model, 1));
+    let single = elapsed(since) / SINGLES as f64;
+    model.tune_heads()?;
+    let (mut snapshot, mut resident): (Option<Snapshot>, Option<u64>) = (None, None);
+    let since = used();
+    for _ in 0..SNAPSHOTS {
+        // As in the daemon, the previous snapshot lives until the new one replaces it.
+        let made = model.snapshot(true)?;
+        resident = resident.max(resident_bytes());
+        snapshot = Some(made);
+    }
+    let each = elapsed(since) / SNAPSHOTS as f64;
+    let snapshot = snapshot.ok_or_else(|| Failure::new("no snapshot was made"))?;
+    let all: Vec<usize> = (0..settings.heads.len()).collect();
+    let since = used();
+    for i in 0..SINGLES {
+        std::hint::black_box(snapshot.evaluate_heads(rows.state(i), &all, true)?);
+    }
+    let answer = elapsed(since) / SINGLES as f64;
+    Ok(HeadRun {
+        lambda,
+        learn: per_row,
+        single,
+        snapshot: each,
+        answer,
+        dictionary: model.dictionary().len(),
+        resident,
+        model_bytes: model.bytes(),
+    })
+}
+
+/// The result as text.
+pub(super) fn text(case: &Case, heads: usize, timescales: usize, runs: &[HeadRun]) -> String {
+    let mut text = format!("{heads} heads of {timescales} timescales, D = {}", case.dim);
+    if let Some(run) = runs.first() {
+        text += &format!(", m = {}, on one core\n", run.dictionary);
+    }
+    let names = [
+        "lambda",
+        "rows/s",
+        "µs/row",
+        "µs/row alone",
+        "ms/snapshot",
+        "every, s",
+        "ms/answer",
+        "10 Hz",
+        "memory, MB",
+        "of it model",
+    ];
+    let line = |run: &HeadRun| {
+        vec![
+            run.lambda.to_owned(),
+            count(run.rows_per_second()),
+            micros(run.learn),
+            micros(run.single),
+            micros(run.snapshot * 1e-3),
+            format!("{:.1}", run.snapshot_interval()),
+            micros(run.answer * 1e-3),
+            format!("{:.1} %", 100.0 * run.share_at_ten_hertz()),
+            run.resident.map_or_else(|| "-".into(), |bytes| format!("{:.0}", bytes as f64 / 1e6)),
+            format!("{:.0}", run.model_bytes as f64 / 1e6),
+        ]
+    };
+    text += &columns(&names, &runs.iter().map(line).collect::<Vec<_>>());
+    text + "rows/s counts snapshots and ten answers a second, each with the values and deviations of all heads.\n\
+            10 Hz: share of a core where ten rows a second are learned and answered one by one, with a snapshot every 10 s.\n"
+}
+
+/// The result as JSON.
+pub(super) fn document(case: &Case, heads: usize, timescales: usize, runs: &[HeadRun]) -> Value {
+    let runs: Vec<Value> = runs
+        .iter()
+        .map(|run| {
+            json!({
+                "lambda": run.lambda,
+                "rows_per_second": run.rows_per_second(),
+                "learn_s_per_row": run.learn,
+                "learn_s_per_single_row": run.single,
+                "snapshot_s": run.snapshot,
+                "snapshot_interval_s": run.snapshot_interval(),
+                "answer_s": run.answer,
+                "share_at_10_hz": run.share_at_ten_hertz(),
+                "dictionary_size": run.dictionary,
+                "resident_bytes": run.resident,
+                "model_bytes": run.model_bytes,
+            })
+        })
+        .collect();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "heads": heads,
+        "timescales": timescales,
+        "state_dim": case.dim,
+        "dictionary_max": case.size,
+        "runs": runs,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use criticd::learner::heads::{Columns, check};
+    use std::collections::HashSet;
+
+    #[test]
+    fn heads_differ_and_can_be_answered() {
+        let made = heads(600, 8, 5);
+        assert_eq!(made.len(), 600);
+        check(&made, Columns { states: 5, rewards: 1, actions: 0 }).unwrap();
+        let questions: HashSet<String> =
+            made.iter().map(|head| format!("{:?} {:?}", head.cumulant, head.rate)).collect();
+        assert_eq!(questions.len(), 600);
+    }
+
+    #[test]
+    fn a_small_bank_is_measured_whole() {
+        let case = Case { dim: 3, size: 12, sync: criticd::journal::retention::SyncMode::Os };
+        let runs = measure(&case, 20, 4, 1e-3).unwrap();
+        assert_eq!(runs.iter().map(|run| run.lambda).collect::<Vec<_>>(), ["1", "default"]);
+        for run in &runs {
+            assert_eq!(run.dictionary, 12);
+            assert!([run.learn, run.single, run.snapshot, run.answer].iter().all(|seconds| *seconds > 0.0), "{run:?}");
+        }
+        let document = document(&case, 20, 4, &runs);
+        assert_eq!(document["runs"][1]["lambda"], "default");
+        assert!(text(&case, 20, 4, &runs).contains("20 heads of 4 timescales"));
+    }
+}

@@ -1,0 +1,65 @@
+//! Demands of critics of action values on rows, and their part of `status`.
+
+use crate::learner::action::ActionSpace;
+use crate::learner::{Learner, Settings};
+use crate::transition::Batch;
+use crate::wire::status::ActionsStatus;
+use crate::wire::{ErrorCode, WireError};
+use serde_json::json;
+
+/// Whether each row has an action that these critics know, and whether the next actions that it names are known too.
+///
+/// # Errors
+/// The first field at fault, with the critic that needs it.
+pub(super) fn check(critics: &[Settings], batch: &Batch) -> Result<(), WireError> {
+    for settings in critics {
+        let Some(of) = &settings.action_value else { continue };
+        let name = &settings.name;
+        let refuse = |code, field, what: String| {
+            Err(WireError::of(code, field, format!("critic \"{name}\" learns action values: {what}")))
+        };
+        let mut scratch = Vec::new();
+        for i in 0..batch.len() {
+            let Some(action) = batch.action(i) else {
+                return refuse(ErrorCode::MissingField, "action", "rows need their action".into());
+            };
+            for (field, action) in [("action", Some(action)), ("next_action", batch.next_action(i))] {
+                scratch.clear();
+                if let Some(Err(what)) = action.map(|action| of.space.append(action, &mut scratch)) {
+                    return refuse(ErrorCode::OutOfRange, field, what).map_err(|error| error.at(i));
+                }
+            }
+        }
+        let (probs, choices) = (batch.next_action_probs(0).map(<[f64]>::len), of.space.choices());
+        if let (Some(probs), ActionSpace::Discrete(_)) = (probs, &of.space)
+            && probs != choices
+        {
+            let what = format!("there are {choices} actions, these are probabilities of {probs}");
+            return refuse(ErrorCode::WrongShape, "next_action_probs", what);
+        }
+    }
+    Ok(())
+}
+
+/// The `actions` of a critic in `status`; none for values of states.
+pub(super) fn status(learner: &Learner) -> Option<ActionsStatus> {
+    let settings = learner.settings();
+    let of = settings.action_value.as_ref()?;
+    let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, low, high) = match &of.space {
+        ActionSpace::Discrete(_) => ("discrete", Vec::new(), Vec::new()),
+        ActionSpace::Box { low, high } => ("box", low.clone(), high.clone()),
+    };
+    let [rows_waiting, rows_without_action, rows_unnamed] = learner.waiting_rows().unwrap_or_default();
+    Some(ActionsStatus {
+        kind: kind.to_owned(),
+        names: settings.action_names(),
+        low,
+        high,
+        successor: word(json!(of.successor)),
+        trace: word(json!(of.trace)),
+        rows_waiting,
+        rows_unnamed,
+        rows_without_action,
+    })
+}

@@ -1,0 +1,143 @@
+//! The lock of a data directory: one daemon at a time.
+
+use super::{StartError, replace};
+use crate::config::{Config, ConfigParts};
+use crate::http::Shelf;
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// File name of the lock.
+const FILE: &str = "lock";
+/// [`owner`] holds the lock for an instant, and so do several of them in turn: only a lock that is held for longer is a daemon's.
+const GLANCES: Duration = Duration::from_millis(250);
+/// Interval of the attempts meanwhile.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Whether nothing can be written there now, though it may be later: the daemon starts all the same, and stores nothing.
+pub(super) fn forbids_writing(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    let kinds =
+        [Kind::StorageFull, Kind::QuotaExceeded, Kind::FileTooLarge, Kind::ReadOnlyFilesystem, Kind::PermissionDenied];
+    kinds.contains(&error.kind())
+}
+
+/// Create the data directory if there is none, and take it for this process: its lock, and the path of `endpoints.json`.
+pub(super) fn claim(directory: &Path) -> Result<(File, PathBuf), StartError> {
+    let failed = |source| StartError::DataDir { path: directory.to_owned(), source };
+    if directory.is_relative() && directory == ConfigParts::default().data_dir {
+        let path = directory.display();
+        log::warn!(
+            "event=relative_data_dir path={path} why=\"neither XDG_STATE_HOME nor HOME is set\" hint=\"set data_dir\""
+        );
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let lock = lock(directory)?;
+    if replace::pending(directory).map_err(failed)?.is_some() {
+        return Err(StartError::Unfinished { path: directory.to_owned() });
+    }
+    let endpoints_file = directory.join("endpoints.json");
+    // Left by a daemon that was killed: clients take the file for a sign that all is ready.
+    match std::fs::remove_file(&endpoints_file) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound && !forbids_writing(&e) => Err(failed(e)),
+        _ => Ok((lock, endpoints_file)),
+    }
+}
+
+/// The place for the dashboard's past; none without a journal. It has a share of the `lock` of the data directory.
+pub(super) fn shelf(config: &Config, lock: &File) -> Result<Option<Shelf>, StartError> {
+    if !config.journal {
+        return Ok(None);
+    }
+    let path = config.data_dir.join(FILE);
+    let lock = lock.try_clone().map_err(|source| StartError::DataDir { path, source })?;
+    Ok(Some(Shelf { directory: config.data_dir.clone(), lock }))
+}
+
+/// Lock `directory`. The lock goes with the process, however that ends. The file has the number of the process that has taken
+/// the lock last.
+///
+/// # Errors
+/// If another process has the lock, or the file cannot be made.
+pub fn lock(directory: &Path) -> Result<File, StartError> {
+    let path = directory.join(FILE);
+    let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    // A lock that is there can be taken where nothing can be written.
+    let file = open().or_else(|e| if forbids_writing(&e) { File::open(&path).map_err(|_| e) } else { Err(e) });
+    let file = file.map_err(|source| StartError::DataDir { path: path.clone(), source })?;
+    let started = Instant::now();
+    let taken = loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if started.elapsed() < GLANCES => std::thread::sleep(PAUSE),
+            taken => break taken,
+        }
+    };
+    match taken {
+        Ok(()) => {
+            let number = format!("{}\n", std::process::id());
+            // On a full disk the lock holds without the number.
+            drop(file.write_all_at(number.as_bytes(), 0).and_then(|()| file.set_len(number.len() as u64)));
+            Ok(file)
+        }
+        Err(TryLockError::WouldBlock) => {
+            Err(StartError::Locked { path: directory.to_owned(), process: owner(directory).flatten() })
+        }
+        Err(TryLockError::Error(source)) => Err(StartError::DataDir { path, source }),
+    }
+}
+
+/// Whether a process has the lock of `directory`, and which, if it can be seen from here: its number counts only if the process
+/// has the file open, since numbers are used again and those of another container mean others.
+pub fn owner(directory: &Path) -> Option<Option<u32>> {
+    let path = directory.join(FILE);
+    let file = File::open(&path).ok()?;
+    // Shared: two that look at a time do not take each other for a daemon. A daemon that starts meanwhile tries again.
+    if file.try_lock_shared().is_ok() {
+        return None;
+    }
+    let identity = |file: Metadata| (file.dev(), file.ino());
+    let of_lock = file.metadata().ok().map(identity);
+    let number = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+    Some(number.filter(|number: &u32| {
+        let descriptors = std::fs::read_dir(format!("/proc/{number}/fd")).into_iter().flatten().flatten();
+        let mut files = descriptors.filter_map(|entry| std::fs::metadata(entry.path()).ok());
+        of_lock.is_some() && files.any(|file| Some(identity(file)) == of_lock)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    #[test]
+    fn a_glance_at_the_lock_keeps_no_daemon_from_starting() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(lock(directory.path()).unwrap());
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..500).for_each(|_| assert_eq!(owner(directory.path()), None, "no daemon runs")));
+            }
+        });
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    owner(directory.path());
+                    // Looks are short and rare, as those of a command are: one that lost the processor would refuse every start.
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let refused = (0..100).filter(|_| lock(directory.path()).is_err()).count();
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(refused, 0, "starts were refused");
+        });
+        let held = lock(directory.path()).unwrap();
+        assert_eq!(owner(directory.path()), Some(Some(std::process::id())));
+        assert!(matches!(lock(directory.path()), Err(StartError::Locked { .. })));
+        drop(held);
+    }
+}

@@ -1,0 +1,134 @@
+//! The heads that a `value` request asks for, and their answers, slice by slice.
+
+use crate::board::LearningHeads;
+use crate::learner::heads::HeadEvaluation;
+use crate::snapshot::Snapshot;
+use crate::wire::{ErrorCode, HeadAnswers, HeadNames, WireError};
+use nalgebra::DMatrix;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Heads of one model, and their answers so far for the states of a request.
+pub(super) struct HeadQuery {
+    which: Vec<usize>,
+    variance: bool,
+    found: HeadEvaluation,
+    /// Those that are not ready, by their numbers there.
+    late: Vec<usize>,
+    learning: Arc<LearningHeads>,
+}
+
+impl HeadQuery {
+    /// Of the heads of `snapshot` that are named, at `rows` states, of which a request may ask for `most` values.
+    ///
+    /// # Errors
+    /// If there is no such head, or there are too many values.
+    pub(super) fn new(
+        snapshot: &Snapshot,
+        learning: Arc<LearningHeads>,
+        names: &HeadNames,
+        rows: usize,
+        variance: bool,
+        most: usize,
+    ) -> Result<Self, WireError> {
+        let count = snapshot.heads.as_ref().map_or(0, |heads| heads.heads.len());
+        let (mut which, mut late) = (Vec::new(), Vec::new());
+        match names {
+            HeadNames::All => {
+                which.extend(0..count);
+                late.extend(0..learning.names.len());
+            }
+            HeadNames::These(names) => {
+                let places = Places::of(snapshot, &learning);
+                for (index, name) in names.iter().enumerate() {
+                    if let Some(&place) = places.ready.get(name.as_str()) {
+                        which.push(place);
+                    } else if let Some(&place) = places.late.get(name.as_str()) {
+                        late.push(place);
+                    } else {
+                        return Err(unknown(snapshot, name).at(index));
+                    }
+                }
+            }
+        }
+        if rows.saturating_mul(which.len()) > most {
+            let text = format!(
+                "a request asks for at most {most} values of heads, this one for those of {} heads at {rows} states",
+                which.len()
+            );
+            return Err(WireError::of(ErrorCode::TooLarge, "heads", text));
+        }
+        let variance = variance && snapshot.heads.as_ref().is_some_and(|heads| !heads.bases.is_empty());
+        let zeros = || DMatrix::zeros(rows, which.len());
+        let found = HeadEvaluation { mean: zeros(), variance: variance.then(zeros) };
+        Ok(Self { which, variance, found, late, learning })
+    }
+
+    /// Multiplications that a state takes, about.
+    pub(super) fn work(&self, snapshot: &Snapshot) -> usize {
+        let (m, bases) = (snapshot.dictionary.nrows(), snapshot.heads.as_ref().map_or(0, |heads| heads.bases.len()));
+        let spreads = if self.variance { m * (bases * m + 3 * self.which.len()) } else { 0 };
+        m * (32 + snapshot.dim() + self.which.len()) + spreads
+    }
+
+    /// Evaluate the states (n, D) numbered `range`, where the model has heads.
+    ///
+    /// # Errors
+    /// If a number is not finite or too large.
+    pub(super) fn advance(
+        &mut self,
+        snapshot: &Snapshot,
+        states: &[f64],
+        range: Range<usize>,
+    ) -> Result<(), WireError> {
+        if self.which.is_empty() || snapshot.heads.is_none() {
+            return Ok(());
+        }
+        let part = snapshot.evaluate_heads(states, &self.which, self.variance)?;
+        let put = |to: &mut DMatrix<f64>, from: &DMatrix<f64>| to.rows_mut(range.start, range.len()).copy_from(from);
+        put(&mut self.found.mean, &part.mean);
+        if let (Some(to), Some(from)) = (&mut self.found.variance, &part.variance) {
+            put(to, from);
+        }
+        Ok(())
+    }
+
+    /// The answers so far, for the reply.
+    pub(super) fn answers<'a>(&'a self, snapshot: &'a Snapshot) -> HeadAnswers<'a> {
+        let name = |&head: &usize| snapshot.heads.as_ref().map_or("", |heads| heads.heads[head].name.as_str());
+        let LearningHeads { names, share } = &*self.learning;
+        let learning = self.late.iter().map(|&place| (names[place].as_str(), *share)).collect();
+        HeadAnswers { names: self.which.iter().map(name).collect(), evaluation: &self.found, learning }
+    }
+}
+
+/// Numbers of heads, by name.
+struct Places<'a> {
+    ready: HashMap<&'a str, usize>,
+    late: HashMap<&'a str, usize>,
+}
+
+impl<'a> Places<'a> {
+    fn of(snapshot: &'a Snapshot, learning: &'a LearningHeads) -> Self {
+        let ready = snapshot.heads.iter().flat_map(|heads| &heads.heads).map(|head| head.name.as_str());
+        let late = learning.names.iter().map(String::as_str);
+        Self { ready: ready.zip(0..).collect(), late: late.zip(0..).collect() }
+    }
+}
+
+/// Why a head cannot answer.
+fn unknown(snapshot: &Snapshot, name: &str) -> WireError {
+    /// Heads that are named.
+    const NAMED: usize = 10;
+    let known: Vec<&str> =
+        snapshot.heads.iter().flat_map(|heads| &heads.heads).take(NAMED + 1).map(|head| head.name.as_str()).collect();
+    let more = if known.len() > NAMED { ", ..." } else { "" };
+    let there = if known.is_empty() {
+        "it has none".to_owned()
+    } else {
+        format!("it has {}{more}", known[..known.len().min(NAMED)].join(", "))
+    };
+    let message = format!("critic \"{}\" has no head \"{name}\"; {there}", snapshot.critic);
+    WireError::of(ErrorCode::OutOfRange, "heads", message)
+}

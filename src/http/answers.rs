@@ -1,0 +1,191 @@
+//! Questions about the model, their answers, and the share of the time that those may take.
+
+use super::heads::HeadsQuery;
+use super::map::{Of, View};
+use super::path::PathQuery;
+use super::relevance::RelevanceQuery;
+use crate::snapshot::Snapshot;
+use crate::telemetry;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Answers kept: those of the open pages.
+const ANSWERS: usize = 24;
+/// For how long answers about errors (and heads) and about relevances are reused under one model.
+const ERRORS_AGE: Duration = Duration::from_secs(5);
+const RELEVANCE_AGE: Duration = Duration::from_secs(30);
+/// Share of the time that may go into answers, how much of it may be saved up, and how much may be owed for a view
+/// that has not been seen yet; seconds.
+const SHARE: f64 = 0.02;
+const SAVED: f64 = 0.25;
+const OWED: f64 = 1.0;
+
+/// A question of a page about the model.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Question {
+    /// A heat map or a curve.
+    Map(View),
+    /// The value along a trajectory.
+    Path(PathQuery),
+    /// Errors over the axes of a view, and the worst states.
+    Errors(View),
+    /// How much of the value depends on each variable.
+    Relevance(RelevanceQuery),
+    /// The heads of a critic.
+    Heads(HeadsQuery),
+}
+
+impl Question {
+    /// The subject of a picture, if it is not the present model.
+    pub(super) fn of(&self) -> Option<Of> {
+        match self {
+            Self::Map(view) => view.of,
+            _ => None,
+        }
+    }
+
+    /// The critic that is named.
+    pub(super) fn critic(&self) -> Option<&str> {
+        match self {
+            Self::Map(view) | Self::Errors(view) => view.critic.as_deref(),
+            Self::Path(query) => query.critic.as_deref(),
+            Self::Relevance(query) => query.critic.as_deref(),
+            Self::Heads(query) => query.critic.as_deref(),
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Refusal {
+    /// There is no model yet.
+    NotReady,
+    /// The question makes no sense.
+    Invalid(String),
+    /// Answers have taken enough time until the next second.
+    Busy,
+}
+
+/// An answer that has been given.
+struct Answer {
+    question: Question,
+    /// The model, which this does not keep alive: its variance is large.
+    snapshot: Weak<Snapshot>,
+    generation: u64,
+    /// Offset behind the last row that was known.
+    end: u64,
+    given: Instant,
+    bytes: Bytes,
+}
+
+impl Answer {
+    /// Whether a new answer would be the same, or nearly.
+    fn is_fresh(&self, snapshot: &Arc<Snapshot>, end: u64) -> bool {
+        let same = std::ptr::eq(self.snapshot.as_ptr(), Arc::as_ptr(snapshot));
+        let young = |most| self.generation == snapshot.generation && self.given.elapsed() < most;
+        match &self.question {
+            Question::Map(_) => same,
+            Question::Path(_) => same && self.end == end,
+            Question::Errors(_) | Question::Heads(_) => young(ERRORS_AGE),
+            Question::Relevance(_) => young(RELEVANCE_AGE),
+        }
+    }
+}
+
+/// The last answers, oldest first.
+pub(super) struct Answers {
+    given: VecDeque<Answer>,
+    /// Seconds that answers may take, and when they were last counted.
+    budget: f64,
+    counted: Instant,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { given: VecDeque::new(), budget: SAVED, counted: Instant::now() }
+    }
+}
+
+impl Answers {
+    /// The answer to a question about `snapshot` and rows up to offset `end`: a new one if time allows, else one that was given
+    /// before.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if there is neither, and whatever `compute` refuses.
+    pub(super) fn give(
+        &mut self,
+        question: Question,
+        snapshot: &Arc<Snapshot>,
+        end: u64,
+        compute: impl FnOnce(&Question) -> Result<Bytes, String>,
+    ) -> Result<Bytes, Refusal> {
+        let now = Instant::now();
+        let passed = now.duration_since(std::mem::replace(&mut self.counted, now)).as_secs_f64();
+        self.budget = (self.budget + SHARE * passed).min(SAVED);
+        let known = self.given.iter().position(|answer| answer.question == question);
+        if let Some(known) = known {
+            let answer = &self.given[known];
+            if answer.is_fresh(snapshot, end) || self.budget <= 0.0 {
+                return Ok(answer.bytes.clone());
+            }
+        } else if self.budget <= -OWED {
+            return Err(Refusal::Busy);
+        }
+        let before = telemetry::used();
+        let computed = compute(&question);
+        // Processor time: on a busy machine an answer takes longer, but no more of the others' time.
+        self.budget -= telemetry::used().saturating_sub(before).as_secs_f64();
+        let bytes = computed.map_err(Refusal::Invalid)?;
+        if let Some(known) = known {
+            self.given.remove(known);
+        } else if self.given.len() == ANSWERS {
+            self.given.pop_front();
+        }
+        self.given.push_back(Answer {
+            question,
+            snapshot: Arc::downgrade(snapshot),
+            generation: snapshot.generation,
+            end,
+            given: Instant::now(),
+            bytes: bytes.clone(),
+        });
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map::tests::model;
+    use super::*;
+
+    #[test]
+    fn an_answer_is_given_again_and_keeps_no_model_alive() {
+        let mut answers = Answers::default();
+        let mut ask = |snapshot: &Arc<Snapshot>, answer: &'static str| {
+            answers.give(Question::Map(View::default()), snapshot, 0, |_| Ok(Bytes::from(answer))).unwrap()
+        };
+        let (first, second) = (Arc::new(model(3)), Arc::new(model(3)));
+        assert_eq!((ask(&first, "a"), ask(&first, "b")), ("a".into(), "a".into()));
+        let gone = Arc::downgrade(&first);
+        drop(first);
+        assert_eq!(gone.strong_count(), 0);
+        assert_eq!(ask(&second, "c"), "c");
+    }
+
+    #[test]
+    fn a_question_that_makes_no_sense_is_charged_as_well() {
+        let (mut answers, snapshot) = (Answers::default(), Arc::new(model(3)));
+        let saved = answers.budget;
+        let refused = answers.give(Question::Map(View::default()), &snapshot, 0, |_| {
+            let before = telemetry::used();
+            while telemetry::used() == before {
+                std::hint::black_box(0);
+            }
+            Err("no".to_owned())
+        });
+        assert_eq!(refused, Err(Refusal::Invalid("no".to_owned())));
+        assert!(answers.budget < saved);
+    }
+}

@@ -1,0 +1,106 @@
+//! Earlier models of each critic, which the page compares with the present one.
+//!
+//! Of each generation the last snapshot is kept, without its variance and its heads: m (D + H) numbers in place of m². The
+//! newest [`EACH`] generations of a critic are kept while all together fit into [`BYTES`]; then the oldest goes first.
+
+use crate::snapshot::Snapshot;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Generations of a critic, the present one included.
+const EACH: usize = 8;
+/// Numbers of all of them together.
+const BYTES: usize = 16 << 20;
+
+/// The models, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    models: VecDeque<(usize, Arc<Snapshot>)>,
+}
+
+impl Kept {
+    /// Keep the present model of a critic, in place of an older revision of the same generation.
+    pub(super) fn note(&mut self, critic: usize, present: &Snapshot) {
+        let known = self.models.iter().rposition(|(of, _)| *of == critic);
+        let same = known.filter(|&k| self.models[k].1.generation == present.generation);
+        if same.is_some_and(|k| self.models[k].1.revision == present.revision) || bytes(present) > BYTES {
+            return;
+        }
+        let model = Arc::new(present.without_variance());
+        match same {
+            Some(k) => self.models[k].1 = model,
+            None => self.models.push_back((critic, model)),
+        }
+        while self.of(critic).count() > EACH {
+            self.forget(|&(of, _)| of == critic);
+        }
+        while self.bytes() > BYTES {
+            self.forget(|_| true);
+        }
+    }
+
+    /// Forget the oldest of these.
+    fn forget(&mut self, which: impl Fn(&(usize, Arc<Snapshot>)) -> bool) {
+        let oldest = self.models.iter().position(which);
+        oldest.map(|k| self.models.remove(k));
+    }
+
+    fn of(&self, critic: usize) -> impl Iterator<Item = &Arc<Snapshot>> {
+        self.models.iter().filter(move |(of, _)| *of == critic).map(|(_, model)| model)
+    }
+
+    /// Generations of a critic, oldest first.
+    pub(super) fn generations(&self, critic: usize) -> Vec<u64> {
+        self.of(critic).map(|model| model.generation).collect()
+    }
+
+    /// The model of a generation, if it is kept.
+    pub(super) fn get(&self, critic: usize, generation: u64) -> Option<Arc<Snapshot>> {
+        self.of(critic).find(|model| model.generation == generation).cloned()
+    }
+
+    /// Bytes of their numbers.
+    pub(super) fn bytes(&self) -> usize {
+        self.models.iter().map(|(_, model)| bytes(model)).sum()
+    }
+}
+
+fn bytes(model: &Snapshot) -> usize {
+    size_of::<f64>() * (model.dictionary.len() + model.weights.len() + 2 * model.dim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map::tests::model;
+    use super::*;
+    use nalgebra::DMatrix;
+
+    #[test]
+    fn the_last_model_of_each_generation_is_kept_in_bounded_memory() {
+        let mut kept = Kept::default();
+        let of = |m: usize, generation: u64, revision: u64| {
+            let (dictionary, weights) = (DMatrix::zeros(m, 3), DMatrix::zeros(m, 2));
+            Snapshot { generation, revision, dictionary, weights, ..model(1) }
+        };
+        for generation in 1..=20 {
+            for revision in 0..3 {
+                kept.note(0, &of(10, generation, revision));
+                kept.note(1, &of(10, 4, revision));
+            }
+        }
+        assert_eq!((kept.generations(0), kept.generations(1)), ((13..=20).collect(), vec![4]));
+        let last = kept.get(0, 15).unwrap();
+        assert_eq!((last.revision, last.variance.is_none()), (2, true));
+        assert_eq!(kept.get(0, 12), None);
+        assert_eq!(kept.bytes(), 9 * 8 * (10 * (3 + 2) + 6));
+
+        // Large models push older ones out, of any critic; a model that is too large alone is not kept.
+        let numbers = BYTES / 8 / 5;
+        kept.note(0, &of(numbers * 2, 21, 0));
+        assert_eq!(kept.generations(0), (13..=20).collect::<Vec<u64>>());
+        kept.note(0, &of(numbers * 3 / 4, 22, 0));
+        kept.note(1, &of(numbers * 3 / 4, 5, 0));
+        assert!(kept.bytes() <= BYTES);
+        assert_eq!((kept.generations(0), kept.generations(1)), (vec![], vec![5]));
+    }
+}

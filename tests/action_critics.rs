@@ -1,0 +1,323 @@
+//! Critics of action values in the running daemon: rows in, decisions out, and what a restart makes of both.
+
+use criticd::client::{ClientError, Requester};
+use criticd::config::{Config, ConfigParts};
+use criticd::daemon::Daemon;
+use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
+use criticd::journal::checkpoint::Checkpoints;
+use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
+use criticd::learner::act::{Actor, Exploration, Question};
+use criticd::learner::refit::{self, RefitJob};
+use criticd::transition::{Batch, BatchParts};
+use criticd::transport::Peer;
+use criticd::wire::{self, ArrayForm, Id, Op};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SETTINGS: &str = "[[critic]]\nname = \"q\"\ninputs = \"state_action\"\nactions = [\"left\", \"right\"]\ndiscount = 0.9\n\
+                        refit_first_rows = 100000\ndictionary_max = 40\nimprove_rows = 100\n";
+
+struct Harness {
+    core: Core,
+    now: f64,
+    replies: Vec<Value>,
+    /// Refits that have been asked for and do not run.
+    held: Vec<(usize, Box<RefitJob>)>,
+    holds: bool,
+}
+
+impl Harness {
+    fn open(text: &str, disk: &Arc<Mutex<Disk>>, checkpoints: &Arc<dyn Checkpoints>) -> Self {
+        let config = Arc::new(Config::from_toml(text).unwrap());
+        let now = Now { uptime: 0.0, unix: 1e9 };
+        let storage = Box::new(MemoryStorage::on(Arc::clone(disk)));
+        let core = Core::open(config, storage, Arc::clone(checkpoints), now, &mut |_, _| {}).unwrap();
+        Self { core, now: 0.0, replies: Vec::new(), held: Vec::new(), holds: false }
+    }
+
+    fn at(&mut self) -> Now {
+        self.now += 0.01;
+        Now { uptime: self.now, unix: 1e9 }
+    }
+
+    fn turn(&mut self) {
+        let now = self.at();
+        self.core.step(now);
+        self.core.refresh(now, &|| now);
+        let outputs: Vec<Output> = self.core.take_outputs().collect();
+        for output in outputs {
+            match output {
+                Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
+                Output::Refit { critic, job } if self.holds => self.held.push((critic, job)),
+                Output::Refit { critic, job } => self.run(critic, &job),
+                Output::CatchUp { critic, mut candidate, window } => {
+                    candidate.catch_up(&window, &|| true).unwrap();
+                    self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn run(&mut self, critic: usize, job: &RefitJob) {
+        let result = refit::run(job, &|| true, &|| true).map_err(|e| e.to_string());
+        self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
+    }
+
+    fn call(&mut self, op: Op) -> Value {
+        let peer = Peer { connection: 1, delimiter: false };
+        let caller = Caller { peer, id: Id::nil(), form: ArrayForm::List };
+        let now = self.at();
+        self.core.call(Call { caller, op }, now);
+        self.turn();
+        self.replies.pop().unwrap()
+    }
+
+    fn status(&mut self) -> Value {
+        self.call(Op::Status)["critics"][0].clone()
+    }
+
+    fn state(&self) -> Vec<u8> {
+        self.core.checkpoint(Now { uptime: 1.0, unix: 1e9 }).encode()
+    }
+}
+
+fn disk() -> (Arc<Mutex<Disk>>, Arc<dyn Checkpoints>) {
+    (Arc::default(), Arc::new(MemoryCheckpoints::default()))
+}
+
+/// Episodes in a corridor of ten places. Each step costs 1, the right end is terminal, and steps are random.
+fn episodes(count: usize, first_seq: u64, seed: u64) -> (Vec<Batch>, u64) {
+    let (mut out, mut seq, mut random) = (Vec::new(), first_seq, seed);
+    for _ in 0..count {
+        let (mut place, mut parts) = (0i32, BatchParts::default());
+        let mut next = Vec::new();
+        for _ in 0..40 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let right = random >> 33 & 3 != 0;
+            parts.states.push(f64::from(place) / 10.0);
+            place = (place + if right { 1 } else { -1 }).max(0);
+            next.push(f64::from(place) / 10.0);
+            parts.actions.get_or_insert_default().push(f64::from(u8::from(right)));
+            parts.rewards.push(-1.0);
+            if place == 10 {
+                break;
+            }
+        }
+        let n = parts.rewards.len();
+        let ends = place == 10;
+        let last = |flag: bool| Some((0..n).map(|i| flag && i + 1 == n).collect());
+        let parts = BatchParts {
+            stream: "corridor".into(),
+            dim: 1,
+            rewards_per_row: 1,
+            next_states: Some(next),
+            terminated: last(ends),
+            truncated: last(!ends),
+            seq: Some(seq),
+            ..parts
+        };
+        seq += n as u64;
+        out.push(Batch::new(parts).unwrap());
+    }
+    (out, seq)
+}
+
+fn feed(harness: &mut Harness, batches: &[Batch]) {
+    for batch in batches {
+        let now = harness.at();
+        harness.core.ingest(&wire::encode_ingest(batch), now);
+        harness.turn();
+    }
+}
+
+fn question(state: &[f64], exploration: Exploration) -> Question<'_> {
+    Question { state, exploration, seed: 7, episode: 3, step: 5, candidates: None, unknown_above: None }
+}
+
+#[test]
+fn a_critic_that_improves_learns_to_act_and_a_restart_knows_it_to_the_last_bit() {
+    let (disk, checkpoints) = disk();
+    let text = format!("{SETTINGS}successor = \"improve\"\n");
+    let mut harness = Harness::open(&text, &disk, &checkpoints);
+    let (batches, _) = episodes(40, 0, 1);
+    feed(&mut harness, &batches);
+    let status = harness.status();
+    assert_eq!(status["actions"]["names"], serde_json::json!(["left", "right"]), "{status}");
+    let last = &status["refit"]["last"];
+    assert_eq!((&last["trigger"], &last["outcome"]), (&"improvement".into(), &"adopted".into()), "{last}");
+    assert!(last["improvement"]["sweeps"].as_u64().unwrap() > 0, "{last}");
+    let actor = harness.core.board().actor(0).unwrap();
+    for place in 0..10 {
+        let decision = actor.act(&question(&[f64::from(place) / 10.0], Exploration::Greedy)).unwrap();
+        assert_eq!(decision.action, [1.0], "at {place}");
+        // The way takes 10 - place steps that cost 1 each.
+        let expected = -(1.0 - 0.9f64.powi(10 - place)) / 0.1;
+        assert!((decision.mean - expected).abs() < 1.0, "at {place}: {} for {expected}", decision.mean);
+    }
+    let thompson = actor.act(&question(&[0.5], Exploration::Thompson)).unwrap();
+    assert_eq!(thompson.copy.map(|(_, copies)| copies), Some(8));
+    let state = harness.state();
+    drop(harness);
+    let harness = Harness::open(&text, &disk, &checkpoints);
+    assert!(harness.state() == state, "a replay gives another state");
+}
+
+#[test]
+fn a_daemon_that_is_killed_while_it_improves_has_the_model_from_before_and_goes_on_from_a_checkpoint() {
+    let (disk, checkpoints) = disk();
+    let text = format!("{SETTINGS}successor = \"improve\"\n");
+    let mut harness = Harness::open(&text, &disk, &checkpoints);
+    let (batches, seq) = episodes(20, 0, 2);
+    feed(&mut harness, &batches);
+    let checkpoint = harness.core.checkpoint(Now { uptime: 1.0, unix: 1e9 });
+    checkpoints.write(checkpoint.group, &checkpoint.encode()).unwrap();
+    harness.holds = true;
+    let (more, seq) = episodes(10, seq, 3);
+    feed(&mut harness, &more);
+    assert_eq!(harness.held.len(), 1, "an improvement runs");
+    let state = harness.state();
+    drop(harness);
+    let mut again = Harness::open(&text, &disk, &checkpoints);
+    assert!(again.state() == state, "a kill in mid-improvement changes the model");
+    // It is due again, and from here on both are the same machine.
+    let (more, _) = episodes(10, seq, 4);
+    feed(&mut again, &more);
+    let state = again.state();
+    drop(again);
+    let again = Harness::open(&text, &disk, &checkpoints);
+    assert!(again.state() == state);
+}
+
+#[test]
+fn rows_wait_and_a_restart_goes_on_with_those_that_wait() {
+    let (disk, checkpoints) = disk();
+    let mut harness = Harness::open(SETTINGS, &disk, &checkpoints);
+    let (batches, _) = episodes(10, 0, 5);
+    feed(&mut harness, &batches[..9]);
+    // The first half of an episode: its last row waits.
+    let whole = batches[9].clone();
+    let half = whole.len() / 2;
+    let mut parts = whole.clone().into_parts();
+    parts.states.truncate(half);
+    parts.rewards.truncate(half);
+    for column in [&mut parts.next_states, &mut parts.actions].into_iter().flatten() {
+        column.truncate(half);
+    }
+    [&mut parts.terminated, &mut parts.truncated].into_iter().flatten().for_each(|flags| flags.truncate(half));
+    feed(&mut harness, &[Batch::new(parts).unwrap()]);
+    assert_eq!(harness.status()["actions"]["rows_waiting"], 1);
+    let checkpoint = harness.core.checkpoint(Now { uptime: 1.0, unix: 1e9 });
+    checkpoints.write(checkpoint.group, &checkpoint.encode()).unwrap();
+    drop(harness);
+    let mut harness = Harness::open(SETTINGS, &disk, &checkpoints);
+    feed(&mut harness, &[whole.without_first(half)]);
+    let status = harness.status();
+    assert_eq!(status["actions"]["rows_waiting"], 0, "{status}");
+    let rows: usize = batches.iter().map(Batch::len).sum();
+    let truncated = batches.iter().filter(|batch| batch.truncated(batch.len() - 1)).count();
+    assert_eq!(status["actions"]["rows_unnamed"], truncated);
+    assert_eq!(status["transitions"].as_u64().unwrap() as usize, rows - truncated, "{status}");
+    assert_eq!(status["learned"], rows);
+}
+
+#[test]
+fn rows_without_the_actions_of_the_settings_are_refused_by_name() {
+    let (disk, checkpoints) = disk();
+    let mut harness = Harness::open(SETTINGS, &disk, &checkpoints);
+    let (batches, _) = episodes(1, 0, 6);
+    let mut refusal = |change: &dyn Fn(&mut BatchParts)| {
+        let mut parts = batches[0].clone().into_parts();
+        change(&mut parts);
+        let reply = harness.call(Op::Append(Batch::new(parts).unwrap()));
+        let error = &reply["error"];
+        (error["code"].as_str().unwrap().to_owned(), error["field"].clone(), error["index"].clone())
+    };
+    let fields = |code: &str, field: &str, index: Value| (code.to_owned(), Value::from(field), index);
+    assert_eq!(refusal(&|parts| parts.actions = None), fields("missing_field", "action", Value::Null));
+    let wrong = refusal(&|parts| parts.actions.as_mut().unwrap()[2] = 2.0);
+    assert_eq!(wrong, fields("out_of_range", "action", 2.into()));
+    let wrong = refusal(&|parts| parts.next_action_probs = Some(vec![1.0; parts.rewards.len()]));
+    assert_eq!(wrong, fields("wrong_shape", "next_action_probs", Value::Null));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_decisions_from_the_board_and_from_the_published_model() {
+    let (disk, checkpoints) = disk();
+    let text = format!("{SETTINGS}successor = \"improve\"\n");
+    let mut harness = Harness::open(&text, &disk, &checkpoints);
+    feed(&mut harness, &episodes(20, 0, 8).0);
+    let board = harness.core.board();
+    let bytes = wire::encode_snapshot(&board.get(0).unwrap(), ArrayForm::Tensor, true);
+    let read = wire::decode_snapshot(&bytes).unwrap();
+    let (here, there) = (board.actor(0).unwrap(), Actor::new(criticd::snapshot::Evaluator::new(read)).unwrap());
+    let ways = [
+        Exploration::Greedy,
+        Exploration::EpsilonGreedy(0.3),
+        Exploration::Softmax(0.5),
+        Exploration::Ucb(1.0),
+        Exploration::Thompson,
+    ];
+    for exploration in ways {
+        for step in 0..50 {
+            let state = [step as f64 / 50.0];
+            let question = Question { step, ..question(&state, exploration) };
+            assert_eq!(here.act(&question).unwrap(), there.act(&question).unwrap(), "{exploration:?} {step}");
+        }
+    }
+}
+
+#[test]
+fn a_request_for_too_many_actions_is_refused_by_the_field_that_has_them() {
+    /// Far longer than anything here takes, even on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const MOST: usize = 500;
+    let directory = tempfile::tempdir().unwrap();
+    let any_port = || "tcp://127.0.0.1:0".to_owned();
+    let mut parts = ConfigParts {
+        data_dir: directory.path().join("data"),
+        ingest: any_port(),
+        control: any_port(),
+        publish: any_port(),
+        http: "off".into(),
+        critics: Config::from_toml(SETTINGS).unwrap().critics.clone(),
+        ..ConfigParts::default()
+    };
+    parts.limits.query_rows_max = MOST;
+    let daemon = Daemon::start(Config::new(parts).unwrap()).unwrap();
+    let mut requester = Requester::connect(&daemon.endpoints.control.to_string(), PATIENCE).unwrap();
+    let (batches, rows) = episodes(20, 0, 8);
+    for batch in &batches {
+        let posted = requester.post_append(batch).unwrap();
+        requester.reply(posted, PATIENCE).unwrap();
+    }
+    let of_one = json!({"states": [[0.5]], "actions": [0], "min_offset": rows});
+    requester.ask("value", of_one, PATIENCE).unwrap();
+    let mut ask = |op: &str, fields: Value| match requester.ask(op, fields, PATIENCE) {
+        Ok(_) => None,
+        Err(ClientError::Refused(refusal)) => Some((refusal.code, refusal.field.unwrap_or_default(), refusal.message)),
+        Err(other) => panic!("{other}"),
+    };
+    let value = |actions: usize| json!({"states": [[0.5]], "actions": vec![1; actions]});
+    let among = |candidates: usize| json!({"states": [[0.5]], "exploration": "ucb", "beta": 1.0, "candidates": vec![1; candidates]});
+    assert_eq!((ask("value", value(MOST)), ask("act", among(MOST))), (None, None));
+    for (op, fields, field) in [("value", value(MOST + 1), "actions"), ("act", among(MOST + 1), "candidates")] {
+        let (code, named, message) = ask(op, fields).expect("a refusal");
+        assert_eq!((&*code, &*named), ("too_large", field), "{message}");
+        assert!(message.contains("at most 500 actions"), "{message}");
+    }
+    // Each candidate costs a variance of its own, which is counted for every state: before any work is done.
+    let far = among(MOST);
+    let states = |count: usize| {
+        let mut fields = far.clone();
+        fields["states"] = json!(vec![[0.5]; count]);
+        fields
+    };
+    let (code, named, message) = ask("act", states(MOST)).expect("a refusal");
+    assert_eq!((&*code, &*named), ("too_large", "states"), "{message}");
+    let most = message.split("at most ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!((1..MOST).contains(&most) && ask("act", states(most)).is_none(), "{message}");
+    assert!(ask("act", states(most + 1)).is_some());
+}

@@ -1,0 +1,445 @@
+//! Heads in the daemon: each answers as a critic of its own would, those that come late equal those that were there from the start, and
+//! a crash anywhere changes no bit of them.
+
+use criticd::config::Config;
+use criticd::daemon::core::{Call, Caller, Core, Now, Output, RefitDone};
+use criticd::daemon::rebuild::{RebuildDone, RebuildJob, Rebuilt};
+use criticd::journal::checkpoint::Checkpoints;
+use criticd::journal::memory::{Disk, MemoryCheckpoints, MemoryStorage};
+use criticd::learner::refit;
+use criticd::sim::{self, Step, walk::Walk};
+use criticd::snapshot::{Ask, Snapshot};
+use criticd::transition::Batch;
+use criticd::transport::Peer;
+use criticd::wire::{self, ArrayForm, HeadForm, Id, Op};
+use parking_lot::Mutex;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const NOW: Now = Now { uptime: 1.0, unix: 1e9 };
+const QUICK: &str =
+    "warmup_rows = 20\nrefit_first_rows = 0\ndictionary_max = 12\nbackfill_rows = 40\nrefresh_rows = 32\n";
+
+fn config(text: &str) -> Arc<Config> {
+    Arc::new(Config::from_toml(text).unwrap_or_else(|e| panic!("{e}")))
+}
+
+/// A task of the thread of rebuilds.
+enum Task {
+    Run(Box<RebuildJob>),
+    Follow(Box<Rebuilt>),
+}
+
+/// A core on a disk that survives it; rebuilds wait until they are let go.
+struct Harness {
+    config: Arc<Config>,
+    disk: Arc<Mutex<Disk>>,
+    checkpoints: Arc<dyn Checkpoints>,
+    core: Core,
+    tasks: VecDeque<Task>,
+    replies: Vec<Value>,
+}
+
+impl Harness {
+    fn new(config: Arc<Config>) -> Self {
+        let disk: Arc<Mutex<Disk>> = Arc::default();
+        let checkpoints: Arc<dyn Checkpoints> = Arc::new(MemoryCheckpoints::default());
+        let core = open(&config, &disk, &checkpoints);
+        Self { config, disk, checkpoints, core, tasks: VecDeque::new(), replies: Vec::new() }
+    }
+
+    /// Crash, and start again.
+    fn crash(&mut self) {
+        self.tasks.clear();
+        self.core = open(&self.config, &self.disk, &self.checkpoints);
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.core.step(NOW);
+        self.core.refresh(NOW, &|| NOW);
+        let outputs: Vec<Output> = self.core.take_outputs().collect();
+        for output in outputs {
+            match output {
+                Output::Reply(reply) => self.replies.push(wire::to_json(&reply.payload).unwrap()),
+                Output::Rebuild(job) => self.tasks.push_back(Task::Run(job)),
+                Output::FollowRebuild(rebuilt) => self.tasks.push_back(Task::Follow(rebuilt)),
+                Output::Refit { critic, job } => {
+                    let result = refit::run(&job, &|| true, &|| true).map_err(|e| e.to_string());
+                    self.core.refit_done(RefitDone { critic, result, seconds: 0.0 });
+                }
+                Output::CatchUp { critic, mut candidate, window } => {
+                    candidate.catch_up(&window, &|| true).unwrap();
+                    self.core.refit_done(RefitDone { critic, result: Ok(*candidate), seconds: 0.0 });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Carry out one task of the thread of rebuilds; whether there was one.
+    fn work(&mut self) -> bool {
+        let Some(task) = self.tasks.pop_front() else { return false };
+        let mut storage = MemoryStorage::on(Arc::clone(&self.disk));
+        let (critic, result) = match task {
+            Task::Run(job) => (job.settings.name.clone(), job.run(&mut storage, &|| true, &|| true).map(Box::new)),
+            Task::Follow(mut rebuilt) => {
+                let critic = rebuilt.learner.settings().name.clone();
+                (critic, rebuilt.follow(&mut storage, &|| true).map(|()| rebuilt))
+            }
+        };
+        self.core.rebuild_done(RebuildDone { critic, result, seconds: 0.0 });
+        self.turn();
+        true
+    }
+
+    fn ingest(&mut self, batch: &Batch) {
+        self.core.ingest(&wire::encode_ingest(batch), NOW);
+    }
+
+    fn learn(&mut self, batches: &[Batch]) {
+        for batch in batches {
+            self.ingest(batch);
+            self.turn();
+        }
+    }
+
+    fn ask(&mut self, op: Op) -> Value {
+        let caller = Caller { peer: Peer { connection: 1, delimiter: false }, id: Id::nil(), form: ArrayForm::List };
+        self.core.call(Call { caller, op }, NOW);
+        self.turn();
+        self.replies.pop().expect("an answer")
+    }
+
+    fn change(&mut self, add: &[Value], remove: &[String]) -> Value {
+        let add = add.iter().map(|head| serde_json::from_value::<HeadForm>(head.clone()).unwrap()).collect();
+        self.ask(Op::ChangeHeads { critic: None, add, remove: remove.to_vec() })
+    }
+
+    fn snapshot(&self, critic: usize) -> Arc<Snapshot> {
+        self.core.board().get(critic).expect("a model")
+    }
+
+    /// Everything that is restored, as bytes, without the time.
+    fn state(&self) -> Vec<u8> {
+        self.core.checkpoint(Now { uptime: 0.0, unix: 0.0 }).encode()
+    }
+}
+
+fn open(config: &Arc<Config>, disk: &Arc<Mutex<Disk>>, checkpoints: &Arc<dyn Checkpoints>) -> Core {
+    let storage = Box::new(MemoryStorage::on(Arc::clone(disk)));
+    Core::open(Arc::clone(config), storage, Arc::clone(checkpoints), NOW, &mut |_, _| {}).unwrap()
+}
+
+/// Rows of a walk in pieces of 20, with episodes that end and episodes that are cut.
+fn walk(seed: u64, rows: usize) -> Vec<Batch> {
+    let mut walk = Walk::new(seed, Some(25), 0.1);
+    let steps: Vec<Step> = (0..rows).map(|_| walk.step()).collect();
+    steps.chunks(20).flat_map(|part| sim::batches("walk", "run", part)).collect()
+}
+
+fn mean_and_variance(snapshot: &Snapshot, name: &str, states: &[f64]) -> Vec<f64> {
+    let head = snapshot.heads.as_ref().and_then(|heads| heads.position(name)).unwrap_or_else(|| panic!("no {name}"));
+    let found = snapshot.evaluate_heads(states, &[head], true).unwrap();
+    found.mean.iter().chain(found.variance.as_ref().unwrap()).copied().collect()
+}
+
+fn assert_close(what: &str, found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let scale = expected.iter().fold(1e-300f64, |s, v| s.max(v.abs()));
+    for (a, b) in found.iter().zip(expected) {
+        assert!((a - b).abs() <= 1e-9 * scale, "{what}: {a} {b}");
+    }
+}
+
+const STATES: [f64; 5] = [0.1, 0.35, 0.5, 0.8, 0.95];
+
+#[test]
+fn each_head_says_what_a_critic_of_its_own_says() {
+    let critic = |name: &str, discount: f64, heads: &str| {
+        format!(
+            "[[critic]]\nname = \"{name}\"\ndiscount = {discount:?}\nlambda = 1.0\nselection = \"evidence\"\nvariance = \"model\"\n\
+             estimate_scale = false\ndrift_sensitivity = \"off\"\n{QUICK}{heads}"
+        )
+    };
+    // Critics begin with kernels of their own, so that a head is compared with the one whose kernel it shares.
+    let discounts = [0.0, 0.5, 0.9];
+    let rows = walk(1, 1200);
+    for (k, &discount) in discounts.iter().enumerate() {
+        let mut own = Harness::new(config(&critic("own", discount, "")));
+        own.learn(&rows);
+        let own = own.snapshot(0);
+        let noise = own.hyperparameters.noise_variance;
+        let heads = discounts.map(|of| {
+            format!(
+                "{{ name = \"h{of}\", cumulant = {{ kind = \"reward\", index = 0 }}, discount = {of:?}, signal = 1.0, \
+                 noise_variance = {noise:?} }}"
+            )
+        });
+        let mut shared = Harness::new(config(&critic("host", discount, &format!("heads = [{}]\n", heads.join(", ")))));
+        shared.learn(&rows);
+        let found = shared.snapshot(0);
+        assert_eq!(own.dictionary, found.dictionary, "the comparison is one of equal dictionaries");
+        let expected = own.evaluate(&STATES, Ask::VARIANCE).unwrap();
+        let expected: Vec<f64> = expected.mean.iter().chain(expected.variance.as_ref().unwrap()).copied().collect();
+        let name = format!("h{}", discounts[k]);
+        assert_close(&name, &mean_and_variance(&found, &name, &STATES), &expected);
+    }
+}
+
+#[test]
+fn a_refit_takes_all_heads_along_with_noise_of_their_own() {
+    let heads = "heads = [{ name = \"noisy\", cumulant = { kind = \"reward\", index = 0 }, discount = 0.8 }, \
+                 { name = \"exact\", cumulant = { kind = \"state\", index = 0 }, discount = 0.0 }]\n";
+    let quick = QUICK.replace("refit_first_rows = 0", "refit_first_rows = 500\nrefit_budget_s = 5.0");
+    let text = format!("[[critic]]\nname = \"main\"\ndiscount = 0.8\n{quick}{heads}");
+    let mut harness = Harness::new(config(&text));
+    let rows = walk(7, 800);
+    let (first, then) = rows.split_at(rows.len() / 2);
+    harness.learn(first);
+    let late = json!({"name": "late", "cumulant": {"kind": "constant", "value": 1.0}, "discount": 0.5});
+    assert_eq!(harness.change(&[late], &[])["ok"], true);
+    // The rebuild is not carried out: the refit alone makes the head.
+    harness.tasks.clear();
+    harness.learn(then);
+    let found = harness.snapshot(0);
+    assert!(found.generation > 1, "a refit was adopted");
+    let heads = found.heads.as_ref().unwrap();
+    let place = |name: &str| heads.position(name).unwrap();
+    let noise = |name: &str| heads.noise_variance(place(name));
+    assert!(noise("exact") < 0.1 * noise("noisy"), "{} {}", noise("exact"), noise("noisy"));
+    // Constants of 1 sum to 2 where episodes go on.
+    let says = mean_and_variance(&found, "late", &STATES);
+    assert!(says[..5].iter().all(|mean| (mean - 2.0).abs() < 0.7), "{says:?}");
+    let state = harness.state();
+    harness.crash();
+    assert!(harness.state() == state);
+}
+
+/// A head of any kind that rows of a walk with one reward can teach.
+fn any_head(rng: &mut ChaCha8Rng, name: &str) -> Value {
+    let cumulant = match rng.random_range(0..5) {
+        0 => json!({"kind": "reward", "index": 0}),
+        1 => json!({"kind": "state", "index": 0}),
+        2 => json!({"kind": "next_state", "index": 0}),
+        3 => json!({"kind": "constant", "value": 1.0}),
+        _ => json!({"kind": "event", "index": 0, "above": 0.5}),
+    };
+    let discount = [0.0, 0.5, 0.8, 0.95][rng.random_range(0..4)];
+    let mut head = json!({"name": name, "cumulant": cumulant, "discount": discount});
+    if rng.random_range(0..4) == 0 {
+        head["continuation"] = json!({"kind": "inside", "index": 0, "low": 0.2, "high": 0.9, "outside": 0.25});
+        head["terminal_reward"] = json!(2.0);
+    }
+    if rng.random_range(0..2) == 0 {
+        head["noise_variance"] = json!(0.5);
+    }
+    head
+}
+
+#[test]
+fn late_heads_are_as_if_they_had_always_been_there() {
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    let all: Vec<Value> = (0..12)
+        .map(|k| {
+            let mut head = any_head(&mut rng, &format!("h{k}"));
+            head["noise_variance"] = json!(0.5);
+            head
+        })
+        .collect();
+    let toml = |heads: &[Value]| {
+        let heads: Vec<String> = heads.iter().map(|head| toml::Value::try_from(head).unwrap().to_string()).collect();
+        config(&format!("[[critic]]\nname = \"main\"\n{QUICK}heads = [{}]\n", heads.join(", ")))
+    };
+    let (mut always, mut late) = (Harness::new(toml(&all)), Harness::new(toml(&all[..3])));
+    for (k, batches) in walk(2, 1600).chunks(20).enumerate() {
+        always.learn(batches);
+        late.learn(batches);
+        if k == 1 {
+            assert_eq!(late.change(&all[3..7], &[])["ok"], true);
+            // Rows go on arriving before it is learned; they answer that they learn.
+            let learning = late.core.board().learning(0);
+            assert_eq!((learning.names.len(), learning.share), (4, 0.0));
+        }
+        if k == 2 {
+            while late.work() {}
+            assert_eq!(late.core.board().learning(0).names.len(), 0);
+            assert_eq!(late.change(&all[7..], &[])["ok"], true);
+        }
+    }
+    while late.work() {}
+    let (always, late) = (always.snapshot(0), late.snapshot(0));
+    assert_eq!(late.heads.as_ref().unwrap().heads.len(), all.len());
+    for k in 0..all.len() {
+        let of = |snapshot: &Snapshot| mean_and_variance(snapshot, &format!("h{k}"), &STATES);
+        assert_close(&format!("head {k}"), &of(&late), &of(&always));
+    }
+}
+
+#[test]
+fn crashes_among_a_thousand_heads_that_come_and_go_change_no_bit() {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let mut first: Vec<Value> = (0..1000).map(|k| any_head(&mut rng, &format!("c{k}"))).collect();
+    first.iter_mut().for_each(|head| drop(head.as_object_mut().unwrap().remove("noise_variance")));
+    let heads: Vec<String> = first.iter().map(|head| toml::Value::try_from(head).unwrap().to_string()).collect();
+    let text = format!("checkpoint_rows = 300\n[[critic]]\nname = \"main\"\n{QUICK}heads = [{}]\n", heads.join(", "));
+    let config = config(&text);
+    let mut plain = Harness::new(Arc::clone(&config));
+    let (mut added, mut names, mut crashes) = (Vec::new(), 0, 0);
+    for batch in walk(3, 900) {
+        plain.ingest(&batch);
+        match rng.random_range(0..8) {
+            0 => {
+                let new: Vec<Value> = (0..rng.random_range(1..4))
+                    .map(|_| {
+                        names += 1;
+                        any_head(&mut rng, &format!("a{names}"))
+                    })
+                    .collect();
+                assert_eq!(plain.change(&new, &[])["ok"], true);
+                added.extend(new.iter().map(|head| head["name"].as_str().unwrap().to_owned()));
+            }
+            1 if !added.is_empty() => {
+                let gone = added.swap_remove(rng.random_range(0..added.len()));
+                assert_eq!(plain.change(&[], &[gone])["ok"], true);
+            }
+            2 | 3 => {
+                plain.work();
+            }
+            4 => {
+                plain.turn();
+                let checkpoint = plain.core.checkpoint(NOW);
+                plain.checkpoints.write(checkpoint.group, &checkpoint.encode()).unwrap();
+            }
+            _ => {}
+        }
+        plain.turn();
+        if rng.random_range(0..6) == 0 {
+            let before = plain.state();
+            plain.crash();
+            crashes += 1;
+            assert!(plain.state() == before, "crash {crashes} at row {}", plain.core.offset());
+        }
+    }
+    assert!(crashes > 3 && added.len() > 3, "{crashes} {}", added.len());
+    while plain.work() {}
+    plain.crash();
+    while plain.work() {}
+    let snapshot = plain.snapshot(0);
+    let heads = snapshot.heads.as_ref().unwrap();
+    assert_eq!(heads.heads.len(), 1000 + added.len());
+    assert!(added.iter().all(|name| heads.position(name).is_some()));
+    let status = plain.core.status(NOW);
+    let said = status.critics[0].heads.as_ref().unwrap();
+    assert_eq!((said.count, said.added, said.learning), (heads.heads.len() as u64, added.len() as u64, 0));
+}
+
+#[test]
+fn heads_that_are_wrong_are_refused_with_the_field() {
+    let head = |more: &str| {
+        let text = format!("state_dim = 2\n[[critic]]\nheads = [{{ name = \"a\", {more} }}]\n");
+        Config::from_toml(&text).map(drop).unwrap_err().to_string()
+    };
+    let reward = "cumulant = { kind = \"reward\", index = 0 }";
+    for (more, words) in [
+        (reward.to_owned(), vec!["critic[0].heads", "without discount or timescale"]),
+        (
+            "cumulant = { kind = \"reward\", indx = 0 }, discount = 0.5".to_owned(),
+            vec!["heads[0] (a)", "cumulant", "indx"],
+        ),
+        (
+            "cumulant = { kind = \"state\", index = 2 }, discount = 0.5".to_owned(),
+            vec!["heads[0] (a)", "cumulant.index", "2 state variables"],
+        ),
+        (format!("{reward}, discount = 1.5"), vec!["heads[0] (a)", "discount", "1.5"]),
+        (format!("{reward}, timescale = 0.0"), vec!["timescale"]),
+        (format!("{reward}, discount = 0.5, timescale = 1.0"), vec!["timescale", "not both"]),
+        (
+            format!("{reward}, discount = 0.5, continuation = {{ kind = \"constant\", value = 2.0 }}"),
+            vec!["continuation.value"],
+        ),
+        (format!("{reward}, discount = 0.5, noise_variance = -1.0"), vec!["noise_variance"]),
+        (format!("{reward}, discount = 0.5, gamma = 1.0"), vec!["gamma"]),
+    ] {
+        let error = head(&more);
+        words.iter().for_each(|word| assert!(error.contains(word), "{word}: {error}"));
+    }
+    let white = "[[critic]]\nnoise = \"white\"\nheads = [{ name = \"a\", cumulant = { kind = \"constant\", value = 1.0 }, discount = 0.5 }]\n";
+    assert!(Config::from_toml(white).unwrap_err().to_string().contains("correlated"));
+
+    let given = "heads = [{ name = \"given\", cumulant = { kind = \"constant\", value = 1.0 }, discount = 0.5 }]\n";
+    let mut harness = Harness::new(config(&format!("[[critic]]\nname = \"main\"\n{QUICK}{given}")));
+    harness.learn(&walk(4, 100));
+    let constant = |name: &str| json!({"name": name, "cumulant": {"kind": "constant", "value": 1.0}});
+    let mut refused = |add: Vec<Value>, remove: &[&str]| {
+        let remove: Vec<String> = remove.iter().map(|&name| name.to_owned()).collect();
+        let reply = harness.change(&add, &remove);
+        assert_eq!(reply["ok"], false, "{reply}");
+        (reply["error"]["field"].as_str().unwrap().to_owned(), reply["error"]["message"].as_str().unwrap().to_owned())
+    };
+    let timescale = json!({"name": "t", "cumulant": {"kind": "reward", "index": 0}, "timescale": 1.0});
+    let action = json!({"name": "t", "cumulant": {"kind": "action", "index": 1}});
+    let column = json!({"name": "t", "cumulant": {"kind": "reward", "index": 1}});
+    for (found, field, words) in [
+        (refused(vec![constant("given")], &[]), "add", "given already"),
+        (refused(vec![constant("x"), constant("x")], &[]), "add", "x already"),
+        (refused(vec![timescale], &[]), "add", "no time"),
+        (refused(vec![action], &[]), "add", "1 numbers in an action"),
+        (refused(vec![column], &[]), "add", "cumulant.index"),
+        (refused(vec![], &["nothing"]), "remove", "no head \"nothing\""),
+        (refused(vec![], &["given"]), "remove", "configuration"),
+    ] {
+        assert_eq!((found.0.as_str(), found.1.contains(words)), (field, true), "{found:?}");
+    }
+    let listed = harness.ask(Op::Heads { critic: None, names: None, from: 0 });
+    assert_eq!(listed["heads"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!((&listed["heads"][0]["name"], &listed["heads"][0]["added"]), (&json!("given"), &json!(false)));
+}
+
+#[test]
+fn rows_that_lack_what_heads_ask_are_refused_with_the_field() {
+    let heads = "heads = [{ name = \"soon\", cumulant = { kind = \"reward\", index = 0 }, timescale = 2.0 }]\n";
+    let mut harness = Harness::new(config(&format!("[[critic]]\nname = \"main\"\n{QUICK}{heads}")));
+    let rows = walk(5, 40);
+    let reply = harness.ask(Op::Append(rows[0].clone()));
+    assert_eq!(
+        (&reply["error"]["code"], &reply["error"]["field"]),
+        (&json!("missing_field"), &json!("times")),
+        "{reply}"
+    );
+    let mut offset = 0.0;
+    for batch in rows {
+        let times = (0..batch.len()).map(|i| 1e9 + offset + 0.1 * i as f64).collect();
+        offset += 0.1 * batch.len() as f64;
+        let parts = criticd::transition::BatchParts { times: Some(times), ..batch.into_parts() };
+        harness.learn(&[Batch::new(parts).unwrap()]);
+    }
+    assert!(mean_and_variance(&harness.snapshot(0), "soon", &STATES).iter().all(|v| v.is_finite()));
+    let state = harness.state();
+    harness.crash();
+    assert!(harness.state() == state);
+}
+
+#[test]
+fn a_configuration_with_six_thousand_heads_starts_and_prints_itself() {
+    let mut rng = ChaCha8Rng::seed_from_u64(13);
+    let heads: Vec<String> =
+        (0..6000).map(|k| toml::Value::try_from(any_head(&mut rng, &format!("h{k}"))).unwrap().to_string()).collect();
+    let config = config(&format!("[[critic]]\nname = \"main\"\n{QUICK}heads = [{}]\n", heads.join(",\n")));
+    assert_eq!(Config::from_toml(&config.print()).unwrap(), *config);
+    let mut harness = Harness::new(config);
+    harness.learn(&walk(6, 200));
+    let found = harness.snapshot(0);
+    assert_eq!(found.heads.as_ref().unwrap().heads.len(), 6000);
+    let status = wire::to_json(&wire::encode_status(&harness.core.status(NOW))).unwrap();
+    assert_eq!(status["critics"][0]["heads"]["count"], 6000);
+    // It does not grow with them.
+    assert!(!status.to_string().contains("h5999"));
+    assert!(wire::encode_values(&found, ArrayForm::Tensor, true).len() < 20_000, "publications carry no heads");
+    let allowed = status["memory"]["models"][0]["bytes_max"].as_u64().unwrap();
+    let used = status["critics"][0]["heads"]["bytes"].as_u64().unwrap();
+    assert!(used < allowed, "{used} bytes of {allowed}");
+}

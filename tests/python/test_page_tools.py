@@ -1,0 +1,409 @@
+"""Tools of the page: comparing, averaging, saving, looking words up, finding one of many critics."""
+
+from __future__ import annotations
+
+import re
+import time
+from xml.etree import ElementTree
+
+import browser
+import numpy as np
+import pytest
+from browser import Browser, when
+from client import Daemon, pack
+from conftest import Start
+from dashboard import Field, Walk, address, assert_clean, shoot, shown, start_field, start_walk
+
+pytestmark = pytest.mark.skipif(
+    browser.BINARY is None, reason="NOT TESTED: the dashboard, since there is no chromium (apt-get install chromium)"
+)
+
+
+def choose(page: Browser, control: str, value: str) -> None:
+    script = f"(c => {{ c.value = '{value}'; c.dispatchEvent(new Event('change')); }})"
+    page.run(f"{script}(document.getElementById('{control}'))")
+
+
+def point(page: Browser, canvas: str, across: float, up: float) -> None:
+    """Put the pointer on a canvas."""
+    x, y, width, height = page.run(
+        f"(({{x, y, width, height}}) => [x, y, width, height])(document.getElementById('{canvas}').getBoundingClientRect())"
+    )
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + across * width, y=y + (1 - up) * height)
+
+
+def text(page: Browser, element: str) -> str:
+    return page.run(f"document.getElementById('{element}').textContent")
+
+
+def number(words: str) -> float:
+    return float(words.replace("−", "-").replace("\u202f", ""))
+
+
+def test_two_critics_are_compared_on_one_scale(start: Start, page: Browser) -> None:
+    # The second reward is higher by 2 everywhere: so is its value.
+    quiet = "refit_first_rows = 0\nrefit_score_drop = 0.0\ndiscount = 0.5"
+    critics = f'[[critic]]\nname = "low"\n{quiet}\n[[critic]]\nname = "high"\nrewards = [1]\n{quiet}\n'
+    daemon = start(config='state_dim = 2\nstate_names = ["place [m]", "speed"]\n' + critics)
+    generator = np.random.default_rng(3)
+    states = generator.uniform(0, 1, (900, 2))
+    rewards = np.stack([states[:, 0], states[:, 0] + 2], axis=1) + 0.05 * generator.normal(size=(900, 1))
+    daemon.push().send(
+        pack({"states": states, "next_states": states, "rewards": rewards, "terminated": np.ones(900, bool)})
+    )
+    page.open(address(daemon))
+    page.wait("document.querySelector('#against option[value=\"critic high\"]')", "the other critic")
+    choose(page, "against", "critic high")
+    page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the difference")
+    assert shown(page, "other-card") and shown(page, "difference-card") and not shown(page, "deviation-card")
+    apart = number(re.findall(r"places ([−0-9.]+) ", text(page, "difference-note"))[0])
+    assert abs(apart - 2) < 0.2, apart
+    # Both have the scale that holds both.
+    labels = [
+        page.run(f"document.getElementById('{c}').getAttribute('aria-label')") for c in ("map-value", "map-other")
+    ]
+    ends = [label.split("from ")[1] for label in labels]
+    assert ends[0] == ends[1] and number(ends[0].split(" to ")[0]) < 0.6 and number(ends[0].split(" to ")[1]) > 2.4, (
+        ends
+    )
+    point(page, "map-difference", 0.5, 0.6)
+    page.wait("/lower than high/.test(document.getElementById('map-difference-out').textContent)", "the sign")
+    point(page, "map-value", 0.5, 0.6)
+    page.wait("/high [0-9.]+ · difference −[12]/.test(document.getElementById('map-value-out').textContent)", "both")
+    # A unit stands behind its number, and behind the name on the axis.
+    assert re.match(r"place [0-9.]+ m, speed [0-9.]+:", text(page, "map-value-out"))
+    shoot(page, "compared")
+    # The address leads back to it.
+    page.wait("location.hash.includes('against=critic+high')", "the address")
+    there = page.run("location.href")
+    page.open("about:blank")
+    page.open(there)
+    page.wait("document.getElementById('difference-note')?.textContent.includes('root mean square')", "the same view")
+    assert page.run("document.getElementById('against').value") == "critic high"
+    assert_clean(page, daemon)
+
+
+def test_a_critic_of_actions_says_why_it_has_no_map(start: Start, page: Browser) -> None:
+    quiet = "refit_first_rows = 0\nrefit_score_drop = 0.0\ndiscount = 0.5"
+    of_actions = 'inputs = "state_action"\nactions = ["left", "stay", "right"]'
+    settings = {"v": quiet, "w": quiet, "q": f"{quiet}\n{of_actions}"}
+    critics = "".join(f'[[critic]]\nname = "{name}"\n{own}\n' for name, own in settings.items())
+    daemon = start(config=f"state_dim = 4\n{critics}")
+    generator = np.random.default_rng(3)
+    states = generator.normal(size=(901, 4)).cumsum(axis=0) * 0.1
+    actions = generator.integers(0, 3, 900).astype(float)
+    daemon.push().send(pack({"states": states, "rewards": np.sin(states[:-1, 0]), "actions": actions}))
+    page.open(address(daemon))
+    page.wait("document.querySelector('#against option[value=\"critic w\"]')", "the critics")
+    choose(page, "critic", "2")
+    page.wait(
+        "document.getElementById('empty-title').textContent === 'q learns values of actions'", "why there is no map"
+    )
+    page.wait("document.getElementById('model').textContent.includes('dictionary')", "its model")
+    assert shown(page, "empty") and shown(page, "selection") and shown(page, "time") and not shown(page, "view")
+    number_now = "import('/known.js').then(({ known }) => known.number)"
+    seen = page.run(number_now)
+    when(lambda: page.run(number_now) > seen + 2, "seconds")
+    choose(page, "critic", "0")
+    page.wait("!document.getElementById('view').hidden", "the map of the first")
+    when(lambda: page.run(number_now) > seen + 4, "another second")
+    assert not shown(page, "empty")
+    # It is compared with critics of states alone.
+    assert page.run("Boolean(document.querySelector('#against option[value=\"critic w\"]'))")
+    assert not page.run("Boolean(document.querySelector('#against option[value=\"critic q\"]'))")
+    assert_clean(page, daemon)
+
+
+def test_what_was_missed_does_not_move_the_reader(start: Start, page: Browser) -> None:
+    daemon = start_walk(start, dim=3)
+    walk = Walk(daemon, dim=3, seed=5)
+    walk.send(300)
+    page.open(address(daemon))
+    page.wait("document.querySelectorAll('#sliders input').length === 1", "a slider")
+    page.run(
+        "(input => { input.value = input.max; input.dispatchEvent(new Event('input')); })"
+        "(document.querySelector('#sliders input'))"
+    )
+    place = "document.querySelector('#sliders output').textContent"
+    mine = page.run(place)
+
+    def asked() -> int:
+        page.run("0")  # What the browser has reported meanwhile is read with its answer.
+        return sum("/api/history" in url for url in page.requests())
+
+    def miss_a_frame() -> None:
+        before = asked()
+        page.run("import('/known.js').then(({ known }) => { known.number = -1; })")
+        when(lambda: asked() > before, "a question")
+        when(lambda: page.run("import('/known.js').then(({ known }) => known.number > 0)"), "an answer")
+
+    miss_a_frame()
+    page.wait("document.getElementById('vitals').textContent.startsWith('rows300')", "the numbers")
+    assert page.run(place) == mine
+    # While the page stands still it takes in what it missed, and shows it afterwards.
+    page.run("document.getElementById('pause').click()")
+    walk.send(100)
+    daemon.shared_control().wait_for_offset(400)
+    miss_a_frame()
+    when(lambda: page.run("import('/known.js').then(({ known }) => known.status.offset === 400)"), "the rows")
+    page.run("document.dispatchEvent(new Event('visibilitychange'))")
+    assert page.run("document.getElementById('vitals').textContent").startswith("rows300")
+    page.run("document.getElementById('pause').click()")
+    page.wait("document.getElementById('vitals').textContent.startsWith('rows400')", "the newest numbers")
+    assert page.run(place) == mine
+    assert_clean(page, daemon)
+
+
+def test_an_earlier_model_is_compared_with(start: Start, page: Browser) -> None:
+    daemon = start_walk(start, dim=1)
+    walk = Walk(daemon, dim=1, seed=13)
+    page.open(address(daemon))
+    for _ in range(20):
+        walk.send(20)
+    control = daemon.control()
+    control.wait_for_offset(walk.sent)
+    page.wait("document.getElementById('model')?.textContent.startsWith('generation1')", "the first model")
+    assert not page.run("document.querySelector('#against option[value^=generation]')")
+    assert control.ask("refit", wait=True)["outcome"] == "adopted"
+    page.wait("document.querySelector('#against option[value=\"generation 1\"]')", "the first generation in the list")
+    choose(page, "against", "generation 1")
+    # One variable: two curves.
+    page.wait("/dashed: generation 1; they differ at/.test(document.getElementById('value-note').textContent)", "both")
+    assert not shown(page, "difference-card")
+    shoot(page, "compared-curve")
+    assert_clean(page, daemon)
+
+
+def test_an_average_goes_over_the_other_variables(start: Start, page: Browser) -> None:
+    daemon = start_field(start)
+    field = Field(daemon, dim=3)
+    for _ in range(12):
+        field.send(100, lambda states: states[:, 0] + 4 * states[:, 2])
+    daemon.control().wait_for_offset(field.sent)
+    page.open(f"{address(daemon)}#critic=default&x=0&y=1&at=0.5,0.5,1&span=600")
+
+    def value() -> float:
+        point(page, "map-value", 0.47, 0.56)
+        found = re.search(r"position ([−0-9.]+), slope [−0-9.]+: value ([−0-9.]+) ±", text(page, "map-value-out"))
+        # Without the part that the position adds.
+        return number(found[2]) - number(found[1]) if found else float("nan")
+
+    page.wait("document.getElementById('slice')?.textContent === 'at load = 1'", "the slice")
+    when(lambda: abs(value() - 4.0) < 0.4, "the value where the load is 1")
+    choose(page, "mode", "average")
+    page.wait(
+        "document.getElementById('slice').textContent === 'averaged over load, as visited'", "that it is an average"
+    )
+    when(lambda: abs(value() - 2.0) < 0.4, "the value averaged over all loads")
+    assert not shown(page, "others") and "typical state" in text(page, "deviation-note")
+    shoot(page, "averaged")
+    page.wait("location.hash.includes('others=averaged')", "the address")
+    choose(page, "mode", "slice")
+    when(lambda: abs(value() - 4.0) < 0.4, "the slice again")
+    assert_clean(page, daemon)
+
+
+KEEP = """window.saved = {}; const blobs = URL.createObjectURL; let last;
+    URL.createObjectURL = blob => { last = blob; return blobs.call(URL, blob); };
+    HTMLAnchorElement.prototype.click = function () { const name = this.download;
+        last.arrayBuffer().then(b => { saved[name] = name.endsWith('png') ? '' : new TextDecoder().decode(b); }); }; 0"""
+
+
+def test_pictures_are_saved_with_what_they_show(start: Start, page: Browser) -> None:
+    daemon = start_walk(start)
+    walk = Walk(daemon, seed=14)
+    walk.send(200)
+    walk.start()
+    page.open(f"{address(daemon)}#critic=default&x=0&y=1&at=0,0,1.5&span=600")
+    page.wait("document.getElementById('slice')?.textContent === 'at temperature = 1.5'", "the slice")
+    page.wait("document.querySelectorAll('#worst li').length > 0", "the errors")
+    page.wait("!document.getElementById('calibration').hidden", "a calibration")
+    page.run(KEEP)
+    names = ["value", "deviation", "error", "trajectory", "calibration", "over-time"]
+    wanted = [f"{name}.{kind}" for name in names for kind in ("png", "svg", "csv")]
+
+    def all_saved() -> bool:
+        # Some answers may not have arrived yet: there is nothing to save before.
+        page.run("[...document.querySelectorAll('.save')].forEach(button => button.click())")
+        time.sleep(1)
+        return page.run(f"{[*wanted, 'worst-states.csv', 'relevance.csv']}.every(name => name in saved)")
+
+    when(all_saved, "all files")
+    for name in names:
+        root = ElementTree.fromstring(page.run(f"saved['{name}.svg']"))
+        words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+        if name in ("value", "deviation"):
+            # Axes, and the slice.
+            assert {"angle", "speed", "at temperature = 1.5"} <= set(words), words
+            assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) >= 1
+        if name == "over-time":
+            assert any(str(text).startswith("Error") for text in words), words
+    head, *rows = page.run("saved['value.csv']").strip().split("\n")
+    assert head == "angle,speed,value,deviation" and len(rows) == 96 * 72
+    assert page.run("saved['error.csv']").startswith("angle,speed,returns,error,td_error\n")
+    assert page.run("saved['worst-states.csv']").startswith(
+        "angle,speed,temperature,error,spread,td,count,stream,offset"
+    )
+    assert page.run("saved['over-time.csv']").startswith("time,offset,")
+    walk.stop()
+    assert page.faults() == []
+
+
+def test_words_are_explained_at_hover_and_focus(start: Start, page: Browser) -> None:
+    daemon = start_walk(start, dim=2)
+    walk = Walk(daemon, dim=2, seed=15)
+    walk.send(200)
+    page.open(address(daemon))
+    page.wait("document.querySelector('#model .term[data-term=generation]')", "the words of the model")
+    # Each word has a description that screen readers find.
+    orphans = """[...document.querySelectorAll('.term')].filter(word => word.tabIndex !== 0 ||
+        !document.getElementById(word.getAttribute('aria-describedby'))?.textContent).map(word => word.textContent)"""
+    assert page.run(orphans) == [] and page.run("document.querySelectorAll('.term').length") > 12
+    page.run("document.querySelector('#model .term[data-term=generation]').focus()")
+    page.wait("!document.getElementById('tip').hidden", "the meaning")
+    assert "rises with every model" in text(page, "tip")
+    # News leaves the focus where it is.
+    before = text(page, "vitals")
+    walk.send(40)
+    page.wait(f"document.getElementById('vitals').textContent !== {before!r}", "news")
+    assert page.run("document.activeElement.dataset.term") == "generation" and shown(page, "tip")
+    page.call("Input.dispatchKeyEvent", type="keyDown", key="Escape", code="Escape")
+    assert not shown(page, "tip")
+    # By pointer; and all of them at the end.
+    page.run("document.querySelector('figure .term').scrollIntoView({block: 'center'})")
+    x, y = page.run(
+        "(box => [box.x + box.width / 2, box.y + box.height / 2])"
+        "(document.querySelector('figure .term').getBoundingClientRect())"
+    )
+    page.run("document.activeElement.blur()")
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    page.wait("document.getElementById('tip').textContent.startsWith('Expected discounted sum')", "the meaning")
+    assert page.run("document.querySelectorAll('#glossary dt').length") >= 20
+    assert_clean(page, daemon)
+
+
+def test_one_of_many_critics_is_found_and_the_worst_come_first(start: Start, page: Browser) -> None:
+    quiet = "refit_first_rows = 0\nrefit_score_drop = 0.0\ndictionary_max = 20\ndiscount = 0.5"
+    critics = "".join(f'[[critic]]\nname = "arm-{k:02}"\n{quiet}\n' for k in range(30))
+    daemon = start(config="state_dim = 1\n" + critics)
+    field = Field(daemon, dim=1)
+    for _ in range(5):
+        field.send(60, lambda states: states[:, 0])
+    page.open(address(daemon))
+    page.wait("document.getElementById('critics-now')?.textContent === 'arm-00'", "the list")
+    assert not shown(page, "critic-choice") and shown(page, "critics")
+    page.run("document.getElementById('critics').open = true")
+    listed = "[...document.querySelectorAll('#critics-list li button')].map(b => b.textContent)"
+    page.wait(f"{listed}.length === 10", "ten of them")
+    shoot(page, "critics")
+    page.run(
+        "(f => { f.value = 'ARM-2'; f.dispatchEvent(new Event('input')); })(document.getElementById('critics-find'))"
+    )
+    page.wait(f"{listed}.every(name => name.startsWith('arm-2')) && {listed}.length === 10", "those that are meant")
+    rows = "import('/known.js').then(({known}) => known.history['%s'].length)"
+    when(lambda: page.run(rows % "time") > 4, "a past")
+    page.run("[...document.querySelectorAll('#critics-list button')].find(b => b.textContent === 'arm-27').click()")
+    page.wait("document.getElementById('critics-now').textContent === 'arm-27'", "the chosen one")
+    page.wait("location.hash.includes('critic=arm-27')", "its address")
+    assert not page.run("document.getElementById('critics').open")
+    # Its past has been asked for; of the others only the present is sent.
+    when(lambda: page.run(rows % "arm-05.generation") < page.run(rows % "time"), "the present of others")
+    assert page.run(rows % "arm-27.generation") == page.run(rows % "time")
+    assert_clean(page, daemon)
+
+
+def test_heads_are_searched_and_the_least_known_come_first(start: Start, page: Browser) -> None:
+    form = '{{ name = "joint-{k}", cumulant = {{ kind = "state", index = {index} }}, discount = 0.{reach} }}'
+    heads = ", ".join(form.format(k=k, index=k % 2, reach=k % 9) for k in range(25))
+    daemon = start(
+        config='state_dim = 2\nstate_names = ["angle [rad]", "speed"]\n'
+        f"[[critic]]\ndiscount = 0.5\nrefit_first_rows = 0\nheads = [{heads}]\n"
+    )
+    walk = Walk(daemon, dim=2, seed=18)
+    for _ in range(20):
+        walk.send(20)
+    page.open(address(daemon))
+    listed = "[...document.querySelectorAll('#heads-list li')].map(li => li.textContent)"
+    page.wait(f"{listed}.length === 10", "ten of them")
+    assert text(page, "heads-note").startswith("25 heads; the least known first")
+    words = page.run(listed)
+    unknown = "[...document.querySelectorAll('#heads-list li span:not(.details)')].map(span => span.textContent)"
+    shares = [float(re.match(r"([0-9.]+) % unknown", line)[1]) for line in page.run(unknown)]
+    assert shares == sorted(shares, reverse=True), words
+    assert all(re.search(r"(angle|speed), discount 0", line) for line in words), words
+    page.run(
+        "(f => { f.value = 'Joint-2'; f.dispatchEvent(new Event('input')); })(document.getElementById('heads-find'))"
+    )
+    # joint-2, and joint-20 to joint-24.
+    page.wait(f"{listed}.length === 6 && {listed}.every(line => line.startsWith('joint-2'))", "those that are meant")
+    assert text(page, "heads-note").startswith("6 of 25 found")
+    page.run("document.getElementById('heads').scrollIntoView()")
+    shoot(page, "heads")
+    assert_clean(page, daemon)
+
+
+def test_a_page_without_its_daemon_dims_and_says_since_when(start: Start, page: Browser) -> None:
+    daemon = start_walk(start, dim=2)
+    Walk(daemon, dim=2, seed=16).send(200)
+    page.open(address(daemon))
+    page.wait("document.getElementById('view')?.hidden === false", "the page")
+    daemon.terminate()
+    page.wait("document.body.classList.contains('gone')", "that it is gone")
+    page.wait("Number(getComputedStyle(document.querySelector('main')).opacity) < 0.7", "dim")
+    first = text(page, "live-text")
+    assert re.search(r"no connection to the daemon since \d\d:\d\d:\d\d", first), first
+    shoot(page, "gone")
+    # It stays the moment at which the connection was lost.
+    time.sleep(3)
+    assert text(page, "live-text") == first
+
+
+def start_wide(start: Start, dim: int) -> Daemon:
+    quiet = ("critic.refit_first_rows=0", "critic.discount=0.5", "critic.dictionary_max=40")
+    daemon = start(*quiet, config=f"state_dim = {dim}\n")
+    generator = np.random.default_rng(17)
+    states = generator.normal(size=(301, dim))
+    daemon.push().send(pack({"stream": "wide", "seq": 0, "states": states, "rewards": states[:-1, 3]}))
+    return daemon
+
+
+@pytest.mark.parametrize("dim", [20, 348])
+def test_many_variables_keep_the_layout(start: Start, page: Browser, dim: int) -> None:
+    daemon = start_wide(start, dim)
+    page.open(address(daemon))
+    page.wait(f"document.getElementById('axis-x')?.options.length === {dim}", "the axes")
+    page.wait("document.querySelectorAll('.relevance-row').length === 12", "the most relevant")
+    page.wait(f"/{dim - 12} variables/.test(document.getElementById('relevance-more').textContent)", "how many more")
+    page.wait(f"/ and {dim - 2 - 6} more/.test(document.getElementById('slice').textContent)", "the slice")
+    assert page.run("document.querySelectorAll('#sliders input').length") == 12
+    assert page.run("document.documentElement.scrollWidth") <= 1400
+    # Pictures keep their proportions.
+    shape = page.run("(c => c.clientWidth / c.clientHeight)(document.getElementById('map-value'))")
+    assert 1.2 < shape < 1.6, shape
+    assert page.run("document.documentElement.scrollHeight") < 4000
+    shoot(page, f"variables-{dim}")
+    assert_clean(page, daemon)
+
+
+def test_a_trajectory_is_not_drawn_across_the_edge_of_an_angle(start: Start, page: Browser) -> None:
+    config = """state_dim = 2
+        state_names = ["angle [rad]", "speed [rad/s]"]
+        [[critic]]
+        discount = 0.5
+        refit_first_rows = 0
+        state_kinds = ["periodic:6.283185307179586", "real"]"""
+    daemon = start(config=config)
+    # Round and round, at a speed that varies a little.
+    steps = np.arange(301)
+    angles = (0.2 * steps + np.pi) % (2 * np.pi) - np.pi
+    states = np.stack([angles, np.sin(steps / 40)], axis=1)
+    daemon.push().send(pack({"stream": "wheel", "seq": 0, "states": states, "rewards": np.cos(angles[:-1])}))
+    page.open(address(daemon))
+    page.wait("document.getElementById('path-note')?.textContent.includes('rows of wheel')", "the trajectory")
+    parts = "import('/path.js').then(path => path.unbroken({}).map(part => part.length))"
+    assert page.run(parts.format("[[2.9, 0], [3.1, 0], [-3.1, 0], [-2.9, 0]]")) == [2, 2]
+    assert page.run(parts.format("[[0, 0.1], [0.2, 0.1], [0.4, 0.2]]")) == [3]
+    # A leap over more than half of what the other one has gone through.
+    assert page.run(parts.format("[[0, -0.9], [0.1, 0.9]]")) == [1, 1]
+    shoot(page, "wheel")
+    assert_clean(page, daemon)
