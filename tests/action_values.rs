@@ -67,7 +67,7 @@ fn write_table(bench: &Bench, case: &Value) {
     bench.file("table.csv", &text);
 }
 
-/// What `fit` is told of the case.
+/// The arguments of `fit` for the case.
 fn asked(case: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let actions = match case["action"]["kind"].as_str().unwrap() {

@@ -230,7 +230,7 @@ fn replay_fails_where_rows_were_refused_and_names_streams_after_files() {
     assert_eq!(names, ["monday", "x/tuesday"]);
 }
 
-/// Appends rows until it is told to end.
+/// Appends rows until `over` is set.
 struct Load {
     over: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,

@@ -6,7 +6,7 @@
 use super::place::Place;
 use super::{CONNECT, Failure, TemporaryDirectory};
 use criticd::client::{ClientError, Requester};
-use criticd::config::{Config, ConfigParts, Options};
+use criticd::config::Config;
 use criticd::learner::act::{Actor, Exploration, Question};
 use criticd::learner::action::{ActionValue, Successor, Trace};
 use criticd::learner::random::{mix, uniform};
@@ -120,27 +120,7 @@ fn config(task: &dyn Task, of: Acted, directory: &Path, set: Vec<String>) -> Res
         refit_budget_s: 3.0,
         ..Settings::default()
     };
-    let any_port = || "tcp://127.0.0.1:0".to_owned();
-    let parts = ConfigParts {
-        data_dir: directory.to_owned(),
-        // Thrown away at the end.
-        journal: false,
-        ingest: any_port(),
-        control: any_port(),
-        publish: any_port(),
-        http: "127.0.0.1:0".into(),
-        state_dim: Some(names.len()),
-        state_names: Some(names),
-        critics: vec![critic],
-        ..ConfigParts::default()
-    };
-    let config = Config::new(parts)?;
-    if set.is_empty() {
-        return Ok(config);
-    }
-    let file = directory.join("demo.toml");
-    std::fs::write(&file, config.print())?;
-    Config::load(&Options { config: Some(file), set, ..Options::default() }).map_err(Failure::usage)
+    super::with_options(super::parts(directory, names, critic), directory, set)
 }
 
 /// A daemon of its own for the task.

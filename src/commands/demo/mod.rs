@@ -246,7 +246,6 @@ fn open(page: &str) -> String {
 
 /// Settings suited to half a minute of watching. Nothing here says what the value function looks like.
 fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result<Config, Failure> {
-    let any_port = || "tcp://127.0.0.1:0".to_owned();
     let names: Vec<String> = world.variables().iter().map(|v| format!("{} [{}]", v.name, v.unit)).collect();
     // A refit goes through all of the window, which bounds how long one takes; and its candidate must have learned what
     // came meanwhile before the window has moved past.
@@ -261,9 +260,15 @@ fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result
         refit_budget_s: 0.7,
         ..Settings::default()
     };
-    let parts = ConfigParts {
+    let parts = ConfigParts { window_rows, publish_bytes_max: 4 << 20, ..parts(directory, names, critic) };
+    with_options(parts, directory, set)
+}
+
+/// Settings of a daemon with one critic, on free ports, whose rows go with it. States have variables of these names.
+fn parts(directory: &Path, names: Vec<String>, critic: Settings) -> ConfigParts {
+    let any_port = || "tcp://127.0.0.1:0".to_owned();
+    ConfigParts {
         data_dir: directory.to_owned(),
-        // Thrown away at the end.
         journal: false,
         ingest: any_port(),
         control: any_port(),
@@ -271,11 +276,13 @@ fn config(world: World, rate: u64, directory: &Path, set: Vec<String>) -> Result
         http: "127.0.0.1:0".into(),
         state_dim: Some(names.len()),
         state_names: Some(names),
-        window_rows,
-        publish_bytes_max: 4 << 20,
         critics: vec![critic],
         ..ConfigParts::default()
-    };
+    }
+}
+
+/// These settings with those of the command line, which count more.
+fn with_options(parts: ConfigParts, directory: &Path, set: Vec<String>) -> Result<Config, Failure> {
     let config = Config::new(parts)?;
     if set.is_empty() {
         return Ok(config);

@@ -174,7 +174,7 @@ export interface MemoryStatus {
   rebuild_bytes_max: number;
   /** Bytes of one retained row. */
   row_bytes: number;
-  /** Bytes of one stream with a name of up to 32 bytes. */
+  /** Bytes of one stream with names as long as the protocol allows; with a journal also those in a checkpoint that is written. */
   stream_bytes: number;
   /** Bytes of all streams. */
   streams_bytes_max: number;
