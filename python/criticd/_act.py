@@ -21,6 +21,8 @@ STARTS = 3
 """Candidates that they start from."""
 HALVINGS = 8
 """Times a step is halved before it is given up."""
+ROUNDING = 1e-14
+"""A step that is expected to gain less than this share of the height changes it by its rounding."""
 _MASK = (1 << 64) - 1
 _NUMBERS = {"epsilon_greedy": "epsilon", "softmax": "temperature", "ucb": "beta"}
 
@@ -313,6 +315,8 @@ class Actor:
         curvature = np.maximum(np.abs(values), 1e-9 * np.abs(values).max())
         turned = vectors.T @ gradient
         step = vectors @ np.divide(turned, curvature, out=np.zeros_like(turned), where=curvature > 0)
+        if gradient @ step <= ROUNDING * abs(height - self.model.kernel.bias_variance * weights.sum()):
+            return None
         for _ in range(HALVINGS):
             reached = np.concatenate([point[:first], np.clip(at + step, low, high)])
             value = float(self._heights(reached[None], weights)[0])

@@ -4,20 +4,15 @@
 //! those that the caller gives. In a box the best three of some candidates are improved by Newton steps (docs/mathematics.md
 //! (A7)).
 
+mod hill;
+
 use crate::action::{ActionSpace, first_largest};
-use crate::math::dense::dot;
-use crate::math::kernel::Profile;
 use crate::random::{mix, uniform};
 use crate::snapshot::{Ask, Evaluation, Evaluator, Scratch, Snapshot};
 use crate::transition::{Invalid, InvalidCode};
-use nalgebra::{DMatrix, DVector};
+use hill::{Hill, STARTS, STEPS};
+use nalgebra::DMatrix;
 use std::sync::Arc;
-
-/// Newton steps in a box, and the candidates that they start from.
-const STEPS: usize = 6;
-const STARTS: usize = 3;
-/// Times a step is halved before it is given up.
-const HALVINGS: usize = 8;
 
 /// How an action is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,8 +79,7 @@ pub struct Actor {
     copies: DMatrix<f64>,
     /// Coordinates (C, width) of the actions that are always looked at.
     candidates: Vec<f64>,
-    /// Dictionary as the kernel projects it (m, width), row-major.
-    basis: Vec<f64>,
+    hill: Hill,
 }
 
 /// What candidates are ranked by.
@@ -113,9 +107,8 @@ impl Actor {
             ));
         };
         let (space, copies) = (actions.space.clone(), actions.copies.clone());
-        let kernel = &snapshot.hyperparameters.kernel;
-        let basis = kernel.project(snapshot.dim(), snapshot.dictionary.transpose().as_slice());
-        Ok(Self { candidates: space.candidates(), space, copies, basis, evaluator })
+        let hill = Hill::new(snapshot, space.width());
+        Ok(Self { candidates: space.candidates(), space, copies, hill, evaluator })
     }
 
     /// The actions there are.
@@ -184,8 +177,8 @@ impl Actor {
             None => self.uniform_input(question, &drawn),
         };
         let improves = place == Some(best) && !listed && !matches!(question.exploration, Exploration::Softmax(_));
-        if let (true, Some(weights)) = (improves, self.maximised(question)) {
-            input = self.climb(&ranked, weights);
+        if let (true, Some(weights), ActionSpace::Box { low, high }) = (improves, self.maximised(question), &self.space) {
+            input = self.hill.climb(snapshot, (&ranked.inputs, &ranked.score), weights, (low, high));
         }
         let deviates = snapshot.variance.is_some();
         let found = self.evaluator.evaluate(&input, if deviates { Ask::VARIANCE } else { Ask::MEAN })?;
@@ -284,7 +277,7 @@ impl Actor {
             (Some(beta), Some(variance)) => mean.iter().zip(variance).map(|(m, v)| m + beta * v.sqrt()).collect(),
             _ if question.exploration == Exploration::Thompson => {
                 let weights = self.maximised(question).unwrap_or_default();
-                inputs.chunks_exact(self.evaluator.snapshot().dim()).map(|z| self.height(z, weights)).collect()
+                self.hill.heights(self.evaluator.snapshot(), &inputs, weights)
             }
             _ => mean.clone(),
         };
@@ -299,126 +292,6 @@ impl Actor {
             input.extend(ends.map(|(d, (low, high))| low + (high - low) * drawn(1 + d as u64)));
         }
         input
-    }
-
-    /// Kernel values of input z (D,) with the dictionary, as profile of squared distances: (r^2, point) of z.
-    fn distances(&self, input: &[f64]) -> (Vec<f64>, Vec<f64>) {
-        let snapshot = self.evaluator.snapshot();
-        let kernel = &snapshot.hyperparameters.kernel;
-        let point = kernel.project(snapshot.dim(), &snapshot.inputs.normalise(input));
-        let square = |element: &[f64]| element.iter().zip(&point).map(|(a, b)| (a - b) * (a - b)).sum();
-        (self.basis.chunks_exact(point.len()).map(square).collect(), point)
-    }
-
-    /// sum_j w_j k(z, d_j) for weights (m,).
-    fn height(&self, input: &[f64], weights: &[f64]) -> f64 {
-        let kernel = &self.evaluator.snapshot().hyperparameters.kernel;
-        let (squares, _) = self.distances(input);
-        let shape: Vec<f64> = squares.iter().map(|&s| profile(kernel.profile, s)[0]).collect();
-        kernel.signal_variance * dot(&shape, weights) + kernel.bias_variance * weights.iter().sum::<f64>()
-    }
-
-    /// Gradient (A,) and Hessian (A, A) of [`Actor::height`] by the numbers of the action.
-    fn slopes(&self, input: &[f64], weights: &[f64]) -> (DVector<f64>, DMatrix<f64>) {
-        let snapshot = self.evaluator.snapshot();
-        let (kernel, dim, width) = (&snapshot.hyperparameters.kernel, snapshot.dim(), self.space.width());
-        let (squares, point) = self.distances(input);
-        // Numbers of an action are real: a point is an affine function of them.
-        let mut along = DMatrix::zeros(point.len(), width);
-        for d in 0..width {
-            let mut moved = snapshot.inputs.normalise(input);
-            moved[dim - width + d] += 1.0;
-            let moved = kernel.project(dim, &moved);
-            let scale = snapshot.inputs.scale[dim - width + d];
-            for (i, (to, from)) in moved.iter().zip(&point).enumerate() {
-                along[(i, d)] = (to - from) / scale;
-            }
-        }
-        let metric = along.transpose() * &along;
-        let (mut gradient, mut hessian) = (DVector::zeros(width), DMatrix::zeros(width, width));
-        for ((element, &square), &w) in self.basis.chunks_exact(point.len()).zip(&squares).zip(weights) {
-            let [_, first, second] = profile(kernel.profile, square);
-            let apart = DVector::from_iterator(point.len(), point.iter().zip(element).map(|(p, e)| p - e));
-            let rise = along.tr_mul(&apart);
-            let w = w * kernel.signal_variance;
-            gradient.axpy(2.0 * w * first, &rise, 1.0);
-            hessian.ger(4.0 * w * second, &rise, &rise, 1.0);
-            hessian += &metric * (2.0 * w * first);
-        }
-        (gradient, hessian)
-    }
-
-    /// The highest point that Newton steps reach in the box from the best candidates: an input (D,).
-    fn climb(&self, ranked: &Ranked, weights: &[f64]) -> Vec<f64> {
-        let dim = self.evaluator.snapshot().dim();
-        let mut order: Vec<usize> = (0..ranked.score.len()).collect();
-        order.sort_by(|&a, &b| ranked.score[b].total_cmp(&ranked.score[a]));
-        let mut best: Option<(f64, Vec<f64>)> = None;
-        for &start in order.iter().take(STARTS) {
-            let mut input = ranked.inputs[start * dim..(start + 1) * dim].to_vec();
-            let mut height = self.height(&input, weights);
-            for _ in 0..STEPS {
-                match self.step(&input, height, weights) {
-                    Some(next) => (height, input) = next,
-                    None => break,
-                }
-            }
-            if best.as_ref().is_none_or(|(most, _)| height > *most) {
-                best = Some((height, input));
-            }
-        }
-        best.map(|(_, input)| input).unwrap_or_default()
-    }
-
-    /// A damped Newton step uphill, kept in the box; none where none goes up.
-    fn step(&self, input: &[f64], height: f64, weights: &[f64]) -> Option<(f64, Vec<f64>)> {
-        let ActionSpace::Box { low, high } = &self.space else { return None };
-        let (dim, width) = (input.len(), low.len());
-        let (mut gradient, mut hessian) = self.slopes(input, weights);
-        // A coordinate at a bound whose step leaves the box keeps its value.
-        for d in 0..width {
-            let at = input[dim - width + d];
-            if (at <= low[d] && gradient[d] < 0.0) || (at >= high[d] && gradient[d] > 0.0) {
-                gradient[d] = 0.0;
-                hessian.row_mut(d).fill(0.0);
-                hessian.column_mut(d).fill(0.0);
-            }
-        }
-        let eigen = hessian.symmetric_eigen();
-        let largest = eigen.eigenvalues.amax();
-        let mut turned = eigen.eigenvectors.tr_mul(&gradient);
-        for (g, curvature) in turned.iter_mut().zip(eigen.eigenvalues.iter()) {
-            let curvature = curvature.abs().max(1e-9 * largest);
-            *g = if curvature > 0.0 { *g / curvature } else { 0.0 };
-        }
-        let mut step = eigen.eigenvectors * turned;
-        for _ in 0..HALVINGS {
-            let mut next = input.to_vec();
-            for d in 0..width {
-                next[dim - width + d] = (input[dim - width + d] + step[d]).clamp(low[d], high[d]);
-            }
-            let reached = self.height(&next, weights);
-            if reached > height {
-                return Some((reached, next));
-            }
-            step *= 0.5;
-        }
-        None
-    }
-}
-
-/// The profile of a kernel of variance 1 at squared distance s, and its first and second derivative by s.
-fn profile(profile: Profile, s: f64) -> [f64; 3] {
-    match profile {
-        Profile::Gaussian => {
-            let value = (-0.5 * s).exp();
-            [value, -0.5 * value, 0.25 * value]
-        }
-        Profile::Matern52 => {
-            let a = (5.0 * s).sqrt();
-            let falls = (-a).exp();
-            [(1.0 + a + a * a / 3.0) * falls, -5.0 / 6.0 * (1.0 + a) * falls, 25.0 / 12.0 * falls]
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use criticd_learner::act::{Actor, Decision, Exploration, Question};
 use criticd_learner::action::ActionSpace;
+use criticd_learner::math::embedding::StateKind;
 use criticd_learner::math::kernel::{Hyperparameters, Kernel, Metric, NoiseModel, Profile};
 use criticd_learner::snapshot::{Actions, Ask, Evaluator, Inputs, Snapshot};
 use nalgebra::DMatrix;
@@ -149,7 +150,12 @@ fn the_highest_point_of_a_box_is_found() {
         for seed in 0..10 {
             let line = snapshot(ActionSpace::Box { low: vec![-2.0], high: vec![2.0] }, profile, 25, seed);
             let plane = snapshot(ActionSpace::Box { low: vec![-1.0; 2], high: vec![1.0, 3.0] }, profile, 40, seed);
-            for (snapshot, side) in [(&line, 4001), (&plane, 151)] {
+            // Half of the elements are of the state's category.
+            let mut sorted = line.clone();
+            sorted.dictionary.column_mut(0).iter_mut().enumerate().for_each(|(i, x)| *x = [0.25, 7.0][i % 2]);
+            let kernel = sorted.hyperparameters.kernel.with_kinds(&[StateKind::Category, StateKind::Real]);
+            sorted.hyperparameters.kernel = kernel;
+            for (snapshot, side) in [(&line, 4001), (&sorted, 4001), (&plane, 151)] {
                 let space = &snapshot.actions.as_ref().unwrap().space;
                 let ActionSpace::Box { low, high } = space else { unreachable!("made above") };
                 let at = |d: usize, k: usize| low[d] + (high[d] - low[d]) * k as f64 / (side - 1) as f64;

@@ -345,7 +345,7 @@ impl Kernel {
     }
 
     /// r^2 between two projected points.
-    fn squared_distance(&self, a: &[f64], b: &[f64]) -> f64 {
+    pub(crate) fn squared_distance(&self, a: &[f64], b: &[f64]) -> f64 {
         let (a, own) = a.split_at(a.len() - 2 * self.categories());
         let (b, other) = b.split_at(a.len());
         let squared = a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum::<f64>();
